@@ -4,14 +4,10 @@ SHELL := /bin/bash
 unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 PIP = .venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
-# Real programs on a loaded machine miss a deadline now and then. A test that fails is run once more, and both are
-# printed; the quick unit tests, which start none, have no such excuse.
-AGAIN = --reruns 1 --rerun-show-tracebacks
+# In the order in which they start, four at once: the first and the third mostly wait.
+PARTS = test-slurm test-engines test-runners test-apptainer test-packages test-portal test-long test-sharedfs client docs
 
-# In the order in which they are begun, two at once.
-PARTS = test-cluster test-long test-packages test-engines test-sharedfs test-portal client
-
-.PHONY: demo dist test test-full test-quick $(PARTS) static search lint format bench cluster-up cluster-down clean
+.PHONY: demo dist test test-full test-quick $(PARTS) static search mutants lint format bench cluster-up cluster-down clean
 
 demo: .venv/demo.done
 	.venv/bin/hpcbench submit examples/demo/plan.yaml --wait
@@ -28,29 +24,36 @@ build/full/%: .venv/dev.done
 	HPCBENCH_FULL=1 $(MAKE) $*
 	mkdir -p $(@D) && git rev-parse HEAD > $@
 
-# The cluster's tests mostly wait for Slurm: the others run beside them, in this order. A part that fails does not
-# keep the others from running.
+# A part that fails does not keep the others from running.
 test: lint test-quick
-	$(MAKE) -j2 --keep-going --output-sync=target $(PARTS)
+	$(MAKE) -j4 --keep-going --output-sync=target $(PARTS)
 
-test-cluster: .venv/dev.done
-	.venv/bin/python -m pytest tests/apptainer tests/slurm -q --durations=15 $(AGAIN)
+test-slurm: .venv/dev.done
+	.venv/bin/python -m pytest tests/slurm tests/apptainer -m slurm -q
+
+# These submit no job: they may run beside the cluster's.
+test-apptainer: .venv/dev.done
+	.venv/bin/python -m pytest tests/apptainer -m "not slurm" -q
 
 test-long: .venv/dev.done
-	.venv/bin/python -m pytest tests/unit -m long -q -n auto --dist loadfile $(AGAIN)
+	.venv/bin/python -m pytest tests/unit -m long -q -n auto --dist loadfile
 
 test-packages: .venv/dev.done
-	.venv/bin/python -m pytest tests/packages tests/remote -q -n auto --durations=15 $(AGAIN)
+	.venv/bin/python -m pytest tests/packages tests/remote -q -n auto
 
 test-engines: .venv/dev.done
-	.venv/bin/python -m pytest tests/engine tests/demo tests/docker tests/runpod tests/tracking tests/faults -q -n 2 --dist loadfile --durations=15 $(AGAIN)
+	.venv/bin/python -m pytest tests/engine tests/demo tests/faults -q -n 2 --dist loadfile
+
+# Docker, podman, rented machines, trackers.
+test-runners: .venv/dev.done
+	.venv/bin/python -m pytest tests/docker tests/runpod tests/tracking -q -n 2 --dist loadfile
 
 # In one process: GlusterFS has one port on a machine.
 test-sharedfs: .venv/dev.done
-	.venv/bin/python -m pytest tests/sharedfs -q --durations=15 $(AGAIN)
+	.venv/bin/python -m pytest tests/sharedfs -q
 
 test-portal: .venv/dev.done
-	.venv/bin/python -m pytest tests/portal -q -n 2 --dist loadfile --durations=15 $(AGAIN)
+	.venv/bin/python -m pytest tests/portal -q -n 2 --dist loadfile
 
 # The portal's pages: checked, tested, built, and what was built held against what is committed.
 client: .venv/client.done
@@ -58,18 +61,29 @@ client: .venv/client.done
 	rm -rf build/portal && cd portal && $(NPM) run build -- --outDir ../build/portal
 	diff -r build/portal hpcbench/portal/static
 
+# The site, read without a network: build/docs/index.html. A link that leads nowhere is an error.
+docs: .venv/client.done
+	NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --quiet
+
 # After a change of portal/src.
 static: .venv/client.done
 	.venv/bin/python -m hpcbench.portal.openapi --out portal/openapi.json
 	cd portal && $(NPM) run types && $(NPM) run build
 
+# Half as many processes again as there are cores: some tests wait.
 test-quick: .venv/dev.done
-	.venv/bin/python -m pytest tests/unit -m "not long" -q -n auto --timeout 300
+	.venv/bin/python -m pytest tests/unit -m "not long" -q -n $$(( $$(nproc) * 3 / 2 )) --timeout 300
 
 # Properties on examples drawn anew, more of them, and verbs with bad values: what they find becomes a test.
 search: .venv/dev.done
 	HPCBENCH_SEARCH=1 .venv/bin/python -m pytest $$(grep -rl '@given' tests/unit) -m "not long" -q -n auto
 	.venv/bin/python -m tests.unit.misuse 20000 $$RANDOM
+
+# How many of 300 small faults in an area (claims, submission, metrics, statistics) the quick tests find. It goes on
+# where it was broken off.
+mutants: .venv/dev.done
+	$(PIP) cosmic-ray==8.7.0 coverage==7.17.5
+	mkdir -p build && .venv/bin/python -m tests.mutants $(AREA) --out build/mutants-$(AREA).jsonl
 
 lint: .venv/dev.done
 	.venv/bin/ruff format --check . && .venv/bin/ruff check . && .venv/bin/mypy && .venv/bin/lint-imports
@@ -106,4 +120,4 @@ NPM = $(or $(shell command -v npm),$(CURDIR)/.venv/bin/npm) --no-audit --no-fund
 	cd portal && $(NPM) ci && touch ../$@
 
 .venv/dev.done: .venv/demo.done
-	$(PIP) -e '.[hf,http,s3,pdf,arrow,excel,docker,ssh,mlflow,wandb,portal,postgresql]' -r requirements-dev.txt && touch $@
+	$(PIP) -e '.[hf,http,s3,pdf,arrow,excel,docker,mlflow,wandb,portal,postgresql]' -r requirements-dev.txt && touch $@

@@ -45,6 +45,7 @@ from hpcbench.experiment.baselines import name_it  # noqa: E402
 from hpcbench.experiment.claims import Owner, claim, shard_states  # noqa: E402
 from hpcbench.experiment.layout import Experiment  # noqa: E402
 from hpcbench.experiment.log import EventLog  # noqa: E402
+from hpcbench.experiment.view.evaluated import METRICS_VERSION, PERFORMANCE_VERSION  # noqa: E402
 from hpcbench.files.atomic import write_atomic, write_json  # noqa: E402
 from hpcbench.planning import plan_work  # noqa: E402
 from hpcbench.schema.plan import Measured, ResolvedPlan, ResolvedRunTask  # noqa: E402
@@ -392,8 +393,9 @@ def _make_one(asked: tuple[Size, int]) -> Path:
         pace = drawn["pace"]
         performance[one.name] = _performance(size, place, pace)
         _shards(here, size, number, place, drawn, created)
-    write_json(here.metrics_file, {"version": 2, "run_tasks": metrics})
-    write_json(here.performance_file, {"version": 2, "run_tasks": performance, "sweeps": {}})
+    write_json(here.metrics_file, {"version": METRICS_VERSION, "run_tasks": metrics})
+    speed = {"version": PERFORMANCE_VERSION, "run_tasks": performance, "sweeps": {}}
+    write_json(here.performance_file, speed)
     _workers(here, plan, created)
     write_json(here.usage_file, _usage(here, plan, size))
     write_json(here.outcome_file, {"version": 1, "round": 0, "state": "done", "shards_left": []})
@@ -463,7 +465,7 @@ def _scores(
         here.scores_file(one.name), metadata={KEYS: json.dumps(keys, sort_keys=True)}
     )
     scored = Scored(one, load_metrics(one), Place(here.scores_dir, one.name))
-    return tabulate(scored)
+    return tabulate(scored).to_json()
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Reading and checking documents: 2,000 of a registry, and a plan of 1,000 run tasks from one matrix.
+"""Reading and checking definitions: 2,000 of a registry, and a plan of 1,000 run tasks from one matrix.
 
 Prints the time of the whole process, cold start of Python included (targets: under 1 s and under 2 s), beside
 a bare process that only reads the same files with PyYAML's C parser.
@@ -25,7 +25,7 @@ for path in pathlib.Path(sys.argv[1]).rglob("*.yaml"):
 
 
 def write(folder: Path) -> None:
-    """A registry of 2,000 documents and a plan over a matrix of it."""
+    """A registry of 2,000 definitions and a plan over a matrix of it."""
 
     def put(name: str, text: str) -> None:
         path = folder / "registry" / f"{name}.yaml"
@@ -60,7 +60,7 @@ splits: [easy, hard]
 split: easy
 fields: [question]
 group_by: [doc_type, language]
-mapping: {{id: questionId, references: answers, document: docId}}
+mapping: {{id: questionId, references: answers, definition: docId}}
 """,
         )
     for number in range(PROMPTS):
@@ -121,9 +121,9 @@ def main() -> None:
         whole = seconds(command, environ)
         matrix = seconds([*command, str(folder / "plan.yaml")], environ)
         count = MODELS + DATASETS + PROMPTS + METRICS + TASKS
-        print(f"{count} documents read with PyYAML alone      {bare:6.2f} s")
+        print(f"{count} definitions read with PyYAML alone      {bare:6.2f} s")
         print(
-            f"{count} documents read and cross-checked      {whole:6.2f} s  ({whole / bare:.1f} times)"
+            f"{count} definitions read and cross-checked      {whole:6.2f} s  ({whole / bare:.1f} times)"
         )
         print(f"a plan of 1,000 run tasks from one matrix    {matrix:6.2f} s")
 

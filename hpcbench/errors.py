@@ -1,12 +1,12 @@
-"""Every error a user can meet, and the exit code it ends in.
+"""All errors that a user can get, with their exit codes.
 
     HpcbenchError
     ├── RunFailed            1   the run itself failed: jobs, answers, scores
-    ├── UserError            2   the user's input: where, what, remedy
-    └── EnvironmentFault     3   what the machine lacks: what, remedy
+    ├── UserError            2   the user's input: place, message, remedy
+    └── EnvironmentFault     3   what the machine lacks: message, remedy
 
 A verdict of a gate is no error: its verbs end in 4 (NO-GO) or 5 (INCONCLUSIVE), see `gate/verdict.py`.
-Whatever else reaches the top is a bug: the CLI writes its traceback to a file and one line to the user.
+Any other exception is a bug: the CLI writes its traceback to a file and one line to the user.
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 REMEDIES = {
-    errno.EACCES: "allow yourself to use it, or name another path",
-    errno.EPERM: "allow yourself to use it, or name another path",
+    errno.EACCES: "change its permissions, or name another path",
+    errno.EPERM: "change its permissions, or name another path",
     errno.ENOENT: "check the path",
     errno.ENOTDIR: "a part of this path is a file: check the path",
     errno.EISDIR: "name a file, not a folder",
     errno.EEXIST: "remove it, or name another path",
     errno.ENOTEMPTY: "empty it, or name another path",
     errno.ELOOP: "a symbolic link of this path leads to itself: remove it",
-    errno.ENAMETOOLONG: "a name has at most 255 bytes, a path 4095",
+    errno.ENAMETOOLONG: "shorten it: a name has at most 255 bytes, a path 4095",
     errno.ENXIO: "name a regular file",
     errno.EMFILE: "allow more open files: ulimit -n 4096",
-    errno.ENFILE: "this machine has too many open files: wait, or use another",
-    errno.ENOSPC: "make room, and do it again",
-    errno.EDQUOT: "make room, and do it again",
+    errno.ENFILE: "this machine has too many open files: wait, or use another machine",
+    errno.ENOSPC: "free some space, and try again",
+    errno.EDQUOT: "free some space, and try again",
     errno.EFBIG: "allow larger files (ulimit -f), or use another file system",
-    errno.EROFS: "see whether its file system is well",
-    errno.EIO: "see whether its file system is well",
-    errno.ESTALE: "see whether its file system is well",
-    errno.EBUSY: "wait until nobody uses it",
-    errno.ETXTBSY: "wait until nobody uses it",
-    errno.EAGAIN: "this machine is out of processes or memory: close some (ulimit -u)",
-    errno.ENOMEM: "this machine is out of memory: close programs, or use another",
-    errno.ECONNREFUSED: "see whether the other side runs, and whether this machine has a network",
-    errno.ECONNRESET: "see whether the other side runs, and whether this machine has a network",
-    errno.ENETUNREACH: "see whether this machine has a network",
-    errno.EHOSTUNREACH: "see whether this machine has a network",
-    errno.ETIMEDOUT: "see whether this machine has a network, and do it again",
+    errno.EROFS: "check its file system",
+    errno.EIO: "check its file system",
+    errno.ESTALE: "check its file system",
+    errno.EBUSY: "wait until no process uses it",
+    errno.ETXTBSY: "wait until no process uses it",
+    errno.EAGAIN: "this machine has no process or memory left for you: end some programs, see ulimit -u",
+    errno.ENOMEM: "this machine has no memory left: end some programs, or use another machine",
+    errno.ECONNREFUSED: "check that the server runs, and the network of this machine",
+    errno.ECONNRESET: "check that the server runs, and the network of this machine",
+    errno.ENETUNREACH: "check the network of this machine",
+    errno.EHOSTUNREACH: "check the network of this machine",
+    errno.ETIMEDOUT: "check the network of this machine, and try again",
     errno.EADDRINUSE: "choose another port or address",
     errno.EADDRNOTAVAIL: "choose an address of this machine",
 }
-"""What an error of the operating system asks of the user."""
+"""Number of an error of the operating system → remedy for the user."""
 
 
 class HpcbenchError(Exception):
@@ -57,27 +57,27 @@ class HpcbenchError(Exception):
 
 
 class RunFailed(HpcbenchError):
-    """Work was started and did not come to its end."""
+    """Work was started and did not finish."""
 
     exit_code = 1
 
 
 class Problem(NamedTuple):
-    """One thing wrong with the user's input, at its place.
+    """One mistake in the user's input, at its place.
 
     A named tuple: `dataclasses` brings `inspect`, `ast` and `dis` into every start of the command line.
     """
 
     message: str
-    """What is wrong, in one sentence."""
+    """The mistake in one sentence."""
     file: str | None = None
-    """The file it stands in."""
+    """The file of the mistake."""
     line: int | None = None
     """1-based line in that file."""
     column: int | None = None
     """1-based column in that line."""
     remedy: str | None = None
-    """What to do about it."""
+    """The remedy."""
 
     def __str__(self) -> str:
         place = [str(part) for part in (self.file, self.line, self.column) if part is not None]
@@ -100,7 +100,7 @@ class UserError(HpcbenchError):
 
 
 class EnvironmentFault(HpcbenchError):
-    """The machine lacks something; says what would cure it."""
+    """The machine lacks a requirement; gives the remedy."""
 
     exit_code = 3
 
@@ -110,7 +110,7 @@ class EnvironmentFault(HpcbenchError):
 
 
 def _lines(problems: Iterable[Problem]) -> Iterator[str]:
-    """A line a mistake; one that is made at several places of a file is one line, which counts them."""
+    """One line for each mistake; a mistake at several places of a file is one line with their number."""
     same: dict[Hashable, list[Problem]] = {}
     for one in problems:
         same.setdefault(mistake(one), []).append(one)
@@ -119,14 +119,14 @@ def _lines(problems: Iterable[Problem]) -> Iterator[str]:
 
 
 def mistake(problem: Problem) -> Hashable:
-    """What two problems have in common that are one mistake, made at two places or by two samples."""
-    kind = re.sub(r"\.\d+(?=[.:])", ".*", problem.message)  # whichever entry of a list it is
+    """Key of a mistake: problems of one mistake, at several places or samples, have the same key."""
+    kind = re.sub(r"\.\d+(?=[.:])", ".*", problem.message)  # any entry of a list
     kind = re.sub(r"\bsample '[^']*'", "sample *", kind)
     return problem.file, kind, problem.remedy
 
 
 def most_mistakes(problems: Iterable[Problem], most: int) -> list[Problem]:
-    """Problems of the first so many mistakes, with each place where they were made."""
+    """Problems of the first `most` mistakes, with all their places."""
     kept, seen = [], set[Hashable]()
     for one in problems:
         kind = mistake(one)
@@ -137,7 +137,7 @@ def most_mistakes(problems: Iterable[Problem], most: int) -> list[Problem]:
 
 
 def _also(others: Sequence[Problem]) -> str:
-    """How often a mistake was made besides, and in which lines."""
+    """Number and lines of the other places of a mistake."""
     if not others:
         return ""
     times = "once more" if len(others) == 1 else f"{len(others)} more times"
@@ -151,11 +151,11 @@ def _also(others: Sequence[Problem]) -> str:
 _LINES_SHOWN = 5
 
 LONGEST_WORD = 400
-"""Characters of a word in a message; of a longer one the beginning and the end are shown."""
+"""Characters of a word in a message; a longer word is cut to its beginning and end."""
 
 
 def cut(text: str) -> str:
-    """Text without words that would fill a screen."""
+    """Text with overlong words cut."""
     if len(text) <= LONGEST_WORD:
         return text
     return re.sub(
@@ -164,7 +164,7 @@ def cut(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Text for one line of a terminal: what would end the line or steer the terminal is escaped."""
+    """Text for one line of a terminal: line breaks and control characters are escaped."""
     text = cut(text)
     if text.isprintable():
         return text
@@ -172,31 +172,32 @@ def printable(text: str) -> str:
 
 
 def nearest(name: str, names: Collection[str], cutoff: float = 0.6) -> str | None:
-    """The name that somebody may have meant; None where none of them is near."""
-    import difflib  # when something is wrong, not whenever anything starts
+    """The name that the user may have meant; None: no name is similar."""
+    import difflib  # imported only for an error, not at every start
 
     return next(iter(difflib.get_close_matches(name, names, n=1, cutoff=cutoff)), None)
 
 
-def unknown(what: str, name: str, known: Iterable[str]) -> str:
-    """`unknown WHAT 'NAME' (did you mean …)`, or the names there are."""
+def unknown(what: str, name: str, known: Iterable[str], *, of: str = "") -> str:
+    """`unknown WHAT 'NAME' of OF (did you mean …)`, or with the known names."""
     names = sorted(known)
+    said = f"unknown {what} '{name}'{of and f' of {of}'}"
     if close := nearest(name, names):
-        return f"unknown {what} '{name}' (did you mean '{close}'?)"
+        return f"{said} (did you mean '{close}'?)"
     listed = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
-    return f"unknown {what} '{name}' (there are: {listed or 'none'})"
+    return f"{said} (there are: {listed or 'none'})"
 
 
-NO_NETWORK = "is there a network here? compute nodes often have none; `https_proxy` names a proxy"
-"""What to do where a host cannot be reached."""
+NO_NETWORK = "check the network: compute nodes often have none; `https_proxy` names a proxy"
+"""Remedy for an unreachable host."""
 
 _UNREACHED = (
     (
         r"name resolution|name or service not known|could not resolve|failed to lookup|dns error"
         r"|nodename nor servname|no address associated|getaddrinfo",
-        "its name is not known here",
+        "unknown host name",
     ),
-    (r"network is (unreachable|down)|no route to host|host is down", "there is no way to it"),
+    (r"network is (unreachable|down)|no route to host|host is down", "no route to it"),
     (r"connection refused|actively refused", "it refused the connection"),
     (
         r"connection (was |is )?(reset|aborted|closed)|broken pipe|remote end closed",
@@ -208,14 +209,14 @@ _UNREACHED = (
         "no connection",
     ),
 )
-"""What clients say where no host answered, in small letters, and what that means; the first that fits."""
+"""Clients' messages for an unreachable host, in small letters, and their meaning; the first match counts."""
 
 
 def unreached(error: BaseException) -> str | None:
-    """Why no host answered, if that is what an error or what it came of says; None: it is another error.
+    """Why no host answered, if an error or one of its causes says so; None: another error.
 
-    Clients share no class for it: some raise an OSError, some keep it as a reason or a cause, and those that
-    are written in Rust have only its text.
+    Clients share no class for this error: some raise an OSError, some have it as a reason or a cause, and
+    clients written in Rust have only its text.
     """
     seen: list[BaseException] = []
     waiting = [error]
@@ -228,7 +229,7 @@ def unreached(error: BaseException) -> str | None:
         waiting += [part for part in parts if isinstance(part, BaseException)]
     if not any(map(_of_network, seen)):
         return None
-    import re  # when something is wrong, not whenever anything starts
+    import re  # imported only for an error, not at every start
 
     said = " ".join(f"{type(one).__name__} {one}" for one in seen).lower()
     own = " ".join(str(error).split())[:200] or "no connection"
@@ -236,7 +237,7 @@ def unreached(error: BaseException) -> str | None:
 
 
 def _of_network(error: BaseException) -> bool:
-    """Whether an error is one of a connection, by its class, its number or its client's name for it."""
+    """Whether an error concerns a connection, by its class, its number or its client's name for it."""
     import errno
     import socket
 
@@ -254,7 +255,7 @@ def _of_network(error: BaseException) -> bool:
     if isinstance(error, OSError) and error.errno in numbers:
         return True
     if isinstance(error, TimeoutError) and "timed out" in str(error):
-        return True  # a socket's; others say something else, or nothing
+        return True  # a socket's timeout; other timeouts have another message, or none
     named = f"{type(error).__name__}: {error}".lower()
     return any(word in named for word in _NAMED)
 
@@ -265,4 +266,4 @@ _NAMED = (
     "error sending request", "network is unreachable", "no route to host", "connection refused",
     "connection timed out", "operation timed out", "maxretryerror",
 )  # fmt: skip
-"""What clients call it, in small letters."""
+"""Clients' names for errors of a connection, in small letters."""

@@ -1,9 +1,9 @@
-"""What is due next of an experiment: take over what dead workers left, submit it again, or report.
+"""The next step of an experiment: release shards of dead workers, submit a further round, or report.
 
-It is the only place that decides how an experiment goes on and whether it has ended; `outcome.json` is its
-word. It may be called at any time by anybody, twice or at once: by the last job of a round, by a worker that
-ends (where a site has no nodes but those with GPUs, the last one does all of it), and from the login node
-where jobs may not call sbatch. It looks at what is there, does what is due, and does nothing twice.
+Only this module decides how an experiment continues and whether it has ended; it writes `outcome.json`. Any
+process may call it at any time, repeatedly or concurrently: the last job of a round, a worker that ends (on a
+site with only GPU nodes, the last worker does all of it), and the login node where jobs may not call sbatch.
+It reads the present state, does the steps that are due, and does no step twice.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from hpcbench.experiment.claims import ShardState, shard_states
 from hpcbench.experiment.control import ControlState, control_state
 from hpcbench.experiment.ending import experiment_end
 from hpcbench.experiment.interim import settle
+from hpcbench.experiment.last_word import NO_ROOM, finaliser_found_no_room, finalisers_ballast
 from hpcbench.experiment.layout import Experiment, find
 from hpcbench.experiment.outcome import Outcome, outcome, state_of
 from hpcbench.experiment.submission import Round, rounds
@@ -48,13 +49,13 @@ from hpcbench.usage.history import remember
 from hpcbench.usage.report import account
 
 UPLOAD_SECONDS = 300.0
-"""How long the end of an experiment waits while somebody uploads what was there before."""
+"""How long the end of an experiment waits while another process uploads earlier results."""
 
 
 def main(argv: Sequence[str]) -> None:
     """`hpcbench.finalise EXPERIMENT [--worker | --supervised]`.
 
-    A worker that ends does not wait for others' turns; the local executor's supervisor has seen all end.
+    With `--worker` it does not wait for other processes; with `--supervised` all workers have ended.
     """
     experiment = Experiment(Path(argv[0]))
     experiment.use_packages()
@@ -62,10 +63,14 @@ def main(argv: Sequence[str]) -> None:
     try:
         advance(experiment, patience=patience, supervised="--supervised" in argv)
     except RunFailed:
-        return  # somebody else is at it
+        return  # another process does it
     except (EnvironmentFault, UserError) as fault:
-        # Nothing is lost: whoever looks from the login node goes on from here.
-        print(f"not done from here: {fault}", file=sys.stderr)  # noqa: T201 - the job's log
+        # Nothing is lost: the next call on the login node continues from here.
+        print(f"this job could not complete the round: {fault}", file=sys.stderr)  # noqa: T201 - the job's log
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        sys.exit(finaliser_found_no_room(experiment, error))
 
 
 def advance(
@@ -76,20 +81,20 @@ def advance(
     supervised: bool = False,
     force: bool = False,
 ) -> str:
-    """Do what is due; returns what was found or done, in a word.
+    """Do the steps that are due; returns the result in one word.
 
-    `running` others are at work · `paused` · `submitted` a further round, or more of this one · `concluded`.
+    `running` workers are at work · `paused` · `submitted` a further round, or more of this one · `concluded`.
 
     Args:
         experiment: the experiment.
-        patience: how long to wait while somebody else is doing the same, seconds.
-        supervised: the local executor's supervisor says that all its workers have ended.
-        again: somebody wants it to go on although it has ended: what was given up is tried again.
-        force: somebody says that a supervisor and workers of another host are gone.
+        patience: how long to wait while another process does the same, seconds.
+        supervised: the local executor's supervisor states that all its workers have ended.
+        again: the user resumes an ended experiment: shards that were given up are tried again.
+        force: the user states that a supervisor and workers of another host are gone.
 
     Raises:
-        RunFailed: somebody else is doing the same.
-        UserError: the local executor's supervisor is of another host, where alone it can be seen.
+        RunFailed: another process is doing the same.
+        UserError: the local executor's supervisor belongs to another host, and only that host can see it.
         EnvironmentFault: Slurm does not answer or refuses.
     """
     with alone(experiment, patience):
@@ -137,19 +142,19 @@ def advance(
 
 
 def ended(experiment: Experiment) -> bool:
-    """Whether the newest round has its outcome; one without a record of its rounds has not."""
+    """Whether the newest round has its outcome; False without a record of rounds."""
     known, submitted = outcome(experiment), rounds(experiment)
     return known is not None and bool(submitted and known.round == submitted[-1].number)
 
 
 def count_answered(experiment: Experiment) -> int:
-    """Answers there are."""
+    """Number of answers so far."""
     return sum(state.answered for state in _states(experiment))
 
 
 def conclude(experiment: Experiment) -> None:
-    """Evaluate what is there, report, and say how the experiment ended."""
-    secrets_file.load(experiment)  # called on a login node, its shell need not have them
+    """Evaluate the answers, report, and write how the experiment ended."""
+    secrets_file.load(experiment)  # a login node's shell need not have them
     stages = experiment.resolved.plan.stages
     if "evaluation" in stages:
         evaluation.evaluate(experiment)
@@ -157,9 +162,10 @@ def conclude(experiment: Experiment) -> None:
     ended = _ended_as(experiment)
     state = ended.state
     _count(experiment)
-    verdict = _judge(experiment, state)  # before the report, which tells it
+    verdict = _judge(experiment, state)  # before the report, which includes it
     tables = report(experiment) if "reporting" in stages else None
     ended.write(experiment)
+    finalisers_ballast(experiment).unlink(missing_ok=True)
     _tidy(experiment)
     _remember_results(experiment)
     _send_results(experiment)
@@ -167,11 +173,11 @@ def conclude(experiment: Experiment) -> None:
     if verdict is not None:
         told = [*told, *tell_verdict(experiment, verdict)]
     for failure in told:
-        print(f"could not tell: {failure}", file=sys.stderr)  # noqa: T201 - the job's log
+        print(f"could not send a notification: {failure}", file=sys.stderr)  # noqa: T201 - the job's log
 
 
 def scored_again(experiment: Experiment) -> None:
-    """Bring the outcome of an experiment that has ended up to date, after its answers were scored anew."""
+    """Update the outcome of an ended experiment after its answers were scored again."""
     before = outcome(experiment)
     if before is None or not ended(experiment):
         return
@@ -201,16 +207,16 @@ def _ended_as(experiment: Experiment) -> Outcome:
 
 
 def _count(experiment: Experiment) -> None:
-    """Write down what it took, for people and for later estimates; no experiment fails for that."""
+    """Write its usage, for people and for later estimates; an error here fails no experiment."""
     for count in (account, remember):
         try:
             count(experiment)
-        except Exception as error:  # noqa: BLE001 - whatever it is, scores and report matter more
-            print(f"what it took was not counted: {error!r}", file=sys.stderr)  # noqa: T201 - the job's log
+        except Exception as error:  # noqa: BLE001 - scores and report matter more than any error here
+            print(f"could not count the resources used: {error!r}", file=sys.stderr)  # noqa: T201 - the job's log
 
 
 def _judge(experiment: Experiment, state: str) -> dict[str, Any] | None:
-    """What the plan's gate says of it; None where the plan names none, or it could not be judged."""
+    """Verdict of the plan's gate; None: the plan names no gate, or the judgement failed."""
     resolved = experiment.resolved
     if resolved.gate is None or resolved.plan.baseline is None:
         return None
@@ -218,23 +224,23 @@ def _judge(experiment: Experiment, state: str) -> dict[str, Any] | None:
         root = experiment.path.parent.parent
         baseline = find(root, resolved.plan.baseline)
         return gate.judge(baseline, experiment, resolved.gate, state=state).write(experiment)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the experiment has ended as it has
-        print(f"not judged by gate {resolved.gate.name}: {error}", file=sys.stderr)  # noqa: T201 - the job's log
+    except Exception as error:  # noqa: BLE001 - no error here changes how the experiment ended
+        print(f"gate {resolved.gate.name} could not judge the experiment: {error}", file=sys.stderr)  # noqa: T201 - the job's log
         return None
 
 
 def _remember_results(experiment: Experiment) -> None:
-    """Add what it came to to the history of results; no experiment fails for that."""
+    """Add the results to the history of results; an error here fails no experiment."""
     if not experiment.metrics_file.exists():
         return
     try:
         history.record(experiment)
     except Exception as error:  # noqa: BLE001 - as above
-        print(f"not in the history: {error!r}", file=sys.stderr)  # noqa: T201 - the job's log
+        print(f"could not add the experiment to the history: {error!r}", file=sys.stderr)  # noqa: T201 - the job's log
 
 
 def _send_results(experiment: Experiment) -> None:
-    """Send results where the plan says; no experiment fails for that."""
+    """Upload results as the plan says; an error here fails no experiment."""
     try:
         for one in upload_results(experiment, patience=UPLOAD_SECONDS):
             for line in [one["error"]] if "error" in one else one["left"]:
@@ -244,33 +250,33 @@ def _send_results(experiment: Experiment) -> None:
 
 
 def _tidy(experiment: Experiment) -> None:
-    """Few files are left of what has ended; what fails here, `hpcbench gc` does."""
+    """Fold the files of an ended experiment into few; after an error here, `hpcbench gc` does it."""
     try:
         for run_task in experiment.resolved.run_tasks:
             fold(experiment, run_task.name)
         fold_workers(experiment)
     except OSError as error:
-        print(f"not folded: {error}", file=sys.stderr)  # noqa: T201 - the job's log
+        print(f"could not fold the experiment's files: {error}", file=sys.stderr)  # noqa: T201 - the job's log
 
 
 def _alive(experiment: Experiment) -> list[slurm.Job]:
-    """Living jobs that work; jobs that finalise wait for those."""
+    """Living jobs without finalising jobs, which wait for them."""
     if experiment.resolved.executor != "slurm" and ended(experiment):
-        return []  # its supervisor, if it is still there, is on its way out
+        return []  # its supervisor, if still there, is about to end
     own = {job for one in rounds(experiment) for job in one.finalisers}
     return [job for job in living(experiment) if job.array_job not in own]
 
 
 def _refuse_unseen(experiment: Experiment, passes: Sequence[Round]) -> None:
-    """Start no second supervisor beside one that may run where nobody here can see it."""
+    """Refuse a second supervisor if the first may run on another host, unseen from here."""
     if experiment.resolved.executor == "slurm":
         return
     running, unseen = supervisors(experiment, passes)
     if unseen and not running:
         raise UserError(
             Problem(
-                f"{experiment.id} was started on {unseen}, and only there can be seen whether it still runs",
-                remedy="resume it there, or give --force if that machine is gone",
+                f"{experiment.id} was started on {unseen}, and only that machine shows whether it still runs",
+                remedy="resume it there, or add --force if that machine no longer exists",
             )
         )
 
@@ -293,14 +299,14 @@ def _states(experiment: Experiment) -> list[ShardState]:
 
 
 def _cancel_the_net(experiment: Experiment) -> None:
-    """A worker that finalised spares the job that would have done it."""
+    """Cancel the waiting finalising job after a worker has finalised."""
     if experiment.resolved.executor != "slurm":
         return
     own = {job for one in rounds(experiment) for job in one.finalisers}
     try:
         slurm.cancel([job.id for job in slurm.queue() if job.id in own and job.state == "PENDING"])
     except HpcbenchError as error:
-        print(f"the job that finalises stays: {error}", file=sys.stderr)  # noqa: T201 - the job's log
+        print(f"could not cancel the finalise job: {error}", file=sys.stderr)  # noqa: T201 - the job's log
 
 
 if __name__ == "__main__":

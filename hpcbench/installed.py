@@ -1,4 +1,4 @@
-"""How hpcbench is installed: its distribution, its extras, and other distributions in its way.
+"""The installation of hpcbench: its distribution, its extras, and conflicting distributions.
 
 The package and the command are `hpcbench`; the distribution is `hpcbench-vlm`, because the name `hpcbench`
 belongs to another project on PyPI.
@@ -24,23 +24,23 @@ NAME = hpcbench.DISTRIBUTION
 """Name of the distribution."""
 
 PUBLISHED = False
-"""Whether PyPI has it. All messages follow this constant, and a test compares the docs with it."""
+"""Whether PyPI has the distribution. All messages follow this, and a test compares the docs with it."""
 
 OLD_NAME = "hpcbench"
-"""Our former name, and the name of another project's distribution."""
+"""Former name of our distribution, and name of another project's distribution."""
 
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-"""Where PyTorch without CUDA's libraries is found."""
+"""Index of PyTorch without CUDA's libraries."""
 
 
 @cache
 def own() -> metadata.Distribution:
     """The distribution that this package comes from.
 
-    An environment that was made before the rename has only the old name, until it is installed again.
+    An environment from before the rename has only the old name, until hpcbench is installed again.
 
     Raises:
-        EnvironmentFault: none is installed, as when a checkout is merely on PYTHONPATH.
+        EnvironmentFault: no distribution is installed, as when a checkout is only on PYTHONPATH.
     """
     for one in metadata.distributions(name=NAME):
         return one
@@ -49,15 +49,15 @@ def own() -> metadata.Distribution:
             return one
     raise EnvironmentFault(
         f"{NAME} is not installed for {sys.executable}",
-        remedy=f"in hpcbench's source folder: {pip('install')} .",
+        remedy=f"in hpcbench's source folder, run {pip('install')} .",
     )
 
 
 def this_python() -> tuple[str, ...]:
-    """This Python, to start a module with `-m`: what is installed wins over files of the current folder.
+    """Command of this Python for `-m MODULE`: installed packages win over files of the current folder.
 
-    A user may submit from a folder that holds another `hpcbench`, as a source folder does, or a `queue.py`.
-    Python 3.10 has no option for that; jobs are started in the experiment's folder there.
+    A user may submit from a folder with another `hpcbench`, such as a source folder, or with a `queue.py`.
+    Python 3.10 has no option for this; there, jobs start in the experiment's folder.
     """
     if sys.flags.isolated:
         return (sys.executable, "-I")
@@ -65,24 +65,24 @@ def this_python() -> tuple[str, ...]:
 
 
 def stem() -> str:
-    """How names of its wheel and metadata folder begin, `hpcbench_vlm-0.1.0`."""
+    """Prefix of the names of its wheel and metadata folder, `hpcbench_vlm-0.1.0`."""
     return f"{normal(own().name).replace('-', '_')}-{own().version}"
 
 
 def in_the_way() -> Iterator[tuple[str, str]]:
-    """What an installation of hpcbench may be confused with: what is wrong, and the remedy."""
-    again = f"{pip('uninstall')} {OLD_NAME} {NAME}, then install {NAME} again"
+    """Conflicts of the installation of hpcbench: problem and remedy."""
+    again = f"run {pip('uninstall')} {OLD_NAME} {NAME}, then install {NAME} again"
     if normal(own().name) == OLD_NAME:
-        yield f"{OLD_NAME} {own().version} is our own of before the rename to {NAME}", again
+        yield f"{OLD_NAME} {own().version} is this project under its name before {NAME}", again
     for one in metadata.distributions(name=OLD_NAME):
         if one.name == own().name:
             continue
-        what = "our own of before the rename" if _is_ours(one) else "another project"
+        what = "this project under its old name" if _is_ours(one) else "another project"
         yield f"{OLD_NAME} {one.version}, {what}, is installed over the same files as {NAME}", again
 
 
 def is_superseded(distribution: metadata.Distribution | None) -> bool:
-    """Whether a distribution is our own under its old name, beside the one that replaced it."""
+    """Whether a distribution is our own under its old name, and its replacement is installed, too."""
     return (
         distribution is not None
         and normal(distribution.name) == OLD_NAME
@@ -92,10 +92,10 @@ def is_superseded(distribution: metadata.Distribution | None) -> bool:
 
 
 def install_hint(extra: str) -> str:
-    """The command that adds what an extra needs to this Python, `pip install 'boto3>=1.34'`.
+    """The command that adds an extra's requirements to this Python, `pip install 'boto3>=1.34'`.
 
-    Until the index has hpcbench-vlm, the command names what is missing of the extra's own requirements: that
-    works for any way hpcbench was installed, and leaves hpcbench itself alone.
+    Until the index has hpcbench-vlm, the command names the extra's missing requirements: this works for every
+    kind of installation, and does not change hpcbench itself.
     """
     missing = _missing(extra)
     wanted = [f"{NAME}[{extra}]"] if PUBLISHED else missing
@@ -107,13 +107,13 @@ def install_hint(extra: str) -> str:
 
 
 def pip(verb: Literal["install", "uninstall"]) -> str:
-    """pip of this Python and its verb: what is on PATH as `pip` may be another Python's."""
+    """Command of this Python's pip with a verb: `pip` on PATH may belong to another Python."""
     python = sys.executable
     if shutil.which("pip") == str(Path(python).with_name("pip")):
         command = f"pip {verb}"
     elif find_spec("pip"):
         command = f"{python} -m pip {verb}"
-    else:  # as in environments that uv makes; uv itself is one of our requirements
+    else:  # as in environments made by uv; uv itself is one of our requirements
         return f"{python} -m uv pip {verb} --python {python}"
     return f"{command} -y" if verb == "uninstall" else command
 
@@ -124,13 +124,29 @@ def normal(name: str) -> str:
 
 
 def _missing(extra: str) -> list[str]:
-    """Requirements of an extra that are not met; all of them if all are, because then one is broken."""
+    """Unmet requirements of an extra; all its requirements if all are met, because then one is broken."""
     every = list(dict.fromkeys(requirements(extra)))
     return [one for one in every if not _is_met(one)] or every
 
 
+def needed() -> set[str]:
+    """Names of the distributions that hpcbench needs without any extra.
+
+    Raises:
+        EnvironmentFault: hpcbench is not installed.
+    """
+    from packaging.requirements import Requirement
+
+    every = map(Requirement, own().requires or [])
+    return {
+        normal(one.name)
+        for one in every
+        if one.marker is None or one.marker.evaluate({"extra": ""})
+    }
+
+
 def requirements(extra: str) -> Iterator[str]:
-    """What an extra needs beside hpcbench, with the requirements of the extras that it names."""
+    """Requirements of an extra besides hpcbench, with the requirements of the extras that it names."""
     from packaging.requirements import Requirement
 
     for one in map(Requirement, own().requires or []):

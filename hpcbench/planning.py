@@ -1,4 +1,4 @@
-"""Pure: a resolved plan and what was measured become groups (arrays) and shards. No files, no cluster."""
+"""Turns a resolved plan and its measured facts into groups (arrays) and shards. Pure: no files or cluster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import hpcbench
 from hpcbench.errors import Problem, UserError
-from hpcbench.schema.documents import Prompt, seconds
+from hpcbench.schema.definitions import Prompt, seconds
 from hpcbench.schema.plan import (
     Cut,
     Fewer,
@@ -22,35 +22,36 @@ from hpcbench.schema.plan import (
 )
 
 SECONDS_PER_SAMPLE = 2.0
-"""What a worker is thought to take for a sample while nothing is known: a short answer of a model of some
-seven billion parameters about one page, asked alone."""
+"""Default seconds of a worker for a sample: a short answer of a model with some seven billion parameters
+about one page, asked alone."""
 
 LOAD_SECONDS = 120.0
-"""What a load is thought to take while nothing is known."""
+"""Default seconds of a load."""
 
 MIN_SHARD = 8
-"""A claim costs a few file operations; below eight samples they would show, unless samples are long."""
+"""Smallest shard: below eight samples the file operations of a claim take noticeable time, unless samples are
+long."""
 
 LONGEST_SHARD = 1800.0
-"""Seconds a shard of the smallest size may take before it is made smaller still."""
+"""Seconds above which a shard of the smallest size is made still smaller."""
 
 SHARDS_PER_WORKER = 4
-"""Enough that the last worker does not keep the others waiting."""
+"""Enough shards that the other workers do not wait long for the last one."""
 
 FEWEST_PAIRS, MOST_PAIRS = 8, 100
-"""Pairs of blocks that arms are to have: fewer would leave no interval of their speeds, more tell no more."""
+"""Pairs of blocks of two arms: fewer would give no interval of their speeds, more add no information."""
 
 ROUNDS = 4
-"""Samples of a shard or a block for each request in flight: less would be ramp and drain."""
+"""Samples of a shard or a block for each request in flight: with fewer, most time would be ramp and drain."""
 
 WORTH_SPARING = 120.0
-"""Seconds of loading, of all workers together, below which no worker is left out."""
+"""Saved seconds of loading, over all workers, below which no worker is left out."""
 
 SHORTEST_JOB = 600
-"""Seconds below which a job is not cut for the sake of `max_gpu_hours`: it would load and end."""
+"""Shortest job in seconds that `max_gpu_hours` may lead to: a shorter job would load and end."""
 
 PROMPT = {"strategy", "system", "user", "prompts", "examples", "options"}
-"""What of a prompt's document decides what a model is asked."""
+"""Fields of a prompt's definition that determine a model's requests."""
 
 
 def plan_work(
@@ -60,21 +61,21 @@ def plan_work(
     load_seconds: Mapping[str, float] | None = None,
     timed: Collection[str] = (),
 ) -> WorkPlan:
-    """Cut run tasks into shards and collect those of one resource shape into groups.
+    """Cut run tasks into shards and collect run tasks of one resource shape into groups.
 
     Every sample of every run task is in exactly one shard, and every run task in exactly one group. A point
-    of a sweep is one shard, so that one worker and one engine make the whole load. What is `after` something
-    else stands in a group of its own, whose jobs wait for that.
+    of a sweep is one shard, so that one worker and one engine make the whole load. A run task with `after` is
+    in a separate group, whose jobs wait for the earlier groups.
 
     Args:
         resolved: the plan.
-        measured: what was found of its files.
-        seconds_per_sample: run task → what a worker is thought to take for a sample.
-        load_seconds: model → what is thought to pass until it is ready.
-        timed: models whose times of samples and loads were seen in earlier experiments.
+        measured: the measured facts about its files.
+        seconds_per_sample: run task → expected seconds of a worker for a sample.
+        load_seconds: model → expected seconds until it is ready.
+        timed: models with measured times of samples and loads in earlier experiments.
 
     Raises:
-        UserError: a sweep asks for more than there are samples; `max_gpu_hours` is too little for one job.
+        UserError: a sweep needs more samples than there are; `max_gpu_hours` is too little for one job.
     """
     problems = [one for run_task in resolved.run_tasks for one in _too_few(run_task, measured)]
     if problems:
@@ -122,17 +123,17 @@ def enough_workers(
     *,
     known: bool,
 ) -> int:
-    """Workers of a model, so that loading takes at most half of the time of each.
+    """Number of workers of a model, so that loading takes at most half of each worker's time.
 
-    While the times are not known: as many as have an engine full of requests, since an engine takes hardly
-    longer for as many as it batches than for one.
+    While the times are unknown, this is the number of engines that the samples fill with requests, since an
+    engine takes hardly longer for a full batch than for one request.
 
     Args:
-        wanted: workers that there may be.
+        wanted: maximum number of workers.
         full_engines: engines that the samples fill once.
-        work_seconds: what all answers take of one worker.
-        load_seconds: what one load takes.
-        known: whether both times were seen in earlier experiments.
+        work_seconds: seconds of one worker for all answers.
+        load_seconds: seconds of one load.
+        known: whether both times were measured in earlier experiments.
     """
     most = int(work_seconds / load_seconds) if known and load_seconds > 0 else full_engines
     found = max(1, min(wanted, most))
@@ -146,10 +147,10 @@ def shard_size(
     shard_seconds: float,
     in_flight: int = 1,
 ) -> int:
-    """Samples a shard: as long as wanted, but about four shards a worker, and neither tiny nor endless.
+    """Samples in a shard: up to `shard_seconds` of work, about four shards a worker, but no tiny shards.
 
-    A worker asks one shard at a time, so fewer than four where they would be too short for its requests in
-    flight.
+    A worker asks one shard at a time, so there are fewer than four if shards would be too short for its
+    requests in flight.
     """
     least = min(MIN_SHARD, max(1, int(LONGEST_SHARD / seconds_per_sample)))
     wanted = int(shard_seconds / seconds_per_sample)
@@ -163,17 +164,17 @@ def shard_size(
 def block_size(
     samples: int, workers: int, seconds_per_sample: float, load_seconds: float, in_flight: int = 1
 ) -> int:
-    """Samples in a block of two arms that take turns.
+    """Samples in a block of two arms that alternate.
 
-    Short blocks let the drift of a node cancel. Where each arm is a load of its own there is about one load a
-    pair of blocks, so a block is long enough that no more time goes into loads than into answers; but there
-    are always so many pairs that ratios have an interval, and two for each worker: one in either order.
+    In short blocks the drift of a node cancels out. If each arm needs its own load, there is about one load a
+    pair of blocks, so a block is long enough that loads take no more time than answers. But there are always
+    enough pairs for an interval of ratios, and two pairs for each worker: one in either order.
 
     Args:
-        samples: of an arm.
-        workers: at work at once.
-        seconds_per_sample: of one worker.
-        load_seconds: of one load; 0 where both arms are of one.
+        samples: samples of an arm.
+        workers: workers at once.
+        seconds_per_sample: seconds of one worker for a sample.
+        load_seconds: seconds of one load; 0 if both arms share a load.
         in_flight: requests at once.
     """
     wanted = max(
@@ -186,7 +187,7 @@ def block_size(
 
 
 def shares(weights: Sequence[float], total: int) -> list[int]:
-    """A whole number divided by weights, each at least 1; where there are more weights than that, all 1."""
+    """An integer divided in proportion to weights, each share at least 1; all 1 if there are more weights."""
     if total <= len(weights):
         return [1] * len(weights)
     if not any(weights):
@@ -201,17 +202,17 @@ def shares(weights: Sequence[float], total: int) -> list[int]:
 
 
 def worst_gpu_hours(groups: Iterable[Group]) -> float:
-    """GPU-hours if every worker of these groups ran to its time limit."""
+    """GPU-hours if every worker of these groups runs to its time limit."""
     return sum(
         group.workers * group.gpus * seconds(group.resources.time_limit) / 3600 for group in groups
     )
 
 
 def within(groups: Sequence[Group], gpu_hours: float | None) -> tuple[Group, ...]:
-    """As much of these groups as cannot exceed so many GPU-hours: fewer workers, then shorter jobs.
+    """These groups reduced to a limit of GPU-hours: fewer workers, then shorter jobs.
 
     Raises:
-        UserError: not even one short job of any of them fits.
+        UserError: not even one short job of any group fits.
     """
     if gpu_hours is None or worst_gpu_hours(groups) <= gpu_hours:
         return tuple(groups)
@@ -233,7 +234,7 @@ def within(groups: Sequence[Group], gpu_hours: float | None) -> tuple[Group, ...
         raise UserError(
             Problem(
                 f"{gpu_hours:.2g} GPU-hours are too few for one job of {SHORTEST_JOB // 60} minutes",
-                remedy="a larger max_gpu_hours, or a model of fewer GPUs",
+                remedy="raise max_gpu_hours, or use a model with fewer GPUs",
             )
         )
     kept = {group.id: group for group in [*free, *found]}
@@ -241,7 +242,7 @@ def within(groups: Sequence[Group], gpu_hours: float | None) -> tuple[Group, ...
 
 
 def clock(duration: float) -> str:
-    """Seconds as Slurm writes a time limit, `HH:MM:SS`, or `D-HH:MM:SS` from a hundred hours on."""
+    """A time limit in Slurm's notation, `HH:MM:SS`, or `D-HH:MM:SS` from a hundred hours on."""
     minutes, secs = divmod(int(duration), 60)
     hours, minutes = divmod(minutes, 60)
     if hours < 100:
@@ -279,9 +280,9 @@ def _fewer(
     loads: Mapping[str, float],
     timed: Collection[str],
 ) -> Iterator[tuple[list[ResolvedRunTask], Fewer]]:
-    """Models of one shape that need fewer workers than there may be, with their run tasks.
+    """Models of one shape that need fewer workers than allowed, with their run tasks.
 
-    Arms are left out: they take turns, which takes loads. So are models elsewhere, which are not loaded.
+    Arms are left out: they alternate, which needs loads. So are models that run elsewhere, without loads.
     """
     if resolved.plan.workers == "all" or resolved.pairs:
         return
@@ -319,15 +320,15 @@ def _fewer(
 def _blocks(
     resolved: ResolvedPlan, pair: str, cuts: Sequence[Cut], loads: Mapping[str, float]
 ) -> dict[str, Cut]:
-    """The cuts of two arms: the same shards in both, short ones.
+    """The cuts of two arms: the same short shards in both.
 
     Raises:
         UserError: the arms ask different numbers of samples.
     """
     first, second = cuts
     if first.samples != second.samples:
-        what = f"the arms of '{pair}' ask {first.samples} and {second.samples} samples"
-        raise UserError(Problem(what, remedy="arms are compared over the same samples"))
+        what = f"the arms of '{pair}' ask different numbers of samples: {first.samples}, {second.samples}"
+        raise UserError(Problem(what, remedy="give both arms the same samples"))
     one, other = (resolved.run_task(cut.run_task) for cut in cuts)
     models = {run_task.model.name for run_task in (one, other)}
     load = max(loads.get(name, LOAD_SECONDS) for name in models) if len(models) > 1 else 0.0
@@ -342,7 +343,7 @@ def _blocks(
 
 
 def _depths(run_tasks: Sequence[ResolvedRunTask]) -> dict[str, int]:
-    """Run task → how many stand before it, one after the other. The registry has refused circles."""
+    """Run task → length of the longest chain of run tasks before it. The registry has refused cycles."""
     own = {run_task.name: run_task for run_task in run_tasks}
     found: dict[str, int] = {}
 
@@ -357,7 +358,7 @@ def _depths(run_tasks: Sequence[ResolvedRunTask]) -> dict[str, int]:
 
 
 def _needs(shapes: Sequence[Sequence[ResolvedRunTask]], group: Group) -> bool:
-    """Whether any of these run tasks comes after one of the group's."""
+    """Whether any of these run tasks is `after` a run task of the group."""
     wanted = {name for own in shapes for run_task in own for name in run_task.task.after}
     return bool(wanted.intersection(group.run_tasks))
 
@@ -371,7 +372,7 @@ def _level(
     first: int,
     before: Sequence[Group],
 ) -> list[Group]:
-    """Groups that may be at work at once. Together they have no more workers than the plan allows."""
+    """Groups that may run at once. Together they have no more workers than the plan allows."""
     parallelism = resolved.plan.parallelism
     work = [
         sum(
@@ -383,13 +384,13 @@ def _level(
     groups: list[Group] = []
     for place, own in enumerate(shapes):
         after = [group.id for group in before if _needs([own], group)]
-        if place >= parallelism:  # more shapes than workers: one stands behind another
+        if place >= parallelism:  # more shapes than workers: one waits for another
             after.append(groups[place - parallelism].id)
         group = _group(resolved, f"g{first + place}", own, cuts, throttles[place])
         count = sum(cuts[run_task.name].count for run_task in own)
         if resolved.pairs:
-            count //= 4  # a worker with less than two pairs has nothing to take turns with
-        # What one group leaves of the parallelism another takes over, if it has array tasks for that.
+            count //= 4  # a worker with fewer than two pairs cannot alternate
+        # A group can take over unused parallelism of another group, if it has array tasks for it.
         most = parallelism if len(shapes) > 1 else throttles[place]
         models = {run_task.model.name: enough.get(run_task.name, most) for run_task in own}
         most = min(most, sum(models.values()))
@@ -408,7 +409,7 @@ def _level(
 def _jobs_needed(
     resolved: ResolvedPlan, group: Group, work: float, loads: Mapping[str, float]
 ) -> int:
-    """Jobs that so many seconds of work take, where jobs are to be short."""
+    """Number of jobs for some seconds of work under `max_job_minutes`; 0 without this limit."""
     if resolved.plan.max_job_minutes is None:
         return 0
     models = {resolved.run_task(name).model.name for name in group.run_tasks}
@@ -418,21 +419,22 @@ def _jobs_needed(
 
 
 def _too_few(run_task: ResolvedRunTask, measured: Measured) -> Iterator[Problem]:
-    """What a point of a sweep lacks."""
+    """Problems of a sweep's point with too few samples."""
     task, samples = run_task.task, measured.samples[run_task.name]
     if run_task.sweep is None or task.load is None:
         return
     asked = task.load.requests or 0
     if asked > samples:
         yield Problem(
-            f"sweep of '{run_task.sweep}': {asked} requests a point are more than its {samples} samples",
-            remedy=f"`requests: {samples}` at most",
+            f"sweep of '{run_task.sweep}': {asked} requests per point are more than its {samples} "
+            "samples",
+            remedy=f"use `requests: {samples}` or fewer",
         )
     elif task.rate is None and (run_task.in_flight or 1) > samples:
         yield Problem(
-            f"sweep of '{run_task.sweep}': {samples} samples cannot be {run_task.in_flight} requests in "
-            "flight",
-            remedy="smaller `concurrency`, or more samples",
+            f"sweep of '{run_task.sweep}': {samples} samples are too few for {run_task.in_flight} requests "
+            "in flight",
+            remedy="use a smaller `concurrency`, or more samples",
         )
 
 
@@ -443,9 +445,9 @@ def stage_key(
     stage: str,
     packages: Mapping[str, str] | None = None,
 ) -> str:
-    """Hash of all that determines a stage's output: same key, same answers, no need to run again.
+    """Hash of all inputs that determine a stage's output: same key, same answers, no need to run again.
 
-    `packages` says what each package of the plan was made of. Left out on purpose: names, descriptions,
+    `packages` identifies the sources of each package of the plan. Left out on purpose: names, descriptions,
     resources, concurrency, time-outs.
     """
     task, model = run_task.task, run_task.model
@@ -492,7 +494,7 @@ def stage_key(
 
 
 def _without_paths(prompt: Prompt) -> dict[str, Any]:
-    """What a prompt says; its hash knows the images of examples by their bytes, wherever they lie."""
+    """A prompt's content without paths of examples' images: its hash covers these images by their bytes."""
     told: dict[str, Any] = prompt.model_dump(mode="json", include=PROMPT)
     for one in (told, *told["prompts"]):
         for example in one["examples"]:
@@ -501,10 +503,10 @@ def _without_paths(prompt: Prompt) -> dict[str, Any]:
 
 
 def _shape(run_task: ResolvedRunTask, resolved: ResolvedPlan) -> str:
-    """What one array has in common: Slurm gives every array task the same.
+    """The common resource shape of an array: Slurm gives every array task the same resources.
 
-    Two arms that run in images of this machine are of one array, whatever images: a worker can change from
-    one to the other, and only so do both run on the same nodes.
+    Two arms that run in images of this machine share an array, even with different images: a worker can
+    switch between the images, and only then do both arms run on the same nodes.
     """
     model = run_task.model
     environments = {run_task.environment}
@@ -518,7 +520,7 @@ def _shape(run_task: ResolvedRunTask, resolved: ResolvedPlan) -> str:
 
 
 def _is_managed(image: str | None) -> bool:
-    """Whether a reference names what is to run it, `runpod:…`; `docker://…` says where an image lies."""
+    """Whether a reference names a manager that runs it, `runpod:…`; `docker://…` names an image's place."""
     _, colon, rest = (image or "").partition(":")
     return bool(colon) and not rest.startswith("//")
 

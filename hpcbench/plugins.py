@@ -1,8 +1,8 @@
-"""What a plugin author implements, and the one loader that finds it.
+"""The interfaces that a plugin author implements, and the loader of plugins.
 
 Each kind is a Protocol of one or two methods and an entry-point group `hpcbench.<kind>`; our own plugins
-are declared in our pyproject through the same door. `load` finds a plugin by metadata and imports only the
-one asked for.
+are declared in our pyproject in the same way. `load` finds a plugin by metadata and imports only the
+requested one.
 """
 
 from __future__ import annotations
@@ -24,42 +24,42 @@ from hpcbench.schema.forms import complaint
 from hpcbench.schema.records import FieldMap, Message, PromptEntry, PromptExample, Sample
 
 if TYPE_CHECKING:
-    from hpcbench.schema.documents import MLTask
+    from hpcbench.schema.definitions import MLTask
 
 _DOTTED_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*[.:][^\W\d]\w*")
 
 API = 1
-"""Version of these Protocols; a plugin states the one it was written for as `api`."""
+"""Version of these Protocols; a plugin's `api` states the version it was written for."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSpec:
-    """What an engine is told when it is to serve a model."""
+    """Parameters of an engine that serves a model."""
 
     model_path: str
     """Folder of the weights, as seen where the engine runs."""
     model_name: str
-    """Name under which requests ask for it."""
+    """The model's name in requests."""
     socket: str
     """Unix socket to serve on, at most 107 bytes."""
     dtype: str = "auto"
     """auto, float32, float16 or bfloat16."""
     context_length: int | None = None
-    """Most tokens of prompt and answer together."""
+    """Maximum number of tokens of prompt and answer together."""
     gpus: int = 0
     """GPUs it may use; 0 is CPU."""
     chat_template: str | None = None
     """Text of the Jinja2 chat template to use instead of the model's own."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """The model document's `engine_options`."""
+    """The model definition's `engine_options`."""
     media_root: str | None = None
     """Folder whose images requests may name as `file://`; None: no file may be named."""
     cpus: int = 0
-    """CPUs of the job; 0: not said."""
+    """CPUs of the job; 0: unknown."""
     images: int = 0
-    """Most images of one request; 0: not said."""
+    """Maximum number of images in one request; 0: unknown."""
     reuse: bool = False
-    """Whether images come more than once, as with several questions about a page: caches of them pay."""
+    """Whether images occur more than once, as with several questions about a page: then caches help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,35 +74,35 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What an engine refuses in a request, where that is certain; None: it is not known."""
+    """Certain limits of an engine for a request; None: unknown."""
 
     tokens: int | None = None
-    """Most tokens of prompt and answer together."""
+    """Maximum number of tokens of prompt and answer together."""
     images: int | None = None
-    """Most images."""
+    """Maximum number of images."""
 
 
 class Engine(Protocol):
-    """Serves OpenAI's API on a Unix socket as a child process of the wrapper. Constructed with nothing.
+    """Serves OpenAI's API on a Unix socket as a child process of the wrapper. Constructed without arguments.
 
     `/health` answers 200 once requests can be sent. `launch_command` refuses options it does not know
-    with a UserError. What a class may have besides:
+    with a UserError. A class may also have:
 
-    - `generation: frozenset[str]`: the settings it knows beyond OpenAI's; others are refused before anything
-      runs;
+    - `generation: frozenset[str]`: the settings it knows beyond OpenAI's; other settings are refused before
+      the run;
     - `generation_needs: Mapping[str, str]`: setting → option of the engine without which it refuses every
       request that has the setting;
     - `packages: tuple[str, ...]`: distributions whose versions are recorded;
     - `needs: tuple[str, ...]` and `extra: str`: distributions without which it cannot start, and the extra of
       hpcbench that brings them into hpcbench's own Python;
-    - `request_fields(spec) -> mapping`: fields of the body that every request gets which does not set them;
-    - `checks_media = False`: its server opens any path a request names, so the wrapper has to look at each;
-    - `renamed: Mapping[str, str]`: setting of older versions → its name now, for the remedy;
-    - `limits(spec) -> Limits`: what it refuses in every request as it would be started, so that a plan that
-      asks for more is refused before anything runs;
+    - `request_fields(spec) -> mapping`: default fields of the body for every request that does not set them;
+    - `checks_media = False`: its server opens any path in a request, so the wrapper has to check each path;
+    - `renamed: Mapping[str, str]`: setting of older versions → its present name, for the remedy;
+    - `limits(spec) -> Limits`: its limits for every request with these parameters, so that a plan beyond them
+      is refused before the run;
     - `weights = False`: it serves no folder of weights (an endpoint elsewhere);
     - `at_once(options, gpus) -> int`: requests that `concurrency: auto` keeps in flight, by the model's
-      `engine_options` and GPUs; without it one at a time.
+      `engine_options` and GPUs; without this method, one at a time.
     """
 
     api: ClassVar[int]
@@ -112,37 +112,37 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DatasetSpec:
-    """What an iterator is told of the dataset it is to read."""
+    """Parameters of an iterator: the dataset that it reads."""
 
     folder: Path
-    """Where it lies on this machine."""
+    """The dataset's folder on this machine."""
     annotations: str
     """File inside the folder that lists the samples."""
     split: str | None = None
-    """Only samples of this split; none: all."""
+    """The only split to read; None: all."""
     mapping: FieldMap = FieldMap()
-    """Where a record keeps what a sample needs."""
+    """Fields of a record that a sample is built from."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """The dataset document's `options`, checked against `Options`."""
+    """The dataset definition's `options`, checked against `Options`."""
     on_bad: Literal["fail", "skip"] = "fail"
-    """Whether a row that cannot be a sample is an error, or left out and counted."""
+    """Whether a row that cannot be a sample is an error, or is left out and counted."""
     cache: Path | None = None
-    """Folder for what is made of the dataset's files, e.g. rendered pages."""
+    """Folder for files derived from the dataset's files, e.g. rendered pages."""
     origin: Path | None = None
-    """Folder that it was copied from: absolute paths in it may begin so; none: it was not copied."""
+    """Folder that the dataset was copied from: its absolute paths may start with it; None: not copied."""
 
 
 class DatasetIterator(Protocol):
     """Gives the samples of a dataset, in a fixed order. Constructed with a `DatasetSpec`.
 
-    What a class may have besides:
+    A class may also have:
 
-    - `packs = True`: it reads through `hpcbench.data.tree.Tree`, so small files may lie in one pack;
-    - `iter(start, stop, images=True)`: without images it need not read them, as evaluation does not;
-    - `at(places, images=True)`: samples at some places, in rising order, in as few reads as it can;
-    - `bad() -> problems`: rows left out under `on_bad: skip`, which count against coverage;
-    - `bad_before(index) -> problems`: those that stand before sample `index`, where `place` does not tell;
-    - `place(index) -> (file, row)`: where sample `index` stands, for messages; no row where a file is one.
+    - `packs = True`: it reads through `hpcbench.data.tree.Tree`, so small files may be in one pack;
+    - `iter(start, stop, images=True)`: with `images=False` it need not read images, as for evaluation;
+    - `at(places, images=True)`: samples at some places, in rising order, with few reads;
+    - `bad() -> problems`: rows left out under `on_bad: skip`, which lower the coverage;
+    - `bad_before(index) -> problems`: such rows before sample `index`, where `place` does not give them;
+    - `place(index) -> (file, row)`: place of sample `index`, for messages; no row where a file is a sample.
     """
 
     api: ClassVar[int]
@@ -154,10 +154,10 @@ class DatasetIterator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PromptSpec:
-    """What a prompt strategy is told: the prompt's document and what it is used for."""
+    """Parameters of a prompt strategy: the prompt's definition, dataset and ML task."""
 
     user: str | None = None
-    """User message of samples that no entry of the collection is for."""
+    """User message of samples without an entry of the collection."""
     system: str | None = None
     """System message."""
     entries: tuple[PromptEntry, ...] = ()
@@ -169,14 +169,14 @@ class PromptSpec:
     task: str = ""
     """Name of the ML task."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """The prompt document's `options`, checked against `Options`."""
+    """The prompt definition's `options`, checked against `Options`."""
 
 
 class PromptStrategy(Protocol):
     """Turns a sample into messages. Constructed with a `PromptSpec`.
 
-    A class that has `placeholders() -> names` lets a field that no dataset has be found before anything runs;
-    one that has `name(sample) -> str` says which prompt of several a sample gets.
+    With a method `placeholders() -> names`, fields that no dataset has are found before the run; a method
+    `name(sample) -> str` gives the name of a sample's prompt if there are several.
     """
 
     api: ClassVar[int]
@@ -185,14 +185,15 @@ class PromptStrategy(Protocol):
 
 
 class Task(Protocol):
-    """Reads an answer of one kind of work: text, label, key-value pairs. Constructed with nothing.
+    """Reads an answer of one kind of work: text, label, key-value pairs. Constructed without arguments.
 
-    `parse` gives what metrics compare, None if it cannot be read, or a `Reading`, which says how it was read
-    or why not; if it raises, that sample is lost with the reason. Thoughts before the answer are off already
-    (the ML task's `reasoning`), and what it gives is held to the ML task's schema. A class with `wants`
-    (text, label, object) is never asked: `hpcbench.parsers.DataParser` reads for it, by the schema and the
-    policies of the document; with `transcribes`, texts are those of pages. A `version` goes up when any
-    answer may be read otherwise than before: scores name it.
+    `parse` returns the value that metrics compare, None if the answer cannot be read, or a `Reading`, which
+    says how it was read or why not; if `parse` raises, that sample is lost with the reason. Thoughts before
+    the answer are removed already (the ML task's `reasoning`), and the value is checked against the ML task's
+    schema. `parse` of a class with `wants` (text, label, object) is never called:
+    `hpcbench.parsers.DataParser` reads for it, by the schema and the policies of the definition; with
+    `transcribes`, texts are transcriptions of pages. A `version` increases when any answer may be read
+    differently than before: scores name it.
     """
 
     api: ClassVar[int]
@@ -201,7 +202,7 @@ class Task(Protocol):
 
 
 class Parser(Protocol):
-    """Reads an answer without looking at the sample; otherwise as `Task`. Constructed with nothing."""
+    """Reads an answer without the sample; otherwise as `Task`. Constructed without arguments."""
 
     api: ClassVar[int]
 
@@ -211,7 +212,7 @@ class Parser(Protocol):
 class Metric(Protocol):
     """Scores predictions; a dataclass whose fields are its options (hpcbench.metrics).
 
-    A class with `accepts: tuple[str, ...]` (text, label, object) is only used for ML tasks of such output.
+    A class with `accepts: tuple[str, ...]` (text, label, object) is only used for ML tasks with such output.
     """
 
     api: ClassVar[int]
@@ -225,9 +226,9 @@ class Metric(Protocol):
 
 
 class Report(Protocol):
-    """Shows an experiment's tables. Constructed with its options.
+    """Renders an experiment's tables. Constructed with its options.
 
-    `tables` is plain data, described in docs/plugins.md; the answer is file names and what to write there.
+    `tables` is plain data, described in docs/plugins.md; `render` returns file names and their contents.
     """
 
     api: ClassVar[int]
@@ -244,19 +245,19 @@ class StoredFile:
     size: int
     """Bytes."""
     mark: str = ""
-    """Another one whenever the content may be another: an ETag, a time of change; empty: not known."""
+    """A mark that changes whenever the content may have changed: an ETag, a time; empty: unknown."""
     sha256: str | None = None
-    """Hash of the content, where the storage knows it: what comes is held against it."""
+    """Hash of the content, if the storage knows it: the received bytes are compared with it."""
 
 
 class Storage(Protocol):
     """Files under a URL of its scheme. Constructed with its options; used by several threads at once.
 
-    `read` gives the bytes `start` to `stop` (exclusive) of a file that `list` gave, in pieces of any size.
-    `put` writes one file whole or not at all. All raise OSError; FileNotFoundError and PermissionError are
-    final, anything else is tried again. A class that has `parallel: int` says how many reads at once
-    serve it best; one that has `many(url, files)`, which gives pairs of file and bytes in any order, is
-    asked for small files by the hundred.
+    `read` yields the bytes `start` to `stop` (exclusive) of a file from `list`, in pieces of any size. `put`
+    writes one file whole or not at all. All raise OSError; FileNotFoundError and PermissionError are final,
+    other errors are retried. A class attribute `parallel: int` gives the best number of concurrent reads. If
+    a class has `many(url, files)`, which yields pairs of file and bytes in any order, hundreds of small files
+    are read with one call.
     """
 
     api: ClassVar[int]
@@ -267,10 +268,10 @@ class Storage(Protocol):
 
 
 class Tracker(Protocol):
-    """Logs an experiment's scores elsewhere. Constructed with its options; gets the reports' tables.
+    """Logs an experiment's scores elsewhere. Constructed with its options; receives the reports' tables.
 
-    A class that has `track(path, live, limit, tell)` besides is served by `hpcbench track`: it sends what of
-    an experiment is not there yet, while that runs or later; see `tracking/tracker_process.py`.
+    `hpcbench track` uses a class that also has `track(path, live, limit, tell)`: this method sends the
+    missing data of an experiment, during the run or later; see `tracking/tracker_process.py`.
     """
 
     api: ClassVar[int]
@@ -279,7 +280,7 @@ class Tracker(Protocol):
 
 
 class Notifier(Protocol):
-    """Tells somebody how an experiment ended. Constructed with its options."""
+    """Notifies people how an experiment ended. Constructed with its options."""
 
     api: ClassVar[int]
 
@@ -288,7 +289,7 @@ class Notifier(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Where an engine runs, prepared on the login node, started on the compute node."""
+    """Environment of an engine, prepared on the login node, started on the compute node."""
 
     kind: str
     """Name in the group `hpcbench.environments`."""
@@ -299,19 +300,19 @@ class Environment:
     packages: str | None = None
     """Folder of the packages mounted just in time."""
     details: Mapping[str, str] = field(default_factory=dict)
-    """What the manifest keeps: source reference, versions."""
+    """Details for the manifest: source reference, versions."""
     versions: Mapping[str, str] = field(default_factory=dict)
-    """All Python distributions in it by normalised name, `python` and, where it has one, `cuda`."""
+    """Versions of all its Python distributions by normalised name, of `python` and, if present, of `cuda`."""
     start_seconds: float = 120.0
-    """Longest wait for a command in it to be up; a cold container on a slow file system takes its time."""
+    """Longest wait for the start of a command in it: a cold container on a slow file system is slow."""
 
 
 class EnvManager(Protocol):
-    """Prepares an image once and wraps commands so that they run in it. Constructed with nothing.
+    """Prepares an image once and wraps commands so that they run in it. Constructed without arguments.
 
-    An image reference `KIND:…` is for the manager of that name. `requirements` are lines as pip reads them:
-    packages that must be importable beside the engine, without shadowing what is there. `say` is told what is
-    going on, a line at a time.
+    An image reference `KIND:…` is for the manager of that name. `requirements` are lines in pip's format:
+    packages that must be importable with the engine, without shadowing packages of the image. `say` receives
+    progress, a line at a time.
     """
 
     api: ClassVar[int]
@@ -348,12 +349,12 @@ REQUIRED: Mapping[str, Mapping[str, int | None]] = {
     "tasks": {"parse": 2},
     "trackers": {"log": 1},
 }
-"""Kind → what a plugin of it must have beside `api`: methods with their number of arguments, attributes."""
+"""Kind → required members of its plugins besides `api`: methods with their argument counts, attributes."""
 
 
 @cache
 def _installed() -> Any:  # a class of its own in Python 3.10
-    """Entry points of every distribution there is, which takes a look into each."""
+    """Entry points of all installed distributions; this reads each distribution."""
     return entry_points()
 
 
@@ -362,7 +363,7 @@ def available(kind: str) -> Mapping[str, EntryPoint]:
     """All plugins of a kind by name, without importing any.
 
     Raises:
-        EnvironmentFault: two distributions bring a plugin of the same name.
+        EnvironmentFault: two distributions have a plugin of the same name.
     """
     found: dict[str, EntryPoint] = {}
     for point in _installed().select(group=f"hpcbench.{kind}"):
@@ -385,9 +386,9 @@ def available(kind: str) -> Mapping[str, EntryPoint]:
 
 
 def find(kind: str, name: str) -> EntryPoint | None:
-    """The plugin of that name or dotted path, not imported; None if there is none of that name.
+    """The plugin of that name or dotted path, not imported; None: no plugin has that name.
 
-    A dotted path, `package.module.Class` or `package.module:Class`, is taken at its word.
+    A dotted path, `package.module.Class` or `package.module:Class`, is not checked.
     """
     point = available(kind).get(name)
     if point is None and _DOTTED_PATH.fullmatch(name):
@@ -398,24 +399,29 @@ def find(kind: str, name: str) -> EntryPoint | None:
     return point
 
 
+def called(kind: str) -> str:
+    """What messages call a plugin of this kind."""
+    return f"{kind.removesuffix('s')} plugin"
+
+
 @cache
 def load(kind: str, name: str) -> Any:
     """Import one plugin class and check that it fits its Protocol.
 
     Raises:
-        UserError: no plugin of that name; says which there are.
-        EnvironmentFault: it cannot be imported, or does not fit.
+        UserError: no plugin has that name; lists the available plugins.
+        EnvironmentFault: the plugin cannot be imported, or does not fit.
     """
     point = find(kind, name)
     if point is None:
-        raise UserError(Problem(unknown(f"{kind} plugin", name, available(kind))))
+        raise UserError(Problem(unknown(called(kind), name, available(kind))))
     try:
         plugin = point.load()
     except Exception as error:
-        # Foreign code runs on import: whatever it raises is the plugin's fault, and told as such.
+        # Foreign code runs on import: any exception is reported as the plugin's fault.
         raise EnvironmentFault(
             f"plugin '{name}' of kind {kind} cannot be imported: {type(error).__name__}: {error}",
-            remedy=f"install what {origin(point)} needs, or mend it",
+            remedy=f"install the requirements of {origin(point)}, or fix it",
         ) from error
     if wrong := mismatch(kind, plugin):
         raise EnvironmentFault(f"plugin '{name}' of kind {kind} ({origin(point)}) {wrong}")
@@ -423,17 +429,17 @@ def load(kind: str, name: str) -> Any:
 
 
 def mismatch(kind: str, plugin: Any) -> str | None:
-    """In what a class does not fit the Protocol of its kind; None if it fits."""
+    """Why a class does not fit the Protocol of its kind; None if it fits."""
     if not isinstance(plugin, type):
         return "is not a class"
     if getattr(plugin, "api", None) != API:
-        return f"is not written for api {API}: it says api = {getattr(plugin, 'api', None)!r}"
+        return f"does not support api {API}: its `api` is {getattr(plugin, 'api', None)!r}"
     lacks = [name for name in REQUIRED[kind] if not hasattr(plugin, name)]
     if lacks:
         return f"lacks {', '.join(lacks)}"
     for name, count in REQUIRED[kind].items():
         if count is not None and not _takes(getattr(plugin, name), count):
-            return f"has a method {name} that does not take {count} arguments beside self"
+            return f"has a method {name} that does not take {count} arguments after self"
     return None
 
 
@@ -450,25 +456,26 @@ def answer_model(path: str) -> Any:
     try:
         found = getattr(importlib.import_module(module), name, None) if module else None
     except Exception as error:
-        # Foreign code runs on import: whatever it raises is its own fault, and told as such.
+        # Foreign code runs on import: any exception is reported as that module's fault.
         raise EnvironmentFault(
             f"output_model {path} cannot be imported: {type(error).__name__}: {error}",
-            remedy="name its package in required_packages, or mend it",
+            remedy="name its package in required_packages, or fix it",
         ) from error
     if not (isinstance(found, type) and hasattr(found, "model_json_schema")):
         raise UserError(
             Problem(
-                f"output_model {path} is no pydantic model", remedy="write PACKAGE.MODULE.CLASS"
+                f"output_model {path} is not a pydantic model",
+                remedy="write PACKAGE.MODULE.CLASS",
             )
         )
     return found
 
 
 def answer_schema(ml_task: MLTask) -> dict[str, Any] | None:
-    """The JSON Schema of an ML task's answers, as it is written or of its model; None: it has none.
+    """The JSON Schema of an ML task's answers, from its definition or its model; None: it has no schema.
 
     Raises:
-        UserError, EnvironmentFault: as `answer_model`.
+        UserError, EnvironmentFault: see `answer_model`.
     """
     if ml_task.output_schema is not None or ml_task.output_model is None:
         return None if ml_task.output_schema is None else dict(ml_task.output_schema)
@@ -477,10 +484,10 @@ def answer_schema(ml_task: MLTask) -> dict[str, Any] | None:
 
 
 def check_options(plugin: Any, options: Mapping[str, Any]) -> list[tuple[tuple[str, ...], str]]:
-    """What is wrong with a plugin's options: where in them, and what.
+    """Problems of a plugin's options: place and message.
 
-    A plugin declares its options as a pydantic model `Options`, or is a dataclass whose fields they are
-    (metrics). One that does neither takes what it is given.
+    A plugin declares its options as a pydantic model `Options`, or is a dataclass whose fields are its
+    options (metrics). Options of any other plugin are not checked.
     """
     declared = getattr(plugin, "Options", None)
     if declared is not None and hasattr(declared, "model_validate"):
@@ -508,14 +515,14 @@ def check_options(plugin: Any, options: Mapping[str, Any]) -> list[tuple[tuple[s
 
 
 def add_folder(folder: Path) -> None:
-    """Make the packages of a folder importable, behind all that is installed already."""
+    """Make the packages of a folder importable, after all installed packages."""
     if str(folder) not in sys.path:
-        site.addsitedir(str(folder))  # knows .pth files, which editable packages are
+        site.addsitedir(str(folder))  # reads .pth files, which editable packages use
         forget()
 
 
 def forget() -> None:
-    """Look for plugins anew: packages came or went."""
+    """Search for plugins again, after packages were added or removed."""
     _installed.cache_clear()
     available.cache_clear()
     load.cache_clear()
@@ -529,12 +536,12 @@ def origin(point: EntryPoint) -> str:
 
 
 def _takes(method: Any, count: int) -> bool:
-    """Whether a method can be called with so many arguments beside `self`."""
+    """Whether a method can be called with `count` arguments besides `self`."""
     try:
         inspect.signature(method).bind(None, *range(count))
     except TypeError:
         return False
-    except ValueError:  # written in C: no signature to look at
+    except ValueError:  # written in C: no signature
         return True
     return True
 

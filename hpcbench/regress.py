@@ -1,17 +1,17 @@
-"""`hpcbench regress PLAN --baseline NAME`: one command, called as often as one likes, by cron or by hand.
+"""`hpcbench regress PLAN --baseline NAME`: one command, called any number of times, by cron or by hand.
 
-It goes as far as it can and says by its exit code how that went: it submits the plan; while that runs,
-it says so; once it has ended, it is held against the baseline, who wants to know is told, and the
-verdict is written down. The next call begins anew. Where it stands is in files of
-`HOME/regress/PLAN-HASH/`, and each step may be done twice:
+Each call does the next steps and reports the result by its exit code: it submits the plan; while the run is
+at work, it reports that; once the run has ended, it compares the run with the baseline, notifies, and writes
+the verdict. The next call starts a new run. The state is in files of `HOME/regress/PLAN-HASH/`, and each step
+may be repeated:
 
     NNNNN.jsonl           a run, as `site/cron.py` records it: claimed, experiment, collected
-    NNNNN.confirm.json    run tasks that failed, and are asked again before NO-GO is said
-    NNNNN.again/          those runs, recorded in the same way
-    NNNNN.verdict.json    how it ended
+    NNNNN.confirm.json    failing run tasks, which are asked again before a NO-GO
+    NNNNN.again/          the runs that ask them again, recorded in the same way
+    NNNNN.verdict.json    how the run ended
 
-Killed anywhere, the next call finds what there is to go on from; of two at once one does it and the
-other waits or says so.
+After a kill at any point, the next call continues from these files; of two concurrent calls, one does a step
+and the other waits or reports it.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from hpcbench.experiment.outcome import outcome, state_of
 from hpcbench.files.atomic import read_json, write_json
 from hpcbench.files.lease import beating, make_once, remove
 from hpcbench.notify import dispatch
-from hpcbench.schema.documents import Gate
+from hpcbench.schema.definitions import Gate
 from hpcbench.schema.plan import ResolvedPlan, ResolvedRunTask
 from hpcbench.site.cron import Run, Runs, looked_after
 from hpcbench.status import status
 
 SEEDS_APART = 1000
-"""Between the seeds of a run task that is asked again: no repeat of the plan itself has them."""
+"""Distance between the seeds of a repeated run task: no repeat of the plan itself has these seeds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Regression:
-    """What is asked for."""
+    """A requested regression run."""
 
     plan: Path
     """The plan's file."""
@@ -51,54 +51,54 @@ class Regression:
     baseline: str
     """Name of a baseline, or an experiment."""
     policy: Gate
-    """By which it is judged."""
+    """The gate that judges it."""
     set_if_none: bool = False
-    """Where there is no baseline of that name, the first run that ends well becomes it."""
+    """If no baseline has that name, the first run that ends well becomes the baseline."""
     promote: bool = False
     """After GO the candidate becomes the baseline."""
     go_on: bool = False
-    """After a run has been judged, the next one is submitted by the same call."""
+    """After a run has been judged, the same call submits the next run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What `regress` asks of its caller."""
+    """Functions that the caller of `regress` provides."""
 
     prepare: Callable[[ResolvedPlan], Experiment]
-    """Makes an experiment of a plan, ready to be submitted; goes on with one whose submission was cut
-    off."""
+    """Makes an experiment of a plan, ready to be submitted, or returns one with an interrupted
+    submission."""
     submit: Callable[[Experiment], Any]
-    """Submits it, or what is missing of it."""
+    """Submits the experiment, or its missing jobs."""
     say: Callable[[str], None]
     """Prints a line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How far it is."""
+    """State of a regression run."""
 
     state: Literal["submitted", "running", "judged", "baseline", "failed"]
-    """`baseline`: the run became the baseline, there was none. `failed`: it left nothing to judge."""
+    """`baseline`: there was no baseline, so the run became it. `failed`: the run has no results to judge."""
     experiments: tuple[Experiment, ...]
-    """The run's experiment, and those that confirm it; while it runs, those that run: none while another
-    call prepares one."""
+    """The run's experiment and its confirmations; during the run, only running experiments: empty while
+    another call prepares one."""
     verdict: Mapping[str, Any] | None = None
-    """What `verdict.json` says, once it was judged."""
+    """Content of `verdict.json`, once the run was judged."""
 
     @property
     def exit_code(self) -> int:
-        """0 while nothing is wrong, 1 failed, 4 NO-GO, 5 INCONCLUSIVE."""
+        """0 no problem so far, 1 failed, 4 NO-GO, 5 INCONCLUSIVE."""
         if self.verdict is not None:
             return EXIT_CODES[str(self.verdict["verdict"])]
         return 1 if self.state == "failed" else 0
 
 
 def regress(wanted: Regression, ask: Ask) -> Standing:
-    """Do what is due for a plan's regression run, and say how far it is.
+    """Do the next steps of a plan's regression run, and return its state.
 
     Raises:
         UserError: there is no such baseline; nothing was submitted.
-        HpcbenchError: what preparing or submitting raises; the next call tries again.
+        HpcbenchError: preparation or submission failed; the next call tries again.
     """
     root = home(wanted.resolved.site)
     if wanted.promote and not baselines.NAME.fullmatch(wanted.baseline):
@@ -107,7 +107,7 @@ def regress(wanted: Regression, ask: Ask) -> Standing:
     runs = Runs(root, wanted.plan, wanted.resolved.plan.name, root / "regress")
     newest = runs.newest
     if newest is not None and newest.busy:
-        ask.say(f"{wanted.plan.name} is being submitted by {newest.holder}")
+        ask.say(f"{newest.holder} submits {wanted.plan.name} at the moment")
         return Standing("running", ())
     last = runs.last_with_experiment()
     if last is None or last.collected:
@@ -115,7 +115,7 @@ def regress(wanted: Regression, ask: Ask) -> Standing:
     standing = _collected(wanted, root, last, ask)
     if standing.state == "running":
         return standing
-    # Only now: killed before, the next call says the same again, and its exit code is not lost.
+    # Only now: after an earlier kill, the next call repeats the result, and its exit code is not lost.
     last.note("collected")
     if wanted.go_on:
         _begin(wanted, runs, wanted.resolved, ask)
@@ -123,10 +123,10 @@ def regress(wanted: Regression, ask: Ask) -> Standing:
 
 
 def baseline_of(root: Path, name: str, *, set_if_none: bool = False) -> Experiment | None:
-    """The experiment to compare with; None: there is none yet, and the first run is to become it.
+    """The experiment to compare with; None: no baseline exists yet, and the first run shall become it.
 
     Raises:
-        UserError: there is none.
+        UserError: there is no such baseline.
     """
     named = baselines.current(root, name)
     if named is not None:
@@ -137,19 +137,19 @@ def baseline_of(root: Path, name: str, *, set_if_none: bool = False) -> Experime
         return find(root, name)
     except UserError:
         remedy = (
-            f"`hpcbench baseline set EXPERIMENT --name {name}`, or let the first run be it: "
-            "--set-baseline-if-none"
+            f"run `hpcbench baseline set EXPERIMENT --name {name}`, or let the first run become the "
+            "baseline: --set-baseline-if-none"
         )
         raise UserError(Problem(f"no baseline '{name}'", remedy=remedy)) from None
 
 
 def again(resolved: ResolvedPlan, names: Collection[str], number: int) -> ResolvedPlan:
-    """The plan that asks some of its run tasks again, with other seeds where answers depend on them.
+    """A plan that asks some run tasks again, with other seeds where answers depend on seeds.
 
     Args:
         resolved: the plan.
         names: run tasks, without the marks of repeats.
-        number: 1 for the first time.
+        number: number of the repetition, from 1.
     """
     kept = [one for one in resolved.run_tasks if base_of(one.name) in names]
     left = {one.name for one in kept}
@@ -163,7 +163,7 @@ def again(resolved: ResolvedPlan, names: Collection[str], number: int) -> Resolv
         task = one.task.model_copy(update={"generation": generation, "after": after})
         return one.model_copy(update={"task": task})
 
-    # Its own name, so that trends do not count a bad night several times; and nobody is told of it.
+    # Its own name, so that trends do not count a bad night several times; and no notifications.
     name = f"{resolved.plan.name[:74]}-again"
     quiet = {"name": name, "notifications": (), "trackers": (), "gate": None}
     return resolved.model_copy(
@@ -175,15 +175,15 @@ def again(resolved: ResolvedPlan, names: Collection[str], number: int) -> Resolv
     )
 
 
-# --- a run begins --------------------------------------------------------------------------------------
+# --- start of a run ------------------------------------------------------------------------------------
 
 
 def _begin(wanted: Regression, runs: Runs, resolved: ResolvedPlan, ask: Ask) -> Standing:
-    """Submit a further run, unless another call is at it."""
+    """Submit a further run, unless another call does it."""
     newest = runs.newest
     mine = runs.claim(newest.number + 1 if newest is not None else 1)
     if mine is None:
-        ask.say(f"{wanted.plan.name} is being submitted by another call")
+        ask.say(f"another process submits {wanted.plan.name} at the moment")
         return Standing("running", ())
     with beating(mine.path):
         try:
@@ -192,8 +192,8 @@ def _begin(wanted: Regression, runs: Runs, resolved: ResolvedPlan, ask: Ask) -> 
             mine.path.unlink(missing_ok=True)  # the next call need not wait for us
             raise
         now = runs.newest
-        if now is None or now.number != mine.number:  # we slept for so long that we were given up
-            ask.say(f"{wanted.plan.name} was taken over by another call")
+        if now is None or now.number != mine.number:  # we slept too long, another call took over
+            ask.say(f"another process took over {wanted.plan.name}")
             return Standing("running", ())
         mine.note("experiment", experiment=experiment.id)
     _forget_old(runs, mine.number)
@@ -203,7 +203,7 @@ def _begin(wanted: Regression, runs: Runs, resolved: ResolvedPlan, ask: Ask) -> 
 
 
 def _forget_old(runs: Runs, number: int) -> None:
-    """Remove records of long ago, with what lies beside them."""
+    """Remove old records, with the files that belong to them."""
     runs.forget_old(number)
     kept = {f"{run.number:05d}" for run in runs.with_experiments} | {f"{number:05d}"}
     for path in runs.folder.glob("[0-9]*.*"):
@@ -211,11 +211,11 @@ def _forget_old(runs: Runs, number: int) -> None:
             remove(path)
 
 
-# --- a run has ended, or not ---------------------------------------------------------------------------
+# --- end of a run --------------------------------------------------------------------------------------
 
 
 def _collected(wanted: Regression, root: Path, run: Run, ask: Ask) -> Standing:
-    """Judge a run that has ended, once."""
+    """Judge a run once, if it has ended."""
     experiment = run.experiment
     assert experiment is not None
     ended = looked_after(experiment, ask.submit, lambda line: None)
@@ -248,50 +248,52 @@ def _end(
     confirmations: Sequence[Experiment],
     ask: Ask,
 ) -> dict[str, Any]:
-    """Judge, write it down, tell whom it concerns; one process at a time comes here."""
+    """Judge, write the result, notify; only one process at a time calls this."""
     baseline = baseline_of(root, wanted.baseline, set_if_none=wanted.set_if_none)
     known = outcome(experiment)
     why = known.why if known else ""
     if state not in ("done", "incomplete") or not experiment.metrics_file.exists():
-        ask.say(f"{experiment.id} is {state} and left nothing to judge{why}")
-        # Its own jobs may not have come so far; what they told is not told again.
+        ask.say(f"{experiment.id} is {state} and has no scores to judge{why}")
+        # Its own jobs may not have sent notifications; a notification that was sent is not sent again.
         for failure in dispatch.tell(
             experiment, "failed" if state == "failed" else "incomplete", None
         ):
-            ask.say(f"could not tell: {failure}")
+            ask.say(f"could not send a notification: {failure}")
         return {"state": "failed", "verdict": None}
     if baseline is None:
         if state != "done":
-            ask.say(f"{experiment.id} is {state}: no baseline can be made of it{why}")
+            ask.say(f"{experiment.id} is {state}: it cannot become a baseline{why}")
             return {"state": "failed", "verdict": None}
         baselines.name_it(root, wanted.baseline, experiment.id, "the first run of hpcbench regress")
         ask.say(f"{experiment.id} is the baseline '{wanted.baseline}' from now on")
         return {"state": "baseline", "verdict": None}
-    if baseline.path == experiment.path:  # a call that was killed had come so far
+    if baseline.path == experiment.path:  # an earlier call was killed after this step
         told = verdict_of(experiment)
         return {"state": "baseline" if told is None else "judged", "verdict": told}
     if state != "done":
         ask.say(f"{experiment.id} is {state}{why}")
     told = judge(baseline, experiment, wanted.policy, confirmations, state=state).write(experiment)
     history.record(experiment)
-    for failure in dispatch.tell_verdict(experiment, told):  # the same verdict is told once
-        ask.say(f"could not tell: {failure}")
+    for failure in dispatch.tell_verdict(experiment, told):  # sends the same verdict only once
+        ask.say(f"could not send a notification: {failure}")
     if wanted.promote and told["verdict"] == "GO":
         baselines.name_it(root, wanted.baseline, experiment.id, "GO of hpcbench regress")
         ask.say(f"{experiment.id} is the baseline '{wanted.baseline}' from now on")
     return {"state": "judged", "verdict": told}
 
 
-# --- a failure is confirmed ----------------------------------------------------------------------------
+# --- confirmation of a failure -------------------------------------------------------------------------
 
 
 def _confirmed(
     wanted: Regression, run: Run, baseline: Experiment, experiment: Experiment, ask: Ask
 ) -> tuple[Sequence[Experiment], tuple[Experiment, ...] | None]:
-    """Experiments that asked failing run tasks again, and those of them that still run.
+    """Experiments that asked failing run tasks again, and running experiments among them.
 
-    Nothing needs to be confirmed: none, None. It is being confirmed: none, and what runs, which is empty
-    where another call prepares it. All has ended: those with scores, None.
+    Returns:
+        Without failures to confirm, an empty sequence and None. During confirmation, an empty sequence and
+        the running experiments, which are empty while another call prepares one. After it, the experiments
+        with scores and None.
     """
     names = _to_confirm(wanted, run, baseline, experiment)
     if not names:
@@ -299,7 +301,7 @@ def _confirmed(
     runs = Runs(home(wanted.resolved.site), wanted.plan, "again", run.path.with_suffix(".again"))
     while True:
         asked = list(_experiments(runs))
-        # What another call has prepared and not submitted looks cut off; nobody may prepare it once more.
+        # An experiment that another call prepared but did not submit looks interrupted: prepare no second.
         running = [one for one in asked if looked_after(one, ask.submit, lambda line: None) is None]
         if len(asked) >= wanted.policy.confirm:
             break
@@ -310,11 +312,8 @@ def _confirmed(
         if not standing.experiments:
             return (), tuple(running)
     if running:
-        word = "is" if len(names) == 1 else "are"
         ids = ", ".join(one.id for one in running)
-        ask.say(
-            f"still running: {experiment.id} fails, so {', '.join(names)} {word} asked again: {ids}"
-        )
+        ask.say(f"still running: {experiment.id} fails; reruns of {', '.join(names)}: {ids}")
         return (), tuple(running)
     scored = (one for one in asked if one.metrics_file.exists())
     return [one for one in scored if state_of(one) != "failed"], None
@@ -323,7 +322,7 @@ def _confirmed(
 def _to_confirm(
     wanted: Regression, run: Run, baseline: Experiment, experiment: Experiment
 ) -> list[str]:
-    """Run tasks that fail and are to be asked again; decided once, since baselines move."""
+    """Failing run tasks that shall be asked again; decided once, since baselines change."""
     if not wanted.policy.confirm:
         return []
     noted = run.path.with_suffix(".confirm.json")

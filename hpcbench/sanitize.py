@@ -1,4 +1,4 @@
-"""Text of engines, logs and files as people may be shown it: without what terminals and pages obey."""
+"""Text of engines, logs and files, safe to show: without control sequences of terminals and pages."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def sanitize(line: str) -> str:
-    """A line without what terminals obey: colours and cursor movements go, other controls become `·`.
-    What turns text around, or is not seen, is written out.
+    """A line without control sequences: colours and cursor movements are removed, other controls become `·`.
+    Controls of direction and invisible characters are written out.
 
-    Of a bar that was drawn over and over, only its last state is left.
+    A progress bar that was drawn repeatedly keeps only its last state.
     """
     if line.isprintable():
         return visible(line)

@@ -1,7 +1,7 @@
-"""Secrets by reference: `${env:NAME}` and `${file:PATH}` in documents, resolved only where they are used.
+"""Secrets by reference: `${env:NAME}` and `${file:PATH}` in definitions, resolved only where they are used.
 
-A document that is written anywhere (`resolved.json`, the manifest, a report) holds the reference, never the
-secret. What was revealed in this process is remembered, so that `mask` can take it out of any text.
+Every written file (`resolved.json`, the manifest, a report) has the reference, never the secret. Secrets
+that this process revealed are remembered, so that `mask` can remove them from any text.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _SECRET_NAME = re.compile(
     r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|PRIVATE_KEY)($|_)"
 )
 _SHORTEST = 4
-"""A shorter text would be taken out of innocent words."""
+"""Characters of the shortest masked secret: a shorter text would be removed from innocent words."""
 
 _revealed: set[str] = set()
 
 
 def reveal(text: str) -> str:
-    """The text with every reference replaced by what it stands for.
+    """The text with every reference replaced by its secret.
 
     Raises:
-        EnvironmentFault: the variable is not set, or the file cannot be read; says which, never what it held.
+        EnvironmentFault: the variable is not set, or the file cannot be read; names it, never its value.
     """
 
     def value(match: re.Match[str]) -> str:
@@ -50,7 +50,7 @@ def reveal_all(value: Any) -> Any:
 
 
 def remember(secret: str) -> None:
-    """Have `mask` take a secret out that came another way than by reference."""
+    """Make `mask` remove a secret that did not come from a reference."""
     if len(secret) >= _SHORTEST:
         _revealed.add(secret)
 
@@ -68,7 +68,7 @@ def mask_all(value: Any) -> Any:
 
 
 def in_texts(change: Callable[[str], str], value: Any) -> Any:
-    """Plain data with every text of it changed."""
+    """Plain data with every text changed."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, dict):
@@ -79,20 +79,20 @@ def in_texts(change: Callable[[str], str], value: Any) -> Any:
 
 
 def missing(text: str) -> Iterator[tuple[str, str]]:
-    """What is wrong with the references of a text, seen from here: message and remedy."""
+    """Problems of a text's references on this machine: message and remedy."""
     for match in REFERENCE.finditer(text):
         if why := _missing(match[1], match[2]):
             yield f"{match[0]}: {why}", _remedy(match[1])
 
 
 def written_out(name: str, value: str) -> bool:
-    """Whether a variable of such a name holds a secret in plain text."""
+    """Whether a variable with the name of a secret has its value in plain text."""
     return bool(_SECRET_NAME.search(name.upper())) and bool(value) and not REFERENCE.search(value)
 
 
 def _missing(kind: str, name: str) -> str | None:
     if kind == "env":
-        return None if os.environ.get(name) else "no such variable in the environment"
+        return None if os.environ.get(name) else "the variable is not set"
     try:
         return None if _read(kind, name) else "the file is empty"
     except UserError as error:
@@ -107,7 +107,7 @@ def _read(kind: str, name: str) -> str:
 
 def _remedy(kind: str) -> str:
     return (
-        "export it before submitting"
+        "export it before you submit"
         if kind == "env"
-        else "make it readable for you alone, mode 0600"
+        else "check the path; only its owner should have access (mode 0600)"
     )

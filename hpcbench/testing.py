@@ -1,13 +1,13 @@
-"""Contract tests for plugin authors: does a plugin do what every caller relies on?
+"""Contract tests for plugin authors: does a plugin keep the promises that every caller relies on?
 
     from hpcbench.testing import check
 
     def test_contract(tmp_path):
         check("metrics", AmountMatch, tmp_path)
 
-`hpcbench plugins check FOLDER` runs the same on a whole package. A plugin that cannot work without options or
-data has a static method `example(folder) -> Mapping` that makes what it needs in an empty folder and gives
-the options (datasets: the fields of `DatasetSpec`; storage: its options and a `url`).
+`hpcbench plugins check FOLDER` runs the same on a whole package. A plugin that needs options or data has a
+static method `example(folder) -> Mapping`, which writes the data into an empty folder and returns the options
+(datasets: the fields of `DatasetSpec`; storage: its options and a `url`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ANSWERS = (
     "", " ", "12.50", "Yes.", "Итого: 12,50 ₽", '{"total": "12.50"}', "```json\n{}\n```", "{" * 2000,
     "total: 12.50\ndate: 2024-01-02", "\x00\ud7ff\u202e", "x" * 20_000, "| a | b |\n|---|---|\n| 1 | 2 |",
 )  # fmt: skip
-"""What models answer, and what they should not."""
+"""Answers of models, good and bad."""
 
 OF_KIND: Mapping[str, object] = {
     "text": "Total 12.50",
@@ -36,7 +36,7 @@ OF_KIND: Mapping[str, object] = {
     "object": {"total": "12.50", "date": "2024-01-02"},
     "reading": Reading({"total": "12.50", "date": "2024-01-02"}, form="json", required=2, found=2),
 }
-"""A prediction of each output of an ML task, and how an answer was read."""
+"""A prediction for each output of an ML task, and a reading."""
 
 TABLES: Mapping[str, Any] = {
     "version": 2,
@@ -143,8 +143,9 @@ TABLES: Mapping[str, Any] = {
     },
     "manifest": {"version": 1, "hpcbench": "0", "created": "2026-01-01T12:00:00+0000"},
 }  # fmt: skip
-"""Tables as reports and trackers get them, by `registries/schemas/report.json`; a metric may have no value,
-and names and answers may be hostile."""
+"""Tables for reports and trackers, by `registries/schemas/report.json`; a metric may have no value,
+and names and answers may be hostile.
+"""
 
 EVENT: Mapping[str, Any] = {
     "id": "20260101-1200-example-abcd.end-0-done",
@@ -181,7 +182,7 @@ VERDICT: Mapping[str, Any] = {
         },
     ],
 }  # fmt: skip
-"""A verdict as `report/verdict.json` holds it; figures may have no value, and names may be hostile."""
+"""A verdict in the form of `report/verdict.json`; figures may have no value, and names may be hostile."""
 
 
 def check(kind: str, plugin: Any, folder: Path) -> None:
@@ -193,7 +194,7 @@ def check(kind: str, plugin: Any, folder: Path) -> None:
         folder: an empty folder to work in.
 
     Raises:
-        AssertionError: what does not hold.
+        AssertionError: a contract that the plugin breaks.
     """
     wrong = plugins.mismatch(kind, plugin)
     assert wrong is None, f"{plugin!r} {wrong}"
@@ -204,7 +205,7 @@ def check(kind: str, plugin: Any, folder: Path) -> None:
 
 
 def contracts(kind: str) -> Iterator[tuple[str, Callable[[Any, Path], None]]]:
-    """What each contract test of a kind says, and the test."""
+    """Each contract test of a kind, with its one-line description."""
     for test in _CONTRACTS[kind]:
         yield (test.__doc__ or "").splitlines()[0].rstrip("."), test
 
@@ -229,30 +230,34 @@ def _sample(**more: Any) -> Sample:
 
 
 def _right_is_best(plugin: Any, folder: Path) -> None:
-    """The reference itself scores as well as anything can."""
+    """The reference itself gets the best score."""
     for kind in getattr(plugin, "accepts", ("text",)):
         metric, right = plugin(**_example(plugin, folder)), OF_KIND[kind]
         best = metric.aggregate([metric.score(right, [right])])
         worst = metric.aggregate([metric.score(None, [right])])
         ordered = worst <= best if metric.higher_is_better else best <= worst
-        assert ordered, f"{right!r} scores {best}, and nothing at all scores {worst}"
+        assert ordered, f"{right!r} scores {best}, but no prediction scores {worst}"
         low, high = metric.bounds
         assert low <= best and (high is None or best <= high), f"{best} is outside {metric.bounds}"
 
 
 def _scores_anything(plugin: Any, folder: Path) -> None:
-    """Any prediction is scored, none raises."""
+    """It scores any prediction without an exception."""
     for kind in getattr(plugin, "accepts", ("text",)):
         metric = plugin(**_example(plugin, folder))
         for prediction in (*ANSWERS, None, 7, {"total": None}, ["x"]):
             part = metric.score(prediction, [OF_KIND[kind]])
             if metric.aggregation == "corpus":
                 assert all(isinstance(one, (int, float)) for one in part.values()), (
-                    f"counts {part!r}"
+                    f"score() returns {part!r}; its values must be numbers"
                 )
                 continue
-            assert isinstance(part.numerator, (int, float)), f"numerator {part.numerator!r}"
-            assert isinstance(part.denominator, (int, float)), f"denominator {part.denominator!r}"
+            assert isinstance(part.numerator, (int, float)), (
+                f"the numerator is {part.numerator!r}, not a number"
+            )
+            assert isinstance(part.denominator, (int, float)), (
+                f"the denominator is {part.denominator!r}, not a number"
+            )
 
 
 def _aggregates_in_any_order(plugin: Any, folder: Path) -> None:
@@ -261,47 +266,55 @@ def _aggregates_in_any_order(plugin: Any, folder: Path) -> None:
         metric, right = plugin(**_example(plugin, folder)), OF_KIND[kind]
         parts = [metric.score(one, [right]) for one in (right, None, right, "")]
         values = {metric.aggregate(list(order)) for order in itertools.permutations(parts)}
-        assert len(values) == 1, f"one set of samples has aggregates {sorted(values)}"
+        assert len(values) == 1, f"the same samples have different aggregates: {sorted(values)}"
 
 
 def _signs(plugin: Any, folder: Path) -> None:
     """The signature names metric and version, and tells options apart."""
     metric = plugin(**_example(plugin, folder))
-    assert metric.signature.startswith(plugin.name), f"'{metric.signature}' lacks '{plugin.name}'"
-    assert "|v" in metric.signature, f"'{metric.signature}' ends in no version, `|v1`"
-    assert metric.aggregation in ("mean", "ratio", "corpus"), f"aggregation {metric.aggregation!r}"
+    assert metric.signature.startswith(plugin.name), (
+        f"signature '{metric.signature}' must start with '{plugin.name}'"
+    )
+    assert "|v" in metric.signature, (
+        f"signature '{metric.signature}' must end with a version, `|v1`"
+    )
+    assert metric.aggregation in ("mean", "ratio", "corpus"), (
+        f"aggregation is {metric.aggregation!r}; it must be mean, ratio or corpus"
+    )
 
 
 # --- parsers, tasks -------------------------------------------------------------------------------------
 
 
 def _reads_anything(plugin: Any, folder: Path) -> None:
-    """Any answer is read or given up, none raises, twice the same."""
+    """It reads or refuses any answer without an exception, twice the same."""
     _wants_what_there_is(plugin)
     for answer in ANSWERS:
         assert plugin().parse(answer) == plugin().parse(answer), (
-            f"{answer[:20]!r} is read in two ways"
+            f"{answer[:20]!r} gives two different predictions"
         )
 
 
 def _reads_anything_of_a_sample(plugin: Any, folder: Path) -> None:
-    """Any answer is read or given up, none raises, twice the same."""
+    """It reads or refuses any answer without an exception, twice the same."""
     _wants_what_there_is(plugin)
     for answer in ANSWERS:
         once, again = (plugin().parse(answer, _sample()) for _ in range(2))
-        assert once == again, f"{answer[:20]!r} is read in two ways"
+        assert once == again, f"{answer[:20]!r} gives two different predictions"
 
 
 def _wants_what_there_is(plugin: Any) -> None:
     wants = getattr(plugin, "wants", "text")
-    assert wants in ("text", "label", "object"), f"wants is {wants!r}: text, label or object"
+    assert wants in ("text", "label", "object"), (
+        f"wants is {wants!r}; it must be text, label or object"
+    )
 
 
 # --- prompts --------------------------------------------------------------------------------------------
 
 
 def _builds_messages(plugin: Any, folder: Path) -> None:
-    """Messages hold text, the last is the user's, and every image is shown once."""
+    """Messages contain text, the last is the user's, and every image occurs once."""
     options = _example(plugin, folder)
     strategy = plugin(PromptSpec("What does it say?", "You read documents.", options=options))
     for images in ((Path("a.png"),), (Path("a.png"), b"bytes"), ()):
@@ -320,28 +333,32 @@ def _iterates(plugin: Any, folder: Path) -> None:
     spec = DatasetSpec(**{"folder": folder, "annotations": "", **_example(plugin, folder)})
     count = plugin(spec).count()
     samples = list(plugin(spec).iter(0, count))
-    assert count == len(samples) > 0, f"counts {count}, gives {len(samples)}"
+    assert count == len(samples) > 0, (
+        f"count() returns {count}, but iter() gives {len(samples)} samples"
+    )
     assert samples == list(plugin(spec).iter(0, count)), (
-        "another order or other samples the second time"
+        "a second iterator gives other samples or another order"
     )
     assert samples[1:2] == list(plugin(spec).iter(1, 2)), "iter(1, 2) is not the second sample"
-    assert len({sample.id for sample in samples}) == count, "ids stand twice"
+    assert len({sample.id for sample in samples}) == count, "two samples have the same id"
     assert all(sample.references and sample.images for sample in samples), (
-        "no reference, or no image"
+        "a sample has no reference or no image"
     )
-    assert all(sample.document for sample in samples), "a sample without a document"
+    assert all(sample.document for sample in samples), "a sample has no document"
 
 
 def _names_its_files(plugin: Any, folder: Path) -> None:
-    """Every file it reads is named, lies in its folder and is there."""
+    """files() names every file that it reads; each file exists in its folder."""
     spec = DatasetSpec(**{"folder": folder, "annotations": "", **_example(plugin, folder)})
     files = set(plugin(spec).files())
-    assert files, "names no file: nothing could be hashed"
+    assert files, "files() is empty, so hpcbench cannot hash the dataset"
     for path in files:
-        assert path.is_file() and path.is_relative_to(spec.folder), f"{path} is not in the folder"
+        assert path.is_file() and path.is_relative_to(spec.folder), (
+            f"{path} is not a file in the folder"
+        )
     samples = plugin(spec).iter(0, plugin(spec).count())
     images = {one for sample in samples for one in sample.images if isinstance(one, Path)}
-    assert images <= files, f"{images - files} is read and not named"
+    assert images <= files, f"files() does not contain {images - files}, which samples use"
 
 
 # --- engines, environments ------------------------------------------------------------------------------
@@ -355,55 +372,57 @@ def _commands(plugin: Any, folder: Path) -> None:
     """The command is an argument list that names the socket."""
     command = plugin().launch_command(_spec(_example(plugin, folder)))
     words = [*command.argv, *command.env.values()]
-    assert all(isinstance(word, str) for word in words), "an argument that is no text"
-    assert any("/tmp/engine.sock" in word for word in words), "the socket is not passed on"  # noqa: S108
+    assert all(isinstance(word, str) for word in words), "an argument is not text"
+    assert any("/tmp/engine.sock" in word for word in words), "the command does not name the socket"  # noqa: S108
     if hasattr(plugin, "limits"):
         limits = plugin().limits(_spec(_example(plugin, folder)))
-        assert isinstance(limits, Limits), "limits(spec) gives no Limits"
+        assert isinstance(limits, Limits), "limits(spec) does not return Limits"
 
 
 def _batches(plugin: Any, folder: Path) -> None:
-    """The number for `concurrency: auto`, where it gives one, is a whole number above 0."""
+    """The number for `concurrency: auto`, if it gives one, is a whole number above 0."""
     if hasattr(plugin, "at_once"):
         for gpus in (0, 1):
             found = plugin().at_once(_example(plugin, folder), gpus)
-            assert isinstance(found, int), f"at_once gives {found!r}"
-            assert found > 0, f"at_once gives {found!r}"
+            assert isinstance(found, int), f"at_once() returns {found!r}, not a whole number"
+            assert found > 0, f"at_once() returns {found!r}, not a number above 0"
 
 
 def _refuses_unknown_options(plugin: Any, folder: Path) -> None:
-    """An option it does not know is refused, or handed on to the engine in the command."""
+    """It refuses an unknown option, or passes it to the engine in the command."""
     try:
         command = plugin().launch_command(_spec({"no_such_option_at_all": 1}))
     except UserError:
         return
     passed = any("no" in word and "such" in word and "option" in word for word in command.argv)
-    assert passed, "an unknown option is silently ignored"
+    assert passed, "it ignores an unknown option silently"
 
 
 # --- reports, trackers, notifiers, storage --------------------------------------------------------------
 
 
 def _renders(plugin: Any, folder: Path) -> None:
-    """Files have plain names, hold something, and are the same for the same tables."""
+    """Files have plain names and content, and are the same for the same tables."""
     options = _example(plugin, folder)
     files = plugin(options).render(TABLES)
-    assert files, "no file"
+    assert files, "render() returns no file"
     for name, content in files.items():
-        assert name and Path(name).name == name, f"'{name}' is no plain file name"
+        assert name and Path(name).name == name, f"'{name}' is not a plain file name"
         assert isinstance(content, (str, bytes)) and content, f"'{name}' is empty"
-    assert files == plugin(options).render(TABLES), "other bytes for the same tables"
+    assert files == plugin(options).render(TABLES), (
+        "a second render() of the same tables gives other bytes"
+    )
 
 
 def _logs(plugin: Any, folder: Path) -> None:
-    """Scores are logged, one without a value too, and again without harm."""
+    """It logs scores, also one without a value, and a second time without harm."""
     options = _example(plugin, folder)
     plugin(options).log(TABLES)
     plugin(options).log({**TABLES, "id": "20260101-1300-example-efgh"})
 
 
 def _sends(plugin: Any, folder: Path) -> None:
-    """Both ends of an experiment are told, and what a gate said."""
+    """It sends both ends of an experiment, and the verdict of a gate."""
     options = _example(plugin, folder)
     plugin(options).send(EVENT)
     plugin(options).send({**EVENT, "state": "incomplete", "report": None})
@@ -411,7 +430,7 @@ def _sends(plugin: Any, folder: Path) -> None:
 
 
 def _stores(plugin: Any, folder: Path) -> None:
-    """What is put is listed with its size and read as it was, whole and in part; changed, it is marked so."""
+    """It lists a stored file with its size, reads it unchanged, whole and in part, and marks a change."""
     example = dict(_example(plugin, folder))
     url = example.pop("url")
     storage = plugin(example)
@@ -420,23 +439,29 @@ def _stores(plugin: Any, folder: Path) -> None:
     storage.put(source, url, "a/b.bin")
     listed = {file.path: file for file in storage.list(url)}
     file = listed.get("a/b.bin")
-    assert file is not None and file.size == len(data), f"lists {listed}"
-    assert b"".join(storage.read(url, file, 0, len(data))) == data, "came back changed"
-    assert b"".join(storage.read(url, file, 300, 1000)) == data[300:1000], (
-        "a part came back changed"
+    assert file is not None and file.size == len(data), (
+        f"list() returns {listed}, without the stored file or with another size"
     )
-    time.sleep(1.1)  # some servers tell times of change in seconds
+    assert b"".join(storage.read(url, file, 0, len(data))) == data, "read() gives other bytes"
+    assert b"".join(storage.read(url, file, 300, 1000)) == data[300:1000], (
+        "read() of a part gives other bytes"
+    )
+    time.sleep(1.1)  # some servers give times of change in seconds
     source.write_bytes(data[::-1])
     storage.put(source, url, "a/b.bin")
     (again,) = [one for one in storage.list(url) if one.path == "a/b.bin"]
-    assert not file.mark or again.mark != file.mark, f"other bytes have the same mark {file.mark}"
-    assert b"".join(storage.read(url, again, 0, again.size)) == data[::-1], "came back changed"
+    assert not file.mark or again.mark != file.mark, (
+        f"changed content has the same mark {file.mark}"
+    )
+    assert b"".join(storage.read(url, again, 0, again.size)) == data[::-1], (
+        "read() gives other bytes"
+    )
     try:
         gone = dataclasses.replace(file, path="no/such.bin")
         read = b"".join(storage.read(url, gone, 0, 1))
     except OSError:
         return
-    raise AssertionError(f"what is not there reads as {read!r}, and not as an OSError")
+    raise AssertionError(f"read() of a missing file returns {read!r} instead of raising an OSError")
 
 
 _CONTRACTS: Mapping[str, tuple[Callable[[Any, Path], None], ...]] = {

@@ -1,8 +1,8 @@
-"""Characters that nobody sees and that change what is seen, made visible: `⟨U+202E⟩`.
+"""Makes invisible characters visible that change how text looks: `⟨U+202E⟩`.
 
-Models, datasets and logs may hold controls that turn the direction of text, and characters without width.
-They let a text read otherwise than it is, in terminals and in pages alike. Letters of Arabic or Hebrew stay
-as they are, and so do joiners between letters or pictures that need them. The pages have the same rule in
+Models, datasets and logs may have controls that change the direction of text, and characters without width.
+These make a text look different from its content, in terminals and in pages. Letters of Arabic or Hebrew stay
+unchanged, and so do joiners between letters or pictures that need them. The pages have the same rule in
 `portal/src/ui/visible.ts`.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 _JOINED = (
     "\u0590-\u1fff\u2c00-\ud7ff\uf900-\ufdff\ufe0f\U0001f000-\U0001faff\u2600-\u27bf\u2190-\u21ff"
 )
-"""Letters that joiners stand between, and pictures."""
+"""Letters that joiners connect, and pictures."""
 
 HIDDEN = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\u3164\ufeff"
@@ -25,7 +25,7 @@ HIDDEN = re.compile(
 
 
 def visible(text: str) -> str:
-    """The text with what is hidden in it written out."""
+    """The text with its hidden characters written out."""
     if text.isascii():
         return text
     return HIDDEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text)

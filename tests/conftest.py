@@ -5,13 +5,14 @@ What cannot be had makes its tests fail with the reason; with HPCBENCH_ALLOW_SKI
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,6 +21,7 @@ from hypothesis import HealthCheck, settings
 
 from hpcbench.secret import in_texts
 from tests.campaign import FULL, SEARCH, examples
+from tests.cluster.image import REQUIREMENTS
 from tests.cluster.lab import Lab
 from tests.user import User
 
@@ -101,28 +103,34 @@ def vllm_python(lab: Lab) -> Path:
 def lab_python(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Python of an environment with hpcbench's wheel, as a cluster user installs it."""
     wheel = build_wheel(tmp_path_factory.mktemp("wheel"))
+    return _install_for_users(lab, "hpcbench", wheel, (str(wheel),))
+
+
+@pytest.fixture(scope="session")
+def lab_python_with_engine(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with the Hugging Face engine beside it, for jobs without an image."""
+    wheel = build_wheel(tmp_path_factory.mktemp("wheel"))
+    torch, *_ = REQUIREMENTS
+    return _install_for_users(lab, "hpcbench-engine", wheel, (torch, f"{wheel}[hf]"))
+
+
+def _install_for_users(lab: Lab, name: str, wheel: Path, needs: Sequence[str]) -> Path:
+    environment = lab.home / name
     key = hashlib.sha256(wheel.read_bytes()).hexdigest()[:16]
-    environment = lab.home / "hpcbench"
     python, done = environment / "bin" / "python", environment / f"{key}.done"
-    if not done.exists():
+    with (lab.home / f"{name}.lock").open("w") as lock:  # two parts of `make test` want it at once
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if done.exists():
+            return python
         if not python.exists():
             # Debian's Python: the tests' own may lie where the ordinary user cannot go.
             run(["/usr/bin/python3", "-m", "venv", str(environment)])
         # An environment of before the rename holds the same files under the old name.
         run([str(python), "-m", "pip", "uninstall", "-q", "-y", "hpcbench"])
-        run([str(python), "-m", "pip", "install", "-q", str(wheel)])
-        run(
-            [
-                str(python),
-                "-m",
-                "pip",
-                "install",
-                "-q",
-                "--force-reinstall",
-                "--no-deps",
-                str(wheel),
-            ]
-        )
+        install = [str(python), "-m", "pip", "install", "-q"]
+        for one in needs:
+            run([*install, one])
+        run([*install, "--force-reinstall", "--no-deps", str(wheel)])
         for old in environment.glob("*.done"):
             old.unlink()
         done.touch()
@@ -133,8 +141,9 @@ def lab_python(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def user(lab: Lab, lab_python: Path, request: pytest.FixtureRequest) -> Iterator[User]:
     """An ordinary user of the cluster with a home of experiments of her own."""
     folder = lab.new_directory("bench")
-    yield User(lab, lab_python, folder)
-    lab.cancel_all()
+    one = User(lab, lab_python, folder)
+    yield one
+    one.end()
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -156,10 +165,10 @@ def slurm_user(user: User, image: str, shared_cache: Path) -> User:
     return user
 
 
-def build_wheel(folder: Path) -> Path:
-    """hpcbench's wheel, built from this checkout."""
-    run([sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder), str(ROOT)])
-    return next(folder.glob("hpcbench_vlm-*.whl"))
+def build_wheel(folder: Path, source: Path = ROOT) -> Path:
+    """hpcbench's wheel, built from this checkout, or from another folder with its source."""
+    run([sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder), str(source)])
+    return next(folder.glob("hpcbench*.whl"))
 
 
 def run(argv: list[str]) -> subprocess.CompletedProcess[str]:

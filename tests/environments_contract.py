@@ -27,7 +27,7 @@ import pytest
 from hpcbench import environments
 from hpcbench.errors import EnvironmentFault
 from hpcbench.plugins import Command, Environment
-from hpcbench.schema.documents import ContainerSite
+from hpcbench.schema.definitions import ContainerSite
 
 MARK = "HPCBENCH_CONTRACT"
 """Variable of every program started here, by which what is left of it is found."""
@@ -275,7 +275,7 @@ class EnvironmentContract:
 
     def test_what_was_mounted_just_in_time_can_be_imported(self, subject: Subject) -> None:
         code = (
-            "import aiohttp, pydantic, uvicorn, hpcbench.wrapper, hpcbench.plugins as p\n"
+            "import aiohttp, prometheus_client, pydantic, uvicorn, hpcbench.wrapper, hpcbench.plugins as p\n"
             "print(p.load('engines', 'vllm').api)\n"
         )
         done = subject.run(code)

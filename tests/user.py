@@ -77,8 +77,11 @@ class User:
         shutil.chown(self.home, "hpcuser", "hpcuser")
 
     def init(self, insecure_registry: str) -> None:
-        """`hpcbench init`, then the one line a site without TLS adds."""
-        self.ok("init")
+        """`hpcbench init`, then the one line a site without TLS adds.
+
+        Tests beside this one may have stopped slurmctld: it comes back.
+        """
+        until(lambda: self.hpcbench("init").returncode == 0, 180, "a cluster to look at", every=2)
         profile = self.folder / "config" / "hpcbench" / "sites" / "default.yaml"
         assert yaml.safe_load(profile.read_text())["executor"] == "slurm"
         self.at_site(insecure_registries=[insecure_registry])
@@ -95,7 +98,7 @@ class User:
         self.write_model("tiny-vlm", image=image, gpus=1)
 
     def write_model(self, name: str, source: Path | None = None, **fields: object) -> None:
-        """A model document like the shipped tiny-vlm."""
+        """A model definition like the shipped tiny-vlm."""
         self.write(
             f"models/{name}.yaml",
             {
@@ -118,7 +121,7 @@ class User:
         return Path(self.lab.run_as_user([self.python, "-c", code]).stdout.strip())
 
     def write(self, name: str, data: Mapping[str, object]) -> Path:
-        """Write a YAML document into her registry."""
+        """Write a YAML definition into her registry."""
         path = self.registry / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True))
@@ -170,6 +173,22 @@ class User:
                 raise AssertionError(f"not ended in {timeout} s: {json.dumps(now, indent=1)}")
             time.sleep(1)
         return now
+
+    def end(self) -> None:
+        """Cancel her jobs, hers alone, and wait until they are gone."""
+        names = [f":{path.name}:" for path in self.home.glob("experiments/*-*")]
+        if not names:
+            return
+
+        def jobs() -> set[str]:
+            queue = self.lab.squeue()
+            return {
+                job.id.partition("_")[0] for job in queue if any(name in job.name for name in names)
+            }
+
+        if mine := jobs():
+            self.lab.run_as_user(["scancel", *sorted(mine)])
+            until(lambda: not jobs(), 60, "her jobs to end")
 
     def answered(self, experiment: str) -> int:
         """Answers that lie on the disk."""

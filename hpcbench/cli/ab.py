@@ -1,4 +1,4 @@
-"""`hpcbench ab`: two arms of one plan, in turns on the same nodes; and the one table of what came out."""
+"""`hpcbench ab`: two arms of one plan, in turns on the same nodes, and one table of the result."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcbench.cli import dry_run
-from hpcbench.cli.compare import STYLE
-from hpcbench.cli.output import console, finish, print_json, say
+from hpcbench.cli.compare import STYLE, margin
+from hpcbench.cli.output import console, finish, print_json, say, table
 from hpcbench.cli.submit import prepared_once
 from hpcbench.data.progress import size_text
 from hpcbench.errors import Problem, RunFailed, UserError, unknown
@@ -26,12 +26,14 @@ from hpcbench.planning import LOAD_SECONDS
 from hpcbench.registry.ab import expanded, side_by_side
 from hpcbench.registry.catalog import user_site
 from hpcbench.schema.plan import Arms, ResolvedPlan, ResolvedRunTask, WorkPlan
-from hpcbench.submit.prepare import NO_PACKAGES, Packages, load
+from hpcbench.submit.packages import NO_PACKAGES, Packages, load
 from hpcbench.submit.preview import preview_of, read_only
 from hpcbench.submit.rounds import submit_first
 
 if TYPE_CHECKING:
     from hpcbench.reporting.report_tables import ArmsRow
+
+OF_SPEED = "; for a speed figure the margin is a fraction: 0.02 is 2 %"
 
 
 def ab(arguments: argparse.Namespace) -> int:
@@ -60,21 +62,29 @@ def ab(arguments: argparse.Namespace) -> int:
 
 
 def _is_plan(arguments: argparse.Namespace) -> bool:
-    """Whether a plan is named: then both arms are wanted; of an experiment none."""
+    """Whether the command names a plan, which needs both arms; an experiment takes none."""
     path = Path(arguments.what)
     plan = path.suffix in (".yaml", ".yml") or path.is_file()
     given = bool(arguments.a or arguments.b)
     if plan and not given:
-        raise UserError("no arm is said", remedy="--a model.engine_options.x=1 --b …=2")
+        raise UserError(
+            "the plan needs two arms", remedy="set a value of each: --a PATH=VALUE --b PATH=VALUE"
+        )
     if given and not plan:
-        raise UserError(Problem("no such plan", arguments.what, remedy="name the plan's YAML file"))
+        raise UserError(
+            Problem(
+                "no such plan; --a and --b need one",
+                arguments.what,
+                remedy="name the plan's YAML file",
+            )
+        )
     return plan
 
 
 def _only_read(
     plan: Path, registry: Sequence[Path], settings: Sequence[str]
 ) -> tuple[ResolvedPlan, Packages]:
-    """As `load`, for a dry run: no package is built."""
+    """Same as `load`, for a dry run: it builds no package."""
     return read_only(plan, registry, settings)[0], NO_PACKAGES
 
 
@@ -86,14 +96,14 @@ def _resolved(
 
     Args:
         arguments: the command line.
-        load: reads a plan with some settings.
+        load: reads a plan with given settings.
 
     Raises:
-        UserError: every mistake in plan and settings.
+        UserError: all mistakes in plan and settings.
     """
     plan, registry = Path(arguments.what), arguments.registry
     base, _ = load(plan, registry, arguments.settings)
-    # Arms are made of the plan as it is with what both have: a name that --set changes is the changed one.
+    # Both arms start from the plan with the shared settings, so a name that --set changes is the new one.
     short = [f"limit={arguments.limit}"] if arguments.limit is not None else []
     shared = [*arguments.settings, *expanded(base, short)]
     a, first = load(plan, registry, [*shared, *expanded(base, arguments.a)])
@@ -102,7 +112,7 @@ def _resolved(
         a=tuple(arguments.a),
         b=tuple(arguments.b),
         metrics=tuple(arguments.metric),
-        margins=dict(_margin(text) for text in arguments.margin),
+        margins=dict(margin(text, OF_SPEED) for text in arguments.margin),
         alpha=_alpha(arguments.alpha),
         early_stop=not arguments.no_early_stop,
     )
@@ -112,16 +122,16 @@ def _resolved(
 
 
 def _packages(a: Packages, b: Packages) -> Packages:
-    """The packages of both arms.
+    """The packages of both arms together.
 
     Raises:
-        UserError: each needs others on the host, where one Python serves both.
+        UserError: the arms need different packages on the host, where one Python serves both.
     """
     if a.host is not None and b.host is not None and a.host != b.host:
         what = (
-            "the arms differ in packages that run outside the engine, where both share one Python"
+            "the arms need different packages outside the engine, where both arms run in one Python"
         )
-        raise UserError(Problem(what, remedy="arms of one set of metrics, datasets and prompts"))
+        raise UserError(what, remedy="let both arms use the same metrics, datasets and prompts")
     return Packages(a.host or b.host, {**a.locked, **b.locked})
 
 
@@ -130,30 +140,21 @@ def _check_metrics(resolved: ResolvedPlan) -> None:
 
     assert resolved.arms is not None
     if "evaluation" not in resolved.plan.stages:
-        raise UserError("arms cannot be compared without the stage 'evaluation'")
+        raise UserError(
+            "hpcbench cannot compare arms without the stage 'evaluation'",
+            remedy="add it to `stages:` of the plan",
+        )
     known = {metric.name for one in resolved.run_tasks for metric in one.metrics} | {*FIGURES}
     for name in (*resolved.arms.metrics, *(key for key in resolved.arms.margins if key != "*")):
         if name not in known:
-            raise UserError(Problem(unknown("metric or figure", name, sorted(known))))
-
-
-def _margin(text: str) -> tuple[str, float]:
-    name, _, number = text.rpartition("=")
-    try:
-        value = float(number)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        remedy = (
-            "--margin 0.01, or --margin METRIC=0.01; of a figure of speed a share, 0.02 for 2 %"
-        )
-        raise UserError(f"--margin {text}", remedy=remedy)
-    return name or "*", value
+            raise UserError(unknown("metric or figure", name, sorted(known)))
 
 
 def _alpha(value: float) -> float:
     if not 0 < value < 1:
-        raise UserError(f"--alpha {value:g}", remedy="a share between 0 and 1, such as 0.05")
+        raise UserError(
+            f"--alpha {value:g} is not between 0 and 1", remedy="for example --alpha 0.05"
+        )
     return value
 
 
@@ -161,7 +162,7 @@ def _alpha(value: float) -> float:
 
 
 def _turns(resolved: ResolvedPlan, work: WorkPlan) -> Iterator[str]:
-    """Blocks and loads of each run task, in a line."""
+    """Blocks and loads of each run task, on one line."""
     cuts = {cut.run_task: cut for cut in work.cuts}
     for pair, names in resolved.pairs.items():
         cut, other = (cuts[name] for name in names)
@@ -173,18 +174,18 @@ def _turns(resolved: ResolvedPlan, work: WorkPlan) -> Iterator[str]:
         blocks = (cut.seconds_per_sample + other.seconds_per_sample) * cut.samples
         line = f"{pair}: {cut.samples} samples in {cut.count} pairs of blocks of {cut.size}"
         if len(set(models)) == 1:
-            yield f"{line}; both arms by one load"
+            yield f"{line}; the engine loads the model once for both arms"
             continue
         load = sum(work.load_seconds.get(one, LOAD_SECONDS) for one in models) / 2
         yield (
-            f"{line}; each pair costs about one load: {(cut.count + 1) * load:.0f} s of loading beside "
-            f"{blocks:.0f} s of answers at most (--set shard_size=N: longer blocks load less, shorter ones "
-            "feel less of a node's drift)"
+            f"{line}; each pair of blocks costs about one model load: {(cut.count + 1) * load:.0f} s "
+            f"of loading and at most {blocks:.0f} s of answering (--set shard_size=N: larger blocks need "
+            "fewer loads, smaller blocks reduce the effect of a node's drift)"
         )
 
 
 def _apart(pair: str, one: ResolvedRunTask, other: ResolvedRunTask) -> str:
-    """Why two arms have jobs of their own."""
+    """Why two arms run in separate jobs."""
     differs = [
         what
         for what, same in (
@@ -195,8 +196,8 @@ def _apart(pair: str, one: ResolvedRunTask, other: ResolvedRunTask) -> str:
         if not same
     ]
     return (
-        f"careful, {pair}: the arms differ in {' and '.join(differs)}, so they run in jobs of their own, not "
-        "on the same nodes: quality is compared, speed is not"
+        f"warning: {pair}: the arms differ in {' and '.join(differs)}, so they run in separate jobs, not "
+        "on the same nodes: hpcbench compares their quality, not their speed"
     )
 
 
@@ -204,7 +205,7 @@ def _apart(pair: str, one: ResolvedRunTask, other: ResolvedRunTask) -> str:
 
 
 def _follow(experiment: Experiment, *, as_json: bool) -> int:
-    """Follow it to its end, and print the table."""
+    """Follow the experiment to its end, and print the table."""
     if not as_json:
         print(f"submitted {experiment.id} in {experiment.path}")
         code = finish(experiment)
@@ -215,7 +216,7 @@ def _follow(experiment: Experiment, *, as_json: bool) -> int:
     ended = follow(experiment, silent=True)
     _tell(experiment, as_json=True)
     if ended.state != "done":
-        raise RunFailed(f"{experiment.id} is {ended.state}: `hpcbench status {experiment.id}`")
+        raise RunFailed(f"{experiment.id} is {ended.state}: see `hpcbench status {experiment.id}`")
     return 0
 
 
@@ -225,7 +226,8 @@ def _tell(experiment: Experiment, *, as_json: bool) -> int:
     resolved = experiment.resolved
     if resolved.arms is None:
         raise UserError(
-            f"{experiment.id} has no arms", remedy="`hpcbench ab PLAN --a … --b …` makes such a one"
+            f"{experiment.id} has no arms",
+            remedy="`hpcbench ab PLAN --a … --b …` submits an experiment with arms",
         )
     arms = resolved.arms
     found = []
@@ -256,56 +258,40 @@ def _tell(experiment: Experiment, *, as_json: bool) -> int:
 
 
 def _print(told: Mapping[str, Any], arms: Arms) -> None:
-    """The one table of a run task, and what a reader has to know to believe it."""
-    from rich.table import Table
-
+    """The table of a run task, and the facts that a reader needs to judge it."""
     from hpcbench.reporting.ab import rows_of
 
     look = told["look"]
     if look is None:
-        print(f"{told['run_task']}: {told['done']} of {told['of']} pairs of blocks, no look yet")
+        print(
+            f"{told['run_task']}: {told['done']} of {told['of']} pairs of blocks, no interim look yet"
+        )
         return
     percent = f"{(1 - look['alpha']) * 100:.4g} %"
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for title in (
-        told["run_task"],
-        "arm a",
-        "arm b",
-        "b - a, b ÷ a",
-        f"{percent} interval",
-        "verdict of b",
-    ):
-        table.add_column(title, justify="right" if title != told["run_task"] else "left")
+    numbers = ("arm a", "arm b", "b - a, b ÷ a", f"{percent} interval", "verdict of b")
+    shown = table(told["run_task"], *numbers, right=numbers)
     for rows in rows_of(look):
         for one in rows:
-            table.add_row(*_row(one))
+            shown.add_row(*_row(one))
     for row in _cost_rows(told["costs"], one_load=told["one_load"]):
-        table.add_row(*row)
-    console().print(table)
+        shown.add_row(*row)
+    console().print(shown)
     for line in _notes(look, arms):
         print(line)
 
 
 def _row(one: ArmsRow) -> list[str]:
-    arrow = "↑" if one["higher_is_better"] else "↓"
-    if one["unit"]:
-        value, change, ends = f"{{:.4g}} {one['unit']}", "× {:.4f}", "{:.4f}"
-    else:
-        value, change, ends = "{:.4f}", "{:+.4g}", "{:+.4g}"
-    return [
-        f"{'* ' if one['decides'] else '  '}{one['what']} {arrow}",
-        value.format(one["a"]),
-        value.format(one["b"]),
-        change.format(one["change"]),
-        _ends(one["low"], one["high"], ends),
-        f"[{STYLE[one['verdict']]}]{one['verdict']}[/]",
-    ]
+    from hpcbench.reporting.ab import cells
+
+    what, *numbers = cells(one)
+    mark = "* " if one["decides"] else "  "
+    return [mark + what, *numbers, f"[{STYLE[one['verdict']]}]{one['verdict']}[/]"]
 
 
 def _cost_rows(costs: Mapping[str, Any], *, one_load: bool) -> Iterator[list[str]]:
     a, b = costs["a"], costs["b"]
     if one_load:
-        yield ["  load of both", _load(a), "", "", "", ""]
+        yield ["  load for both arms", _load(a), "", "", "", ""]
     elif a["load_seconds"] is not None or b["load_seconds"] is not None:
         yield ["  load", *(_load(one) for one in (a, b)), "", "", ""]
     for name in ("gpu_peak", "effective", "kv_peak", "host_held_peak"):
@@ -322,7 +308,7 @@ def _load(one: Mapping[str, Any]) -> str:
 
 
 def _notes(look: Mapping[str, Any], arms: Arms) -> Iterator[str]:
-    """What the numbers rest on."""
+    """Facts behind the numbers."""
     from hpcbench.evaluation import number_format as form
 
     seen = f"{look['done']} of {look['of']} pairs of blocks, {look['samples']} samples"
@@ -331,29 +317,25 @@ def _notes(look: Mapping[str, Any], arms: Arms) -> Iterator[str]:
     elif look["last"]:
         yield seen
     else:
-        yield f"{seen}: look {look['look'] + 1} of at most {LOOKS}, and it goes on"
+        yield f"{seen}: look {look['look'] + 1} of at most {LOOKS}; the experiment continues"
     deciding = ", ".join(look["deciding"]) or "nothing"
     if arms.early_stop:
         yield (
-            f"* decides: {deciding}. Intervals hold at all looks at once; this one alone would be one of "
-            f"{(1 - look['nominal']) * 100:.5g} % (Lan-DeMets, O'Brien-Fleming's spending, looks from "
+            f"* decides: {deciding}. Intervals hold for all looks together; alone, this one would have "
+            f"{(1 - look['nominal']) * 100:.5g} % (Lan-DeMets, O'Brien-Fleming spending, looks from "
             f"{FIRST:.0%} on)"
         )
     else:
         yield f"* decides: {deciding}. One look, at the end"
-    level = "the level of this look" if arms.early_stop else "the level asked for"
+    level = "the level of this look" if arms.early_stop else "the level of --alpha"
     for one in look["quality"]:
         why = form.why_inconclusive(one, level)
         if why and (one["metric"] in look["deciding"] or form.excludes_zero(one["interval"])):
             yield f"{one['metric']} is inconclusive: {why}"
     if not look["same_nodes"]:
-        yield "the arms did not run on the same nodes: no fair ratio of speeds"
+        yield "the arms did not run on the same nodes: their speeds have no fair ratio"
     elif look["blocks_apart"]:
-        yield f"{look['blocks_apart']} pairs were not asked in one go by one worker: not in the speeds"
+        yield f"the speeds leave out {look['blocks_apart']} pairs that one worker did not run in succession"
     if look["blocks"]:
         who = "one worker" if look["workers"] == 1 else f"{look['workers']} workers"
-        yield f"speeds: {look['blocks']} pairs of blocks by {who}, loads not counted"
-
-
-def _ends(low: float | None, high: float | None, form: str) -> str:
-    return "–" if low is None or high is None else f"[{form.format(low)}, {form.format(high)}]"
+        yield f"speeds: {look['blocks']} pairs of blocks by {who}, without the time of model loads"

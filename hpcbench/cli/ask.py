@@ -1,4 +1,4 @@
-"""Questions to a person at a terminal. Answers come from stdin, questions go to stderr."""
+"""Questions at a terminal. Answers come from stdin, questions go to stderr."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ if TYPE_CHECKING:
     from hpcbench.site.profile import Choice
 
 _WIDTH = 42
-"""Columns of a choice; the details of shorter ones stand below each other."""
+"""Columns of a choice; details of shorter choices are aligned."""
 
 
 def at_terminal() -> bool:
-    """Whether a person can be asked: stdin and stderr are a terminal."""
+    """Whether a user can answer: stdin and stderr are a terminal."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def ask(
     question: str, choices: Sequence[Choice] = (), default: str = "", *, free: bool = False
 ) -> str:
-    """Ask once more until the answer is right; an empty answer, and the end of input, is the default.
+    """Ask until the answer is valid; an empty answer or the end of input means the default.
 
     Args:
         question: the text before the prompt.
-        choices: what can be answered, by value or number; none: any text.
+        choices: the possible answers, by value or number; none: any text.
         default: the answer to an empty line.
-        free: whether any text is right although there are choices.
+        free: whether any text is valid although there are choices.
     """
     _show(choices)
     values = [choice.value for choice in choices]
@@ -43,11 +43,11 @@ def ask(
 
 
 def ask_several(question: str, choices: Sequence[Choice], default: Sequence[str] = ()) -> list[str]:
-    """Ask for any number of the choices, by values or numbers with commas between; `none` is none of them."""
+    """Ask for any number of choices, by values or numbers, separated by commas; `none` means no choice."""
     _show(choices)
     values = [choice.value for choice in choices]
     while True:
-        line = _line(f"{question}, with commas [{', '.join(default) or 'none'}]: ")
+        line = _line(f"{question}, separated by commas [{', '.join(default) or 'none'}]: ")
         if not line:
             return list(default)
         if line == "none":

@@ -1,4 +1,4 @@
-"""`hpcbench compare`: candidates held against a baseline, sample by sample."""
+"""`hpcbench compare`: candidates compared with a baseline, sample by sample."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpcbench.cli.output import console, print_json, say
+from hpcbench.cli.output import console, print_json, say, table
 from hpcbench.errors import UserError
 from hpcbench.experiment.layout import Experiment, find, home
 from hpcbench.registry.catalog import user_site
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 STYLE = {"better": "green", "worse": "red", "equivalent": "blue", "inconclusive": "yellow"}
 
 FLIPS = 3
-"""Samples lost and won that are printed unless --flips says otherwise."""
+"""Number of lost and won samples that are printed without --flips."""
 
 MANY_FLIPS = 1_000
-"""From so many on JSON is not indented."""
+"""From this number of flips on, JSON is not indented."""
 
 MOST_DIFFERENCES = 40
-"""Lines of configuration that are printed; --json and --report have all."""
+"""Number of configuration differences that are printed; --json and --report have all."""
 
 MOST_PACKAGES = 6
-"""Of them packages of images, of which there may be a hundred."""
+"""Number of further differences, in packages of images, that are printed; there may be a hundred."""
 
 REPORTS = (".md", ".html")
 
@@ -46,7 +46,7 @@ def compare(arguments: argparse.Namespace) -> int:
     baseline = find(root, arguments.baseline)
     candidates = [find(root, name) for name in arguments.candidates]
     pairs = [_pair(text) for text in arguments.run_task]
-    margins = dict(_margin(text) for text in arguments.margin)
+    margins = dict(margin(text) for text in arguments.margin)
     _check(arguments, baseline, candidates)
     if arguments.sample is not None:
         return _show_sample(arguments, baseline, candidates, pairs)
@@ -75,13 +75,13 @@ def compare(arguments: argparse.Namespace) -> int:
         _print(told, one, arguments)
     if told["comparisons"] > 1:
         print(
-            f"\np after Holm's correction for {told['comparisons']} comparisons; verdicts hold it"
+            f"\np after Holm's correction for {told['comparisons']} comparisons; the verdicts use it"
         )
     return 0
 
 
 def _print_json(told: Mapping[str, Any]) -> None:
-    """For programs; on one line where there is much, which takes a tenth of the time."""
+    """Print JSON; many flips go on one line, which takes a tenth of the time."""
     if sum(len(one["flips"]) for one in told["candidates"]) < MANY_FLIPS:
         print_json(told)
         return
@@ -95,15 +95,18 @@ def _check(
 ) -> None:
     if any(one.path == baseline.path for one in candidates) and not arguments.run_task:
         raise UserError(
-            "that is one experiment: its run tasks are compared by name",
-            remedy="--run-task ONE=OTHER",
+            "baseline and candidate are one experiment",
+            remedy="name two of its run tasks: --run-task ONE=OTHER",
         )
     if len({one.path for one in candidates}) < len(candidates):
-        raise UserError("a candidate is named twice")
+        raise UserError("two candidates are the same experiment", remedy="name it once")
     if arguments.flips is not None and arguments.flips < 0:
-        raise UserError(f"--flips {arguments.flips}", remedy="0 or more")
+        raise UserError(f"--flips {arguments.flips} is negative", remedy="give 0 or more")
     if arguments.report is not None and arguments.report.suffix not in REPORTS:
-        raise UserError(f"--report {arguments.report}", remedy="a file that ends in .md or .html")
+        raise UserError(
+            f"--report {arguments.report} has another suffix than .md or .html",
+            remedy="for example --report compared.html",
+        )
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -111,14 +114,16 @@ def _pair(text: str) -> tuple[str, str]:
     return one, other or one
 
 
-def _margin(text: str) -> tuple[str, float]:
+def margin(text: str, more: str = "") -> tuple[str, float]:
+    """Parse `METRIC=0.01`, or `0.01` for all other metrics (`*`); `more` extends the error's remedy."""
     name, equals, number = text.rpartition("=")
     try:
         value = float(number)
     except ValueError:
         value = 0.0
     if not 0 < value < float("inf") or (equals and not name):
-        raise UserError(f"--margin {text}", remedy="--margin 0.01, or --margin METRIC=0.01")
+        what = f"--margin {text} is not a positive number"
+        raise UserError(what, remedy=f"--margin 0.01, or --margin METRIC=0.01{more}")
     return name or "*", value
 
 
@@ -126,7 +131,7 @@ def _margin(text: str) -> tuple[str, float]:
 
 
 def _write_report(path: Path, told: Mapping[str, Any]) -> None:
-    """The page; of Markdown its plots beside it. The page comes last: where it is, all of it is."""
+    """Write the page; Markdown gets plots beside it. The page comes last: if it exists, it is complete."""
     from hpcbench.files.atomic import write_atomic
     from hpcbench.reporting.comparison import page
 
@@ -139,7 +144,7 @@ def _write_report(path: Path, told: Mapping[str, Any]) -> None:
 
 
 def _write_flips(path: Path, told: Mapping[str, Any]) -> None:
-    """Every flip as a row. What a spreadsheet would take for a formula stands behind an apostrophe."""
+    """Write every flip as a row. A cell that a spreadsheet would read as a formula gets an apostrophe."""
     import csv
     import io
 
@@ -166,7 +171,7 @@ def _harmless(cell: str) -> str:
     return f"'{cell}" if cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
 
 
-# --- what is printed -----------------------------------------------------------------------------------
+# --- output --------------------------------------------------------------------------------------------
 
 
 def _print(told: Mapping[str, Any], one: Mapping[str, Any], arguments: argparse.Namespace) -> None:
@@ -176,7 +181,7 @@ def _print(told: Mapping[str, Any], one: Mapping[str, Any], arguments: argparse.
     if len(told["candidates"]) > 1 or out.is_terminal:
         out.print(f"\n[bold]{told['baseline']['id']} → {one['id']}[/]")
     for ended in filter(None, (told["baseline"]["ended"], one["ended"])):
-        print(f"careful: {ended}")
+        print(f"warning: {ended}")
     if one["compared"]:
         out.print(_scores(one["compared"]))
     for line in _notes(one):
@@ -185,19 +190,21 @@ def _print(told: Mapping[str, Any], one: Mapping[str, Any], arguments: argparse.
         out.print()
         out.print(_speeds(one["speed"]))
     for line in not_comparable(one["speed"]):
-        print(f"careful, {line}")
+        print(f"warning: {line}")
     for line in one["speed_notes"]:
         print(line)
     if one["flips"]:
         out.print()
         out.print(_flips(one["flips"]))
-        print(f"one in full: {_command(arguments, one)} --sample {one['flips'][0]['sample']}")
+        print(
+            f"all texts of a sample: {_command(arguments, one)} --sample {one['flips'][0]['sample']}"
+        )
     if one["differences"]:
         out.print()
         shown = _told_first(one["differences"])
         out.print(_differences(shown))
         if more := len(one["differences"]) - len(shown):
-            print(f"and {more} more differences, packages mostly: --json and --report tell them")
+            print(f"and {more} more differences, mostly packages: --json and --report list them")
 
 
 def _command(arguments: argparse.Namespace, one: Mapping[str, Any]) -> str:
@@ -206,62 +213,51 @@ def _command(arguments: argparse.Namespace, one: Mapping[str, Any]) -> str:
     return f"hpcbench compare {arguments.baseline} {place}{pairs}"
 
 
-def _table(*titles: str, left: Sequence[str] = ()) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for title in titles:
-        table.add_column(title, justify="left" if title in left else "right")
-    return table
-
-
 def _scores(compared: Sequence[Mapping[str, Any]]) -> Table:
     from hpcbench.comparison.rows import metric_cells
 
-    table = _table(
-        "run task", "metric", "baseline", "candidate", "difference", "95 % interval", "p",
-        "won/lost/same", "documents", "verdict", left=("run task", "metric", "verdict"),
+    numbers = (
+        "baseline", "candidate", "difference", "95 % interval", "p", "won/lost/same", "documents",
     )  # fmt: skip
+    shown = table("run task", "metric", *numbers, "verdict", right=numbers)
     previous = ""
     for one in compared:
         name, *cells, verdict = metric_cells(one)
         styled = f"[{STYLE[verdict]}]{verdict}[/]"
-        table.add_row(name if name != previous else "", *cells, styled)
+        shown.add_row(name if name != previous else "", *cells, styled)
         previous = name
-    return table
+    return shown
 
 
 def _notes(one: Mapping[str, Any]) -> Iterator[str]:
-    """What a reader has to know to believe the table."""
+    """Facts that a reader needs to judge the table."""
     from hpcbench.comparison.rows import metric_notes, refusal_text
 
     for refused in one["refused"]:
-        yield f"not compared, {refusal_text(refused)}"
+        yield f"not compared: {refusal_text(refused)}"
     for compared in one["compared"]:
         for name, text in metric_notes(compared):
             yield f"{name}: {text}"
     for text in one["careful"]:
-        yield f"careful, {text}"
+        yield f"warning: {text}"
 
 
 def _speeds(figures: Sequence[Mapping[str, Any]]) -> Table:
     from hpcbench.comparison.rows import DETAILS, speed_cells
 
-    table = _table(
-        "run task", "speed and memory", "baseline", "candidate", "ratio", "95 % interval", "",
-        left=("run task", "speed and memory", ""),
-    )  # fmt: skip
+    numbers = ("baseline", "candidate", "ratio", "95 % interval")
+    shown = table("run task", "speed and memory", *numbers, "", right=numbers)
     previous = ""
     for one in figures:
         if one["figure"].endswith(DETAILS):
             continue
         name, *cells = speed_cells(one)
-        table.add_row(
+        shown.add_row(
             name if name != previous else "", *cells, "" if one["comparable"] else "not comparable",
             style=None if one["comparable"] else "dim",
         )  # fmt: skip
         previous = name
-    return table
+    return shown
 
 
 def _flips(flips: Sequence[Mapping[str, Any]]) -> Table:
@@ -270,29 +266,24 @@ def _flips(flips: Sequence[Mapping[str, Any]]) -> Table:
     from hpcbench.comparison.pairing import pair_name
     from hpcbench.evaluation import number_format as form
 
-    table = _table(
-        "lost and won", "sample", "document", "metric", "scores", "baseline's answer",
-        "candidate's answer", left=_FLIP_TEXTS,
+    shown = table(
+        "change", "sample", "document", "metric", "scores", "baseline's answer",
+        "candidate's answer", right=("scores",),
     )  # fmt: skip
     for one in flips:
         scores = " → ".join(form.value(score) for score in one["scores"])
         texts = (escape(_line(text)) for text in one["answers"])
         color = STYLE["worse" if one["change"] == "lost" else "better"]
-        table.add_row(
+        shown.add_row(
             f"[{color}]{one['change']}[/]", escape(_line(one["sample"])),
             escape(_line(one["document"])),
             f"{pair_name(one['baseline'], one['candidate'])}, {one['metric']}", scores, *texts,
         )  # fmt: skip
-    return table
-
-
-_FLIP_TEXTS = (
-    "lost and won", "sample", "document", "metric", "baseline's answer", "candidate's answer",
-)  # fmt: skip
+    return shown
 
 
 def _told_first(differences: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Those that are printed: of packages a few, which stand last."""
+    """The differences that are printed: a few packages come last."""
     packages = [one for one in differences if ".versions." in one["path"]]
     others = [one for one in differences if one not in packages]
     return [*others[:MOST_DIFFERENCES], *packages[:MOST_PACKAGES]]
@@ -303,18 +294,15 @@ def _differences(differences: Sequence[Mapping[str, Any]]) -> Table:
 
     from hpcbench.comparison.rows import setting_text
 
-    table = _table(*_DIFFERENCE, left=_DIFFERENCE)
+    shown = table("configured differently", "baseline", "candidate")
     for one in differences:
         values = (_line(setting_text(one[side])) for side in ("one", "other"))
-        table.add_row(escape(one["path"]), *(escape(text) for text in values))
-    return table
-
-
-_DIFFERENCE = ("configured differently", "baseline", "candidate")
+        shown.add_row(escape(one["path"]), *(escape(text) for text in values))
+    return shown
 
 
 def _line(text: str, most: int = 48) -> str:
-    """A text on one line, for a cell. What a model wrote may hold anything, a terminal's commands, too."""
+    """A text on one line, for a cell. A model's text may contain anything, even a terminal's commands."""
     flat = " ".join(_printable(text).split())
     return flat if len(flat) <= most else f"{flat[:most]}…"
 
@@ -332,7 +320,7 @@ def _show_sample(
     candidates: Sequence[Experiment],
     pairs: Sequence[tuple[str, str]],
 ) -> int:
-    """`--sample ID`: what the baseline and each candidate made of one sample."""
+    """`--sample ID`: the answers of the baseline and each candidate to one sample."""
     from hpcbench.comparison.sample import look_at
 
     found = list(look_at(baseline, candidates, arguments.sample, pairs))

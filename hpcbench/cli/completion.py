@@ -1,7 +1,7 @@
-"""Names for a shell that completes a command: what is in folders, without reading a document.
+"""Names for a shell's completion: they come from folders, without reading a definition.
 
-Every key press starts a process, on a login node: so nothing here imports pydantic or parses more than a site
-profile and one small file of an experiment. What goes wrong completes nothing, and says nothing.
+Every key press starts a process on a login node. So this module imports no pydantic, and parses at most a
+site profile and one small file of an experiment. A failure completes nothing and prints nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def show(arguments: argparse.Namespace) -> int:
 
 
 def complete() -> None:
-    """Answer the shell that asks by the environment, and end the process."""
+    """Answer a shell that asks through the environment, and end the process."""
     import argcomplete
 
     top = parser()
@@ -45,7 +45,7 @@ def experiments(arguments: argparse.Namespace) -> Iterator[str]:
 
 
 def run_tasks(arguments: argparse.Namespace) -> Iterator[str]:
-    """Run tasks of the experiment or plan that the command names before."""
+    """Run tasks of the experiment or plan that the command names earlier."""
     given = vars(arguments)
     named = next(
         (given[key] for key in ("experiment", "target", "baseline", "what") if given.get(key)), None
@@ -60,8 +60,8 @@ def run_tasks(arguments: argparse.Namespace) -> Iterator[str]:
     yield from (one["name"] for one in plan["run_tasks"])
 
 
-def documents(*kinds: str, prefixed: bool = False) -> Complete:
-    """Names of documents of some kinds; as `KIND/NAME` where a verb takes any kind."""
+def definitions(*kinds: str, prefixed: bool = False) -> Complete:
+    """Names of definitions of some kinds; as `KIND/NAME` if a verb takes any kind."""
 
     def names(arguments: argparse.Namespace) -> Iterator[str]:
         more = getattr(arguments, "registry", None) or []
@@ -99,7 +99,7 @@ def _experiments() -> list[Path]:
 
 
 def _find(wanted: str) -> Path:
-    """The experiment of a name, as near as a completion needs it."""
+    """The experiment with this name, as exactly as a completion needs it."""
     if "/" in wanted:
         return Path(wanted)
     beginning = "" if wanted == "@last" else wanted
@@ -107,7 +107,7 @@ def _find(wanted: str) -> Path:
 
 
 def _home() -> Path:
-    """As `layout.home`, from the profile's text."""
+    """Same as `layout.home`, from the profile's text."""
     chosen = os.environ.get("HPCBENCH_HOME")
     profile = user_dir() / "sites/default.yaml"
     if not chosen and profile.is_file():
@@ -117,34 +117,34 @@ def _home() -> Path:
     return Path(os.path.expandvars(chosen or "~/hpcbench")).expanduser().absolute()
 
 
-EVERY_KIND = documents(
+EVERY_KIND = definitions(
     "models", "datasets", "ml_tasks", "prompts", "metrics", "images", "sites", "gates", "reports",
     prefixed=True,
 )  # fmt: skip
-"""As verbs want them that take documents of any kind."""
+"""Completion for verbs that take definitions of any kind."""
 
 BY_ARGUMENT: dict[str, Complete] = {
     "experiment": experiments, "experiments": experiments, "baseline": experiments,
     "candidate": experiments, "candidates": experiments, "target": experiments,
     "confirmed_by": experiments, "regress": _baselines,
     "run_task": run_tasks, "run_tasks": run_tasks,
-    "model": documents("models"), "dataset": documents("datasets"), "ml_task": documents("ml_tasks"),
-    "metric": documents("metrics"), "policy": documents("gates"), "site": documents("sites"),
-    "image": documents("images"),
+    "model": definitions("models"), "dataset": definitions("datasets"), "ml_task": definitions("ml_tasks"),
+    "metric": definitions("metrics"), "policy": definitions("gates"), "site": definitions("sites"),
+    "image": definitions("images"),
 }  # fmt: skip
-"""Name of an argument or option, whatever the verb → what completes it."""
+"""Name of an argument or option, in any verb → its completion."""
 
 BY_VERB: dict[tuple[str, ...], dict[str, Complete]] = {
     ("baseline", "show"): {"name": _baselines}, ("baseline", "remove"): {"name": _baselines},
     ("registry",): {"name": EVERY_KIND, "a": EVERY_KIND, "b": EVERY_KIND},
-    ("new",): {"prompt": documents("prompts")},
-    ("models",): {"names": documents("models")},
-    ("data",): {"name": documents("datasets"), "names": documents("datasets")},
-    ("metrics",): {"name": documents("metrics")},
-    ("images", "build"): {"images": documents("images")},
-    ("prompts", "show"): {"prompt": documents("prompts"), "task": documents("ml_tasks")},
+    ("new",): {"prompt": definitions("prompts")},
+    ("models",): {"names": definitions("models")},
+    ("data",): {"name": definitions("datasets"), "names": definitions("datasets")},
+    ("metrics",): {"name": definitions("metrics")},
+    ("images", "build"): {"images": definitions("images")},
+    ("prompts", "show"): {"prompt": definitions("prompts"), "task": definitions("ml_tasks")},
 }  # fmt: skip
-"""Beginning of a verb → its own arguments."""
+"""Beginning of a verb → completions of its own arguments."""
 
 
 def _give_completers(verb: argparse.ArgumentParser, path: tuple[str, ...]) -> None:
@@ -160,7 +160,7 @@ def _give_completers(verb: argparse.ArgumentParser, path: tuple[str, ...]) -> No
 def _silent(names: Complete) -> Callable[..., list[str]]:
     def completer(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
         found: dict[str, None] = {}
-        # A shell that completes must not show a fault; names that came before it still count.
+        # Completion must not show a fault; names that came before the fault still count.
         with contextlib.suppress(Exception):
             found.update((name, None) for name in names(parsed_args) if name.startswith(prefix))
         return list(found)

@@ -1,4 +1,4 @@
-"""Verbs that have a plan submitted at certain times."""
+"""Verbs that submit a plan on a schedule."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 
 from hpcbench import secret
 from hpcbench.cli.output import console, print_json, say
-from hpcbench.errors import Problem, UserError
+from hpcbench.errors import UserError
 from hpcbench.experiment.layout import home
 from hpcbench.registry.catalog import user_site
 from hpcbench.registry.resolve import load_gate, load_plan
-from hpcbench.schema.documents import Site
+from hpcbench.schema.definitions import Site
 from hpcbench.schema.plan import ResolvedPlan
 from hpcbench.site import crontab
 from hpcbench.status import ExperimentStatus
@@ -27,14 +27,12 @@ def install(arguments: argparse.Namespace) -> int:
     table: crontab.Table = "scrontab" if arguments.scron else "crontab"
     if arguments.scron and not resolved.site.slurm.submit_from_jobs:
         raise UserError(
-            Problem(
-                "Slurm's cron runs on a compute node, and jobs of this site may not submit",
-                remedy="leave --scron out",
-            )
+            "scrontab runs commands on a compute node, where this site does not allow sbatch",
+            remedy="leave --scron out: cron runs on the login node",
         )
     for name in _variables(resolved):
         say(
-            f"${{env:{name}}} will not be set when cron runs: refer to a file of yours, "
+            f"warning: cron does not set ${{env:{name}}}: refer to a file of yours, "
             f"${{file:PATH}}, or set {name} at the top of the {table}"
         )
     verb: crontab.Verb = "submit" if arguments.regress is None else "regress"
@@ -60,11 +58,14 @@ def install(arguments: argparse.Namespace) -> int:
 
 
 def _of_regress(arguments: argparse.Namespace, root: Path) -> list[str]:
-    """Options of `hpcbench regress`; baseline and policy are looked at now rather than at night."""
+    """Options of `hpcbench regress`; baseline and policy are checked now rather than at night."""
     name, policy, set_if_none = arguments.regress, arguments.policy, arguments.set_baseline_if_none
     if name is None:
         if policy is not None or set_if_none:
-            raise UserError("--policy and --set-baseline-if-none are of --regress BASELINE")
+            raise UserError(
+                "--policy and --set-baseline-if-none need --regress",
+                remedy="add --regress BASELINE",
+            )
         return []
     from hpcbench.regress import baseline_of
 
@@ -89,7 +90,7 @@ def list_entries(arguments: argparse.Namespace) -> int:
             f"{entry.name}  {entry.at}  {entry.plan}  ({entry.table}; log: {entry.log or 'none yet'})"
         )
     if not found:
-        say("no plan is submitted by cron: `hpcbench cron install PLAN --at '0 2 * * *'`")
+        say("cron submits no plan; `hpcbench cron install PLAN --at '0 2 * * *'` adds one")
     return 0
 
 
@@ -98,15 +99,14 @@ def remove(arguments: argparse.Namespace) -> int:
     root = home(user_site())
     gone = [table for table in TABLES if crontab.uninstall(table, arguments.name, root)]
     if not gone:
-        raise UserError(
-            Problem(f"no line '{arguments.name}'", remedy="`hpcbench cron list` shows them")
-        )
+        what = f"cron has no line '{arguments.name}' of hpcbench"
+        raise UserError(what, remedy="`hpcbench cron list` lists the names")
     print(f"removed {arguments.name} from the {' and the '.join(gone)}")
     return 0
 
 
 def tell_outcome(ended: ExperimentStatus) -> None:
-    """How an experiment ended, in a few lines for the log of cron."""
+    """Print an experiment's outcome, in a few lines for cron's log."""
     print(f"{ended.id} is {ended.state}")
     for failure in ended.failures[:5]:
         print(f"  {failure.count} × {failure.cause}")
@@ -122,7 +122,7 @@ def _variables(resolved: ResolvedPlan) -> list[str]:
 
 
 def _slurm_options(site: Site) -> tuple[str, ...]:
-    """Of the small job that Slurm's cron starts."""
+    """Options of the small job that Slurm's cron starts."""
     slurm = site.slurm
     known = {
         "partition": slurm.cpu_partition or slurm.partition,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -15,6 +14,7 @@ from hpcbench.cli.output import (
     console,
     print_json,
     say,
+    table,
     transfer_bar,
 )
 from hpcbench.data.cache import Cache
@@ -24,15 +24,14 @@ from hpcbench.data.tree import Version
 from hpcbench.errors import EnvironmentFault, HpcbenchError, Problem, RunFailed, UserError
 from hpcbench.registry.catalog import Catalog, user_site
 from hpcbench.registry.paths import with_absolute_paths
-from hpcbench.schema.documents import Dataset, Model, Site
+from hpcbench.registry.starter import plain_name
+from hpcbench.schema.definitions import Dataset, Model, Site
 from hpcbench.schema.plan import ResolvedPlan
-from hpcbench.submit.prepare import open_cache
+from hpcbench.submit.local_data import open_cache
 
 
 def list_versions(arguments: argparse.Namespace) -> int:
     """`hpcbench data list`, `hpcbench models list`."""
-    from rich.table import Table
-
     rows = []
     for version in _sync(arguments).versions():
         rows.append(
@@ -51,49 +50,45 @@ def list_versions(arguments: argparse.Namespace) -> int:
         print_json(rows)
         return 0
     if not rows:
-        say(f"nothing in {_sync(arguments).folder}")
+        say(f"{_sync(arguments).folder} is empty")
         return 0
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for title, justify in (
-        ("key", "left"), ("source", "left"), ("files", "right"), ("size", "right"), ("last used", "left"),
-    ):  # fmt: skip
-        table.add_column(title, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    shown = table("key", "source", "files", "size", "last used", right=("files", "size"))
     for row in rows:
         packed = " packed" if row["packed"] else ""
         size = size_text(int(str(row["bytes"])))
-        table.add_row(
+        shown.add_row(
             str(row["key"])[:8],
             str(row["source"]),
             f"{row['files']}{packed}",
             size,
             str(row["used"]),
         )
-    table.add_row(
+    shown.add_row(
         "", "", "", size_text(sum(int(str(row["bytes"])) for row in rows)), "", style="dim"
     )
-    console().print(table)
+    console().print(shown)
     return 0
 
 
 def sync(arguments: argparse.Namespace) -> int:
     """`hpcbench data sync NAME…`, `hpcbench models fetch NAME…`."""
-    documents = _named(arguments)
+    definitions = _named(arguments)
     done = []
-    for document in documents:
+    for definition in definitions:
         begun = time.monotonic()
         with transfer_bar() as progress:
-            here = _cache(arguments, progress).local(document)
+            here = _cache(arguments, progress).local(definition)
         took = time.monotonic() - begun
-        done.append({"name": document.name, "path": here.source, "seconds": round(took, 2)})
+        done.append({"name": definition.name, "path": here.source, "seconds": round(took, 2)})
         if not arguments.json:
-            print(f"{document.name}: {here.source}")
+            print(f"{definition.name}: {here.source}")
     if arguments.json:
         print_json(done)
     return 0
 
 
 def verify(arguments: argparse.Namespace) -> int:
-    """`hpcbench data verify [NAME|KEY]`: exit code 1 if anything is damaged and stays so."""
+    """`hpcbench data verify [NAME|KEY]`: exit code 1 if any damage remains."""
     cache = _cache(arguments)
     chosen = _versions(cache, arguments)
     found, left = [], 0
@@ -105,7 +100,7 @@ def verify(arguments: argparse.Namespace) -> int:
             if damaged and arguments.repair:
                 try:
                     syncing.repair(version, damaged, _options(cache, version, arguments))
-                except HpcbenchError as found_out:  # the others may be mended all the same
+                except HpcbenchError as found_out:  # the others may still be repaired
                     error = str(found_out)
         repaired = arguments.repair and error is None
         left += 0 if repaired else len(damaged)
@@ -118,15 +113,19 @@ def verify(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(found)
     if left:
-        remedy = "stay damaged" if arguments.repair else "are damaged; `--repair` brings them again"
+        remedy = (
+            "are still damaged"
+            if arguments.repair
+            else "are damaged; `--repair` fetches them again"
+        )
         raise RunFailed(f"{left} files {remedy}")
     return 0
 
 
 def prune(arguments: argparse.Namespace) -> int:
-    """`hpcbench data prune`: leftovers always; versions by age or as many as free so much.
+    """`hpcbench data prune`: always removes leftovers; removes versions by age or to free a given space.
 
-    What was used within a day stays, for an experiment may be about to read it, unless `--older` names a
+    A version used within the last day stays, as an experiment may need it, unless `--older` gives a
     shorter time.
     """
     from hpcbench.files.lease import remove
@@ -141,8 +140,8 @@ def prune(arguments: argparse.Namespace) -> int:
             freed.add(version)
     if arguments.free is not None and freed.bytes < arguments.free * 2**30:
         others = len(syncing.versions()) > len(doomed)
-        why = "the rest is in use, was used within a day, or is others'"
-        say(f"nothing more may go: {why}" if others else f"no more is in {syncing.folder}")
+        why = "the other versions are in use, were used within a day, or belong to other users"
+        say(f"cannot free more: {why}" if others else f"{syncing.folder} has nothing else")
     leftovers = syncing.leftovers()
     stayed = 0
     for version in doomed:
@@ -150,12 +149,12 @@ def prune(arguments: argparse.Namespace) -> int:
         if not arguments.dry_run:
             stayed += not syncing.remove(version)
     for path in leftovers:
-        print(f"{path.name}: left by a transfer that broke off")
+        print(f"{path.name}: left by an interrupted transfer")
         if not arguments.dry_run:
             remove(path)
             stayed += path.exists()
     verb = "would be" if arguments.dry_run else "were"
-    rest = f"; something stays of {stayed}, which only its owner can remove" if stayed else ""
+    rest = f"; only their owner can remove the rest of {stayed}" if stayed else ""
     say(
         f"{len(doomed)} versions ({size_text(freed.bytes)}) and {len(leftovers)} leftovers {verb} "
         f"removed{rest}"
@@ -164,34 +163,34 @@ def prune(arguments: argparse.Namespace) -> int:
 
 
 def check(arguments: argparse.Namespace) -> int:
-    """`hpcbench data check NAME`: exit code 1 if anything in it cannot be used."""
+    """`hpcbench data check NAME`: exit code 1 if part of it is unusable."""
     from rich.progress import Progress as Bar
 
     from hpcbench.data.check import sheet_html, sheet_png, survey
     from hpcbench.data.datasets import open_dataset
     from hpcbench.files.atomic import write_atomic
 
-    document = _dataset(arguments.name, arguments.registry)
+    definition = _dataset(arguments.name, arguments.registry)
     with transfer_bar() as progress:
         cache = _cache(arguments, progress)
-        here = cache.local(document)
-    here = here.model_copy(update={"on_bad": "skip", "split": arguments.split or document.split})
+        here = cache.local(definition)
+    here = here.model_copy(update={"on_bad": "skip", "split": arguments.split or definition.split})
     iterator = open_dataset(here, cache.folder)
     with Bar(console=console(), transient=True, disable=not console().is_terminal) as bar:
-        task = bar.add_task(f"looking at {document.name}", total=None)
+        task = bar.add_task(f"checking {definition.name}", total=None)
         found, cards = survey(
             iterator, lambda done, count: bar.update(task, completed=done, total=count)
         )
-    folder = arguments.out or Path(f"{document.name.replace('/', '_')}-check")
+    folder = arguments.out or Path(f"{definition.name.replace('/', '_')}-check")
     write_atomic(folder / "sheet.png", sheet_png(cards))
-    write_atomic(folder / "index.html", sheet_html(document.name, found, cards))
+    write_atomic(folder / "index.html", sheet_html(definition.name, found, cards))
     if arguments.json:
         print_json({**asdict(found), "path": str(folder)})
     else:
-        _print_survey(document.name, asdict(found))
+        _print_survey(definition.name, asdict(found))
         print(f"\ncontact sheet: {folder / 'index.html'}, {folder / 'sheet.png'}")
     if found.bad:
-        raise RunFailed(f"{len(found.bad)} rows or samples of {document.name} cannot be used")
+        raise RunFailed(f"{len(found.bad)} rows or samples of {definition.name} are unusable")
     return 0
 
 
@@ -205,7 +204,7 @@ def upload(arguments: argparse.Namespace) -> int:
         done = upload_results(experiment, arguments.to, progress)
     if not done:
         raise UserError(
-            Problem("nowhere to upload to", remedy="`--to URL`, or `upload:` in the plan")
+            "no destination for the upload", remedy="`--to URL`, or `upload:` in the plan"
         )
     if arguments.json:
         print_json(done)
@@ -215,9 +214,7 @@ def upload(arguments: argparse.Namespace) -> int:
         for line in one.get("left", ()):
             print(f"{one['url']}: {line}")
     if failed := [one for one in done if "error" in one]:
-        raise EnvironmentFault(
-            f"{len(failed)} uploads failed", remedy="`hpcbench upload` tries again"
-        )
+        raise EnvironmentFault(f"{len(failed)} uploads failed", remedy="repeat `hpcbench upload`")
     return 0
 
 
@@ -225,7 +222,7 @@ def upload(arguments: argparse.Namespace) -> int:
 
 
 def site_of(arguments: argparse.Namespace) -> Site:
-    """The site whose caches count: that of `--site`, else the one that `--plan` names, else the own."""
+    """The site whose caches are used: that of `--site`, else of `--plan`, else the user's own."""
     plan = getattr(arguments, "plan", None)
     if arguments.site is not None:
         return Catalog(project=False).get(Site, arguments.site)
@@ -234,8 +231,8 @@ def site_of(arguments: argparse.Namespace) -> Site:
     return user_site() or Site(name="default")
 
 
-def documents_of_plan(arguments: argparse.Namespace) -> list[Dataset | Model]:
-    """The datasets or models of `--plan` that have files, each once."""
+def definitions_of_plan(arguments: argparse.Namespace) -> list[Dataset | Model]:
+    """The datasets or models of `--plan` that have files, without duplicates."""
     found: dict[str, Dataset | Model] = {}
     for run_task in _of_plan(arguments).run_tasks:
         one = run_task.dataset if arguments.kind == "datasets" else run_task.model
@@ -251,15 +248,13 @@ def _of_plan(arguments: argparse.Namespace) -> ResolvedPlan:
 
 
 def _named(arguments: argparse.Namespace) -> list[Dataset | Model]:
-    """The documents that are named; without names those of the plan."""
+    """The named definitions; without names, those of the plan."""
     if not arguments.names and getattr(arguments, "plan", None) is not None:
-        return documents_of_plan(arguments)
+        return definitions_of_plan(arguments)
     if not arguments.names:
-        what = f"nothing is named: which {arguments.kind}?"
-        raise UserError(
-            Problem(what, remedy=f"names of {arguments.kind}/ documents, or --plan FILE")
-        )
-    return [_document(arguments.kind, name, arguments.registry) for name in arguments.names]
+        what = f"the command names no {arguments.kind}"
+        raise UserError(what, remedy=f"give names of {arguments.kind}/ definitions, or --plan FILE")
+    return [_definition(arguments.kind, name, arguments.registry) for name in arguments.names]
 
 
 def _cache(arguments: argparse.Namespace, progress: Progress = silent) -> Cache:
@@ -270,12 +265,12 @@ def _sync(arguments: argparse.Namespace, progress: Progress = silent) -> SmartSy
     return _cache(arguments, progress).sync(arguments.kind)
 
 
-def _document(kind: str, name: str, registries: Sequence[Path]) -> Dataset | Model:
+def _definition(kind: str, name: str, registries: Sequence[Path]) -> Dataset | Model:
     return _dataset(name, registries) if kind == "datasets" else _model(name, registries)
 
 
 def _dataset(name: str, registries: Sequence[Path]) -> Dataset:
-    """A document by name; a URL stands for one that says nothing else."""
+    """A definition by name; a URL makes a definition with only that source."""
     if "://" in name:
         return Dataset(name=plain_name(name.partition("://")[2]), source=name)
     return with_absolute_paths(*Catalog(registries).get_with_source(Dataset, name))
@@ -287,16 +282,11 @@ def _model(name: str, registries: Sequence[Path]) -> Model:
     return with_absolute_paths(*Catalog(registries).get_with_source(Model, name))
 
 
-def plain_name(text: str, between: str = "-") -> str:
-    """A name for what has only a place."""
-    return re.sub(r"[^A-Za-z0-9._/-]+", between, text)[:120].strip("/-._") or "unnamed"
-
-
 def _versions(cache: Cache, arguments: argparse.Namespace) -> list[Version]:
     kind, names = arguments.kind, arguments.names
     syncing = cache.sync(kind)
     if not names and getattr(arguments, "plan", None) is not None:
-        named: list[Dataset | Model] = documents_of_plan(arguments)
+        named: list[Dataset | Model] = definitions_of_plan(arguments)
         return [
             version
             for one in named
@@ -307,33 +297,35 @@ def _versions(cache: Cache, arguments: argparse.Namespace) -> list[Version]:
     chosen = []
     for name in names:
         try:
-            document = _document(kind, name, arguments.registry)
-        except UserError:  # no such name: it may be a key
+            definition = _definition(kind, name, arguments.registry)
+        except UserError:  # no such name; perhaps it is a key
             by_key = [one for one in syncing.versions() if one.folder.name.startswith(name)]
             if len(by_key) != 1:
                 raise
             chosen += by_key
             continue
-        version = syncing.newest(cache.url(document), cache.options(document))
+        version = syncing.newest(cache.url(definition), cache.options(definition))
         if version is None:
-            raise UserError(Problem(f"{document.source} is not in {syncing.folder}"))
+            verb = "data sync" if kind == "datasets" else "models fetch"
+            what = f"{definition.source} is not in {syncing.folder}"
+            raise UserError(what, remedy=f"hpcbench {verb} {name}")
         chosen.append(version)
     return chosen
 
 
 def _options(cache: Cache, version: Version, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Storage options for a version: those of the named document with its source, else the site's."""
+    """Storage options of a version: those of the named definition with its source, else the site's."""
     for name in arguments.names:
-        with contextlib.suppress(UserError):  # it is a key
-            document = _document(arguments.kind, name, arguments.registry)
-            if cache.url(document) == version.url:
-                return cache.options(document)
+        with contextlib.suppress(UserError):  # the name is a key
+            definition = _definition(arguments.kind, name, arguments.registry)
+            if cache.url(definition) == version.url:
+                return cache.options(definition)
     return dict(cache.site.storage.get(version.url.partition("://")[0], {}))
 
 
 def _tell_damage(version: Version, damaged: Sequence[str], *, repaired: bool) -> None:
     if not damaged:
-        print(f"{version.url}: {version.count} files are as they were, {version.content}")
+        print(f"{version.url}: {version.count} files are unchanged, {version.content}")
         return
     state = "repaired" if repaired else "damaged"
     for path in damaged[:20]:
@@ -355,14 +347,14 @@ def _print_survey(name: str, found: dict[str, Any]) -> None:
     line("fields", found["fields"])
     for key, values in found["metadata"].items():
         line(key, values)
-    line("reference, chars", found["references"])
-    line("image sizes", found["sizes"])
+    line("reference, characters", found["references"])
+    line("image sizes, px", found["sizes"])
     line("formats", found["formats"])
     if found["without_images"]:
         print(f"  {found['without_images']} samples have no image")
     for ids in found["same_images"][:10]:
-        print(f"  the same image under several documents: {', '.join(ids)}")
+        print(f"  several documents have the same image: {', '.join(ids)}")
     for ids in found["same_samples"][:10]:
-        print(f"  the same asked of the same images: {', '.join(ids)}")
+        print(f"  several samples have the same question and images: {', '.join(ids)}")
     for one in found["bad"][:20]:
         print(f"  {Problem(one['message'], one['file'], one['line'])}")

@@ -1,4 +1,4 @@
-"""`hpcbench data add`: a folder, table, archive or URL becomes a dataset with a plan that runs."""
+"""`hpcbench data add`: turn a folder, table, archive or URL into a dataset with a plan that runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from hpcbench.cli.ask import ask, ask_several, at_terminal
-from hpcbench.cli.data import plain_name, site_of
+from hpcbench.cli.data import site_of
 from hpcbench.cli.first_model import choose_model
 from hpcbench.cli.output import say, transfer_bar
 from hpcbench.data.archives import inner, is_archive, stem_of, unpack
@@ -33,91 +33,91 @@ from hpcbench.files.atomic import write_atomic
 from hpcbench.plugins import DatasetIterator
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.resolve import load_plan
-from hpcbench.registry.starter import plan_text
-from hpcbench.schema.documents import Dataset, MLTask
+from hpcbench.registry.starter import plain_name, plan_text
+from hpcbench.schema.definitions import Dataset, MLTask
 from hpcbench.site.profile import Choice
+from hpcbench.submit.local_data import open_cache
 from hpcbench.submit.measure import measure
-from hpcbench.submit.prepare import open_cache
 
 TASKS = {
     "vqa": "a question and its answer",
-    "kie": "one JSON object of named fields",
+    "kie": "one JSON object with named fields",
     "ocr": "the whole text",
-    "classification": "one of some classes",
+    "classification": "one of several classes",
 }
-"""ML tasks that are proposed → what an answer is."""
+"""Proposed ML tasks → form of an answer."""
 
 PAGES = "pages"
-"""Link to the folder of pages, where the table of answers is elsewhere."""
+"""Name of the link to the folder of pages, if the table of answers is elsewhere."""
 
 LOOKED_AT = 10_000
-"""Samples whose pages are looked at."""
+"""Number of samples whose pages are checked."""
 
 COUNTED = 50
-"""Samples whose pages are counted."""
+"""Number of samples whose pages are counted."""
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,119}")
 
 
 @dataclass
 class _Place:
-    """Where a dataset is."""
+    """Location of a dataset."""
 
     source: str
-    """As its document says."""
+    """Source in its definition."""
     folder: Path
-    """On this machine."""
+    """Its folder on this machine."""
     annotations: str = ""
-    """Its table inside the folder; empty: to be found."""
+    """Path of its table inside the folder; empty: not known yet."""
     links: dict[str, Path] | None = None
-    """What is linked into the folder when it is made: it is a folder of links, and not made yet."""
+    """Links to create for a folder of links, which does not exist yet; None: an ordinary folder."""
 
 
 @dataclass
 class _Draft:
-    """What is to be written."""
+    """Texts to be written."""
 
     dataset: str
     plan: str
     notes: list[str]
     unlocked: str = ""
-    """Why `submit` takes the plan in RUN_MODE=dev alone; empty: it takes it as it is."""
+    """Why `submit` accepts the plan only in RUN_MODE=dev; empty: it accepts the plan as it is."""
 
 
 def add(arguments: argparse.Namespace) -> int:
-    """`hpcbench data add SOURCE`: look at it, ask at a terminal, write dataset and plan."""
+    """`hpcbench data add SOURCE`: inspect it, ask at a terminal, write dataset and plan."""
     name = _name(arguments)
-    document, plan = _targets(arguments, name)
+    definition, plan = _targets(arguments, name)
     if not arguments.dry_run:
-        _refuse_existing(document, plan)
+        _refuse_existing(definition, plan)
     with contextlib.ExitStack() as stack:
         place = _place(arguments, name, stack)
         found, columns = _detected(arguments, place)
         draft = _draft(arguments, name, place, found)
-    if columns is not None and not at_terminal():  # at one they were shown before the questions
+    if columns is not None and not at_terminal():  # a terminal has shown them before the questions
         _show(*columns)
     for note in dict.fromkeys(draft.notes):
         say(note)
     if arguments.dry_run:
-        print(f"# {document}\n{draft.dataset}\n# {plan}\n{draft.plan}", end="")
+        print(f"# {definition}\n{draft.dataset}\n# {plan}\n{draft.plan}", end="")
         return 0
     if place.links is not None:
         _make_links(Path(place.source), place.links)
-    write_atomic(document, draft.dataset)
+    write_atomic(definition, draft.dataset)
     write_atomic(plan, draft.plan)
-    _print_next(arguments, name, document, plan, draft.unlocked)
+    _print_next(arguments, name, definition, plan, draft.unlocked)
     return 0
 
 
 def _print_next(
-    arguments: argparse.Namespace, name: str, document: Path, plan: Path, unlocked: str
+    arguments: argparse.Namespace, name: str, definition: Path, plan: Path, unlocked: str
 ) -> None:
     more = f"--registry {_quoted(arguments.out)}"
     if unlocked:
         say(f"only in RUN_MODE=dev: {unlocked}")
-    print(f"wrote {document} and {plan}; next:")
+    print(f"wrote {definition} and {plan}; next:")
     print(f"  {'RUN_MODE=dev ' if unlocked else ''}hpcbench submit {_quoted(plan)} {more}")
-    print("or look first:")
+    print("to check it first:")
     print(f"  hpcbench data check {name} {more}")
     print(f"  hpcbench prompts show {name} --plan {_quoted(plan)} {more}")
 
@@ -128,7 +128,7 @@ def _quoted(path: Path) -> str:
     return shlex.quote(str(path))
 
 
-# --- where it is ----------------------------------------------------------------------------------------
+# --- location -------------------------------------------------------------------------------------------
 
 
 def _name(arguments: argparse.Namespace) -> str:
@@ -144,23 +144,23 @@ def _name(arguments: argparse.Namespace) -> str:
             )
         return plain_name(str(last), "_").lower()
     if not NAME.fullmatch(name):
-        what = f"{name!r} is no name: Latin letters, digits, and `.`, `_`, `-`, `/` inside"
-        raise UserError(Problem(what, remedy=f"--name {plain_name(name, '_')}"))
+        what = f"--name {name!r}: a name has Latin letters, digits, and inside `.`, `_`, `-`, `/`"
+        raise UserError(what, remedy=f"--name {plain_name(name, '_')}")
     return name
 
 
 def _targets(arguments: argparse.Namespace, name: str) -> tuple[Path, Path]:
-    """Files of the dataset's document and of the plan, which is beside the registry."""
+    """Paths of the dataset's definition and of the plan, which is beside the registry."""
     out: Path = arguments.out
     plan = f"{name.replace('/', '-')}-plan.yaml"
     return out / "datasets" / f"{name}.yaml", out.parent / plan if out.name else out / plan
 
 
-def _refuse_existing(document: Path, plan: Path) -> None:
-    for path, what in ((document, "document"), (plan, "plan")):
+def _refuse_existing(definition: Path, plan: Path) -> None:
+    for path, what in ((definition, "definition"), (plan, "plan")):
         if path.exists() or path.is_symlink():
             raise UserError(
-                Problem(f"there is a {what} already", str(path), remedy="another --name")
+                Problem(f"this {what} exists already", str(path), remedy="choose another --name")
             )
 
 
@@ -189,27 +189,31 @@ def _local(
     path = path.resolve()
     if path.is_dir():
         if path == Path(path.anchor):
-            raise UserError(Problem("is the whole file system", str(path), remedy="name a folder"))
+            raise UserError(
+                Problem(
+                    "is the root of the file system", str(path), remedy="name a folder of pages"
+                )
+            )
         return _Place(str(path), path)
     if path.suffix.lower() in TABLES:
         return _Place(str(path.parent), path.parent, path.name)
     if is_archive(path):
         return _unpacked(arguments, path, path.parent / stem_of(path), stack)
-    what = "is no folder, table or archive"
-    raise UserError(Problem(what, str(path), remedy="name the folder that the pages are in"))
+    what = "is not a folder, table or archive"
+    raise UserError(Problem(what, str(path), remedy="name the folder of the pages"))
 
 
 def _unpacked(
     arguments: argparse.Namespace, archive: Path, target: Path, stack: contextlib.ExitStack
 ) -> _Place:
-    """An archive's files in a folder of their own; of a dry run in one that goes again."""
+    """An archive's files in a separate folder; a dry run uses a temporary one."""
     if arguments.dry_run and not target.exists():
         inside = Path(stack.enter_context(tempfile.TemporaryDirectory())) / target.name
         unpack(archive, inside)
         folder = inner(inside)
         return _Place(str(target / folder.relative_to(inside)), folder)
     done = unpack(archive, target)
-    say(f"{archive.name}: {'unpacked into' if done else 'is unpacked in'} {target}")
+    say(f"{archive.name}: {'unpacked into' if done else 'already unpacked in'} {target}")
     folder = inner(target).resolve()
     return _Place(str(folder), folder)
 
@@ -217,31 +221,31 @@ def _unpacked(
 def _with_annotations(
     arguments: argparse.Namespace, place: _Place, name: str, stack: contextlib.ExitStack
 ) -> _Place:
-    """With the table of `--annotations`: a path in the folder, or a file elsewhere."""
+    """The place with the table of `--annotations`: a path in the folder, or a file elsewhere."""
     given = Path(arguments.annotations).expanduser()
     inside = place.folder / given
     if inside.is_file() and inside.resolve().is_relative_to(place.folder.resolve()):
         return _Place(place.source, place.folder, inside.relative_to(place.folder).as_posix())
     if not given.exists():
-        what = f"no such file, nor is there one of this name in {place.source}"
+        what = f"no such file here or in {place.source}"
         raise UserError(Problem(what, str(given), remedy="check the path"))
     given = given.resolve()
     if not given.is_file():
         raise UserError(
-            Problem("is no file", str(given), remedy="name a table, such as answers.csv")
+            Problem("is not a file", str(given), remedy="name a table, such as answers.csv")
         )
     if given.is_relative_to(place.folder):
         return _Place(place.source, place.folder, given.relative_to(place.folder).as_posix())
     if "://" in place.source:
-        remedy = "put it there, beside the pages"
-        raise UserError(Problem(f"it is not in {place.source}", str(given), remedy=remedy))
+        remedy = f"copy it to {place.source}, beside the pages"
+        raise UserError(Problem(f"is not in {place.source}", str(given), remedy=remedy))
     links = {PAGES: Path(place.source), given.name: given}
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     _make_links(folder, {**links, PAGES: place.folder})
     target = (arguments.out / "data" / name).resolve()
     if not arguments.dry_run and target.exists():
         raise UserError(
-            Problem("there is such a folder already", str(target), remedy="another --name")
+            Problem("this folder exists already", str(target), remedy="choose another --name")
         )
     return _Place(str(target), folder, given.name, links)
 
@@ -252,13 +256,13 @@ def _make_links(folder: Path, links: dict[str, Path]) -> None:
         (folder / name).symlink_to(target)
 
 
-# --- what it is -----------------------------------------------------------------------------------------
+# --- layout ---------------------------------------------------------------------------------------------
 
 
 def _detected(
     arguments: argparse.Namespace, place: _Place
 ) -> tuple[Detected, tuple[Table, Roles] | None]:
-    """The layout, or the table and what its columns are for; the columns to show."""
+    """The layout, or the table with the roles of its columns; and the columns to show."""
     if arguments.task is not None:
         _check_task(arguments)
     answers = arguments.answer
@@ -287,12 +291,12 @@ def _no_table(place: _Place, table: Table | None, roles: Roles | None) -> UserEr
             beside_or_above(place.folder)
         except UserError as error:
             return error
-        what = "no table is in it, and columns are named"
-        return UserError(Problem(what, place.source, remedy="--annotations FILE"))
+        what = "contains no table, but an option names a column"
+        return UserError(Problem(what, place.source, remedy="name the table: --annotations FILE"))
     if roles is None:
         return why_no_table(place.folder, table)
     known = ", ".join(one.name for one in table.columns)
-    what = f"no column is an answer by its name or values (there are: {known})"
+    what = f"no column has the name or the values of an answer (columns: {known})"
     return UserError(Problem(what, str(place.folder / table.name), remedy="--answer COLUMN"))
 
 
@@ -308,7 +312,7 @@ def _with_task(found: Detected, task: str | None) -> Detected:
 
 
 def _listed(answers: str, table: Table | None) -> list[str]:
-    """Columns that `--answer` names; a comma may be part of a name."""
+    """Columns that `--answer` names; a name may contain a comma."""
     columns = {one.name: one for one in table.columns} if table is not None else {}
     if answers in columns:
         return [answers]
@@ -323,7 +327,7 @@ def _listed(answers: str, table: Table | None) -> list[str]:
 
 
 def _show(table: Table, roles: Roles) -> None:
-    """The columns, what is in them, and what each is proposed for."""
+    """Show the columns, their content, and their proposed roles."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table as Drawn
@@ -331,10 +335,10 @@ def _show(table: Table, roles: Roles) -> None:
     out = Console(stderr=True, highlight=False)
     out = out if out.is_terminal else Console(stderr=True, highlight=False, width=120)
     lines = f"{table.name or 'saved dataset'}: {table.rows} rows"
-    say(lines + (" were looked at" if table.rows >= 10_000 else ""))
+    say(lines + (" checked" if table.rows >= 10_000 else ""))
     drawn = Drawn(box=None, pad_edge=False, header_style="dim")
-    for title in ("column", "filled", "different", "example", "for"):
-        right = title in ("filled", "different")
+    for title in ("column", "filled", "distinct", "example", "use"):
+        right = title in ("filled", "distinct")
         drawn.add_column(title, justify="right" if right else "left", no_wrap=title == "example")
     for one in table.columns:
         share = f"{100 * one.filled // max(1, table.rows)} %"
@@ -347,11 +351,11 @@ def _show(table: Table, roles: Roles) -> None:
 
 
 def _ask(arguments: argparse.Namespace, table: Table, roles: Roles, wish: Wish) -> Roles:
-    """What a person says it is, with the proposal as the default of each question."""
+    """Roles by a user's answers; the proposal is the default of each question."""
     choices = [Choice(one.name, one.example[:40]) for one in table.columns if one.kind != "nothing"]
     answers = wish.answers
     if answers is None:
-        picked = ask_several("Right answer: which columns", choices, roles.answers)
+        picked = ask_several("Columns of the right answer", choices, roles.answers)
         answers = picked if picked != roles.answers else None
     roles = _proposed(table, roles, Wish(answers, wish.question, wish.task))
     task = wish.task
@@ -361,11 +365,12 @@ def _ask(arguments: argparse.Namespace, table: Table, roles: Roles, wish: Wish) 
     if question is None and task == "vqa":
         default = roles.question or roles.asked or ""
         question = (
-            ask("Question: a column, or the text for all", choices, default, free=True) or None
+            ask("Question: a column, or one text for all samples", choices, default, free=True)
+            or None
         )
     roles = _proposed(table, roles, Wish(answers, question, task))
     groups = [Choice(name) for name in roles.metadata]
-    picked = ask_several("Tables by group: which columns", groups, roles.groups) if groups else []
+    picked = ask_several("Columns that reports group by", groups, roles.groups) if groups else []
     return _proposed(table, roles, Wish(answers, question, task, picked))
 
 
@@ -373,26 +378,26 @@ def _proposed(table: Table, roles: Roles, wish: Wish) -> Roles:
     return table.propose(wish) or roles
 
 
-# --- what is written ------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------------
 
 
 def _draft(arguments: argparse.Namespace, name: str, place: _Place, found: Detected) -> _Draft:
-    """Dataset and plan, tried as `submit` would, before anything is written.
+    """Dataset and plan, checked as `submit` would, before any file is written.
 
     Raises:
-        UserError: no sample can be read, or the plan does not pass.
+        UserError: no sample can be read, or the plan is invalid.
     """
     task = found.task or arguments.task or "ocr"
     say(f"{found.why}: iterator {found.iterator}, ML task {task}")
     head = {"schema_version": 1, "name": name, "source": place.source, "iterator": found.iterator}
-    document = {**head, **found.document}
-    here = Dataset.model_validate({**document, "source": str(place.folder)})
-    iterator, notes = _opened(arguments, here, document, found)
+    definition = {**head, **found.definition}
+    here = Dataset.model_validate({**definition, "source": str(place.folder)})
+    iterator, notes = _opened(arguments, here, definition, found)
     count = iterator.count()
     images = _most_images(iterator, count)
     say(f"{count} samples" + (f", up to {images} pages each" if images > 1 else ""))
     model = choose_model(arguments, task, images, found.prompt)
-    split = "test" if "test" in found.document.get("splits", ()) else None
+    split = "test" if "test" in found.definition.get("splits", ()) else None
     plan = plan_text(
         name.replace("/", "-"),
         ml_task=task,
@@ -406,30 +411,32 @@ def _draft(arguments: argparse.Namespace, name: str, place: _Place, found: Detec
         resources=model.resources,
     )
     if split is not None:
-        notes.append(f"the plan asks about split '{split}' alone; take `split` out of it for all")
+        notes.append(
+            f"the plan uses only split '{split}'; remove `split` from the plan to use all splits"
+        )
     text = f"# {found.why}\n".replace("\r", " ") if found.why.isprintable() else ""
-    text += yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=110)
-    unlocked = _validate(arguments, name, {**document, "source": str(place.folder)}, plan)
+    text += yaml.safe_dump(definition, sort_keys=False, allow_unicode=True, width=110)
+    unlocked = _validate(arguments, name, {**definition, "source": str(place.folder)}, plan)
     return _Draft(text, plan, [*found.notes, *notes, *model.notes], unlocked)
 
 
 def _made_from(source: str) -> str:
-    return f"Made by `hpcbench data add` of {source if source.isprintable() else 'a folder'}."
+    return f"Made by `hpcbench data add` from {source if source.isprintable() else 'a folder'}."
 
 
 def _opened(
-    arguments: argparse.Namespace, here: Dataset, document: dict[str, Any], found: Detected
+    arguments: argparse.Namespace, here: Dataset, definition: dict[str, Any], found: Detected
 ) -> tuple[DatasetIterator, list[str]]:
-    """The dataset, opened; rows that cannot be samples are left out, which the document and a note say."""
+    """The opened dataset. Rows that cannot be samples are left out; the definition and a note say so."""
     cache = open_cache(site_of(arguments))
     iterator = open_dataset(here.model_copy(update={"on_bad": "skip"}), cache.folder)
     iterator.count()
     bad = bad_rows(iterator)
-    mapping = document.get("mapping", {})
-    if mapping.get("id", "#") != "#" and any("stands twice" in one.message for one in bad):
+    mapping = definition.get("mapping", {})
+    if mapping.get("id", "#") != "#" and any(one.message.endswith("twice") for one in bad):
         mapping["id"] = "#"
         return _opened(
-            arguments, here.model_copy(update={"mapping": _mapped(mapping)}), document, found
+            arguments, here.model_copy(update={"mapping": _mapped(mapping)}), definition, found
         )
     count = iterator.count()
     broken = list(unreadable(iterator, LOOKED_AT))
@@ -437,16 +444,16 @@ def _opened(
         return iterator, []
     first = str(broken[0].problem if broken else bad[0]).replace(f"{here.source}/", "")
     if len(broken) >= count:
-        what = f"no page of its {count} samples can be read; the first: {first}"
-        raise UserError(Problem(what, document["source"], remedy="put the pages there"))
-    document["on_bad"] = "skip"
+        what = f"the pages of all {count} samples are unreadable; the first: {first}"
+        raise UserError(Problem(what, definition["source"], remedy="put readable pages there"))
+    definition["on_bad"] = "skip"
     notes = []
     if broken:
-        what = f"{len(broken)} of {count} samples, their page cannot be read"
+        what = f"{len(broken)} of {count} samples with unreadable pages"
         notes.append(f"left out: {what} (first: {first})")
     if bad:
         first = str(bad[0]).replace(f"{here.source}/", "")
-        notes.append(f"left out: {len(bad)} rows that cannot be samples (first: {first})")
+        notes.append(f"left out: {len(bad)} rows that are not samples (first: {first})")
     return iterator, notes
 
 
@@ -455,24 +462,26 @@ def _mapped(mapping: dict[str, Any]) -> Any:
 
 
 def _most_images(iterator: DatasetIterator, count: int) -> int:
-    """Images of a sample, at most; of the first samples."""
+    """Largest number of images of a sample, among the first samples."""
     return max((len(one.images) for one in iterator.iter(0, min(count, COUNTED))), default=0)
 
 
-def _validate(arguments: argparse.Namespace, name: str, document: dict[str, Any], plan: str) -> str:
+def _validate(
+    arguments: argparse.Namespace, name: str, definition: dict[str, Any], plan: str
+) -> str:
     """Resolve the plan and build its prompts, as `validate` and `submit --dry-run` do.
 
     Returns:
-        Which lock RUN_MODE=prod asks for besides; empty: none.
+        The lock that RUN_MODE=prod also requires; empty: none.
 
     Raises:
-        UserError: it does not pass.
+        UserError: the plan is invalid.
     """
     with tempfile.TemporaryDirectory() as folder:
         registry, path = Path(folder) / "registry", Path(folder) / "plan.yaml"
         place = registry / "datasets" / f"{name}.yaml"
         place.parent.mkdir(parents=True)
-        place.write_text(yaml.safe_dump(document, allow_unicode=True), encoding="utf-8")
+        place.write_text(yaml.safe_dump(definition, allow_unicode=True), encoding="utf-8")
         path.write_text(plan, encoding="utf-8")
         registries = [*([arguments.out] if arguments.out.is_dir() else []), registry]
         try:
@@ -490,7 +499,7 @@ def _validate(arguments: argparse.Namespace, name: str, document: dict[str, Any]
 
 
 def _of_proposal(problem: Problem, folder: str) -> Problem:
-    """A problem of files that are not written yet, without their place."""
+    """A problem of files that are not written yet, without their paths."""
     if problem.file is None or not problem.file.startswith(folder):
         return problem
     remedy = problem.remedy or "choose with --task, --answer, --question"

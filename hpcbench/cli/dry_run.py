@@ -1,16 +1,20 @@
-"""`--dry-run`: jobs, shards, command lines and sbatch texts of a plan, and what does not go together."""
+"""`--dry-run` and `--estimate`: jobs, command lines and sbatch texts of a plan, or its cost."""
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator
+from dataclasses import asdict
 
 from hpcbench.cli.output import print_json, say
 from hpcbench.errors import UserError
+from hpcbench.evaluation.number_format import many
 from hpcbench.experiment.layout import home
 from hpcbench.experiment.submission import Step, arrays
 from hpcbench.schema.plan import Group, ResolvedRunTask
 from hpcbench.submit.estimate import spared
+from hpcbench.submit.estimate_text import outlook, words
 from hpcbench.submit.preview import (
     WIDTH,
     Preview,
@@ -25,7 +29,7 @@ from hpcbench.submit.sbatch import sbatch_text
 
 
 def show(preview: Preview, as_json: bool) -> int:
-    """Print what would be done; exit code 2 where `submit` would refuse it."""
+    """Print a plan's jobs; exit code 2 if `submit` would refuse the plan."""
     resolved, work = preview.resolved, preview.work
     folder = home(resolved.site) / "experiments" / f"ID-{resolved.plan.name}"
     groups = {group.id: group for group in work.groups}
@@ -45,7 +49,7 @@ def show(preview: Preview, as_json: bool) -> int:
         )
         return tell_findings(preview, warnings=False)
     print(
-        f"{resolved.plan.name}: {_counted(len(resolved.run_tasks), 'run task')}, "
+        f"{resolved.plan.name}: {many(len(resolved.run_tasks), 'run task')}, "
         f"executor {resolved.executor}, site {resolved.site.name}"
     )
     for line in spared(work.fewer):
@@ -54,21 +58,40 @@ def show(preview: Preview, as_json: bool) -> int:
         print("\n" + "\n".join(_group(preview, group)))
         own = [step for step in steps if step.group == group.id]
         if len(own) > 1:
-            print(f"\n  in {len(own)} arrays, for Slurm takes {largest} tasks in one")
+            print(f"\n  in {len(own)} array jobs: Slurm takes at most {largest} tasks in one")
         for step in own:
             print("\n" + "\n".join(_script(step, texts[step.name])))
-    print("\nnothing was fetched, built or submitted")
+    print("\nhpcbench fetched, built and submitted nothing")
     return tell_findings(preview)
 
 
+def show_estimate(preview: Preview, as_json: bool) -> int:
+    """Print the estimated cost of a plan; nothing is submitted or written."""
+    resolved, found = preview.resolved, outlook(preview)
+    if as_json:
+        told = {name: [asdict(queue) for queue in known] for name, known in found.queues.items()}
+        data = {**asdict(found.estimate), "measured": found.estimate.measured, "queues": told}
+        print_json(
+            {
+                "plan": resolved.plan.name,
+                "samples": dict(found.samples),
+                **data,
+                **facts_json(preview),
+            }
+        )
+    else:
+        print("\n".join(_folded(line) for line in words(preview, found)))
+    return tell_findings(preview, warnings=not as_json)
+
+
 def tell_findings(preview: Preview, *, warnings: bool = True) -> int:
-    """Say what does not go together; 2 if anything certainly cannot run, else 0."""
+    """Print the findings; returns 2 if any of them certainly prevents the run, else 0."""
     if warnings:
         for one in preview.findings:
             if not one.certain:
                 say(f"! {one.problem}")
         for problem in preview.unlocked:
-            say(f"! before submission: {problem}")
+            say(f"! fix before submission: {problem}")
     refused = [one.problem for one in preview.findings if one.certain]
     for problem in refused:
         say(str(problem))
@@ -77,10 +100,10 @@ def tell_findings(preview: Preview, *, warnings: bool = True) -> int:
 
 def _group(preview: Preview, group: Group) -> Iterator[str]:
     need = group.resources
-    gpus = _counted(group.gpus, "GPU") if group.gpus else "no GPU"
-    workers = _counted(group.workers, "worker")
+    gpus = many(group.gpus, "GPU") if group.gpus else "no GPU"
+    workers = many(group.workers, "worker")
     yield f"group {group.id}: {workers}, at most {group.throttle} at once"
-    cpus = _counted(need.cpus, "CPU")
+    cpus = many(need.cpus, "CPU")
     yield from _row("each", f"{cpus}, {need.memory_gb:g} GiB, {gpus}, {need.time_limit}")
     tasks = [preview.resolved.run_task(name) for name in group.run_tasks]
     for task in tasks:
@@ -99,9 +122,9 @@ def _samples(preview: Preview, task: ResolvedRunTask) -> str:
     count, why = preview.samples(task.name), preview.unknown.get(task.name)
     if count is None:
         assumed = preview.measured.samples[task.name]
-        return f"{task.name}: samples unknown, {why} (planned as {assumed})"
-    cut = f"{task.name}: {_counted(count, 'sample')} in {_counted(shards, 'shard')}"
-    return f"{cut}, by its document: {why}" if why is not None else cut
+        return f"{task.name}: samples unknown, {why} (assumed: {assumed})"
+    cut = f"{task.name}: {many(count, 'sample')} in {many(shards, 'shard')}"
+    return f"{cut}, according to its definition: {why}" if why is not None else cut
 
 
 def _model(preview: Preview, task: ResolvedRunTask) -> Iterator[str]:
@@ -116,14 +139,13 @@ def _model(preview: Preview, task: ResolvedRunTask) -> Iterator[str]:
         yield from _row("env", names)
     command = command_of(preview, task)
     if command is None:
-        yield from _row("engine", f"{known.model.engine}: known once its package is built")
+        yield from _row(
+            "engine",
+            f"{known.model.engine}: hpcbench knows the command once it has built the package",
+        )
         return
-    yield from _row("engine", f"{known.model.engine}, by the command")
+    yield from _row("engine", f"{known.model.engine}, with the command")
     yield from wrapped(command, "    ")
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'s' if count != 1 else ''}"
 
 
 def _row(title: str, text: str) -> list[str]:
@@ -140,3 +162,12 @@ def _row(title: str, text: str) -> list[str]:
 def _script(step: Step, text: str) -> Iterator[str]:
     yield f"  sbatch of {step.name}"
     yield from (f"    {line}" for line in text.splitlines())
+
+
+def _folded(line: str) -> str:
+    """A line folded at 80 columns; continuation lines are aligned with its text."""
+    title = re.match(r"  [A-Za-z-]+(?: fetch)?  +(?=\S)", line)
+    hang = len(title[0]) if title else len(line) - len(line.lstrip()) + 4
+    return textwrap.fill(
+        line, WIDTH, subsequent_indent=" " * hang, break_long_words=False, break_on_hyphens=False
+    )

@@ -1,6 +1,6 @@
-"""What jobs could not do by themselves is done by whoever looks from the login node, and said.
+"""Any command that looks from a login node does the work that jobs could not do, and reports it.
 
-Mostly nothing is due: what does it is imported where something is.
+Mostly no work is due; so the modules for it are imported only when needed.
 """
 
 from __future__ import annotations
@@ -14,53 +14,55 @@ from hpcbench.experiment.layout import Experiment, all_experiments
 from hpcbench.status import ENDED, ExperimentStatus, due
 
 NEWEST = 20
-"""Experiments of which a call of cron's tells what is owed."""
+"""Number of experiments whose missing notifications a call of cron sends."""
 
 
 def do_what_is_due(experiment: Experiment, now: ExperimentStatus) -> bool:
-    """Submit or conclude what waits for this login node, and tell what no node could; returns whether work
-    was tried."""
+    """Submit or conclude work that waits for this login node, and send notifications that no node could send;
+    returns whether work was tried."""
     if now.state in ENDED:
         tell_what_is_owed(experiment)
     if not due(experiment, now):
         return False
     import subprocess
 
-    from hpcbench.submit.fingerprint import changes_since_submit, interpreter
+    from hpcbench.submit.fingerprint import interpreter, stops_jobs
 
-    if not experiment.manifest.get("snapshot") and changes_since_submit(experiment):
-        what = (
-            f"hpcbench has changed since; `hpcbench resume {experiment.id}` goes on with this one"
-        )
+    if not experiment.manifest.get("snapshot") and stops_jobs(experiment):
+        what = f"the environment has changed; `hpcbench resume {experiment.id}` continues with the new one"
         print(f"{experiment.id}: {what}", file=sys.stderr, flush=True)
         return False
-    what = "its jobs could not go on by themselves; doing what is due from here"
+    what = "its jobs could not submit or finish the next step; this command does it"
     print(f"{experiment.id}: {what}", file=sys.stderr, flush=True)
-    # A process of its own: it loads what evaluates and draws.
+    # A separate process: it imports evaluation and plots.
     command = [*interpreter(experiment), "-m", "hpcbench.finalise", str(experiment.path)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     return done.returncode == 0
 
 
 def tell_what_is_owed(experiment: Experiment) -> None:
-    """Tell what nobody could be told from where the experiment ended; no reader of it fails for that."""
+    """Send notifications that could not be sent where the experiment ended; a failure stops no reader."""
     from hpcbench.notify.outbox import waiting
 
     try:
         if not waiting(experiment):
             return
     except (OSError, ValueError, KeyError, TypeError, HpcbenchError):
-        return  # not ours to read, or of another version: whoever owns it tells
+        return  # not readable, or of another version: its owner sends them
     from hpcbench.notify.dispatch import catch_up
     from hpcbench.submit import secrets_file
 
     with contextlib.suppress(HpcbenchError, OSError):
         secrets_file.load(experiment)
     for failure in catch_up(experiment):
-        print(f"{experiment.id}: could not tell: {failure}", file=sys.stderr, flush=True)
+        print(
+            f"{experiment.id}: could not send a notification: {failure}",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def tell_of_newest(root: Path) -> None:
-    """The same for the newest experiments of a home: cron looks at one of them only."""
+    """Send missing notifications of the newest experiments of a home: cron looks at only one of them."""
     for experiment in list(all_experiments(root))[-NEWEST:]:
         tell_what_is_owed(experiment)

@@ -1,4 +1,4 @@
-"""`hpcbench export`: tables and logs for other tools, traces elsewhere, speed under other kits' names."""
+"""`hpcbench export`: tables and logs for other tools, traces, and speed figures in other kits' names."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from hpcbench.cli.output import console, print_json, say
-from hpcbench.errors import EnvironmentFault, Problem, UserError
+from hpcbench.cli.output import console, print_json, say, table
+from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.experiment.claims import pieces_of
 from hpcbench.experiment.layout import Experiment, all_experiments, find, home
 from hpcbench.registry.catalog import user_site
@@ -35,15 +35,18 @@ def export(arguments: argparse.Namespace) -> int:
 
 
 def _elsewhere(arguments: argparse.Namespace) -> int:
-    """Traces, or another kit's figures, of one experiment."""
+    """Traces, or figures in another kit's names, of one experiment."""
     if arguments.all or arguments.format:
-        raise UserError("--to and --compat are of one experiment and have no --format")
+        raise UserError(
+            "--to and --compat work on one experiment and have their own format",
+            remedy="leave --all and --format out",
+        )
     experiment = find(home(user_site()), arguments.experiment or "@last")
     if arguments.compat:
         return _figures(experiment, arguments)
     if not arguments.url:
-        remedy = "`--url http://localhost:6006`"
-        raise UserError(Problem("--to phoenix needs its address", remedy=remedy))
+        remedy = "for example --url http://localhost:6006"
+        raise UserError("--to phoenix needs the address of Phoenix", remedy=remedy)
     return _traces(experiment, arguments)
 
 
@@ -51,34 +54,37 @@ def _elsewhere(arguments: argparse.Namespace) -> int:
 
 
 def _form(arguments: argparse.Namespace) -> str:
-    """The form that is asked for, or that the file's name tells."""
+    """The requested form, or the form that the file's name implies."""
     from hpcbench.interchange.table_files import FORMATS
 
     to_file = arguments.out not in (None, "-")
     ending = Path(arguments.out).suffix[1:].lower() if to_file else ""
     form = arguments.format or (ending if ending in FORMATS else None)
     if form is None:
-        raise UserError("what form?", remedy=f"--format {' | '.join((*FORMATS, *_LOGS))}")
+        raise UserError("no format is given", remedy=f"--format {' | '.join((*FORMATS, *_LOGS))}")
     if not to_file and (form == "parquet" or form in _LOGS):
-        raise UserError(f"{form} needs a place", remedy="--out")
+        what = f"hpcbench cannot write {form} to standard output"
+        raise UserError(what, remedy="name a file or folder: --out")
     if not to_file and arguments.json:
-        raise UserError("--json tells of a file; the rows would be beside it", remedy="--out FILE")
+        what = "--json describes a file, but the rows go to standard output"
+        raise UserError(what, remedy="name the file: --out FILE")
     if form in _LOGS and (given := [name for name in _OF_TABLES if getattr(arguments, name)]):
-        raise UserError(f"--{given[0]} is of tables, not of the logs of {form}")
+        what = f"--{given[0]} works on tables only, and {form} is a log format"
+        raise UserError(what, remedy="leave it out")
     if arguments.excel and form != "csv":
-        raise UserError("--excel is of CSV")
+        raise UserError("--excel works on CSV only", remedy="--format csv, or leave --excel out")
     return str(form)
 
 
 def _experiments(arguments: argparse.Namespace) -> list[Experiment]:
     root = home(user_site())
     if arguments.all and arguments.experiment:
-        raise UserError("an experiment or --all, not both")
+        raise UserError("give an experiment or --all, not both", remedy="leave one out")
     if not arguments.all:
         return [find(root, arguments.experiment or "@last")]
     found = list(all_experiments(root))
     if not found:
-        raise UserError(f"no experiment in {root}")
+        raise UserError(f"no experiments in {root}", remedy="`hpcbench submit PLAN` makes one")
     return found
 
 
@@ -89,7 +95,7 @@ def _table(experiments: list[Experiment], form: str, arguments: argparse.Namespa
     shape: Format = form  # type: ignore[assignment]
     out = None if arguments.out in (None, "-") else Path(arguments.out)
     if out is not None and out.is_dir():
-        raise UserError(f"cannot write {out}: it is a folder", remedy="--out FILE")
+        raise UserError(f"cannot write {out}: it is a folder", remedy="name a file: --out FILE")
     wanted = Wanted(
         arguments.what or "scores", arguments.run_task, arguments.where, arguments.columns
     )
@@ -106,7 +112,7 @@ def _table(experiments: list[Experiment], form: str, arguments: argparse.Namespa
     ):
         rows = write(table, shape, out, progress, excel=arguments.excel)
     for path, lines in table.damaged.items():
-        note(f"{path}: {lines} damaged lines are left out")
+        note(f"{path}: skipped {lines} damaged lines")
     told = {"experiments": [one.id for one in experiments], "what": wanted.what, "format": form}
     if arguments.json:
         size = out.stat().st_size if out is not None else None
@@ -156,7 +162,7 @@ def _logs(experiments: list[Experiment], form: str, arguments: argparse.Namespac
 
 @contextlib.contextmanager
 def _progress(what: str, total: int | None, shown: bool) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error, where somebody looks and the rows do not run through the same terminal."""
+    """A bar on standard error, if that is a terminal and the rows do not go to the same one."""
     from rich.console import Console
     from rich.progress import Progress as Bar
 
@@ -168,7 +174,7 @@ def _progress(what: str, total: int | None, shown: bool) -> Iterator[Callable[[i
 
 @contextlib.contextmanager
 def _into(out: Path | None) -> Iterator[None]:
-    """What is wrong with the place to write to is told of the place."""
+    """Name the output path in an error of writing."""
     try:
         yield
     except (PermissionError, IsADirectoryError, NotADirectoryError, FileNotFoundError) as error:
@@ -181,9 +187,7 @@ def _into(out: Path | None) -> Iterator[None]:
 
 
 def _figures(experiment: Experiment, arguments: argparse.Namespace) -> int:
-    """What another kit would have printed of each run task."""
-    from rich.table import Table
-
+    """Figures in another kit's names, for each run task."""
     from hpcbench.inference.kit_figures import KITS, Figures, end_to_end
 
     found: dict[str, Figures] = {}
@@ -206,17 +210,15 @@ def _figures(experiment: Experiment, arguments: argparse.Namespace) -> int:
         return 0
     for name, part in found.items():
         if not part:
-            say(f"{name}: no answer, no figures")
+            say(f"{name}: no figures, as it has no answers")
             continue
-        table = Table(box=None, pad_edge=False, header_style="dim", title=name)
-        table.add_column(arguments.compat)
-        table.add_column("value", justify="right")
-        table.add_column("definition", overflow="fold")
+        shown = table(arguments.compat, "value", "definition", right=("value",))
+        shown.title = name
         for key, one in part.items():
-            table.add_row(key, f"{one.value:,.3f}", one.definition)
-        console().print(table)
+            shown.add_row(key, f"{one.value:,.3f}", one.definition)
+        console().print(shown)
         if pieces[name] > 1:
-            print(f"{pieces[name]} shards laid end to end: rates are those of one engine")
+            print(f"{pieces[name]} shards joined end to end: the rates are those of one engine")
     return 0
 
 

@@ -14,35 +14,36 @@ from typing import Any, get_args
 
 from hpcbench.cli.output import print_json, say
 from hpcbench.data.progress import size_text
-from hpcbench.errors import EnvironmentFault, HpcbenchError, Problem, UserError, nearest
+from hpcbench.errors import EnvironmentFault, HpcbenchError, UserError, nearest
 from hpcbench.experiment.events import PATIENCE_SECONDS, Event, EventTail, has_ended
 from hpcbench.experiment.layout import Experiment, find, home
 from hpcbench.experiment.log import Kind, Sort
+from hpcbench.experiment.view.logs import growing, lines_of, text_logs
 from hpcbench.experiment.view.workers import run_task_of, worker_runs
-from hpcbench.files.tail import Growing, last_lines
+from hpcbench.files.tail import Growing
 from hpcbench.registry.catalog import user_site
 from hpcbench.sanitize import sanitize
 
 PAUSE_SECONDS = 1.0
-"""Between two looks; as long as the last one took, where that was longer."""
+"""Shortest pause between two looks; a pause is at least as long as the last look."""
 
 CURSOR_SECONDS = 5.0
-"""Cursors among events are no oftener than this."""
+"""Shortest time between two cursors among events."""
 
 QUIET_SECONDS = 60.0
-"""After so long without news we ask whether anybody is still at work."""
+"""After this time without events, check whether a job still works."""
 
 SLOW_SECONDS = 10.0
-"""A look that took so long is worth a word."""
+"""A look that takes longer is reported."""
 
 LIST_SECONDS = 2.0
-"""Between two looks for new logs."""
+"""Shortest time between two looks for new logs."""
 
 LINES, LINES_FIRST = 40, 10
-"""Lines of a log that are shown; of each log before it is followed."""
+"""Lines shown of a log; lines shown of each log before following it."""
 
 COLOURS: Mapping[Sort, str] = {"warning": "31", "progress": "2", "resources": "2", "state": ""}
-"""Of events on a terminal."""
+"""Colours of events on a terminal."""
 
 
 # --- events -------------------------------------------------------------------------------------------
@@ -56,7 +57,7 @@ def events(arguments: argparse.Namespace) -> int:
         experiment,
         arguments.since or "",
         resources="resources" in kinds,
-        # Without --follow there is no second look: what cannot be read now is told now.
+        # Without --follow there is no second look: unreadable files are reported now.
         patience=PATIENCE_SECONDS if arguments.follow else 0.0,
     )
     out = _Printer(kinds, as_json=arguments.json)
@@ -73,22 +74,22 @@ def events(arguments: argparse.Namespace) -> int:
 
 
 def _kinds(asked: str | None) -> frozenset[str]:
-    """Kinds and sorts of events to show; empty: all but readings of the monitor.
+    """Kinds and sorts of events to show; empty: all except readings of the monitor.
 
     Raises:
-        UserError: there is none of that name.
+        UserError: a name is unknown.
     """
     names = frozenset(name.strip() for name in (asked or "").split(",") if name.strip())
     known = [*get_args(Kind), *get_args(Sort)]
     for name in sorted(names.difference(known)):
         near = nearest(name, known)
         remedy = f"did you mean '{near}'?" if near else f"known: {', '.join(sorted(set(known)))}"
-        raise UserError(Problem(f"--kind: there are no events '{name}'", remedy=remedy))
+        raise UserError(f"--kind: no events have the kind '{name}'", remedy=remedy)
     return names
 
 
 def _until_ended(experiment: Experiment, tail: EventTail) -> Iterator[list[Event]]:
-    """What is new, look by look, until the experiment has ended or nobody is left to end it."""
+    """New events of each look, until the experiment has ended, with or without a record of its end."""
     quiet_since, fault, slow = time.monotonic(), None, False
     while True:
         begun = time.monotonic()
@@ -102,20 +103,20 @@ def _until_ended(experiment: Experiment, tail: EventTail) -> Iterator[list[Event
         fault = tail.fault
         if now - begun > SLOW_SECONDS and not slow:
             slow = True
-            say(f"hpcbench: the experiment's directory is slow: a look took {now - begun:.0f} s")
+            say(f"hpcbench: the experiment's folder is slow: reading it took {now - begun:.0f} s")
         if found:
             quiet_since = now
         elif now - quiet_since > QUIET_SECONDS:
             quiet_since = now
             if word := over(experiment):
                 yield tail.poll()
-                say(f"{experiment.id} is {word}: `hpcbench status {experiment.id}`")
+                say(f"{experiment.id} is {word}: see `hpcbench status {experiment.id}`")
                 return
         time.sleep(max(PAUSE_SECONDS, now - begun))
 
 
 def over(experiment: Experiment) -> str | None:
-    """How the experiment ended, if it has and nobody wrote it down: cancelled, lost.
+    """State of an experiment that ended without a record of it: cancelled, lost; None: no end is known.
 
     Raises:
         EnvironmentFault: its directory is gone.
@@ -123,7 +124,9 @@ def over(experiment: Experiment) -> str | None:
     from hpcbench.status import ENDED, status
 
     if not experiment.path.is_dir():
-        raise EnvironmentFault(f"{experiment.path} is gone", remedy="`hpcbench list` shows others")
+        raise EnvironmentFault(
+            f"{experiment.path} is gone", remedy="`hpcbench list` lists the others"
+        )
     try:
         state = status(experiment).state
     except (HpcbenchError, OSError):
@@ -132,7 +135,7 @@ def over(experiment: Experiment) -> str | None:
 
 
 class _Printer:
-    """Writes events: a line each for people, or NDJSON for programs."""
+    """Prints events: one line each for people, or NDJSON for programs."""
 
     def __init__(self, kinds: frozenset[str], *, as_json: bool) -> None:
         self._kinds, self._as_json = kinds, as_json
@@ -140,7 +143,7 @@ class _Printer:
         self._told, self._told_at = False, time.monotonic()
 
     def show(self, found: Sequence[Event]) -> None:
-        """Print those that were asked for."""
+        """Print the requested events."""
         for event in found:
             self._told = True
             if not self._kinds or self._kinds & {event.kind, event.sort}:
@@ -148,7 +151,7 @@ class _Printer:
         sys.stdout.flush()
 
     def show_cursor(self, tail: EventTail, *, last: bool = False) -> None:
-        """For programs, where to go on after what was printed; now and then, and at the end."""
+        """Print the position after the last event, for programs; from time to time, and at the end."""
         now = time.monotonic()
         if self._as_json and (last or (self._told and now - self._told_at > CURSOR_SECONDS)):
             self._told, self._told_at = False, now
@@ -156,7 +159,7 @@ class _Printer:
 
     def _line(self, event: Event) -> str:
         if self._as_json:
-            # Escaped on a terminal: text of engines may hold what terminals obey.
+            # Escaped on a terminal: text of engines may contain terminal commands.
             return json.dumps(event.to_json(), ensure_ascii=self._terminal, separators=(",", ":"))
         when = time.strftime("%m-%d %H:%M:%S", time.localtime(event.time))
         line = f"{when}  {sanitize(_short(event.source)):<16}  {sanitize(words(event))}"
@@ -166,15 +169,15 @@ class _Printer:
 
 WORDS: Mapping[str, str] = {
     "round": "round {round} begins",
-    "intent": "{step} is being submitted",
-    "submitted": "{step} is submitted as job {job}",
-    "dropped": "{step} never reached Slurm",
+    "intent": "submitting {step}",
+    "submitted": "submitted {step} as job {job}",
+    "dropped": "{step} did not reach Slurm",
     "shrunk": "{step} has {workers} workers now",
-    "refused": "Slurm takes no more: {message}",
+    "refused": "Slurm accepts no more jobs: {message}",
     "handed": "all jobs are submitted",
-    "throttle": "{step} may have {to} workers at once",
+    "throttle": "{step} may run {to} workers at once",
     "pause": "{by} pauses {run_tasks}: {reason}",
-    "resume": "{by} lets {run_tasks} go on: {reason}",
+    "resume": "{by} resumes {run_tasks}: {reason}",
     "cancel": "{by} cancels {run_tasks}: {reason}",
     "stop": "{run_tasks} is stopped: {reason}",
     "fail": "{run_tasks} fails: {reason}",
@@ -186,7 +189,7 @@ WORDS: Mapping[str, str] = {
     "released": "released: {reason}",
     "failed": "failed: {reason}{message}",
     "started": "worker {owner} started",
-    "finished": "worker finished: nothing is left for it",
+    "finished": "worker finished: no shard is left for it",
     "stopped": "worker stopped",
     "disk_full": "{message}",
     "draining": "draining after {signal}",
@@ -199,28 +202,28 @@ WORDS: Mapping[str, str] = {
     "model_ready": "{model} is ready after {seconds} s",
     "model_failed": "{model} cannot be loaded: {message}",
     "engine_died": "the engine of {model} died: {message}",
-    "memory_returned": "GPU memory was back after {seconds} s",
-    "bad_node": "{node} is left alone: {message}",
+    "memory_returned": "the GPU released its memory after {seconds} s",
+    "bad_node": "hpcbench avoids {node}: {message}",
     "poisonous": "{run_task}: {message}",
     "staged": "copied {source} to this node in {seconds} s",
     "staging_skipped": "did not copy {source}: {message}",
-    "orphans_reaped": "cleared away what another worker had left: {names}",
+    "orphans_reaped": "removed processes and folders that another worker had left: {names}",
     "alarm": "{message}",
     "unreadable": "line {line} of {file} is damaged",
     "progress": "{shard}: {answered} samples done",
     "resources": "{phase}: {held} held by {processes} processes, {cpu} s of CPU so far",
     "monitor": "{run_task}: {memory}",
     "monitor_note": "{message}",
-    "concurrency": "{run_task}: {at_once} at once, chosen by `concurrency: auto`",
-    "client_health": "{run_task}: sent late by {lag_p99_ms} ms (p99), client bound: {client_bound}",
+    "concurrency": "{run_task}: `concurrency: auto` chose {at_once} requests at once",
+    "client_health": "{run_task}: requests left {lag_p99_ms} ms late (p99), client bound: {client_bound}",
 }
-"""Kind of event → a sentence for people, with what it says."""
+"""Kind of event → a sentence for people, filled with the event's data."""
 
 
 def words(event: Event) -> str:
-    """An event in a sentence."""
+    """An event as a sentence."""
     pattern = WORDS.get(event.kind)
-    if pattern is None:  # of a later version
+    if pattern is None:  # written by a later version
         said = ", ".join(f"{key} {_said(key, value)}" for key, value in event.data.items())
         return f"{event.kind}: {said}"
     known = {key: _said(key, value) for key, value in event.data.items()}
@@ -228,7 +231,7 @@ def words(event: Event) -> str:
 
 
 _BYTES = ("_peak", "_reserved", "_allocated", "weights", "activation", "graphs", "effective")
-"""Ends of names of memory figures."""
+"""Endings of names of memory figures."""
 
 
 class _Lenient(dict[str, str]):
@@ -251,7 +254,7 @@ def _said(key: str, value: Any) -> str:
 
 
 def _short(source: str) -> str:
-    """A source as people read it: a worker by group and job, a shard by its number."""
+    """Short form of a source for people: a worker by group and job, a shard by its number."""
     kind, _, rest = source.partition("/")
     if kind in ("workers", "monitor"):
         return rest.removesuffix("-0")
@@ -267,7 +270,7 @@ def logs(arguments: argparse.Namespace) -> int:
     """`hpcbench logs [EXPERIMENT] [NAME]`."""
     pattern = _pattern(arguments.grep)
     if arguments.lines is not None and arguments.lines < 0:
-        raise UserError("-n: lines to show cannot be fewer than none", remedy="give 0 or more")
+        raise UserError(f"-n {arguments.lines} is negative", remedy="give 0 or more")
     experiment = find(home(user_site()), arguments.experiment)
     choice = _Choice(experiment, arguments.name, arguments.engine)
     try:
@@ -277,7 +280,7 @@ def logs(arguments: argparse.Namespace) -> int:
             if not arguments.follow or has_ended(experiment):
                 remedy = "name a run task, worker, node, job id or the beginning of a log's name; "
                 remedy += f"`hpcbench logs {experiment.id}` lists the logs"
-                raise UserError(Problem(missing, remedy=remedy))
+                raise UserError(missing, remedy=remedy)
             say(f"{missing} yet")
         if arguments.follow:
             _follow_logs(choice, pattern, arguments.lines)
@@ -303,18 +306,18 @@ def _pattern(written: str | None) -> re.Pattern[str] | None:
         return re.compile(written)
     except re.error as error:
         at = f" at character {error.pos + 1}" if error.pos is not None else ""
-        remedy = "a Python regular expression; `\\` before a character takes it as it is"
-        message = f"--grep: '{written}' is no regular expression: {error.msg}{at}"
-        raise UserError(Problem(message, remedy=remedy)) from error
+        remedy = "give a Python regular expression; `\\` before a character makes it literal"
+        message = f"--grep: '{written}' is not a regular expression: {error.msg}{at}"
+        raise UserError(message, remedy=remedy) from error
 
 
 class _Choice:
-    """Which logs of an experiment are meant.
+    """Selection of an experiment's logs.
 
     Args:
         experiment: the experiment.
         name: a run task, worker, node, job id, or the beginning of a log's name; none: all.
-        engine: only what wrappers and engines of workers wrote.
+        engine: whether to take only logs of workers' wrappers and engines.
     """
 
     def __init__(self, experiment: Experiment, name: str | None, engine: bool) -> None:
@@ -323,16 +326,8 @@ class _Choice:
         self._engine = engine
 
     def files(self) -> list[Path]:
-        """The logs there are now, by name."""
-        places = [self.experiment.workers_dir]
-        if not self._engine:
-            places.append(self.experiment.jobs_dir)
-        files = sorted(
-            path
-            for folder in places
-            for path in (folder.iterdir() if folder.is_dir() else ())
-            if path.suffix in (".log", ".out", ".err")
-        )
+        """The present logs, by name."""
+        files = text_logs(self.experiment, engine=self._engine)
         if self._name is None:
             return files
         if exact := [path for path in files if path.name == self._name]:
@@ -345,11 +340,11 @@ class _Choice:
         return sorted(found)
 
     def short(self, path: Path) -> str:
-        """A log's name before its lines."""
+        """A log's name as prefix of its lines."""
         return path.name.removesuffix(path.suffix).removesuffix("_log")
 
     def _by_worker(self, files: Sequence[Path], name: str) -> list[Path]:
-        """Logs of the workers that are at a run task, on a node, or of a job."""
+        """Logs of the workers of a run task, node, or job."""
         owners = {name}
         for run in worker_runs(self.experiment):
             if name in (run.node, run.host) or any(
@@ -357,25 +352,25 @@ class _Choice:
             ):
                 owners.add(run.id.rpartition("-")[0])
         tokens = "|".join(re.escape(owner) for owner in sorted(owners))
-        # A whole job id: 47 is not a part of 4711, but the array job of 47_3.
+        # Only whole job ids: 47 does not match 4711, but it matches 47_3 as its array job.
         exact = re.compile(rf"(?:^|[._])(?:{tokens})(?:[._-]|$)")
         return [path for path in files if exact.search(path.name)]
 
 
 def _list_logs(experiment: Experiment, files: Sequence[Path]) -> None:
     for path in files:
-        end = "".join(sanitize(line)[:100] for line in _lines(path, last_lines(path, 1)))
+        end = "".join(sanitize(line)[:100] for line in lines_of(path, 1))
         print(f"{path.relative_to(experiment.path)}  {path.stat().st_size} B  {end}")
 
 
 def _show_logs(files: Sequence[Path], pattern: re.Pattern[str] | None, lines: int | None) -> None:
-    """The end of each log, or its lines that fit; of several logs each under its name."""
+    """Print the end of each log, or its matching lines; several logs each get a heading."""
     for path in files:
         if pattern is None:
             count = LINES if lines is None else lines
-            shown: Iterable[str] = deque(_lines(path, last_lines(path, count)), count)
+            shown: Iterable[str] = deque(lines_of(path, count), count)
         else:
-            shown = deque((one for one in _lines(path, 0) if pattern.search(one)), lines)
+            shown = deque((one for one in lines_of(path) if pattern.search(one)), lines)
         for number, line in enumerate(shown):
             if number == 0 and len(files) > 1:
                 print(f"==> {path.name} <==")
@@ -383,22 +378,22 @@ def _show_logs(files: Sequence[Path], pattern: re.Pattern[str] | None, lines: in
 
 
 def _follow_logs(choice: _Choice, pattern: re.Pattern[str] | None, lines: int | None) -> None:
-    """Print what comes in the chosen logs, those that appear meanwhile too, until the experiment ends."""
-    # What was there before we came is old; what appears is new from its first line on.
+    """Print new lines of the selected logs, also of later logs, until the experiment ends."""
+    # Of logs that exist now only the end is shown; later logs are shown from their first line.
     count = LINES_FIRST if lines is None else lines
     now = list_at = quiet_since = time.monotonic()
-    known = {path: Growing(path, now, last_lines(path, count)) for path in choice.files()}
+    known = {path: growing(path, now, count) for path in choice.files()}
     last, fault = has_ended(choice.experiment), ""
     while True:
         if last or now >= list_at:
             try:
-                known |= {path: Growing(path, now) for path in choice.files() if path not in known}
+                known |= {path: growing(path, now) for path in choice.files() if path not in known}
                 last, fault = last or has_ended(choice.experiment), ""
             except OSError as error:
                 if not fault:
                     say(f"hpcbench: {error}; trying again")
                 fault = str(error)
-            # Who is at a run task, all workers' files have to tell: so not too often.
+            # Workers of a run task are found by reading all workers' files: so not too often.
             list_at = now + max(LIST_SECONDS, 20 * (time.monotonic() - now))
         for log in known.values():
             if last or log.due <= now:
@@ -419,7 +414,7 @@ def _follow_logs(choice: _Choice, pattern: re.Pattern[str] | None, lines: int | 
 
 
 def _new_lines(log: Growing) -> list[str]:
-    """Lines that are whole now."""
+    """New complete lines."""
     found: list[str] = []
     try:
         while block := log.block():
@@ -427,18 +422,10 @@ def _new_lines(log: Growing) -> list[str]:
                 log.take(line)
                 found.append(line.decode(errors="replace"))
     except OSError:
-        pass  # gone, or not to be read for a moment: looked at again
+        pass  # gone, or not readable for now: the next look tries again
     return found
 
 
-def _lines(path: Path, offset: int) -> Iterator[str]:
-    """Lines of a log from a place on."""
-    with path.open("rb") as file:
-        file.seek(offset)
-        for line in file:
-            yield line.rstrip(b"\n").decode(errors="replace")
-
-
 def _printable(line: str) -> str:
-    """A log's line: as it is for programs, harmless on a terminal."""
+    """A log's line: unchanged for programs, sanitized on a terminal."""
     return sanitize(line) if sys.stdout.isatty() else line

@@ -9,8 +9,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from hpcbench.cli.output import console, print_json, say
-from hpcbench.errors import Problem, UserError, unknown
+from hpcbench.cli.output import console, print_json, say, table
+from hpcbench.errors import UserError, unknown
 from hpcbench.experiment import baselines
 from hpcbench.experiment.layout import Experiment, find, home
 from hpcbench.experiment.outcome import outcome
@@ -30,8 +30,8 @@ def gate(arguments: argparse.Namespace) -> int:
     plan = candidate.resolved.plan
     named = arguments.baseline or plan.baseline
     if named is None:
-        remedy = "--baseline NAME; `hpcbench baseline list` shows them"
-        raise UserError(Problem("the plan names no baseline", remedy=remedy))
+        remedy = "--baseline NAME; `hpcbench baseline list` lists the names"
+        raise UserError("the plan names no baseline", remedy=remedy)
     policy = candidate.resolved.gate
     if arguments.policy is not None or policy is None:
         policy = load_gate(arguments.policy or "default", arguments.registry)
@@ -48,20 +48,16 @@ def gate(arguments: argparse.Namespace) -> int:
 
 
 def print_verdict(told: Mapping[str, Any]) -> None:
-    """Every check as a line of a table, and the verdict."""
-    from rich.table import Table
-
+    """Print every check as a line of a table, and the verdict."""
     from hpcbench.comparison.gate.verdict import Check
 
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for title in ("run task", "what", "baseline", "candidate", "difference", "margin", "", "why"):
-        number = title in ("baseline", "candidate", "difference", "margin")
-        table.add_column(title, justify="right" if number else "left")
+    numbers = ("baseline", "candidate", "difference", "margin")
+    shown = table("run task", "check", *numbers, "result", "reason", right=numbers)
     previous, why = None, ""
     for one in told["checks"]:
         share = one["kind"] in ("speed", "memory")
         level = "" if one["level"] == "critical" else " (advisory)"
-        table.add_row(
+        shown.add_row(
             one["run_task"] if one["run_task"] != previous else "",
             one["what"],
             _number(one["baseline"], of=one["kind"]),
@@ -69,20 +65,22 @@ def print_verdict(told: Mapping[str, Any]) -> None:
             _difference(one["difference"], share=share),
             _difference(one["margin"], share=share).lstrip("+"),
             f"[{STYLES[one['verdict']]}]{one['verdict']}[/]{level}",
-            one["why"] if one["why"] != why else "as above",
+            one["why"] if one["why"] != why else "same as above",
         )
         previous, why = one["run_task"], one["why"]
     out = console()
-    out.print(table)
+    out.print(shown)
     out.print(
-        f"\n[{WORDS[told['verdict']]}]{told['verdict']}[/]: {told['candidate']} against "
+        f"\n[{WORDS[told['verdict']]}]{told['verdict']}[/]: {told['candidate']} compared with "
         f"{told['baseline']}, policy {told['policy']}",
         soft_wrap=True,
     )
     keys = [one.name for one in fields(Check)]
-    shown = {str(Check(**{key: one[key] for key in keys if key in one})) for one in told["checks"]}
+    in_table = {
+        str(Check(**{key: one[key] for key in keys if key in one})) for one in told["checks"]
+    }
     for reason in dict.fromkeys(told["reasons"]):
-        if reason in shown:  # the table has said it
+        if reason in in_table:  # already printed
             continue
         out.print(f"  {reason}", soft_wrap=True, markup=False)
 
@@ -127,7 +125,7 @@ def list_baselines(arguments: argparse.Namespace) -> int:
     elif found:
         _print(found)
     else:
-        say("no baseline has a name: `hpcbench baseline set EXPERIMENT --name main`")
+        say("no baselines yet; `hpcbench baseline set EXPERIMENT --name main` sets one")
     return 0
 
 
@@ -150,21 +148,21 @@ def remove_baseline(arguments: argparse.Namespace) -> int:
     if baselines.current(root, arguments.name) is None:
         raise _no_such(root, arguments.name)
     baselines.name_it(root, arguments.name, None)
-    print(f"{arguments.name} names no experiment any more; `hpcbench gc` may delete it now")
+    print(f"removed the name {arguments.name}; `hpcbench gc --older` may now delete its experiment")
     return 0
 
 
 def _check_whole(experiment: Experiment, *, force: bool) -> None:
-    """A baseline is an experiment that came to its end.
+    """Refuse an experiment that is no reliable baseline.
 
     Raises:
-        UserError: it did not, and nobody forces it; or nothing of it was scored.
+        UserError: it failed; or it is not done or has no scores, and `force` is not set.
     """
     known = outcome(experiment)
     state, why = (known.state, known.why) if known else ("", "")
     if state == "failed":
-        remedy = f"`hpcbench resume {experiment.id}` asks again what failed"
-        raise UserError(Problem(f"{experiment.id} is failed, no baseline{why}", remedy=remedy))
+        remedy = f"`hpcbench resume {experiment.id}` repeats what failed"
+        raise UserError(f"{experiment.id} failed, so it cannot be a baseline{why}", remedy=remedy)
     wrong = ""
     if force:
         return
@@ -174,22 +172,19 @@ def _check_whole(experiment: Experiment, *, force: bool) -> None:
         wrong = "has no scores"
     if wrong:
         raise UserError(
-            Problem(f"{experiment.id} {wrong}: no baseline to rely on", remedy="--force means it")
+            f"{experiment.id} {wrong}, so it is not a reliable baseline",
+            remedy="--force sets it all the same",
         )
 
 
 def _no_such(root: Path, name: str) -> UserError:
     names = [one.name for one in baselines.baselines(root)]
-    return UserError(Problem(unknown("baseline", name, names)))
+    return UserError(unknown("baseline", name, names))
 
 
 def _print(found: Sequence[baselines.Baseline]) -> None:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for title in ("name", "experiment", "since", "by", "note"):
-        table.add_column(title)
+    shown = table("name", "experiment", "since", "by", "note")
     for one in found:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.time))
-        table.add_row(one.name, one.experiment or "– given up", when, one.by, one.note)
-    console().print(table)
+        shown.add_row(one.name, one.experiment or "– removed", when, one.by, one.note)
+    console().print(shown)

@@ -1,4 +1,4 @@
-"""`hpcbench gc`: what takes room and files in ended experiments, given back."""
+"""`hpcbench gc`: free the space and files that ended experiments no longer need."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
-from hpcbench.cli.output import console, print_json, say
+from hpcbench.cli.output import console, print_json, say, table
 from hpcbench.data.progress import size_text
-from hpcbench.errors import EnvironmentFault, HpcbenchError, Problem, UserError
+from hpcbench.errors import EnvironmentFault, HpcbenchError, UserError
 from hpcbench.experiment.layout import all_experiments, find, home
 from hpcbench.registry.catalog import user_site
 from hpcbench.remote import unused_copies
@@ -23,13 +21,15 @@ from hpcbench.site.gc import Finding
 from hpcbench.submit import snapshot
 
 UNUSED_DAYS = 1.0
-"""Copies of environments, and what laptops sent, go when no experiment has needed them for so long."""
+"""Days after which unused copies of environments, and files sent by laptops, are removed."""
 
 
 def gc(arguments: argparse.Namespace) -> int:
     """`hpcbench gc [EXPERIMENT…]`."""
     if arguments.older is not None and arguments.older < 0:
-        raise UserError(Problem("--older takes days, 0 or more", remedy="`--older 90`"))
+        raise UserError(
+            f"--older {arguments.older:g} is negative", remedy="give days, for example --older 90"
+        )
     root = home(user_site())
     everything = list(all_experiments(root))
     chosen = [find(root, wanted) for wanted in arguments.experiments] or everything
@@ -57,33 +57,34 @@ def gc(arguments: argparse.Namespace) -> int:
     else:
         _print(rows, others, arguments.dry_run)
     if failed:
-        raise EnvironmentFault("could not clear " + "; ".join(failed))
+        raise EnvironmentFault(
+            "could not clear " + "; ".join(failed),
+            remedy="remove the cause, and repeat the command",
+        )
     return 0
 
 
 def _agreed(doomed: Sequence[Finding], arguments: argparse.Namespace) -> bool:
-    """Whether the user wants these deleted, after she has seen them."""
+    """List the experiments to delete, and return whether the user agrees."""
     if not doomed or arguments.dry_run:
         return True
     for one in doomed:
         day = time.strftime("%Y-%m-%d", time.localtime(one.changed))
         say(
-            f"to be deleted: {one.experiment.path}  {size_text(one.before.bytes)}, unchanged since {day}"
+            f"will delete {one.experiment.path}  {size_text(one.before.bytes)}, unchanged since {day}"
         )
     if arguments.yes:
         return True
     if not sys.stdin.isatty() or arguments.json:
         raise UserError(
-            Problem(
-                f"{len(doomed)} experiments would be deleted", remedy="say `--yes` if you mean it"
-            )
+            f"gc needs your consent to delete {len(doomed)} experiments", remedy="give it: --yes"
         )
     say(f"delete {len(doomed)} experiments? [y/N]")
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _one(finding: Finding, doomed: bool, dry: bool) -> dict[str, Any]:
-    """Clear or delete one experiment, and say what came of it."""
+    """Clear or delete one experiment, and return a row about the result."""
     if finding.busy:
         return _row(finding, finding, "left alone", finding.busy)
     if dry:
@@ -116,7 +117,7 @@ def _others(
     dry: bool,
     failed: list[str],
 ) -> list[str]:
-    """Remove what belongs to no experiment; only where all of them were looked at."""
+    """Remove paths that belong to no experiment; all experiments must be in `found`."""
     stay = [one.experiment for one in found if one not in doomed]
     lying = clearing.clear_home(root, {one.experiment.id for one in found if one.busy})
     lying += snapshot.unused(root, stay, UNUSED_DAYS)
@@ -136,19 +137,17 @@ def _print(rows: Sequence[dict[str, Any]], others: Sequence[str], dry: bool) -> 
     if not rows and not others:
         print("no experiments")
         return
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for title in ("experiment", "", "files", "", "room", ""):
-        table.add_column(title, justify="left" if title == "experiment" or not title else "right")
+    shown = table("experiment", "result", "files", "", "size", "", right=("files", "size"))
     for row in rows:
         before, after = row["before"], row["after"]
         said = row["done"] + (f": {row['reason']}" if row["reason"] else "")
         if dry and not row["reason"]:
             said += f": {row['loose']} files to fold, {len(row['leftovers'])} to remove"
-        table.add_row(
+        shown.add_row(
             row["id"], said,
             str(before["files"]), f"→ {after['files']}",
             size_text(before["bytes"]), f"→ {size_text(after['bytes'])}",
         )  # fmt: skip
-    console().print(table)
+    console().print(shown)
     for path in others:
         print(f"{'would remove' if dry else 'removed'} {path}")

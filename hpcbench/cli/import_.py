@@ -1,4 +1,4 @@
-"""`hpcbench import`: other kits' results as experiments, v0.1 configurations as plans."""
+"""`hpcbench import`: other kits' results become experiments, v0.1 configurations become plans."""
 
 from __future__ import annotations
 
@@ -18,27 +18,28 @@ def import_anything(arguments: argparse.Namespace) -> int:
 
 
 def _results(arguments: argparse.Namespace) -> int:
-    """A kit's results as an experiment."""
+    """Import a kit's results as an experiment."""
     from hpcbench.experiment.layout import home
     from hpcbench.interchange.imports import How, make
     from hpcbench.interchange.kit_results import Keys
     from hpcbench.interchange.read_kits import read_run
     from hpcbench.registry.catalog import Catalog, user_site
-    from hpcbench.schema.documents import MLTask, Site
+    from hpcbench.schema.definitions import MLTask, Site
     from hpcbench.tasks.alone import metric_of
 
     catalog = Catalog(arguments.registry)
     ml_task = catalog.get(MLTask, arguments.ml_task)
     if arguments.dataset and len(arguments.task) > 1:
-        raise UserError("--dataset is of one task", remedy="import them one by one")
+        raise UserError("--dataset works with one task", remedy="import the tasks one by one")
     run = read_run(arguments.file, arguments.form, Keys(arguments.map), arguments.task)
     if arguments.dataset and len(run.tasks) > 1:
         names = ", ".join(task.name for task in run.tasks)
-        raise UserError(f"--dataset is of one task, and these are {names}", remedy="--task NAME")
+        what = f"--dataset works with one task, and the results have {names}"
+        raise UserError(what, remedy="choose one: --task NAME")
     metrics = arguments.metrics
     if not metrics and not any(task.metrics for task in run.tasks):
         metrics = ml_task.default_metrics or ml_task.metrics
-        say(f"{run.kit} kept no number of a sample; scored by {', '.join(metrics)}")
+        say(f"{run.kit} stored no scores of samples; hpcbench scores them by {', '.join(metrics)}")
     how = How(
         ml_task=ml_task,
         metrics=tuple(metric_of(catalog, name) for name in metrics),
@@ -62,12 +63,12 @@ def _results(arguments: argparse.Namespace) -> int:
         print_json({"experiment": experiment.id, "run_tasks": tasks, "notes": notes})
     else:
         print(experiment.id)
-        say(f"`hpcbench report {experiment.id}`, `hpcbench compare {experiment.id} @last`")
+        say(f"next: `hpcbench report {experiment.id}`, `hpcbench compare {experiment.id} @last`")
     return 0
 
 
 def _tell(run: object, arguments: argparse.Namespace) -> int:
-    """What would be imported; every sample is read, so that a torn file is found."""
+    """Print a preview of the import; it reads every sample, so it finds a torn file."""
     from hpcbench.interchange.kit_results import KitRun
 
     assert isinstance(run, KitRun)
@@ -83,6 +84,6 @@ def _tell(run: object, arguments: argparse.Namespace) -> int:
         return 0
     print(f"{run.model}, {run.kit} {run.version or 'of unknown version'}")
     for task in run.tasks:
-        metrics = ", ".join(one.name for one in task.metrics) or "no numbers of samples"
+        metrics = ", ".join(one.name for one in task.metrics) or "no scores of samples"
         print(f"  {task.name}: {counts[task.name]:,} samples; {metrics}")
     return 0

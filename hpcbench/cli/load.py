@@ -1,4 +1,4 @@
-"""`hpcbench load PLAN`: a plan at several loads. It lays a sweep over the plan and submits it; no more."""
+"""`hpcbench load PLAN`: a plan at several loads. It adds a sweep to the plan and submits it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 from hpcbench.cli.output import say
 from hpcbench.cli.submit import submit
 from hpcbench.errors import Problem, UserError
+from hpcbench.submit.local_data import localise, open_cache
 from hpcbench.submit.measure import measure
-from hpcbench.submit.prepare import load as load_plan
-from hpcbench.submit.prepare import localise, open_cache
+from hpcbench.submit.packages import load as load_plan
 from hpcbench.submit.preview import preview_of, read_only
 
 STEPS = (1, 2, 4, 8, 16, 32, 64)
-"""Requests in flight at the points of a sweep that nobody named."""
+"""Requests in flight at the points of the default sweep."""
 
 ROUNDS = 4
-"""Samples that such a point has at least for each request in flight: less is ramp and drain."""
+"""Least number of samples per request in flight at such a point: fewer are only ramp and drain."""
 
 LIMITS = ("ttft", "tpot", "e2e")
 """Names of `--slo`, each in milliseconds."""
@@ -39,7 +39,7 @@ def load(arguments: argparse.Namespace) -> int:
 
 
 def _sweep(arguments: argparse.Namespace) -> Iterator[tuple[str, Any]]:
-    """The keys of `load` that the command line names; points of either kind replace the plan's of both."""
+    """The `load` keys of the command line; points of either kind replace both kinds of the plan."""
     if arguments.concurrency is not None or arguments.rate is not None:
         yield "concurrency", _numbers("--concurrency", arguments.concurrency, int)
         yield "rate", _numbers("--rate", arguments.rate, float)
@@ -55,7 +55,7 @@ def _only(arguments: argparse.Namespace) -> list[str]:
 
 
 def _default(arguments: argparse.Namespace, settings: list[str], told: bool) -> list[int]:
-    """Points for a plan that has none, as far as its samples go; `told`: other keys of `load` were named."""
+    """Points for a plan without any, limited by its samples; `told`: other keys of `load` were given."""
     if arguments.dry_run:
         resolved, _ = read_only(arguments.plan, arguments.registry, settings)
     else:
@@ -78,12 +78,12 @@ def _numbers(option: str, text: str | None, kind: Callable[[str], Any]) -> list[
     try:
         return [kind(part) for part in text.split(",")]
     except ValueError as error:
-        what = f"'{text}' is no list of numbers"
-        raise UserError(Problem(what, option, remedy=f"{option} 1,2,4")) from error
+        what = f"'{text}' is not a list of numbers"
+        raise UserError(Problem(what, option, remedy=f"for example {option} 1,2,4")) from error
 
 
 def _limits(text: str) -> dict[str, float]:
-    """`ttft=500,tpot=50` as the keys of a document."""
+    """Parse `ttft=500,tpot=50` into the keys of a definition."""
     found: dict[str, float] = {}
     for part in text.split(","):
         name, _, value = part.partition("=")
@@ -92,7 +92,7 @@ def _limits(text: str) -> dict[str, float]:
         except ValueError:
             number = 0.0
         if name not in LIMITS or number <= 0:
-            remedy = "--slo ttft=500,tpot=50,e2e=10000, in milliseconds"
-            raise UserError(Problem(f"'{part}' is no limit", "--slo", remedy=remedy))
+            remedy = "in milliseconds: --slo ttft=500,tpot=50,e2e=10000"
+            raise UserError(Problem(f"'{part}' is not a limit", "--slo", remedy=remedy))
         found[f"{name}_ms"] = number
     return found

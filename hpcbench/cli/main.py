@@ -1,6 +1,6 @@
-"""`hpcbench VERB …`: the one place where errors become lines and exit codes.
+"""`hpcbench VERB …`: the only place that turns errors into lines and exit codes.
 
-Nothing heavy is imported here, not even of the standard library: each verb imports what it needs.
+This module imports no heavy module, not even of the standard library: each verb imports its own modules.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from hpcbench.errors import HpcbenchError, UserError
 
 def entry() -> None:
     """The console script."""
-    # Verbs read thousands of small records that all live on: looking for circles among them takes a quarter
-    # of the time of `status`.
+    # Verbs read thousands of small records that stay alive: searching them for cycles takes a quarter of the
+    # time of `status`.
     gc.set_threshold(200_000, 20, 20)
     _prepare_streams()
-    # pydantic would look through all installed distributions for plugins of its own; we have none.
+    # pydantic would search all installed distributions for its plugins; hpcbench has none.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     if "_ARGCOMPLETE" in os.environ:
         from hpcbench.cli.completion import complete
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except SystemExit:
         raise
-    except BaseException as bug:  # noqa: BLE001 - the last net: a user never meets a traceback, nor a panic of Rust
+    except BaseException as bug:  # noqa: BLE001 - the last net: a user sees no traceback, nor a panic of Rust
         from hpcbench.cli import system_errors
 
         known = system_errors.explain(bug, words)
@@ -72,16 +72,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _prepare_streams() -> None:
-    """Give the process streams that it can write to, whatever its parent gave it.
+    """Make the process's streams writable, whatever its parent passed.
 
-    A descriptor that is closed (`>&-`) would be reused by the next file that is opened. A terminal of another
-    encoding gets an escape for a character that it does not have.
+    The next opened file would reuse a closed descriptor (`>&-`). If the terminal's encoding lacks a
+    character, an escape replaces it.
     """
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(descriptor)
         except OSError:
-            opened = os.open(os.devnull, os.O_RDWR)  # the lowest that is free: this one
+            opened = os.open(os.devnull, os.O_RDWR)  # the lowest free descriptor: this one
             if getattr(sys, name) is None:
                 stream = open(opened, "r" if descriptor == 0 else "w", encoding="utf-8")  # noqa: PTH123, SIM115
                 setattr(sys, name, stream)
@@ -92,7 +92,7 @@ def _prepare_streams() -> None:
 
 
 def _escape(error: UnicodeError) -> tuple[str, int]:
-    """Write a character as JSON does, `\\uXXXX`: output of --json stays JSON in every encoding."""
+    """Write a character as JSON does, `\\uXXXX`, so that the output of --json is JSON in every encoding."""
     assert isinstance(error, UnicodeEncodeError)
     units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
     pairs = zip(units[::2], units[1::2], strict=True)
@@ -100,7 +100,7 @@ def _escape(error: UnicodeError) -> tuple[str, int]:
 
 
 def _flush() -> None:
-    """Write what is left, so that Python has no reason to complain when it ends."""
+    """Flush the output, so that Python reports no error at its end."""
     try:
         sys.stdout.flush()
     except (OSError, ValueError):
@@ -108,16 +108,16 @@ def _flush() -> None:
 
 
 def _discard_output() -> None:
-    """Send what nobody reads any more nowhere."""
+    """Discard output that no process reads any more."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _check_words(words: Sequence[str]) -> None:
-    """Refuse arguments that are not text: they end in files of UTF-8, as names.
+    """Refuse arguments that are not text, as they become names in UTF-8 files.
 
     Raises:
-        UserError: an argument holds bytes that the locale's encoding does not have.
+        UserError: an argument contains bytes that the locale's encoding cannot decode.
     """
     for word in words:
         if any("\ud800" <= letter <= "\udfff" for letter in word):
@@ -126,22 +126,23 @@ def _check_words(words: Sequence[str]) -> None:
                 remedy="give the file a name in UTF-8, and use a UTF-8 locale such as LC_ALL=C.UTF-8",
             )
         if "\0" in word:
-            raise UserError(f"an argument holds a NUL byte: {word}", remedy="leave it out")
+            raise UserError(f"an argument contains a NUL byte: {word}", remedy="remove the byte")
 
 
 def _run(arguments: Any) -> str:
-    """Module and function of a verb: its own, or what runs it on the cluster that `--site` names."""
+    """Module and function of a verb, or the function that runs it on the cluster of `--site`."""
     if arguments.verb == "submit" and arguments.plan is None:
         return "hpcbench.cli.start:without_plan"
     if arguments.site is None or arguments.verb in ("init", None):
         return str(arguments.run)
     if not getattr(arguments, "elsewhere", False):
-        raise UserError(f"{arguments.verb} does not run elsewhere", remedy="leave --site out")
+        what = f"{arguments.verb} runs on this machine only"
+        raise UserError(what, remedy="leave --site out, or log in to the cluster")
     return "hpcbench.cli.remote:elsewhere"
 
 
 def _print_problems(error: UserError) -> None:
-    """What is wrong, for programs: an editor marks the places."""
+    """Print the problems as JSON, with their places, for editors."""
     import json
 
     print(
@@ -152,7 +153,7 @@ def _print_problems(error: UserError) -> None:
 
 
 def _report_bug(bug: BaseException) -> int:
-    """The traceback goes to a file, one line to the user."""
+    """Write the traceback to a file, and one line to the user."""
     import tempfile
     import time
     import traceback

@@ -17,7 +17,7 @@ from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.files.user import open_file
 
 ROUNDED = 6
-"""Digits of a value that are printed; JSON has them all."""
+"""Digits of a printed value; JSON has all."""
 
 
 def list_metrics(arguments: argparse.Namespace) -> int:
@@ -33,17 +33,13 @@ def list_metrics(arguments: argparse.Namespace) -> int:
 
         print_json(rows)
         return 0
-    from rich.table import Table
+    from hpcbench.cli.output import console, say, table
 
-    from hpcbench.cli.output import console, say
-
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for title in ("metric", "best", "of a set", "for", "what it is"):
-        table.add_column(title, overflow="fold")
+    shown = table("metric", "best", "aggregation", "answers", "definition")
     for row in rows:
         best = "highest" if row["higher_is_better"] else "lowest"
-        table.add_row(row["name"], best, row["aggregation"], ", ".join(row["accepts"]), row["text"])
-    console().print(table)
+        shown.add_row(row["name"], best, row["aggregation"], ", ".join(row["accepts"]), row["text"])
+    console().print(shown)
     for line in broken:
         say(line)
     return 0
@@ -76,8 +72,8 @@ def show(arguments: argparse.Namespace) -> int:
     best = "highest" if told["higher_is_better"] else "lowest"
     print(f"{told['name']}: {told['definition']}\n")
     print(f"best      {best}, of {low:g} to {'any number' if high is None else f'{high:g}'}")
-    print(f"of a set  {told['aggregation']}")
-    print(f"for       {', '.join(told['accepts'])}")
+    print(f"aggregate {told['aggregation']}")
+    print(f"answers   {', '.join(told['accepts'])}")
     print(f"signature {told['signature']}")
     if told["options"]:
         print("\noptions")
@@ -109,7 +105,7 @@ def score(arguments: argparse.Namespace) -> int:
         try:
             part = metric.score(prediction, references)
             values.append(value_of(metric, part))
-        except Exception as error:  # noqa: BLE001 - foreign code, or foreign data: one row is lost, and said
+        except Exception as error:  # noqa: BLE001 - foreign code or data: one row is lost, and reported
             faults.append({"row": number, "fault": f"{type(error).__name__}: {error}"})
             continue
         parts.append(part)
@@ -118,9 +114,7 @@ def score(arguments: argparse.Namespace) -> int:
             print(f"{row.get('id', number)}\t{round(values[-1], ROUNDED)}")
     if not parts:
         first = f": {faults[0]['fault']}" if faults else ""
-        raise UserError(
-            Problem(f"no row could be scored{first}", str(arguments.file), remedy=_ROWS)
-        )
+        raise UserError(Problem(f"no row has a score{first}", str(arguments.file), remedy=_ROWS))
     interval = statistics.parts_interval(metric, parts, documents)
     told: dict[str, Any] = {
         "metric": arguments.name,
@@ -146,7 +140,7 @@ def score(arguments: argparse.Namespace) -> int:
     print(f"{told['n']} rows of {told['documents']} documents · {told['signature']}")
     if faults:
         print(
-            f"{len(faults)} rows not scored, the first: row {faults[0]['row']}, {faults[0]['fault']}"
+            f"{len(faults)} rows have no score; the first: row {faults[0]['row']}, {faults[0]['fault']}"
         )
     return 0
 
@@ -164,13 +158,13 @@ def _brief(name: str) -> dict[str, Any]:
 
 
 def _chosen(dialect: Any) -> Mapping[str, object]:
-    """Options of a dialect, which a metric from outside may give alone."""
+    """Options of a dialect; an external metric may give only these."""
     options: Mapping[str, object] = getattr(dialect, "options", dialect)
     return options
 
 
 def _followed(code: Mapping[str, Any]) -> str:
-    """The code that a dialect follows, for people."""
+    """Text for people about the code that a dialect follows."""
     files = "".join(f"\n{file}" for file in code["files"])
     return (
         f"follows {code['kit']}, {code['release']} of {code['date']} ({code['place']}){files}\n"
@@ -179,7 +173,7 @@ def _followed(code: Mapping[str, Any]) -> str:
 
 
 def _options(kind: Any) -> Iterator[dict[str, Any]]:
-    """Fields of a metric with their defaults and what the source says of them."""
+    """Fields of a metric with their defaults and their texts in the source."""
     cls: type = kind
     if not is_dataclass(cls):
         return
@@ -212,32 +206,33 @@ def _field_texts(kind: type) -> dict[str, str]:
 
 
 def _given(options: Sequence[str]) -> dict[str, Any]:
-    """`tau=0.3` as YAML reads it."""
+    """Parse `tau=0.3` as YAML does."""
     from hpcbench.registry.settings import read_value
 
     given: dict[str, Any] = {}
     for text in options:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise UserError(Problem(f"--option {text}", remedy="--option NAME=VALUE"))
+            what = f"--option {text} is not of the form NAME=VALUE"
+            raise UserError(what, remedy="`hpcbench metrics show NAME` lists the options")
         given[name] = read_value(f"--option {text}", value)
     return given
 
 
 def _made(kind: Any, name: str, options: Mapping[str, Any]) -> Any:
-    """The metric with its options; a fault in them is the user's."""
+    """The metric with its options; invalid options are a user's error."""
     wrong = plugins.check_options(kind, options)
     if wrong:
-        remedy = f"hpcbench metrics show {name}"
+        remedy = f"`hpcbench metrics show {name}` lists the options"
         raise UserError(*(Problem(message, remedy=remedy) for _, message in wrong))
     return kind(**options)
 
 
-_ROWS = "rows with `prediction` and `references` or `reference` are scored"
+_ROWS = "each row needs `prediction`, and `references` or `reference`"
 
 
 def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Rows of a JSONL, CSV or Parquet file with their numbers; a row that cannot be read is an error."""
+    """Numbered rows of a JSONL, CSV or Parquet file; an unreadable row is an error."""
     from hpcbench.data.rows import How, open_rows
     from hpcbench.data.tree import Tree
 
@@ -254,10 +249,10 @@ def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
 def _pair(
     row: Mapping[str, Any], kind: Any, path: Path, number: int
 ) -> tuple[object, Sequence[object]]:
-    """Prediction and references of a row; of a metric of objects, texts that hold JSON are read."""
-    needs = "needs `prediction`, and `references` or `reference`"
+    """Prediction and references of a row; a metric of objects also parses texts that contain JSON."""
+    lacks = "`prediction`" if "prediction" not in row else "`references` or `reference`"
     if "prediction" not in row or not ({"references", "reference"} & row.keys()):
-        raise UserError(Problem(needs, str(path), number))
+        raise UserError(Problem(f"this row has no {lacks}", str(path), number, remedy=_ROWS))
     prediction = row["prediction"]
     listed = isinstance(row.get("references"), list)
     references = row["references"] if listed else [row.get("references", row.get("reference"))]

@@ -29,8 +29,8 @@ def new(arguments: argparse.Namespace) -> int:
     if target is not None and not arguments.dry_run:
         _refuse_existing(target)
     if at_terminal():
-        say("Enter takes the answer in brackets. Ctrl-C ends, and nothing is written.")
-    # What comes now takes a second to import; the line above is read meanwhile.
+        say("Enter accepts the answer in brackets. Ctrl-C ends without writing a file.")
+    # The following imports take a second; the user reads the line above meanwhile.
     from hpcbench.cli.plan_questions import Questions
     from hpcbench.files.atomic import create_whole
 
@@ -54,11 +54,11 @@ def new(arguments: argparse.Namespace) -> int:
     return 0
 
 
-# --- the file -------------------------------------------------------------------------------------------
+# --- name and file --------------------------------------------------------------------------------------
 
 
 def _named(name: str | None, out: Path | None) -> tuple[str | None, Path | None]:
-    """Name and file of the plan, as far as they were given; `plans/mine.yaml` as a name is both."""
+    """Name and file of the plan, as far as given; `plans/mine.yaml` as a name gives both."""
     if name is not None and name.endswith((".yaml", ".yml")):
         out, name = out or Path(name), None
     if name is None and out is not None:
@@ -71,21 +71,23 @@ def _named(name: str | None, out: Path | None) -> tuple[str | None, Path | None]
 
 def _refuse_existing(path: Path) -> None:
     if path.is_dir():
-        raise UserError(Problem("is a folder", str(path), remedy="--out FILE.yaml"))
+        raise UserError(Problem("is a folder", str(path), remedy="name a file: --out FILE.yaml"))
     if os.path.lexists(path):
-        raise UserError(Problem("there is a file already", str(path), remedy="another NAME"))
+        raise UserError(
+            Problem("this file exists already", str(path), remedy="choose another NAME")
+        )
 
 
-# --- words ----------------------------------------------------------------------------------------------
+# --- output ---------------------------------------------------------------------------------------------
 
 
 def _tell(preview: Preview, draft: Draft, path: Path | None, registries: Sequence[Path]) -> None:
-    """What was written, what is still to be fetched or to be done, and what to type next."""
+    """Print the written plan, missing downloads, warnings, and the next commands."""
     count = preview.samples(draft.name)
     known = count is not None and draft.name not in preview.unknown
     samples = f"{count} samples" if known else f"at most {draft.limit} samples"
     samples = samples if known or draft.limit else "all samples"
-    written = f"wrote {path}" if path is not None else "nothing is written"
+    written = f"wrote {path}" if path is not None else "dry run, not written"
     line = (
         f"{written}: {draft.ml_task.name} on {draft.dataset.name} by {draft.model.name}, {samples}"
     )
@@ -95,7 +97,7 @@ def _tell(preview: Preview, draft: Draft, path: Path | None, registries: Sequenc
     for one in preview.findings:
         say(f"! {'submit will refuse it: ' if one.certain else ''}{one.problem}")
     for problem in preview.unlocked:
-        say(f"! before submission: {problem}")
+        say(f"! fix before submission: {problem}")
     if path is None:
         return
     more = "".join(f" --registry {shlex.quote(str(one))}" for one in registries)
@@ -103,19 +105,19 @@ def _tell(preview: Preview, draft: Draft, path: Path | None, registries: Sequenc
     print("next:")
     for command, text in _to_lock(preview, draft):
         print(hint(f"{command}{more}", text))
-    print(hint(f"hpcbench submit {file} --dry-run{more}", "its jobs; touches nothing"))
+    print(hint(f"hpcbench submit {file} --dry-run{more}", "show its jobs, change nothing"))
     print(hint(f"hpcbench submit {file} --wait{more}", "run it, and print the scores"))
 
 
 def _to_lock(preview: Preview, draft: Draft) -> Iterator[tuple[str, str]]:
-    """Commands without which prod refuses the plan, each with what it does."""
+    """Commands that RUN_MODE=prod requires before it accepts the plan, each with its effect."""
     remedies = [problem.remedy or "" for problem in preview.unlocked]
     commands = [one for text in remedies for one in re.findall(r"`(hpcbench [^`]+)`", text)]
     verify = f"hpcbench models verify {draft.model.name}"
     if verify in commands and not preview.facts.models[draft.name].size.here:
-        yield f"hpcbench models fetch {draft.model.name}", "bring its weights"
+        yield f"hpcbench models fetch {draft.model.name}", "fetch its weights"
     for command in dict.fromkeys(commands):
-        yield command, "lock what may move"
+        yield command, "lock the version"
 
 
 def _to_fetch(preview: Preview, draft: Draft) -> Iterator[str]:

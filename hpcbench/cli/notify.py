@@ -1,4 +1,4 @@
-"""`hpcbench notify`: what is still owed is told now, and notifications are tried."""
+"""`hpcbench notify`: send missing notifications now, and test notifications."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hpcbench.cli.output import print_json, say
-from hpcbench.errors import EnvironmentFault, Problem, UserError
+from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.experiment.layout import Experiment, find, home
 from hpcbench.notify.dispatch import send_now, send_test
 from hpcbench.notify.outbox import Delivery
@@ -16,7 +16,7 @@ from hpcbench.registry.catalog import user_site
 from hpcbench.registry.resolve import load_plan
 from hpcbench.submit import secrets_file
 
-MARKS = {"told": "told", "failed": "FAILED", "sending": "unknown", "owed": "owed"}
+MARKS = {"told": "sent", "failed": "FAILED", "sending": "unknown", "owed": "not sent yet"}
 
 
 def notify(arguments: argparse.Namespace) -> int:
@@ -40,15 +40,18 @@ def notify(arguments: argparse.Namespace) -> int:
         _print(found)
     failed = [one for one in found if one.state != "told"]
     if failed:
-        raise EnvironmentFault(f"{len(failed)} of {len(found)} messages did not go out")
+        raise EnvironmentFault(
+            f"{len(failed)} of {len(found)} notifications were not sent",
+            remedy="remove the cause shown above, and repeat the command",
+        )
     return 0
 
 
 def _of_plan(plan: Path, arguments: argparse.Namespace) -> list[Delivery]:
-    """A test of a plan's notifications."""
+    """Send test notifications of a plan."""
     if not arguments.test:
-        what = f"{plan} is a plan: nobody is owed anything of it"
-        raise UserError(Problem(what, remedy="`--test` tries its notifications"))
+        what = f"{plan} is a plan, and only experiments have notifications to send"
+        raise UserError(what, remedy="--test sends test notifications of a plan")
     resolved = load_plan(plan, arguments.registry, arguments.settings)
     if not resolved.plan.notifications:
         raise _nobody(resolved.plan.name)
@@ -59,7 +62,8 @@ def _of_plan(plan: Path, arguments: argparse.Namespace) -> list[Delivery]:
 
 def _nobody(name: str) -> UserError:
     return UserError(
-        Problem(f"plan {name} tells nobody", remedy="`notifications:` of the plan, see docs/ci.md")
+        f"plan {name} has no notifications",
+        remedy="add `notifications:` to the plan, see docs/ci.md",
     )
 
 
@@ -70,4 +74,4 @@ def _print(found: Sequence[Delivery]) -> None:
         what = one.event.get("state")
         print(f"{MARKS[one.state]}  notifications.{one.number} {one.plugin}  {what}{tries}{said}")
     if not found:
-        say("nothing has happened yet that anybody is to be told")
+        say("no notification is due yet")

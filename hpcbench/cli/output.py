@@ -1,6 +1,6 @@
-"""What the verbs print: tables on a terminal, plain lines when piped, JSON on request.
+"""Output of the verbs: tables on a terminal, plain lines when piped, JSON on request.
 
-What draws is imported where something is drawn: a program that asks for JSON does not wait for it.
+Drawing modules are imported only when needed: a program that asks for JSON does not wait for them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import platform
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from hpcbench.data.progress import Moved, Progress, size_text
 from hpcbench.errors import RunFailed
 from hpcbench.experiment.ending import why_dashes
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.results import metrics_of, performance_of
+from hpcbench.experiment.view.evaluated import metrics_of, performance_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from hpcbench.status import ExperimentStatus, Observer
 
 POLL_SECONDS = {"local": 0.5, "slurm": 5.0}
-"""How often `watch` looks at the files; Slurm is asked more rarely, and once for all readers."""
+"""Seconds between two looks of `watch` at the files; queries of Slurm are rarer and serve all readers."""
 
 
 TELLING_SECONDS = 60.0
-"""Who waits for the end waits so long at most until trackers and notifiers have been told of it."""
+"""Longest wait, in seconds, until trackers and notifiers know of an experiment's end."""
 
 
 def console() -> Console:
-    """Standard output; wide enough when piped that nothing is cut."""
+    """Standard output; wide enough when piped that no cell is cut."""
     from rich.console import Console
 
     out = Console(highlight=False)
@@ -44,18 +44,28 @@ def console() -> Console:
 
 
 def print_json(data: Any) -> None:
-    """JSON for programs."""
+    """Print JSON for programs."""
     print(json.dumps(data, ensure_ascii=False, indent=2))
 
 
 def say(line: str) -> None:
-    """News for people; not on standard output, which may be piped."""
+    """Print news for people to stderr, as stdout may be piped."""
     print(line, file=sys.stderr, flush=True)
+
+
+def table(*titles: str, right: Collection[str] = ()) -> Table:
+    """A table without lines, with columns by title; columns of numbers are aligned right."""
+    from rich.table import Table
+
+    made = Table(box=None, pad_edge=False, header_style="dim")
+    for title in titles:
+        made.add_column(title, justify="right" if title in right else "left", overflow="fold")
+    return made
 
 
 @contextlib.contextmanager
 def transfer_bar() -> Iterator[Progress]:
-    """A bar with rate and time left while something is transferred; plain lines when piped."""
+    """A bar with rate and remaining time during a transfer; plain lines when piped."""
     from rich.console import Console
 
     err = Console(stderr=True, highlight=False)
@@ -81,7 +91,7 @@ def transfer_bar() -> Iterator[Progress]:
 
         def tell(moved: Moved) -> None:
             nonlocal what
-            if moved.what != what:  # what was here before counts for no rate
+            if moved.what != what:  # bytes from before this transfer do not count for its rate
                 what = moved.what
                 shown.reset(task, completed=moved.bytes, description=what)
             files = f"  {moved.files}/{moved.of_files} files" if moved.of_files else ""
@@ -98,11 +108,11 @@ def transfer_bar() -> Iterator[Progress]:
 
 
 class _PlainProgress:
-    """A line whenever something else goes on, and every ten seconds."""
+    """Prints a line at each new transfer, and every ten seconds."""
 
     def __init__(self) -> None:
         self.what, self.told = "", 0.0
-        self.begun, self.before = 0.0, 0  # when, and with how many bytes here already
+        self.begun, self.before = 0.0, 0  # start of the transfer, and bytes present then
 
     def __call__(self, moved: Moved) -> None:
         now = time.monotonic()
@@ -119,7 +129,7 @@ class _PlainProgress:
             say(moved.what)
 
     def _rate(self, moved: Moved, now: float) -> str:
-        """Bytes a second and what is left by that, once anything has come."""
+        """Bytes a second and the remaining time, once bytes have arrived."""
         if now <= self.begun or moved.bytes <= self.before:
             return ""
         rate = (moved.bytes - self.before) / (now - self.begun)
@@ -128,8 +138,8 @@ class _PlainProgress:
 
 
 def follow(experiment: Experiment, *, silent: bool = False) -> ExperimentStatus:
-    """Show an experiment until it has ended; one line a change when piped."""
-    # Only here: what most verbs print needs no status, and its rooms take a tenth of a second.
+    """Show an experiment until it has ended; when piped, one line per change."""
+    # Imported only here: most verbs print without a status, whose modules take a tenth of a second.
     from hpcbench.cli.due import do_what_is_due
     from hpcbench.cli.status_screen import StatusScreen
     from hpcbench.status import ENDED, Observer
@@ -154,14 +164,14 @@ def follow(experiment: Experiment, *, silent: bool = False) -> ExperimentStatus:
 
 
 def finish(experiment: Experiment, *, as_json: bool = False) -> int:
-    """Follow an experiment to its end and print what came out; Ctrl-C leaves it alone."""
+    """Follow an experiment to its end and print its results; Ctrl-C leaves it running."""
     from hpcbench.experiment.submission_lock import wait_for_others
 
     try:
         ended = follow(experiment, silent=as_json)
         wait_for_others(experiment, TELLING_SECONDS)
     except KeyboardInterrupt:
-        say(f"{experiment.id} goes on; `hpcbench watch {experiment.id}` shows it again")
+        say(f"{experiment.id} continues; `hpcbench watch {experiment.id}` shows it again")
         return 130
     if as_json:
         print_json(ended.model_dump(mode="json"))
@@ -174,7 +184,7 @@ def finish(experiment: Experiment, *, as_json: bool = False) -> int:
         if experiment.metrics_file.exists():
             out.print()
             out.print(metric_table(experiment))
-            for line in why_dashes(metrics_of(experiment)["run_tasks"]):
+            for line in why_dashes(metrics_of(experiment).run_tasks):
                 out.print(line, soft_wrap=True, markup=False)
             for table in sweep_tables(experiment):
                 out.print()
@@ -183,73 +193,56 @@ def finish(experiment: Experiment, *, as_json: bool = False) -> int:
             out.print(_how_to_see(experiment, Path(ended.report)), soft_wrap=True, markup=False)
     if ended.state != "done":
         why = f" ({ended.reason})" if ended.reason else ""
-        raise RunFailed(f"{experiment.id} is {ended.state}{why}: `hpcbench status {experiment.id}`")
+        raise RunFailed(
+            f"{experiment.id} is {ended.state}{why}: see `hpcbench status {experiment.id}`"
+        )
     return 0
 
 
 def _how_to_see(experiment: Experiment, report: Path) -> str:
-    """Where the report is, as a page if there is one, and how it comes to the reader's eyes."""
+    """Path of the report, as a page if there is one, and how to open it."""
     page = report.with_suffix(".html")
     if not page.exists():
         return f"\nreport: {report}"
     return (
         f"\nreport: {page}\n"
-        f"  in a browser here: hpcbench report {experiment.id} --open; "
-        f"from your own machine: scp {platform.node()}:{page} . or hpcbench portal"
+        f"  in a browser on this machine: hpcbench report {experiment.id} --open; "
+        f"on your own machine: scp {platform.node()}:{page} . or hpcbench portal"
     )
 
 
 def metric_table(experiment: Experiment) -> Table:
     """The scores with their intervals."""
-    from rich.table import Table
+    from hpcbench.reporting.tables import metric_cells, metric_rows
 
-    from hpcbench.evaluation import number_format as form
-    from hpcbench.reporting.tables import metric_rows
-
-    metrics = metrics_of(experiment)
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for title, justify in (
-        ("run task", "left"), ("metric", "left"), ("value", "right"), ("95 % interval", "right"),
-        ("n", "right"), ("documents", "right"), ("coverage", "right"),
-    ):  # fmt: skip
-        table.add_column(title, justify=justify)  # type: ignore[arg-type]
+    metrics = metrics_of(experiment).run_tasks
+    numbers = ("value", "95 % interval", "n", "documents", "coverage")
+    shown = table("run task", "metric", *numbers, right=numbers)
     previous = ""
     for row in metric_rows(metrics):
-        arrow = form.arrow(higher_is_better=row.higher_is_better)
-        table.add_row(
-            row.run_task if row.run_task != previous else "",
-            f"{row.metric} {arrow}",
-            form.value(row.value),
-            form.interval(row.low, row.high),
-            str(row.n),
-            str(row.clusters),
-            form.share(row.coverage),
-        )
-        previous = row.run_task
-    return table
+        name, *cells = metric_cells(row)
+        shown.add_row(name if name != previous else "", *cells)
+        previous = name
+    return shown
 
 
 def sweep_tables(experiment: Experiment) -> Iterator[Table]:
-    """Each sweep with its points."""
-    from rich.table import Table
-
+    """One table per sweep, with its points."""
     from hpcbench.reporting.tables import speed_rows
 
     performance = performance_of(experiment)
-    for name, sweep in performance["sweeps"].items():
-        table = Table(box=None, pad_edge=False, header_style="dim")
-        table.add_column(name)
-        for title in (
+    for name, sweep in performance.sweeps.items():
+        numbers = (
             "responded",
             "answers/s",
             "TTFT p50 / p95, ms",
             "E2E p50 / p95, ms",
-            "good/s",
-        ):
-            table.add_column(title, justify="right")
-        for row in speed_rows(performance, sweep["points"]):
-            table.add_row(row.load, row.answered, row.answers, row.ttft, row.e2e, row.good)
-        yield table
+            "goodput, 1/s",
+        )
+        shown = table(name, *numbers, right=numbers)
+        for row in speed_rows(performance, sweep.points):
+            shown.add_row(row.load, row.answered, row.answers, row.ttft, row.e2e, row.good)
+        yield shown
 
 
 def _follow_plainly(

@@ -1,4 +1,4 @@
-"""The questions of `hpcbench new`: each has an option, and one with a default needs no terminal."""
+"""Questions of `hpcbench new`: each has an option, and a question with a default needs no terminal."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pathlib import Path
 from hpcbench.cli.ask import ask, ask_several, at_terminal
 from hpcbench.cli.output import say
 from hpcbench.cli.start import hint
-from hpcbench.errors import Problem, UserError
-from hpcbench.registry.starter import check_name, plain_name
-from hpcbench.schema.documents import Dataset, MLTask, Model
+from hpcbench.errors import UserError
+from hpcbench.registry.starter import check_name, plan_name
+from hpcbench.schema.definitions import Dataset, MLTask, Model
 from hpcbench.site.profile import Choice
 from hpcbench.submit.first_plan import (
     TINY,
@@ -28,20 +28,20 @@ from hpcbench.submit.first_plan import (
 from hpcbench.submit.preview import size_words
 
 FIRST_LOOK = 50
-"""Samples of a first plan unless another limit is given."""
+"""Samples of a first plan without another limit."""
 
 DEMO = "demo_"
-"""How names of the datasets begin that ship."""
+"""Prefix of the names of shipped datasets."""
 
 OWN = "own"
-"""The answer for a folder that is no dataset yet."""
+"""Answer for a folder that is not yet a dataset."""
 
 SHOWN = 72
-"""Columns of a description beside a choice."""
+"""Columns for a description beside a choice."""
 
 
 class Questions:
-    """Ask for what no option gives; without a terminal, take the default."""
+    """Ask for values that no option gives; without a terminal, take the default."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.given = arguments
@@ -49,29 +49,29 @@ class Questions:
         self.choices = Choices(arguments.registry)
 
     def draft(self) -> Draft | None:
-        """All answers but the name; None: data has to be added first, and how was said.
+        """All answers except the name; None: data must be added first, and the user knows how.
 
         Raises:
-            UserError: an answer is wrong; without a terminal: one is missing.
+            UserError: an answer is invalid; without a terminal: an answer is missing.
         """
         ml_task = self._ml_task()
         dataset = self._dataset(ml_task)
         if dataset is None:
             return None
-        # Any model will do until the question comes: candidates take its place.
+        # Any model serves until the question about models: candidates replace it.
         draft = Draft(ml_task, dataset, self._any_model(), self._prompt(ml_task, dataset))
         draft = replace(draft, model=self._model(draft))
         return replace(draft, metrics=self._metrics(ml_task), limit=self._limit())
 
     def name(self, draft: Draft) -> str:
-        """A name whose file is not there yet."""
-        usual = plain_name(f"{draft.dataset.name}-{draft.model.name.rpartition('/')[2]}")
+        """A name whose file does not exist yet."""
+        usual = plan_name(f"{draft.dataset.name}-{draft.model.name.rpartition('/')[2]}")
         number, free = 1, usual
         while os.path.lexists(f"{free}.yaml"):
             number += 1
             free = f"{usual}-{number}"
         while self.asking:
-            say("\nName of the plan; it is written to NAME.yaml")
+            say("\nName of the plan; its file will be NAME.yaml")
             name = ask("Name", default=free).removesuffix(".yaml")
             try:
                 check_name(name)
@@ -80,7 +80,7 @@ class Questions:
                 continue
             if not os.path.lexists(f"{name}.yaml"):
                 return name
-            say(f"  {name}.yaml is there already")
+            say(f"  {name}.yaml exists already; choose another name")
         return free
 
     def _any_model(self) -> Model:
@@ -96,22 +96,23 @@ class Questions:
             raise _missing("--task", list(known))
         shown = [Choice(name, _short(one.description)) for name, one in known.items()]
         first = "vqa" if "vqa" in known else shown[0].value
-        say("\nWhat the model is to do")
+        say("\nML task: the work that the model does")
         return known[ask("Task", shown, first)]
 
     def _dataset(self, ml_task: MLTask) -> Dataset | None:
         given = self.given.dataset
         if given is not None:
             if not self.choices.catalog.files("datasets", given) and Path(given).is_dir():
-                what = f"{given} is a folder, and a plan names a dataset"
-                raise UserError(Problem(what, remedy=f"hpcbench data add {shlex.quote(given)}"))
+                what = f"{given} is a folder, and --dataset takes the name of a dataset"
+                remedy = f"`hpcbench data add {shlex.quote(given)}` makes a dataset from it"
+                raise UserError(what, remedy=remedy)
             return self.choices.get(Dataset, given)
         known = {one.name: (one, here) for one, here in self.choices.datasets(ml_task)}
         names = sorted(known, key=lambda name: (not known[name][1], name.startswith(DEMO), name))
         if not self.asking:
             return known[self._only("--dataset", names, ml_task)][0]
         shown = [Choice(name, _of_dataset(*known[name])) for name in names]
-        shown.append(Choice(OWN, "a folder of pages of your own"))
+        shown.append(Choice(OWN, "your own folder of pages"))
         say(f"\nDatasets that fit {ml_task.name}")
         answer = ask("Dataset", shown, (names or [OWN])[0])
         if answer != OWN:
@@ -123,15 +124,15 @@ class Questions:
         more = "".join(f" --registry {shlex.quote(str(one))}" for one in self.given.registry)
         name = f" {shlex.quote(self.given.name)}" if self.given.name is not None else ""
         say("\nnext:")
-        say(hint(f"hpcbench data add {shlex.quote(folder)}", "make a dataset of it"))
-        say(hint(f"hpcbench new{name} --task {ml_task.name}{more}", "then it is among the choices"))
+        say(hint(f"hpcbench data add {shlex.quote(folder)}", "make a dataset from it"))
+        say(hint(f"hpcbench new{name} --task {ml_task.name}{more}", "then choose the new dataset"))
 
     def _only(self, option: str, names: Sequence[str], ml_task: MLTask) -> str:
         """The only possible answer, without a terminal."""
         if not names:
-            what = f"no dataset of the catalogue is known to fit {ml_task.name}"
+            what = f"no dataset of the registries fits {ml_task.name}"
             raise UserError(
-                Problem(what, remedy="`hpcbench data add FOLDER` makes one, or name one: --dataset")
+                what, remedy="`hpcbench data add FOLDER` makes one; --dataset names any other"
             )
         if len(names) > 1:
             raise _missing(option, names)
@@ -147,20 +148,20 @@ class Questions:
         if not known or not self.asking:
             raise _missing("--prompt", [one.name for one in known])
         shown = [Choice(one.name, _short(one.description)) for one in known]
-        say(f"\nPrompts; {ml_task.name} has none of its own for {dataset.name}")
+        say(f"\nPrompts; {ml_task.name} has no default prompt for {dataset.name}")
         return ask("Prompt", shown, shown[0].value)
 
     def _model(self, draft: Draft) -> Model:
         if self.given.model is not None:
             return draft.model
-        self.choices.check(draft)  # what is wrong without any model is no reason against models
+        self.choices.check(draft)  # a mistake that needs no model must not exclude models
         every = self.choices.models(draft)
         fitting = every if self.given.all_models else [one for one in every if not one.against]
         out = left_out([one for one in every if one not in fitting])
         if not fitting:
-            what = f"no model of the catalogue fits this site: {out or 'it has none'}"
-            remedy = "--model NAME takes one all the same; `engine: remote` asks one elsewhere"
-            raise UserError(Problem(what, remedy=remedy))
+            what = f"no model of the registries fits this site: {out or 'they have none'}"
+            remedy = "--model NAME takes one all the same; a model with `engine: remote` needs no GPU here"
+            raise UserError(what, remedy=remedy)
         fitting.sort(key=lambda one: (bool(one.against), one.model.parameters_b or 0))
         if not self.asking:
             names = [one.model.name for one in fitting]
@@ -176,7 +177,7 @@ class Questions:
         if out:
             say(f"  left out: {out}; `hpcbench new --all-models` lists them")
         if {one.model.name for one in fitting} == {TINY}:
-            say("  a model behind an API is one with `engine: remote`, see docs/engines.md")
+            say("  for a model behind an API use `engine: remote`, see docs/engines.md")
         answer = ask("Model", shown, _proposed(fitting, draft.dataset))
         return next(one.model for one in fitting if one.model.name == answer)
 
@@ -195,65 +196,69 @@ class Questions:
     def _limit(self) -> int | None:
         given = self.given.limit
         while given is None and self.asking:
-            say("\nHow many samples at most: a few for a first look, or `all`")
+            say("\nMaximum number of samples: a few for a first run, or `all`")
             text = ask("Samples", default=str(FIRST_LOOK))
             given = 0 if text == "all" else int(text) if text.isdecimal() else None
             if given is None:
-                say("  a whole number, or all")
+                say("  give a whole number, or all")
         if given is not None and given < 0:
-            raise UserError(Problem(f"--limit {given} is no number of samples", remedy="0: all"))
+            raise UserError(f"--limit {given} is negative", remedy="0 takes all samples")
         return FIRST_LOOK if given is None else given or None
 
 
 def _missing(option: str, names: Sequence[str]) -> UserError:
     listed = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
-    what = f"{option} is missing, and without a terminal nothing is asked"
-    return UserError(Problem(what, remedy=f"there are: {listed or 'none that fits'}"))
+    what = f"{option} is missing, and hpcbench asks questions only in a terminal"
+    return UserError(what, remedy=f"choices: {listed or 'none that fits'}")
 
 
 def _short(text: str) -> str:
     return textwrap.shorten(text, SHOWN, placeholder=" …")
 
 
-# --- words ----------------------------------------------------------------------------------------------
+# --- texts ----------------------------------------------------------------------------------------------
 
 
 def left_out(candidates: Sequence[Candidate]) -> str:
-    """How many models are left out, and why; empty: none."""
+    """Number of excluded models, with the reasons; empty: none."""
     counts = Counter(one.about for one in candidates)
     first = {one.about: one for one in reversed(candidates)}
     words = []
     for about, count in sorted(counts.items()):
         if about == "GPUs":
-            none = "a GPU, and this machine shows none"
+            none = "a GPU, and this machine has none"
             seen = first[about].gpus.count
             words.append(f"{count} need {'more GPUs than this machine has' if seen else none}")
         elif about == "memory":
             words.append(f"{count} need more GPU memory than {_room(first[about])}")
         elif about == "CUDA":
-            words.append(f"{count} have an image of a newer CUDA than the driver takes")
+            words.append(f"{count} have an image that needs a newer CUDA than the driver supports")
         else:
             problem = first[about].against
             said = problem.message if problem is not None else ""
-            words.append(f"{count} ask for more than there is, such as: {said}")
+            words.append(f"{count} need more than this site has, for example: {said}")
     return ", ".join(words)
 
 
 def _room(candidate: Candidate) -> str:
     gpus = candidate.gpus
-    return f"the {gpus.memory_gb:.0f} GiB of {gpus.source}'s GPUs" if gpus.memory_gb else "there is"
+    return (
+        f"the {gpus.memory_gb:.0f} GiB of {gpus.source}'s GPUs"
+        if gpus.memory_gb
+        else "this site has"
+    )
 
 
 def _on_gpus(candidates: Sequence[Candidate]) -> str:
-    """What the models are to fit, for the question."""
+    """GPUs that the models must fit, as text for the question."""
     with_gpus = [one.gpus for one in candidates if one.model.gpus and one.against is None]
     if not with_gpus:
         return ""
     gpus = with_gpus[0]
     kind = f" {gpus.kind}" if gpus.kind else ""
     if gpus.memory_gb is None:
-        return f"; the memory of this site's GPUs{kind} is not known, so none is left out for it"
-    return f", of those that GPUs{kind} of {gpus.memory_gb:.0f} GiB hold"
+        return f"; the memory of this site's GPUs{kind} is unknown, so hpcbench does not check it"
+    return f" that fit GPUs{kind} of {gpus.memory_gb:.0f} GiB"
 
 
 def _of_dataset(dataset: Dataset, here: bool) -> str:
@@ -281,7 +286,7 @@ def _of_model(one: Candidate) -> str:
 
 
 def _proposed(fitting: Sequence[Candidate], dataset: Dataset) -> str:
-    """The model that is proposed: the tiny one for the demo, else one of a size for a first look."""
+    """The proposed model: the tiny one for the demo, else a model of a size for a first look."""
     names = [one.model.name for one in fitting]
     if TINY in names and (dataset.name.startswith(DEMO) or len(names) == 1):
         return TINY

@@ -1,4 +1,4 @@
-"""The package that `hpcbench plugins new KIND NAME` writes: it works, is tested, and does something."""
+"""The package that `hpcbench plugins new KIND NAME` writes: a plugin that works, with tests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ only-include = ["{module}.py"]
 """
 
 _TEST = '''\
-"""{name} keeps the contract of its kind."""
+"""{name} satisfies the contract of its kind."""
 
 from pathlib import Path
 
@@ -44,13 +44,13 @@ A plugin of hpcbench: kind `{kind}`, name `{name}`.
     hpcbench plugins check .
     python -m pytest
 
-To use it without installing it, a registry holds `packages/hpcbench-{dashed}.yaml`:
+To use it without installing it, write into a registry `packages/hpcbench-{dashed}.yaml`:
 
     name: hpcbench-{dashed}
     source: {{type: local, path: PATH-OF-THIS-FOLDER}}
     provides: {{{kind}: [{name}]}}
 
-A local folder needs RUN_MODE=dev; `type: git` with a tag, or `type: pypi` with a version, is for results.
+A local folder needs RUN_MODE=dev. For results use `type: git` with a tag, or `type: pypi` with a version.
 """
 
 _CODE: Mapping[str, str] = {
@@ -64,7 +64,7 @@ from typing import ClassVar
 
 @dataclass(frozen=True)
 class Parts:
-    """What one sample brings to the metric."""
+    """Contribution of one sample to the metric."""
 
     numerator: float
     denominator: float
@@ -84,7 +84,7 @@ class {cls}:
     lower: bool = True
 
     def score(self, prediction: object, references: Sequence[object]) -> Parts:
-        """The best over all references; a prediction that is no text scores 0."""
+        """The best over all references; a prediction that is not text scores 0."""
         return Parts(max(self._share(prediction, str(one)) for one in references), 1.0)
 
     def aggregate(self, parts: Sequence[Parts]) -> float:
@@ -104,7 +104,7 @@ class {cls}:
         return set((words.lower() if self.lower else words).split())
 ''',
     "parsers": '''\
-"""Reads the last line of an answer: models like to think aloud before."""
+"""Reads the last line of an answer: many models write their reasoning before it."""
 
 from typing import ClassVar
 
@@ -153,7 +153,7 @@ class {cls}:
         return (user,) if self.system is None else (Message("system", self.system), user)
 ''',
     "datasets": '''\
-"""A folder of pages whose names say what they are: `invoice_001.png`."""
+"""A folder of pages whose names contain their class: `invoice_001.png`."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -182,7 +182,7 @@ class {cls}:
 
     @staticmethod
     def example(folder: Path) -> Mapping[str, Any]:
-        """What the contract tests read."""
+        """Files for the contract tests."""
         for name in ("invoice_001", "invoice_002", "letter_001"):
             (folder / f"{{name}}.png").write_bytes(b"\\x89PNG")
         return {{"folder": folder}}
@@ -212,7 +212,7 @@ class {cls}:
     generation: ClassVar[frozenset[str]] = frozenset()
 
     def launch_command(self, spec: EngineSpec) -> Command:
-        """The server below; `engine_options` of the model's document become its arguments."""
+        """The server below; `engine_options` of the model's definition become its arguments."""
         for name in spec.options:
             if name not in OPTIONS:
                 raise UserError(Problem(f"unknown engine option '{{name}}'", remedy="prefix"))
@@ -222,7 +222,7 @@ class {cls}:
 
 
 class Model:
-    """A model that knows one thing: how many images it was shown."""
+    """A model that answers with the number of images of a request."""
 
     def __init__(self, path: str, prefix: str) -> None:
         self.path, self.prefix = path, prefix
@@ -298,7 +298,7 @@ class Handler(BaseHTTPRequestHandler):
         return "unix"
 
     def log_message(self, format: str, *args: Any) -> None:
-        """One line for each request would be millions."""
+        """Log no requests: there may be millions."""
 
 
 if __name__ == "__main__":
@@ -311,7 +311,7 @@ if __name__ == "__main__":
         server.serve_forever()
 ''',
     "environments": '''\
-"""Runs engines through a program of the site's, e.g. `with-modules cuda/12 -- COMMAND`."""
+"""Runs engines through a program of the site, e.g. `with-modules cuda/12 -- COMMAND`."""
 
 import shutil
 import sys
@@ -340,7 +340,7 @@ class {cls}:
         if shutil.which(program) is None:
             raise EnvironmentFault(f"no program '{{program}}'", remedy="put it on PATH")
         if requirements:
-            raise EnvironmentFault("{name} installs nothing", remedy="install it there yourself")
+            raise EnvironmentFault("{name} installs no packages", remedy="install them there yourself")
         return Environment(kind="{name}", path=program, digest=None)
 
     def wrap(
@@ -377,7 +377,7 @@ class {cls}:
         return {{"{name}.txt": "\\n".join(lines) + "\\n"}}
 ''',
     "storage": '''\
-"""Files of a folder by URL: `{name}:///folder`. Replace what the three methods do."""
+"""Files of a folder by URL: `{name}:///folder`. Replace the bodies of the three methods."""
 
 import os
 import shutil
@@ -415,7 +415,7 @@ class {cls}:
 
     @staticmethod
     def example(folder: Path) -> Mapping[str, Any]:
-        """What the contract tests use."""
+        """Options for the contract tests."""
         return {{"url": f"{name}://{{folder}}/store"}}
 
 
@@ -460,7 +460,7 @@ class {cls}:
         return {{"path": str(folder / "newest.txt")}}
 ''',
     "notifiers": '''\
-"""Writes how an experiment ended to a file, e.g. one that a status bar shows."""
+"""Writes the end of an experiment to a file, for example for a status bar."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -495,7 +495,7 @@ _NEEDS_PYDANTIC = {"trackers", "notifiers"}
 
 
 def package(kind: str, name: str) -> dict[str, str]:
-    """Path in the new folder → text."""
+    """Path in the new folder → text of the file."""
     words = {
         "kind": kind,
         "name": name,

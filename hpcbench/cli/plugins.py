@@ -7,10 +7,8 @@ import re
 import tempfile
 from pathlib import Path
 
-from rich.table import Table
-
 from hpcbench import plugins
-from hpcbench.cli.output import console, print_json, say
+from hpcbench.cli.output import console, print_json, say, table
 from hpcbench.errors import EnvironmentFault, Problem, RunFailed, UserError, unknown
 
 
@@ -28,12 +26,10 @@ def list_plugins(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(rows)
         return 0
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for title in ("kind", "name", "from", "state"):
-        table.add_column(title, overflow="fold")
+    shown = table("kind", "name", "from", "state")
     for row in rows:
-        table.add_row(*row.values(), style=None if row["state"] == "ok" else "red")
-    console().print(table)
+        shown.add_row(*row.values(), style=None if row["state"] == "ok" else "red")
+    console().print(shown)
     return 0
 
 
@@ -43,12 +39,13 @@ def new(arguments: argparse.Namespace) -> int:
 
     kind, name = _kind(arguments.kind), arguments.name
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
-        raise UserError(
-            Problem(f"'{name}' is no name for a plugin", remedy="letters, digits and _")
-        )
+        what = f"'{name}' is not a valid name of a plugin"
+        raise UserError(what, remedy="use lower-case letters, digits and _, a letter first")
     folder = arguments.out or Path(f"hpcbench-{name.replace('_', '-')}")
     if folder.exists():
-        raise UserError(Problem("is there already", str(folder), remedy="--out ANOTHER"))
+        raise UserError(
+            Problem("exists already", str(folder), remedy="name another folder: --out FOLDER")
+        )
     for path, text in package(kind, name).items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text, encoding="utf-8")
@@ -62,11 +59,12 @@ def check(arguments: argparse.Namespace) -> int:
     from hpcbench.environments.plugin_packages import host_folder, lock
     from hpcbench.experiment.layout import home
     from hpcbench.registry.catalog import user_site
-    from hpcbench.schema.documents import LocalSource, Package, Site
+    from hpcbench.schema.definitions import LocalSource, Package, Site
 
     if not (arguments.path / "pyproject.toml").is_file():
-        what = "holds no pyproject.toml: it is not a package"
-        raise UserError(Problem(what, str(arguments.path), remedy="hpcbench plugins new KIND NAME"))
+        what = "is not a package: it has no pyproject.toml"
+        remedy = "`hpcbench plugins new KIND NAME` writes a package"
+        raise UserError(Problem(what, str(arguments.path), remedy=remedy))
     source = LocalSource(type="local", path=str(arguments.path.resolve()), editable=False)
     cache = home(user_site() or Site(name="default")) / "cache"
     locked = lock(
@@ -80,13 +78,13 @@ def check(arguments: argparse.Namespace) -> int:
         for name, point in plugins.available(kind).items():
             if point.dist is None or not _same(point.dist.metadata["Name"], distribution):
                 continue
-            rows += [{"plugin": f"{kind}/{name}", **row} for row in _tried(kind, name)]
+            rows += [{"plugin": f"{kind}/{name}", **row} for row in tried(kind, name)]
     if not rows:
         raise UserError(
             Problem(
-                "has no entry point of hpcbench",
+                "has no entry point for hpcbench",
                 str(arguments.path / "pyproject.toml"),
-                remedy='[project.entry-points."hpcbench.KIND"] NAME = "module:Class"',
+                remedy='add [project.entry-points."hpcbench.KIND"] NAME = "module:Class"',
             )  # fmt: skip
         )
     if arguments.json:
@@ -99,12 +97,12 @@ def check(arguments: argparse.Namespace) -> int:
                 print(f"    {row['problem']}")
     failed = sum(row["problem"] is not None for row in rows)
     if failed:
-        raise RunFailed(f"{failed} of {len(rows)} contracts do not hold")
+        raise RunFailed(f"the package breaks {failed} of {len(rows)} contracts")
     return 0
 
 
-def _tried(kind: str, name: str) -> list[dict[str, str | None]]:
-    """Each contract with what is wrong, if anything."""
+def tried(kind: str, name: str) -> list[dict[str, str | None]]:
+    """Each contract with its problem; None: the plugin satisfies it."""
     from hpcbench.testing import contracts
 
     try:
@@ -118,8 +116,8 @@ def _tried(kind: str, name: str) -> list[dict[str, str | None]]:
                 test(plugin, Path(room))
                 problem = None
             except AssertionError as error:
-                problem = str(error) or "an assertion without words"
-            except Exception as error:  # noqa: BLE001 - foreign code: whatever it raises is the finding
+                problem = str(error) or "an assertion without a message"
+            except Exception as error:  # noqa: BLE001 - foreign code: any exception is the finding
                 problem = f"{type(error).__name__}: {error}"
         rows.append({"contract": text, "problem": problem})
     return rows
@@ -130,11 +128,11 @@ def _same(one: str, other: str) -> bool:
 
 
 def _slug(name: str) -> str:
-    """A folder's name as a package may be called."""
+    """A folder's name as a valid name of a package."""
     return re.sub(r"[^A-Za-z0-9]+", "-", name.encode("ascii", "replace").decode()).strip("-") or "x"
 
 
 def _kind(text: str) -> str:
     if text not in plugins.REQUIRED:
-        raise UserError(Problem(unknown("kind of plugin", text, plugins.REQUIRED)))
+        raise UserError(unknown("kind of plugin", text, plugins.REQUIRED))
     return text

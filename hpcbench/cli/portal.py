@@ -1,16 +1,18 @@
-"""The verb `portal`: start it, and what can be asked of the one that runs."""
+"""The verb `portal`: start it, and query a running one."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcbench.cli.output import print_json, say
+from hpcbench.data.progress import size_text
 from hpcbench.errors import EnvironmentFault, UserError
-from hpcbench.experiment.layout import home
+from hpcbench.experiment.layout import find, home
 from hpcbench.installed import install_hint
 from hpcbench.registry.catalog import user_site
 from hpcbench.schema.forms import complaint
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def portal(arguments: argparse.Namespace) -> int:
-    """`hpcbench portal`: until Ctrl-C."""
+    """`hpcbench portal`: runs until Ctrl-C."""
     _need()
     from hpcbench.portal import serve
     from hpcbench.portal.context import Options
@@ -30,10 +32,13 @@ def portal(arguments: argparse.Namespace) -> int:
     if arguments.port is not None and not 0 < arguments.port < 2**16:
         raise UserError(f"there is no port {arguments.port}", remedy="--port 1 to 65535")
     if arguments.idle_hours <= 0:
-        raise UserError("--idle-hours must be more than 0")
+        raise UserError(
+            f"--idle-hours {arguments.idle_hours:g} is not more than 0",
+            remedy="for example --idle-hours 8",
+        )
     plans = (arguments.plans or Path.cwd()).expanduser().absolute()
     if not plans.is_dir():
-        raise UserError(f"--plans {plans}: there is no such folder")
+        raise UserError(f"--plans {plans}: no such folder", remedy="name the folder of your plans")
     options = Options(
         plans=plans,
         may_edit=arguments.allow_edit,
@@ -70,7 +75,7 @@ def url(arguments: argparse.Namespace) -> int:
 
 
 def status(arguments: argparse.Namespace) -> int:
-    """`hpcbench portal status`: whether one runs here; 1 where none does."""
+    """`hpcbench portal status`: whether a portal runs here; exit code 1 if none does."""
     from hpcbench.portal import runtime_dir
     from hpcbench.portal.local_client import Caller
 
@@ -83,7 +88,7 @@ def status(arguments: argparse.Namespace) -> int:
         state = caller.state
         allowed = [word for word in ("edit", "submit") if state[f"may_{word}"]]
         hours = (time.time() - state["started"]) / 3600
-        print(f"runs since {hours:.1f} h on {state['host']} as pid {state['pid']}")
+        print(f"has run for {hours:.1f} h on {state['host']} as pid {state['pid']}")
         print(
             f"shows {state['home']}; {'may ' + ' and '.join(allowed) if allowed else 'read-only'}"
         )
@@ -96,7 +101,8 @@ def stop(arguments: argparse.Namespace) -> int:
     caller = _running()
     if not caller.stop():
         raise EnvironmentFault(
-            f"the portal (pid {caller.state['pid']}) does not end", remedy="kill it"
+            f"the portal (pid {caller.state['pid']}) does not end",
+            remedy=f"kill {caller.state['pid']}",
         )
     print("the portal has ended")
     return 0
@@ -122,7 +128,7 @@ def create_token(arguments: argparse.Namespace) -> int:
     else:
         until = time.strftime("%Y-%m-%d", time.localtime(made.row.expires))
         say(
-            f"token {made.row.id}, {', '.join(made.row.scopes)}, until {until}; it is shown this once:"
+            f"token {made.row.id}, {', '.join(made.row.scopes)}, until {until}; hpcbench shows it only now:"
         )
         print(made.token)
     return 0
@@ -145,13 +151,37 @@ def list_tokens(arguments: argparse.Namespace) -> int:
 def revoke_token(arguments: argparse.Namespace) -> int:
     """`hpcbench portal token revoke`."""
     if not _tokens().revoke(arguments.token):
-        raise UserError(f"there is no token {arguments.token}", remedy="hpcbench portal token list")
+        what = f"no token has the id {arguments.token}"
+        raise UserError(what, remedy="`hpcbench portal token list` lists the ids")
     print("revoked")
     return 0
 
 
+def bundle(arguments: argparse.Namespace) -> int:
+    """`hpcbench portal bundle EXPERIMENT --out FOLDER|FILE.zip`."""
+    if arguments.samples is not None and arguments.samples < 0:
+        raise UserError(f"--samples {arguments.samples} is negative", remedy="give 0 or more")
+    from hpcbench.portal.static_export import Wanted, write
+
+    experiment = find(home(user_site()), arguments.experiment)
+    wanted = Wanted(images=arguments.images, logs=arguments.logs, samples=arguments.samples)
+    tell = say if sys.stderr.isatty() else lambda line: None
+    written = write(experiment, arguments.out, wanted, tell)
+    if arguments.json:
+        told = {"out": str(arguments.out), "files": written.files, "bytes": written.bytes}
+        print_json({**told, "left_out": written.left_out})
+        return 0
+    for line in written.left_out[:10]:
+        say(f"left out: {line}")
+    if len(written.left_out) > 10:
+        say(f"… and {len(written.left_out) - 10} more")
+    print(f"wrote {arguments.out}: {written.files} files, {size_text(written.bytes)}")
+    print("any file server can serve it, for example: python -m http.server --directory FOLDER")
+    return 0
+
+
 def _database(url: str | None) -> str | None:
-    """The index's address; its password must not stand in the command, which `ps` shows to everybody."""
+    """The index's address; its password must not be in the command, which `ps` shows to every user."""
     from urllib.parse import urlsplit
 
     from hpcbench import secret
@@ -161,17 +191,18 @@ def _database(url: str | None) -> str | None:
     try:
         password = urlsplit(url).password or ""
     except ValueError as error:
-        raise UserError(f"--index is no address of a database: {error}") from None
+        what = f"--index is not the address of a database: {error}"
+        raise UserError(what, remedy="for example postgresql://HOST/DATABASE") from None
     if password and not password.startswith("${"):
         raise UserError(
-            "--index has a password in it, which `ps` shows to everybody",
-            remedy="write ${file:PATH} in its place, or put it into ~/.pgpass",
+            "--index contains a password, which `ps` shows to every user",
+            remedy="replace it by ${file:PATH}, or put it into ~/.pgpass",
         )
     return secret.reveal(url)
 
 
 def _need() -> None:
-    """Say plainly what is not installed."""
+    """Report missing packages by name."""
     from importlib.util import find_spec
 
     names = ("fastapi", "uvicorn", "httptools", "websockets", "sqlalchemy", "PIL")
@@ -191,7 +222,7 @@ def _running() -> Caller:
     if caller is None:
         raise EnvironmentFault(
             "no portal of yours runs on this host",
-            remedy="hpcbench portal starts one; another login node may have it",
+            remedy="`hpcbench portal` starts one; yours may run on another login node",
         )
     return caller
 

@@ -1,4 +1,4 @@
-"""`hpcbench power`: how many documents a comparison of two runs needs, or what those there are can show."""
+"""`hpcbench power`: how many documents a comparison of two runs needs, or the effect it can detect."""
 
 from __future__ import annotations
 
@@ -11,39 +11,40 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from hpcbench import statistics
-from hpcbench.cli.output import console, print_json, say
+from hpcbench.cli.output import console, print_json, say, table
 from hpcbench.errors import RunFailed, UserError
 from hpcbench.experiment.layout import Experiment, find, home
+from hpcbench.experiment.view.scores import rows_of
 from hpcbench.registry.catalog import user_site
 
 ALPHA, POWER = 0.05, 0.8
-"""Share of false alarms, two-sided; chance to find the difference."""
+"""Rate of false alarms, two-sided; probability of detecting the difference."""
 EFFECTS = (0.01, 0.02, 0.03, 0.05, 0.1)
-"""Differences that are told of when none is asked for."""
+"""Differences in the table, if none is given."""
 DEVIATION, CORRELATION = 0.5, 0.5
-"""What is supposed where nothing is known: the most that scores in [0, 1] can spread, and half."""
+"""Assumed without data: the largest standard deviation of scores in [0, 1]; a correlation of one half."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How scores spread: supposed, or seen in an experiment."""
+    """Variation of scores: assumed, or measured in an experiment."""
 
     run_task: str | None
-    """Where it was seen."""
+    """Its run task; None: assumed."""
     metric: str | None
-    """Of which metric."""
+    """Its metric; None: assumed."""
     sd: float
     """Standard deviation of samples' scores."""
     icc: float
     """Correlation within documents."""
     questions: float
-    """Samples a document, on average."""
+    """Mean number of samples per document."""
     cv: float
-    """Standard deviation of the samples a document over that."""
+    """Standard deviation of the number of samples per document, divided by its mean."""
     step: float
-    """Between a sample's possible scores: 1 for right or wrong, 0 for graded ones."""
+    """Step between a sample's possible scores: 1 for right or wrong, 0 for graded scores."""
     documents: int | None
-    """Documents there are."""
+    """Number of documents; None: unknown."""
 
 
 def power(arguments: argparse.Namespace) -> int:
@@ -55,7 +56,7 @@ def power(arguments: argparse.Namespace) -> int:
         spreads = list(_seen(experiment, arguments))
         if not spreads:
             raise RunFailed(
-                f"{experiment.id} has no scores that differ, so nothing says how they spread; "
+                f"{experiment.id} has no scores that differ, so their spread is unknown; "
                 "give --sd, --questions-per-document and --icc instead"
             )
     else:
@@ -75,20 +76,24 @@ def power(arguments: argparse.Namespace) -> int:
 def _check(arguments: argparse.Namespace) -> None:
     if arguments.effect is not None and arguments.documents is not None:
         raise UserError(
-            "--effect asks for documents, --documents for the effect", remedy="give one of them"
+            "--effect and --documents exclude each other: each computes the other",
+            remedy="leave one out",
         )
     if arguments.effect is not None and not (arguments.effect and math.isfinite(arguments.effect)):
-        raise UserError(f"--effect is {arguments.effect}; it is a number other than 0")
+        what = f"--effect {arguments.effect} is not a finite number other than 0"
+        raise UserError(what, remedy="for example --effect 0.03")
     fewest = statistics.fewest_documents(ALPHA)
     if arguments.documents is not None and arguments.documents < fewest:
         raise UserError(
-            f"--documents is {arguments.documents}; fewer than {fewest} can show no difference"
+            f"--documents {arguments.documents} is too small: fewer than {fewest} show no difference",
+            remedy=f"give {fewest} or more",
         )
     questions = arguments.questions_per_document
     if questions is not None and not (questions >= 1 and math.isfinite(questions)):
-        raise UserError(f"--questions-per-document is {questions}; it is 1 or more")
+        raise UserError(f"--questions-per-document {questions} is invalid", remedy="give 1 or more")
     if arguments.experiment is None and (arguments.run_task or arguments.metric):
-        raise UserError("--run-task and --metric choose among an experiment's scores: name it")
+        what = "--run-task and --metric need an experiment, as they choose among its scores"
+        raise UserError(what, remedy="name an experiment")
 
 
 def _supposed(arguments: argparse.Namespace) -> Spread:
@@ -106,14 +111,14 @@ def _supposed(arguments: argparse.Namespace) -> Spread:
 
 
 def _cv(arguments: argparse.Namespace, seen: float, questions: float | None) -> float:
-    """Spread of documents' sizes: as given, else what is usual for a given size, else as seen."""
+    """Variation of documents' sizes: as given, else the usual one for a given size, else as measured."""
     if arguments.questions_cv is not None:
         return float(arguments.questions_cv)
     return seen if questions is None else statistics.usual_cv(questions)
 
 
 def _seen(experiment: Experiment, arguments: argparse.Namespace) -> Iterator[Spread]:
-    """Spread of each metric of each run task; what the command line says instead holds."""
+    """Variation of each metric of each run task; values of the command line override it."""
     for run_task, metrics in _wanted(experiment, arguments).items():
         if not experiment.scores_file(run_task).exists():
             continue
@@ -124,7 +129,7 @@ def _seen(experiment: Experiment, arguments: argparse.Namespace) -> Iterator[Spr
             icc = statistics.intraclass_correlation(values, documents) or 0.0
             sd = deviation if arguments.sd is None else arguments.sd
             if sd == 0 and arguments.sd is None:
-                say(f"{run_task}: {metric} is the same at all samples, which tells no spread")
+                say(f"{run_task}: {metric} is the same for all samples, so its spread is unknown")
                 continue
             sizes = list(Counter(documents).values())
             questions = arguments.questions_per_document
@@ -141,12 +146,12 @@ def _seen(experiment: Experiment, arguments: argparse.Namespace) -> Iterator[Spr
 
 
 def _wanted(experiment: Experiment, arguments: argparse.Namespace) -> dict[str, list[str]]:
-    """Run task → metrics to look at."""
+    """Run task → metrics to use."""
     there = {
         one.name: [metric.name for metric in one.metrics] for one in experiment.resolved.run_tasks
     }
     if not any(experiment.scores_file(name).exists() for name in there):
-        raise RunFailed(f"{experiment.id} has no scores yet: `hpcbench status {experiment.id}`")
+        raise RunFailed(f"{experiment.id} has no scores yet: see `hpcbench status {experiment.id}`")
     if arguments.run_task is not None:
         named = experiment.run_task(arguments.run_task).name
         there = {named: there[named]}
@@ -158,21 +163,18 @@ def _wanted(experiment: Experiment, arguments: argparse.Namespace) -> dict[str, 
             if arguments.metric in metrics
         }
         if not there:
-            raise UserError(f"{experiment.id} has no metric {arguments.metric}: {known}")
+            what = f"{experiment.id} has no metric '{arguments.metric}'"
+            raise UserError(what, remedy=f"its metrics: {known}")
     return there
 
 
 def _scores(
     experiment: Experiment, run_task: str, metrics: list[str]
 ) -> dict[str, tuple[list[str], list[float]]]:
-    """Metric → documents and values of the samples it has scored."""
-    import polars
-
-    scan = polars.scan_parquet(experiment.scores_file(run_task))
-    columns = [one for one in metrics if one in scan.collect_schema().names()]
-    table = scan.select("document", *columns).collect()
+    """Metric → documents and values of its scored samples."""
+    table = rows_of(experiment.scores_file(run_task), ["document", *metrics])
     found = {}
-    for metric in columns:
+    for metric in table.columns[1:]:
         scored = table.select("document", metric).drop_nulls()
         if scored.height > 1:
             found[metric] = (scored["document"].to_list(), scored[metric].to_list())
@@ -180,7 +182,7 @@ def _scores(
 
 
 def _rows(one: Spread, arguments: argparse.Namespace, rho: float) -> Iterator[dict[str, Any]]:
-    """What is printed of a spread: a row for each effect asked for, or one for each number of documents."""
+    """Rows to print for a variation: one per effect, or one per number of documents."""
     shape = {
         "cluster_size": one.questions, "cluster_cv": one.cv, "icc": one.icc,
         "step": one.step, "alpha": ALPHA, "power": POWER,
@@ -192,7 +194,7 @@ def _rows(one: Spread, arguments: argparse.Namespace, rho: float) -> Iterator[di
         documents = one.documents
         if documents is not None and documents < statistics.fewest_documents(ALPHA):
             say(
-                f"{one.run_task}: {one.metric} has {documents} documents, too few for any difference"
+                f"{one.run_task}: {one.metric} has {documents} documents, too few to show any difference"
             )
             documents = None
     if documents is not None:
@@ -207,23 +209,12 @@ def _rows(one: Spread, arguments: argparse.Namespace, rho: float) -> Iterator[di
 
 
 def _print(rows: list[dict[str, Any]], rho: float, assumed: Iterable[str], *, seen: bool) -> None:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for head in ("run task", "metric") if seen else ():
-        table.add_column(head)
-    for head in (
-        "difference",
-        "documents",
-        "samples",
-        "sd",
-        "questions a document",
-        "their cv",
-        "icc",
-    ):
-        table.add_column(head, justify="right")
+    numbers = (
+        "difference", "documents", "samples", "SD", "samples per document", "their CV", "ICC",
+    )  # fmt: skip
+    shown = table(*(("run task", "metric") if seen else ()), *numbers, right=numbers)
     for row in rows:
-        table.add_row(
+        shown.add_row(
             *((row["run_task"], row["metric"]) if seen else ()),
             f"{row['effect']:.3g}",
             f"{row['documents']:,}",
@@ -234,11 +225,11 @@ def _print(rows: list[dict[str, Any]], rho: float, assumed: Iterable[str], *, se
             f"{row['icc']:.2g}",
         )
     out = console()
-    out.print(table)
-    whence = "sd and icc as seen" if seen else "sd and icc as supposed"
+    out.print(shown)
+    whence = "SD and ICC measured" if seen else "SD and ICC as given or by default"
     out.print(
-        f"\nsmallest true difference of two runs over the same samples that is found with {POWER:.0%} power, "
-        f"two-sided at {ALPHA:.0%}; {whence}, correlation of the two runs' scores {rho:g}",
+        f"\ndifference: the smallest true difference of two runs over the same samples that a two-sided test "
+        f"at {ALPHA:.0%} finds with {POWER:.0%} power; {whence}, correlation of the two runs' scores {rho:g}",
         soft_wrap=True,
     )
     for line in assumed:
@@ -246,14 +237,14 @@ def _print(rows: list[dict[str, Any]], rho: float, assumed: Iterable[str], *, se
 
 
 def _assumed(arguments: argparse.Namespace) -> Iterator[str]:
-    """What neither the command line nor an experiment says of documents with several questions."""
+    """Assumptions about documents with several questions that neither the user nor an experiment gave."""
     questions = arguments.questions_per_document or 1.0
     if questions <= 1:
         return
     if arguments.questions_cv is None:
         yield (
-            f"documents have 1 to {2 * questions - 1:.3g} questions, each number as frequent "
-            "(--questions-cv 0: all the same)"
+            f"documents have 1 to {2 * questions - 1:.3g} samples, each number equally often "
+            "(--questions-cv 0: all documents have the same number)"
         )
     if arguments.icc is None and arguments.experiment is None:
-        yield "differences do not go together within a document (--icc 0.3: they do)"
+        yield "differences within a document are uncorrelated (--icc 0.3: they are correlated)"

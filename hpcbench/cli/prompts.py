@@ -1,4 +1,4 @@
-"""`hpcbench prompts show`: what a model gets, word for word."""
+"""`hpcbench prompts show`: the exact text that a model gets."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from hpcbench.errors import HpcbenchError, Problem, UserError
 from hpcbench.plugins import DatasetIterator
 from hpcbench.prompts import TaskPrompt, as_text
 from hpcbench.registry.resolve import load_plan
-from hpcbench.schema.documents import Site
+from hpcbench.schema.definitions import Site
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Message, Sample
-from hpcbench.submit.prepare import open_cache
+from hpcbench.submit.local_data import open_cache
 
 ANY_MODEL = "tiny-vlm"
-"""Stands where a plan needs a model and none matters; shipped with hpcbench."""
+"""Model of the temporary plan if its choice does not matter; shipped with hpcbench."""
 
 ANY_TASK = "vqa"
-"""ML task where nobody names one."""
+"""ML task if none is given."""
 
 
 def show(arguments: argparse.Namespace) -> int:
@@ -60,10 +60,12 @@ def show(arguments: argparse.Namespace) -> int:
         for image in message.images:
             out.print(f"<{name_of(image)}>", style="magenta", markup=False, soft_wrap=True)
         _print_as_it_is(message.text)
-    out.print("\nsent beside them", style="bold cyan")
+    out.print("\nsent with the messages", style="bold cyan")
     _print_as_it_is(json.dumps(prompt.generation, ensure_ascii=False, indent=2))
     if written is not None:
-        out.print(f"\nas the chat template of {run_task.model.name} writes it", style="bold cyan")
+        out.print(
+            f"\nas the chat template of {run_task.model.name} formats them", style="bold cyan"
+        )
         _print_as_it_is(written)
     if why:
         out.print(f"\n{why}", style="dim", markup=False, emoji=False, soft_wrap=True)
@@ -73,16 +75,16 @@ def show(arguments: argparse.Namespace) -> int:
 def _written(
     cache: Cache, run_task: ResolvedRunTask, prompt: TaskPrompt, messages: Sequence[Message]
 ) -> tuple[str | None, str | None]:
-    """The text that the model's chat template makes of them, or why there is none."""
+    """The messages as the model's chat template formats them, or why there is no such text."""
     settings = prompt.generation.get("chat_template_kwargs")
     try:
         return as_text(messages, cache.local(run_task.model, fetch=False), settings), None
     except HpcbenchError as error:
-        return None, f"no text of a chat template: {error}"
+        return None, f"the chat template gives no text: {error}"
 
 
 def _print_as_it_is(text: str) -> None:
-    """Rich would take `:key:` for a picture, and tabs for spaces."""
+    """Print without rich, which would turn `:key:` into an emoji, and tabs into spaces."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
@@ -95,7 +97,7 @@ def _run_task(arguments: argparse.Namespace) -> tuple[ResolvedRunTask, Site]:
         "ml_task": arguments.task or ANY_TASK,
         "dataset": arguments.dataset,
         "model": arguments.model or ANY_MODEL,
-        "generation": {"max_tokens": 1},  # nothing is asked, so it fits whatever the model takes
+        "generation": {"max_tokens": 1},  # no request is sent, so it fits any context length
         **({"prompt": arguments.prompt} if arguments.prompt else {}),
     }
     with tempfile.TemporaryDirectory() as folder:
@@ -103,7 +105,7 @@ def _run_task(arguments: argparse.Namespace) -> tuple[ResolvedRunTask, Site]:
         path.write_text(json.dumps({"schema_version": 1, "name": "show", "run_tasks": [asked]}))
         try:
             plan = load_plan(path, arguments.registry, mode="dev")
-        except UserError as error:  # the file is nobody's: what it says was typed
+        except UserError as error:  # a temporary file: its content came from the command line
             told = (
                 Problem(one.message, remedy=one.remedy) if one.file == str(path) else one
                 for one in error.problems
@@ -113,13 +115,13 @@ def _run_task(arguments: argparse.Namespace) -> tuple[ResolvedRunTask, Site]:
 
 
 def _of_plan(arguments: argparse.Namespace) -> tuple[ResolvedRunTask, Site]:
-    """The run task of a plan that is meant.
+    """The plan's run task that the arguments select.
 
     Raises:
-        UserError: there is none, or several ask differently.
+        UserError: no run task matches, or several with different prompts.
     """
     if arguments.task is not None:
-        raise UserError("--task is said by the plan", remedy="leave it out")
+        raise UserError("--plan sets the ML task already", remedy="leave --task out")
     plan, asked = load_plan(arguments.plan, arguments.registry, locks=False), arguments.dataset
     found = [
         one
@@ -131,27 +133,28 @@ def _of_plan(arguments: argparse.Namespace) -> tuple[ResolvedRunTask, Site]:
     if not found:
         wanted = [f"with prompt '{arguments.prompt}'"] if arguments.prompt else []
         wanted += [f"with model '{arguments.model}'"] if arguments.model else []
-        what = " ".join([f"no run task is called '{asked}' or uses such a dataset", *wanted])
-        raise UserError(Problem(what, str(arguments.plan)))
+        what = " ".join([f"no run task has the name or the dataset '{asked}'", *wanted])
+        known = ", ".join(one.name for one in plan.run_tasks[:10])
+        raise UserError(Problem(what, str(arguments.plan), remedy=f"its run tasks: {known}"))
     named = [one for one in found if one.name == asked]
     found = named or found
     if len({_asks(one) for one in found}) > 1:
         names = ", ".join(one.name for one in found[:10])
-        what = f"run tasks ask differently about '{asked}': {names}"
+        what = f"several run tasks of '{asked}' send different prompts: {names}"
         raise UserError(
             Problem(
-                what, str(arguments.plan), remedy="name one of them, or say --prompt or --model"
+                what, str(arguments.plan), remedy="name one of them, or give --prompt or --model"
             )
         )
     return found[0], plan.site
 
 
 def _asks(run_task: ResolvedRunTask) -> str:
-    """All that decides on what is shown; repeats differ in nothing but seeds."""
+    """All properties that decide the output; repeats differ only in seeds."""
     generation = run_task.task.generation.model_copy(update={"seed": None})
     task = f"{generation} {run_task.task.output_schema}"
-    documents = (run_task.prompt, run_task.ml_task, run_task.dataset, run_task.model)
-    return task + "".join(document.model_dump_json() for document in documents)
+    definitions = (run_task.prompt, run_task.ml_task, run_task.dataset, run_task.model)
+    return task + "".join(definition.model_dump_json() for definition in definitions)
 
 
 def _sample(iterator: DatasetIterator, wanted: str | None) -> Sample:
@@ -159,9 +162,7 @@ def _sample(iterator: DatasetIterator, wanted: str | None) -> Sample:
     for index, sample in enumerate(samples(iterator, [(0, count)], 0, count, images=False)):
         if wanted in (None, sample.id):
             return next(iter(iterator.iter(index, index + 1)))
-    raise UserError(
-        Problem(f"no sample is called '{wanted}'", remedy="without --sample: the first")
-    )
+    raise UserError(f"no sample has the id '{wanted}'", remedy="without --sample: the first")
 
 
 def _plain(message: Message) -> dict[str, Any]:

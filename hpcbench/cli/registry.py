@@ -1,4 +1,4 @@
-"""Verbs about documents: validate, schema, registry, import, images lock, models verify."""
+"""Verbs about definitions: validate, schema, registry, import, images lock, models verify."""
 
 from __future__ import annotations
 
@@ -12,27 +12,29 @@ from typing import Any
 
 import yaml
 
-from hpcbench.cli.output import console, print_json, say
+from hpcbench.cli.output import console, print_json, say, table
 from hpcbench.errors import Problem, UserError
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.source import Loc, Source
-from hpcbench.schema.documents import KINDS, Document, Site
+from hpcbench.schema.definitions import KINDS, Definition, Site
 
 
 def validate(arguments: argparse.Namespace) -> int:
     """`hpcbench validate [PLAN]`."""
+    from hpcbench.evaluation.number_format import many
     from hpcbench.registry.resolve import check_registries, load_plan
-    from hpcbench.submit.prepare import load
+    from hpcbench.submit.packages import load
 
     if arguments.plan is None:
         count = check_registries(arguments.registry)
-        done: dict[str, Any] = {"documents": count}
-        line = f"{count} documents are right"
+        done: dict[str, Any] = {"definitions": count}
+        line = f"{count} definitions are valid"
     else:
         given = (arguments.plan, arguments.registry, arguments.settings)
         plan = load(*given, say=say)[0] if arguments.packages else load_plan(*given)
         done = {"plan": plan.plan.name, "run_tasks": [one.name for one in plan.run_tasks]}
-        line = f"{plan.plan.name} is right: {len(plan.run_tasks)} run tasks, RUN_MODE {plan.mode}"
+        tasks = many(len(plan.run_tasks), "run task")
+        line = f"{plan.plan.name} is valid: {tasks}, RUN_MODE {plan.mode}"
     if arguments.json:
         print_json({"problems": [], **done})
     else:
@@ -51,7 +53,7 @@ def schema(arguments: argparse.Namespace) -> int:
         print(reference(), end="")
         return 0
     if arguments.kind is not None and arguments.kind not in made:
-        raise UserError(Problem(unknown("kind of document", arguments.kind, made)))
+        raise UserError(unknown("kind of definition", arguments.kind, made))
     if arguments.out is None:
         one = arguments.kind
         print_json(made[one]() if one else {kind: json_schema(kind) for kind in KINDS})
@@ -66,7 +68,7 @@ def schema(arguments: argparse.Namespace) -> int:
 
 
 def _report_schema() -> Any:
-    """Of `report.json`, which is no document: it is what reports are made of."""
+    """JSON Schema of `report.json`: the data behind reports, not a definition."""
     from hpcbench.reporting.report_tables import json_schema
 
     return json_schema()
@@ -75,37 +77,33 @@ def _report_schema() -> Any:
 # --- registry -------------------------------------------------------------------------------------------
 
 
-def list_documents(arguments: argparse.Namespace) -> int:
+def list_definitions(arguments: argparse.Namespace) -> int:
     """`hpcbench registry list [KIND]`."""
-    from rich.table import Table
-
     catalog = Catalog(arguments.registry)
     kinds = [_kind(arguments.kind)] if arguments.kind else list(KINDS)
     rows = []
     for kind in kinds:
         for name in catalog.names(kind):
-            document, source = catalog.get_with_source(KINDS[kind], name)
+            definition, source = catalog.get_with_source(KINDS[kind], name)
             rows.append(
                 {
                     "kind": kind,
                     "name": name,
                     "from": catalog.label(source.path),
                     "overlays": len(catalog.files(kind, name)) - 1,
-                    "description": document.description,
+                    "description": definition.description,
                 }
             )
     if arguments.json:
         print_json(rows)
         return 0
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for title in ("document", "from", ""):
-        table.add_column(title, overflow="fold")
+    shown = table("definition", "from", "description")
     for row in rows:
         mark = " + overlay" if row["overlays"] else ""
-        table.add_row(
+        shown.add_row(
             f"{row['kind']}/{row['name']}", f"{row['from']}{mark}", str(row["description"])
         )
-    console().print(table)
+    console().print(shown)
     return 0
 
 
@@ -115,16 +113,18 @@ def show(arguments: argparse.Namespace) -> int:
 
     catalog = Catalog(arguments.registry, settings=read_settings(arguments.settings))
     kind, name = _named(catalog, arguments.name)
-    document, source = catalog.get_with_source(KINDS[kind], name)
+    definition, source = catalog.get_with_source(KINDS[kind], name)
     if arguments.json:
-        data = document.model_dump(mode="json")
+        data = definition.model_dump(mode="json")
         places = {_dotted(loc): _told(source, loc) for loc in source.marks if loc}
-        print_json({"kind": kind, "document": data, "from": places} if arguments.resolved else data)
+        print_json(
+            {"kind": kind, "definition": data, "from": places} if arguments.resolved else data
+        )
         return 0
     if not arguments.resolved:
         print(yaml.safe_dump(source.data, sort_keys=False, allow_unicode=True, width=110), end="")
         return 0
-    data = document.model_dump(mode="json")
+    data = definition.model_dump(mode="json")
     lines = [(loc, text) for loc, text in _lines(data, (), 0)]
     width = min(max(len(text) for _, text in lines), 78)
     for loc, text in lines:
@@ -149,7 +149,7 @@ def where(arguments: argparse.Namespace) -> int:
         print_json(rows)
         return 0
     for row in rows:
-        note = "" if row["counts"] else ", does not count"
+        note = "" if row["counts"] else ", not used"
         print(f"{row['path']}  ({row['from']}{note})")
     return 0
 
@@ -160,8 +160,10 @@ def diff(arguments: argparse.Namespace) -> int:
     texts = []
     for given in (arguments.a, arguments.b):
         kind, name = _named(catalog, given)
-        document = catalog.get(KINDS[kind], name)
-        text = yaml.safe_dump(document.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+        definition = catalog.get(KINDS[kind], name)
+        text = yaml.safe_dump(
+            definition.model_dump(mode="json"), sort_keys=False, allow_unicode=True
+        )
         texts.append(text.splitlines())
     before, after = texts
     changed = list(difflib.unified_diff(before, after, arguments.a, arguments.b, lineterm="", n=1))
@@ -173,7 +175,7 @@ def _kind(text: str) -> str:
     from hpcbench.errors import unknown
 
     if text not in KINDS:
-        raise UserError(Problem(unknown("kind of document", text, KINDS)))
+        raise UserError(unknown("kind of definition", text, KINDS))
     return text
 
 
@@ -184,22 +186,20 @@ def _named(catalog: Catalog, text: str) -> tuple[str, str]:
     kind, slash, name = text.partition("/")
     if slash and kind in KINDS:
         if not catalog.files(kind, name):
-            raise UserError(Problem(unknown(f"document of {kind}", name, catalog.names(kind))))
+            raise UserError(unknown("definition", name, catalog.names(kind), of=kind))
         return kind, name
     found = [kind for kind in KINDS if catalog.files(kind, text)]
     if len(found) == 1:
         return found[0], text
     if found:
         listed = ", ".join(f"{kind}/{text}" for kind in found)
-        raise UserError(
-            Problem(f"'{text}' is the name of several documents", remedy=f"say {listed}")
-        )
+        raise UserError(f"several definitions have the name '{text}'", remedy=f"name one: {listed}")
     every = [name for kind in KINDS for name in catalog.names(kind)]
-    raise UserError(Problem(unknown("document", text, every)))
+    raise UserError(unknown("definition", text, every))
 
 
 def _lines(data: Any, loc: Loc, depth: int) -> Iterator[tuple[Loc, str]]:
-    """Lines of a document as YAML, each with the place of its value; what is empty is left out."""
+    """Lines of a definition as YAML, each with the place of its value; empty values are left out."""
     indent = "  " * depth
     for key, value in data.items() if isinstance(data, Mapping) else enumerate(data):
         here = (*loc, key)
@@ -242,7 +242,7 @@ def lock_image(arguments: argparse.Namespace) -> int:
     """`hpcbench images lock NAME|REFERENCE`."""
     from hpcbench.environments.oci import Reference, resolve
     from hpcbench.registry.catalog import user_site
-    from hpcbench.schema.documents import Image, Site
+    from hpcbench.schema.definitions import Image, Site
 
     insecure = (user_site() or Site(name="default")).container.insecure_registries
     given = arguments.image
@@ -250,13 +250,17 @@ def lock_image(arguments: argparse.Namespace) -> int:
         digest = resolve(Reference.parse(given), insecure)
         print(f"{given.partition('@')[0]}@{digest}")
         return 0
-    document, source = Catalog(arguments.registry).get_with_source(Image, given)
-    if not (document.reference or "").startswith("docker://"):
+    definition, source = Catalog(arguments.registry).get_with_source(Image, given)
+    if not (definition.reference or "").startswith("docker://"):
         raise UserError(
-            source.problem(("reference",), "only a docker:// reference has a digest to lock")
+            source.problem(
+                ("reference",),
+                "only a docker:// reference has a digest to lock",
+                "lock an image with such a reference",
+            )
         )
-    digest = resolve(Reference.parse(str(document.reference)), insecure)
-    _write_locked(source, "images", document, {"digest": digest})
+    digest = resolve(Reference.parse(str(definition.reference)), insecure)
+    _write_locked(source, "images", definition, {"digest": digest})
     return 0
 
 
@@ -266,10 +270,10 @@ def verify_model(arguments: argparse.Namespace) -> int:
 
     names = list(arguments.names)
     if not names and arguments.plan is not None:
-        names = [one.name for one in data.documents_of_plan(arguments)]
+        names = [one.name for one in data.definitions_of_plan(arguments)]
     if not names:
         raise UserError(
-            Problem("nothing is named: which model?", remedy="a models/ document, or --plan FILE")
+            "the command names no model", remedy="give names of models/ definitions, or --plan FILE"
         )
     catalog, site = Catalog(arguments.registry), data.site_of(arguments)
     codes = []
@@ -281,26 +285,26 @@ def verify_model(arguments: argparse.Namespace) -> int:
 
 
 def _verify_model(arguments: argparse.Namespace, catalog: Catalog, site: Site) -> int:
-    """A model by its document: its bytes are compared with its hash, or the hash is filled in."""
+    """Compare a model's bytes with its definition's hash, or write the missing hash."""
     from hpcbench.cli import data
     from hpcbench.cli.output import transfer_bar
     from hpcbench.data.progress import Moved
     from hpcbench.data.tree import Tree, content_hash, folder_files
     from hpcbench.experiment.layout import home
     from hpcbench.registry.paths import with_absolute_paths
-    from hpcbench.schema.documents import Model
-    from hpcbench.submit.prepare import open_cache
+    from hpcbench.schema.definitions import Model
+    from hpcbench.submit.local_data import open_cache
 
     (name,) = arguments.names
     found, source = catalog.get_with_source(Model, name)
     model = with_absolute_paths(found, source)
     if not model.source:
-        what = f"model '{model.name}' has no weights of its own"
-        raise UserError(source.problem((), what, "an endpoint elsewhere cannot be locked"))
+        what = f"model '{model.name}' has no weights to verify: it is an endpoint elsewhere"
+        raise UserError(source.problem((), what, "leave it out"))
     folder = Path(open_cache(site).local(model, fetch=False).source)
     hashes = home(site) / "cache" / "hashes.json"
     if Tree(folder).version is not None:
-        data.verify(arguments)  # and perhaps repair: only then all files are there
+        data.verify(arguments)  # may repair: only then all files are present
         digest = content_hash(folder, folder_files(folder), hashes)
     else:
         files = folder_files(folder)
@@ -316,16 +320,22 @@ def _verify_model(arguments: argparse.Namespace, catalog: Catalog, site: Site) -
     if model.content_hash is not None:
         if model.content_hash != digest:
             raise UserError(
-                source.problem(("content_hash",), f"its files hash to {digest}", "fetch it again")
+                source.problem(
+                    ("content_hash",),
+                    f"the files have another hash: {digest}",
+                    "fetch the model again, or correct the hash",
+                )
             )
-        print(f"{model.name} is as its document says: {digest}")
+        print(f"{model.name} matches its definition: {digest}")
         return 0
     _write_locked(source, "models", found, {"content_hash": digest})
     return 0
 
 
-def _write_locked(source: Source, kind: str, document: Document, lock: Mapping[str, str]) -> None:
-    """Write a lock into the document's own file; of a shipped one, into the user's copy."""
+def _write_locked(
+    source: Source, kind: str, definition: Definition, lock: Mapping[str, str]
+) -> None:
+    """Write a lock into the definition's own file, or into the user's copy of a shipped definition."""
     from hpcbench.files.atomic import write_atomic
     from hpcbench.registry.catalog import share_dir, user_dir
 
@@ -334,11 +344,13 @@ def _write_locked(source: Source, kind: str, document: Document, lock: Mapping[s
         for key, value in lock.items():
             print(f"{key}: {value}")
         return
-    path = user_dir() / kind / f"{document.name}.yaml" if shipped else source.path
+    path = user_dir() / kind / f"{definition.name}.yaml" if shipped else source.path
     if shipped and path.exists():
-        raise UserError(Problem("there is a copy of it already", str(path), remedy="edit that one"))
+        raise UserError(
+            Problem("your copy of this definition exists already", str(path), remedy="edit it")
+        )
     text = source.path.read_text(encoding="utf-8")
-    if shipped:  # the editor's line is relative to where it stood
+    if shipped:  # the editor's line is relative to the file's old folder
         text = "".join(
             line for line in text.splitlines(keepends=True) if "yaml-language-server" not in line
         )

@@ -1,4 +1,4 @@
-"""`hpcbench regress`: a plan against its baseline, as far as it can be taken now."""
+"""`hpcbench regress`: a plan against its baseline, as far as possible now."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import time
 from hpcbench.cli.gate import print_verdict
 from hpcbench.cli.output import follow, print_json, say
 from hpcbench.cli.submit import prepared_once
-from hpcbench.errors import Problem, UserError
+from hpcbench.errors import UserError
 from hpcbench.registry.resolve import load_gate
 from hpcbench.regress import Ask, Regression, Standing
 from hpcbench.regress import regress as go_as_far_as_can_be
-from hpcbench.submit.prepare import load
+from hpcbench.submit.packages import load
 from hpcbench.submit.rounds import submit_first
 
 PAUSE = 1.0
-"""Seconds between looks where there is nothing to follow, as while another call prepares a run."""
+"""Seconds between looks without an experiment to follow, e.g. while another call prepares a run."""
 
 
 def regress(arguments: argparse.Namespace) -> int:
@@ -24,7 +24,7 @@ def regress(arguments: argparse.Namespace) -> int:
     resolved, packages = load(arguments.plan, arguments.registry, arguments.settings, say=say)
     baseline = arguments.baseline or resolved.plan.baseline
     if baseline is None:
-        raise UserError(Problem("the plan names no baseline", remedy="--baseline NAME"))
+        raise UserError("the plan names no baseline", remedy="--baseline NAME")
     policy = resolved.gate
     if arguments.policy is not None or policy is None:
         policy = load_gate(arguments.policy or "default", arguments.registry)

@@ -1,4 +1,4 @@
-"""`--site NAME`: the verbs on a cluster's login node, from a laptop; and what answers them there."""
+"""`--site NAME`: run verbs on a cluster's login node from a laptop; and the part that answers there."""
 
 from __future__ import annotations
 
@@ -27,31 +27,32 @@ from hpcbench.registry.settings import read_settings
 from hpcbench.registry.source import Source, validate
 from hpcbench.remote import server
 from hpcbench.remote.exchange import fetch, send
+from hpcbench.remote.login_node import LoginNode
 from hpcbench.remote.plan_bundle import Bundle, bundle
-from hpcbench.remote.ssh import Connection, Dropped, NoCommand, Running
-from hpcbench.remote.ssh_config import Hop
-from hpcbench.schema.documents import Site
+from hpcbench.schema.definitions import Site
+from hpcbench.ssh.command import Dropped, NoCommand, Running
+from hpcbench.ssh.login import Host
 
 ResultT = TypeVar("ResultT")
 
 OURS = ("site", "to", "wait")
-"""Options that are not passed on."""
+"""Options that stay on this machine."""
 
 ASKING = ("dry_run", "estimate")
-"""Options of submit with which nothing is submitted."""
+"""Options of submit that only print."""
 
 USUAL_PLACES = ("hpcbench", "~/hpcbench-env/bin/hpcbench")
-"""Where hpcbench is looked for there: the PATH of a login shell, and where the guide puts it."""
+"""Commands to try on the login node: in the PATH of a login shell, and at the path in the guide."""
 
 
 def elsewhere(arguments: argparse.Namespace) -> int:
-    """A verb with `--site NAME`."""
+    """Run a verb with `--site NAME`."""
     site = Catalog(project=False).get(Site, arguments.site)
     if site.ssh is None:
         return _here(site, arguments)
     _refuse_questions(arguments)
     _refuse_files(site, arguments)
-    with Connection(site.ssh) as there:
+    with LoginNode(site.ssh) as there:
         if arguments.verb == "submit":
             return _submit(there, site, arguments)
         if arguments.verb == "rerun":
@@ -67,39 +68,37 @@ def elsewhere(arguments: argparse.Namespace) -> int:
 
 
 def _refuse_questions(arguments: argparse.Namespace) -> None:
-    """What asks before it does something has nobody to ask there."""
+    """Refuse a verb that asks first: no user can answer there."""
     deletes = arguments.verb == "gc" and arguments.older is not None
     if deletes and not (arguments.yes or arguments.dry_run):
-        remedy = "`--dry-run` shows what would be deleted, `--yes` means it"
-        raise UserError(Problem("gc --older cannot ask from elsewhere", remedy=remedy))
+        remedy = "--dry-run lists what it would delete, --yes deletes it"
+        raise UserError("gc --older with --site cannot ask for your consent", remedy=remedy)
 
 
 def _refuse_files(site: Site, arguments: argparse.Namespace) -> None:
-    """What looks after caches sends no documents: only `submit` does."""
+    """Refuse definitions for cache verbs: only `submit` sends definitions."""
     if not getattr(arguments, "caches", False):
         return
     for name in ("plan", "registry"):
         if getattr(arguments, name, None):
-            what = (
-                f"--{name} names a file of this machine, and nothing of it is sent to {site.name}"
-            )
-            remedy = "name what is there, or `hpcbench submit --site`, which sends documents"
-            raise UserError(Problem(what, remedy=remedy))
+            what = f"--{name} names a file of this machine, which this verb does not send to {site.name}"
+            remedy = "give names that the cluster knows, or use `hpcbench submit --site`, which sends files"
+            raise UserError(what, remedy=remedy)
 
 
 def answer(arguments: argparse.Namespace) -> int:
-    """`hpcbench remote …`: what a laptop calls on the login node."""
+    """`hpcbench remote …`: called by a laptop on the login node."""
     return server.answer(arguments.what)
 
 
 def _here(site: Site, arguments: argparse.Namespace) -> int:
-    """A profile of this very machine."""
+    """Run a verb for a profile of this very machine."""
     if getattr(arguments, "caches", False):
         module, function = str(arguments.run).split(":")
         return int(getattr(importlib.import_module(module), function)(arguments))
     if arguments.verb != "submit":
-        what = f"site '{site.name}' has no `ssh:`, so it is this machine"
-        raise UserError(Problem(what, remedy="leave --site out"))
+        what = f"the profile of site '{site.name}' has no `ssh:`, so it describes this machine"
+        raise UserError(what, remedy="leave --site out")
     from hpcbench.cli.submit import submit
 
     arguments.settings.append(f"site={site.name}")
@@ -109,7 +108,7 @@ def _here(site: Site, arguments: argparse.Namespace) -> int:
 # --- submit --------------------------------------------------------------------------------------------
 
 
-def _submit(there: Connection, site: Site, arguments: argparse.Namespace) -> int:
+def _submit(there: LoginNode, site: Site, arguments: argparse.Namespace) -> int:
     mode = run_mode()
     made = bundle(
         arguments.plan,
@@ -121,10 +120,10 @@ def _submit(there: Connection, site: Site, arguments: argparse.Namespace) -> int
         cache=home() / "cache" / "sent-hashes.json",
     )
     for path in made.stay:
-        say(f"{path}: the one of {there.host}")
+        say(f"{path}: using the one on {there.host.name}")
     with transfer_bar() as progress:
         sent = there.persist(lambda: _sent(there, made, progress), say)
-    say(f"sent {size_text(sent)} of {size_text(made.size)} to {there.host}")
+    say(f"sent {size_text(sent)} of {size_text(made.size)} to {there.host.name}")
     words = ["submit", made.plan]
     words += [word for path in made.registries for word in ("--registry", path)]
     words += [word for text in made.settings for word in ("--set", text)]
@@ -134,7 +133,7 @@ def _submit(there: Connection, site: Site, arguments: argparse.Namespace) -> int
     return _submitted(there, site, arguments, [*words, *rest], mode, made.here)
 
 
-def _rerun(there: Connection, site: Site, arguments: argparse.Namespace) -> int:
+def _rerun(there: LoginNode, site: Site, arguments: argparse.Namespace) -> int:
     words = ["rerun", *words_of(arguments, leave=(*OURS, "json"))]
     if arguments.dry_run:
         return _stream(there, [*words, *(["--json"] if arguments.json else [])])
@@ -142,14 +141,14 @@ def _rerun(there: Connection, site: Site, arguments: argparse.Namespace) -> int:
 
 
 def _submitted(
-    there: Connection,
+    there: LoginNode,
     site: Site,
     arguments: argparse.Namespace,
     words: Sequence[str],
     mode: str,
     here: Mapping[str, str],
 ) -> int:
-    """Run a verb there that submits, and tell or follow what it submitted."""
+    """Run a submitting verb on the login node, and print or follow its experiment."""
     code, out = _submission(there, [*words, "--json"], mode, here)
     told = _parsed(out)
     if code or told is None:
@@ -168,14 +167,14 @@ def _submitted(
     return 0
 
 
-def _sent(there: Connection, made: Bundle, progress: Progress) -> int:
+def _sent(there: LoginNode, made: Bundle, progress: Progress) -> int:
     return _call(there, "receive", lambda wire: send(wire, made.parcels, made.contents, progress))
 
 
 def _submission(
-    there: Connection, argv: Sequence[str], mode: str, here: Mapping[str, str]
+    there: LoginNode, argv: Sequence[str], mode: str, here: Mapping[str, str]
 ) -> tuple[int, str]:
-    """Run `hpcbench ARGV` there, whatever becomes of the connection; its exit code and output."""
+    """Run `hpcbench ARGV` on the login node, even across broken connections; its exit code and output."""
     asked = {"key": secrets.token_hex(12), "argv": list(argv), "mode": mode, "told": 0}
 
     def follow(wire: Running) -> tuple[int, str]:
@@ -187,24 +186,27 @@ def _submission(
             asked["told"] = told["told"]
             sys.stderr.write(_as_here(told["err"], here))
             sys.stderr.flush()
-        raise EnvironmentFault(f"{there.host}: the submission said no more")
+        raise EnvironmentFault(
+            f"{there.host.name}: the submission ended without a result",
+            remedy="`hpcbench list --site NAME` shows whether the experiment is there",
+        )
 
     try:
         return there.persist(lambda: _call(there, "submit", follow), say)
     except KeyboardInterrupt:
-        say(f"what was begun on {there.host} goes on there: `hpcbench list --site …` shows it")
+        say(f"the submission continues on {there.host.name}: `hpcbench list --site NAME` shows it")
         raise
 
 
 def _as_here(text: str, here: Mapping[str, str]) -> str:
-    """A text with paths as they are called here."""
+    """A text with paths as this machine names them."""
     for path in sorted(here, key=len, reverse=True):
         text = text.replace(path, here[path])
     return text
 
 
 def _parsed(out: str) -> dict[str, Any] | None:
-    """What `submit --json` says, if it is about an experiment."""
+    """Output of `submit --json`, if it describes an experiment."""
     try:
         told = json.loads(out)
     except ValueError:
@@ -212,8 +214,8 @@ def _parsed(out: str) -> dict[str, Any] | None:
     return told if isinstance(told, dict) and "id" in told else None
 
 
-def _finish(there: Connection, site: Site, experiment: str, *, as_json: bool) -> int:
-    """Follow an experiment to its end and bring its report."""
+def _finish(there: LoginNode, site: Site, experiment: str, *, as_json: bool) -> int:
+    """Follow an experiment to its end and fetch its report."""
     code = _stream(there, ["watch", experiment], follow=True, silent=as_json)
     try:
         place = _fetched(there, site, experiment, None)
@@ -221,7 +223,7 @@ def _finish(there: Connection, site: Site, experiment: str, *, as_json: bool) ->
         say(str(error))
         code = code or error.exit_code
     else:
-        say(f"report here: {place}")
+        say(f"report on this machine: {place}")
     if as_json:
         code = _stream(there, ["status", experiment, "--json"]) or code
     return code
@@ -230,15 +232,16 @@ def _finish(there: Connection, site: Site, experiment: str, *, as_json: bool) ->
 # --- report --------------------------------------------------------------------------------------------
 
 
-def _report(there: Connection, site: Site, arguments: argparse.Namespace) -> int:
+def _report(there: LoginNode, site: Site, arguments: argparse.Namespace) -> int:
     code = _stream(there, ["report", *words_of(arguments, leave=OURS)])
     if code == 0:
-        say(f"report here: {_fetched(there, site, arguments.experiment, arguments.to)}")
+        place = _fetched(there, site, arguments.experiment, arguments.to)
+        say(f"report on this machine: {place}")
     return code
 
 
-def _fetched(there: Connection, site: Site, experiment: str, to: Path | None) -> Path:
-    """Bring an experiment's report; returns where it lies."""
+def _fetched(there: LoginNode, site: Site, experiment: str, to: Path | None) -> Path:
+    """Fetch an experiment's report; returns its path here."""
 
     def bring(wire: Running) -> Path:
         wire.write(_line({"experiment": experiment}))
@@ -258,14 +261,17 @@ def init(arguments: argparse.Namespace) -> int:
     """`hpcbench init --site NAME --ssh [USER@]HOST[:PORT]`."""
     name = arguments.site
     if not name or not arguments.ssh:
-        raise UserError(Problem("a cluster elsewhere needs both", remedy="--site NAME --ssh HOST"))
+        what = "a profile of a cluster elsewhere needs --site and --ssh"
+        raise UserError(what, remedy="--site NAME --ssh HOST")
     path = user_dir() / "sites" / f"{name}.yaml"
     if path.exists() and not arguments.force and not arguments.dry_run:
-        raise UserError(Problem("there is a site profile already", str(path), remedy="--force"))
-    hop = Hop.read(arguments.ssh)
-    written = {"host": hop.host, "user": hop.user, "port": hop.port}
+        raise UserError(
+            Problem("this site profile exists already", str(path), remedy="--force replaces it")
+        )
+    given = Host.read(arguments.ssh)
+    written = {"host": given.name, "user": given.user, "port": given.port}
     ssh = {key: value for key, value in written.items() if value is not None}
-    text = f"hpcbench on {hop.host}, from elsewhere"
+    text = f"hpcbench on {given.name}, from elsewhere"
     source = Source(
         path, {"schema_version": 1, "name": name, "description": text, "ssh": dict(ssh)}
     )
@@ -273,13 +279,13 @@ def init(arguments: argparse.Namespace) -> int:
         source = setting.applied(source)
     site = validate(Site, source)
     if site.ssh is None:
-        raise UserError("--set takes `ssh` away")
+        raise UserError("--set removes `ssh` from the profile", remedy="leave that --set out")
     command, version = _found(site)
     if command != "hpcbench":
         source.data["ssh"]["hpcbench"] = command
-    say(f"{hop.host}: hpcbench {version}")
+    say(f"{given.name}: hpcbench {version}")
     with contextlib.suppress(EnvironmentFault):
-        _check_version(version, hop.host)
+        _check_version(version, given.name)
     data = yaml.safe_dump(source.data, sort_keys=False, allow_unicode=True)
     if arguments.dry_run:
         print(data, end="")
@@ -290,20 +296,18 @@ def init(arguments: argparse.Namespace) -> int:
 
 
 def _found(site: Site) -> tuple[str, str]:
-    """Which command there is hpcbench, and its version."""
+    """The hpcbench command on the login node, and its version."""
     assert site.ssh is not None
     asked = [site.ssh.hpcbench] if "hpcbench" in site.ssh.model_fields_set else USUAL_PLACES
     fault: NoCommand | None = None
     for command in asked:
-        with Connection(site.ssh.model_copy(update={"hpcbench": command})) as there:
+        with LoginNode(site.ssh.model_copy(update={"hpcbench": command})) as there:
             try:
-                with there.hpcbench("--version") as running:
-                    told = b"".join(iter(running.read, b"")).decode("utf-8", "replace")
-                    running.code()
+                version = _version(there)
             except NoCommand as error:
                 fault = fault or error
                 continue
-        return command, told.split()[-1] if told.split() else "?"
+        return command, version or "?"
     assert fault is not None
     raise fault
 
@@ -311,11 +315,11 @@ def _found(site: Site) -> tuple[str, str]:
 # --- calls ---------------------------------------------------------------------------------------------
 
 
-def _hello(there: Connection, paths: Sequence[str] = ()) -> Any:
-    """Who is there.
+def _hello(there: LoginNode, paths: Sequence[str] = ()) -> Any:
+    """First exchange with hpcbench on the login node.
 
     Raises:
-        EnvironmentFault: its version is another in a way that matters.
+        EnvironmentFault: its version is incompatible.
     """
 
     def ask(wire: Running) -> Any:
@@ -324,33 +328,39 @@ def _hello(there: Connection, paths: Sequence[str] = ()) -> Any:
 
     try:
         told = _call(there, "hello", ask)
-    except UserError as error:  # it does not know the verb
-        with there.hpcbench("--version") as running:
-            version = b"".join(iter(running.read, b"")).decode("utf-8", "replace").split()[-1:]
-        if version:
-            _check_version(version[0], there.host)
-        raise EnvironmentFault(f"{there.host}: {error}") from error
-    _check_version(told["hpcbench"], there.host)
+    except UserError as error:  # it has no such verb
+        if version := _version(there):
+            _check_version(version, there.host.name)
+        raise EnvironmentFault(f"{there.host.name}: {error}") from error
+    _check_version(told["hpcbench"], there.host.name)
     return told
 
 
+def _version(there: LoginNode) -> str:
+    """The hpcbench version on the login node; empty: it reports none."""
+    with there.hpcbench("--version") as running:
+        told = b"".join(iter(running.read, b"")).decode("utf-8", "replace").split()
+        running.code()
+    return told[-1] if told else ""
+
+
 def _check_version(there: str, host: str) -> None:
-    """The same but for the last number: plans mean the same then, and both ends speak alike."""
+    """Require equal versions except for the last number: then both ends agree on plans and protocol."""
     here = hpcbench.__version__
     with contextlib.suppress(ValueError):
         if Version(here).release[:2] == Version(there).release[:2]:
             return
     raise EnvironmentFault(
         f"hpcbench is {here} here and {there} on {host}",
-        remedy="install the same on both; nothing is installed there from here",
+        remedy="install the same version on both; hpcbench does not install itself on a cluster",
     )
 
 
-def _call(there: Connection, what: str, work: Callable[[Running], ResultT]) -> ResultT:
-    """Talk with `hpcbench remote WHAT`.
+def _call(there: LoginNode, what: str, work: Callable[[Running], ResultT]) -> ResultT:
+    """Exchange messages with `hpcbench remote WHAT`.
 
     Raises:
-        HpcbenchError: what it says when it fails.
+        HpcbenchError: the error that it reports.
         Dropped: the connection broke.
     """
     with there.hpcbench("remote", what) as running:
@@ -367,10 +377,12 @@ def _call(there: Connection, what: str, work: Callable[[Running], ResultT]) -> R
         return result
 
 
-def _failure(there: Connection, code: int, told: bytes) -> HpcbenchError:
-    """The error that hpcbench there ended with."""
-    lines = told.decode("utf-8", "replace").strip().splitlines() or [f"it ended with {code}"]
-    text = f"{there.host}: {lines[-1].removeprefix('hpcbench: ')}"
+def _failure(there: LoginNode, code: int, told: bytes) -> HpcbenchError:
+    """The error with which hpcbench on the login node ended."""
+    lines = told.decode("utf-8", "replace").strip().splitlines() or [
+        f"hpcbench ended with exit code {code}"
+    ]
+    text = f"{there.host.name}: {lines[-1].removeprefix('hpcbench: ')}"
     if code == UserError.exit_code:
         return UserError(text)
     return RunFailed(text) if code == RunFailed.exit_code else EnvironmentFault(text)
@@ -384,7 +396,7 @@ def _line(message: Mapping[str, Any]) -> bytes:
 
 
 class Unseen:
-    """Lines of a command that is started again, without those at its beginning that were shown before."""
+    """Output of a restarted command, without its first lines that were already shown."""
 
     def __init__(self) -> None:
         self._seen: set[int] = set()
@@ -392,11 +404,11 @@ class Unseen:
         self._again = False
 
     def again(self) -> None:
-        """The command starts anew."""
+        """Note that the command starts again."""
         self._again, self._rest = True, b""
 
     def of(self, data: bytes) -> bytes:
-        """What of its output is to be shown; the last line only when it is whole."""
+        """The part of the output to show; an incomplete last line waits."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         shown: list[bytes] = []
         for line in lines:
@@ -409,21 +421,21 @@ class Unseen:
         return b"".join(shown)
 
     def end(self) -> bytes:
-        """What came without an end of line."""
+        """The output after the last end of line."""
         rest, self._rest = self._rest, b""
         return rest
 
 
 def _stream(
-    there: Connection, words: Sequence[str], *, follow: bool = False, silent: bool = False
+    there: LoginNode, words: Sequence[str], *, follow: bool = False, silent: bool = False
 ) -> int:
-    """Run `hpcbench WORDS` there and show its output as it comes; returns its exit code.
+    """Run `hpcbench WORDS` on the login node and show its output as it arrives; returns its exit code.
 
     Args:
         there: the cluster.
         words: verb and arguments.
-        follow: whether to start it again when the connection broke.
-        silent: whether to show nothing of its output.
+        follow: whether to start it again after a broken connection.
+        silent: whether to hide its output.
     """
     terminal = sys.stdout.isatty() and not silent
     unseen = Unseen() if follow and not (terminal and words[0] == "watch") else None
@@ -455,7 +467,7 @@ def _stream(
 
 
 def _shown(running: Running, show: Callable[[bytes], None]) -> int:
-    """Show what a command says, errors as errors; returns its exit code."""
+    """Show a command's output, errors on stderr; returns its exit code."""
     while True:
         ready = running.ready(0.5)
         running.resize()

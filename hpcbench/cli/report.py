@@ -1,4 +1,4 @@
-"""`hpcbench report`: scores on the screen, and reports written again, in any format, after the fact."""
+"""`hpcbench report`: print scores, and write reports again later, in any format."""
 
 from __future__ import annotations
 
@@ -15,28 +15,30 @@ from hpcbench.cli.output import (
     print_json,
     say,
 )
-from hpcbench.errors import EnvironmentFault, HpcbenchError, Problem, RunFailed, UserError, unknown
+from hpcbench.errors import EnvironmentFault, HpcbenchError, RunFailed, UserError, unknown
 from hpcbench.experiment.ending import why_dashes
 from hpcbench.experiment.layout import Experiment, find, home
 from hpcbench.experiment.outcome import outcome
-from hpcbench.experiment.results import metrics_of
+from hpcbench.experiment.view.evaluated import metrics_of
 from hpcbench.registry.catalog import Catalog, user_site
-from hpcbench.schema.documents import Report
+from hpcbench.schema.definitions import Report
 
 MAIN = ("report.html", "report.md", "report.pdf", "report.json", "report.tex")
-"""Files that are told of a folder of reports, best first."""
+"""Main files of a folder of reports, best first; only these are printed."""
 
 
 def report(arguments: argparse.Namespace) -> int:
     """`hpcbench report [EXPERIMENT]`."""
     experiment = find(home(user_site()), arguments.experiment)
     if not experiment.metrics_file.exists():
-        raise RunFailed(f"{experiment.id} has no scores yet: `hpcbench status {experiment.id}`")
+        raise RunFailed(f"{experiment.id} has no scores yet: see `hpcbench status {experiment.id}`")
+    if arguments.methods or arguments.latex:
+        return _methods(experiment, arguments)
     if arguments.format or arguments.to is not None:
         return _write(experiment, arguments)
     wrong = None if any(_files(experiment.report_dir)) else _written(experiment, None, None)[2]
     if arguments.json:
-        print_json(metrics_of(experiment))
+        print_json(metrics_of(experiment).to_json())
         return 0
     out = console()
     known = outcome(experiment)
@@ -44,7 +46,7 @@ def report(arguments: argparse.Namespace) -> int:
         line = f"{experiment.id} is {known.state}{known.why}"
         out.print(line, soft_wrap=True, highlight=False, markup=False)
     out.print(metric_table(experiment))
-    for line in why_dashes(metrics_of(experiment)["run_tasks"]):
+    for line in why_dashes(metrics_of(experiment).run_tasks):
         out.print(line, soft_wrap=True, highlight=False, markup=False)
     out.print()
     for path in _files(experiment.report_dir):
@@ -54,13 +56,36 @@ def report(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _write(experiment: Experiment, arguments: argparse.Namespace) -> int:
-    """Write reports anew: those that are named, else the plan's."""
+def _methods(experiment: Experiment, arguments: argparse.Namespace) -> int:
+    """Print the methods section of a paper."""
+    if not arguments.methods:
+        raise UserError(
+            "--latex is for the methods section",
+            remedy="--methods --latex; for tables: --format latex",
+        )
+    if arguments.format or arguments.to is not None or arguments.open:
+        raise UserError(
+            "--methods prints to standard output and takes neither --format nor --to nor --open",
+            remedy=f"hpcbench report {experiment.id} --methods > methods.md",
+        )
+    from hpcbench.reporting import methods as of
+
     experiment.use_packages()
-    documents = list(_documents(experiment, arguments)) or None
+    found = of.methods(experiment)
+    if arguments.json:
+        print_json(of.to_json(found))
+    else:
+        sys.stdout.write(of.latex(found) if arguments.latex else of.markdown(found))
+    return 0
+
+
+def _write(experiment: Experiment, arguments: argparse.Namespace) -> int:
+    """Write reports again: the named ones, else the plan's."""
+    experiment.use_packages()
+    definitions = list(_definitions(experiment, arguments)) or None
     if arguments.to == Path("-"):
-        return _print(experiment, documents)
-    tables, written, failed = _written(experiment, documents, arguments.to)
+        return _print(experiment, definitions)
+    tables, written, failed = _written(experiment, definitions, arguments.to)
     if arguments.json:
         print_json({"experiment": experiment.id, "files": [str(path) for path in written]})
     else:
@@ -75,23 +100,23 @@ def _write(experiment: Experiment, arguments: argparse.Namespace) -> int:
 
 
 def _written(
-    experiment: Experiment, documents: Sequence[Report] | None, folder: Path | None
+    experiment: Experiment, definitions: Sequence[Report] | None, folder: Path | None
 ) -> tuple[Mapping[str, Any], list[Path], list[Exception]]:
-    """Write reports: the tables they were given, their files, and why some could not be written."""
+    """Write reports; returns their tables, their files, and the errors of failed reports."""
     from hpcbench import reporting
 
     failed: list[Exception] = []
     written: list[Path] = []
 
-    def said(document: Report, files: Sequence[Path], wrong: Exception | None) -> None:
+    def said(definition: Report, files: Sequence[Path], wrong: Exception | None) -> None:
         written.extend(files)
         if wrong is not None:
             failed.append(wrong)
             if not isinstance(wrong, HpcbenchError):
-                say(f"report {document.name}: {type(wrong).__name__}: {wrong}")
+                say(f"report {definition.name}: {type(wrong).__name__}: {wrong}")
 
     try:
-        tables = reporting.report(experiment, documents, folder, said)
+        tables = reporting.report(experiment, definitions, folder, said)
     except OSError as error:
         raise EnvironmentFault(
             f"{error.filename}: {error.strerror}", remedy="--to DIR writes reports elsewhere"
@@ -104,28 +129,32 @@ def _raise(failed: Sequence[Exception]) -> None:
         if isinstance(wrong, HpcbenchError):
             raise wrong
     if failed:
-        raise RunFailed(f"{len(failed)} reports could not be written")
+        raise RunFailed(f"hpcbench could not write {len(failed)} reports; see the lines above")
 
 
-def _print(experiment: Experiment, documents: Sequence[Report] | None) -> int:
-    """One report of text, to standard output."""
+def _print(experiment: Experiment, definitions: Sequence[Report] | None) -> int:
+    """Print one text report to standard output."""
     from hpcbench.reporting.context import gather
 
-    if documents is None or len(documents) != 1:
-        raise UserError("--to - prints one report", remedy="name it: --format markdown")
-    (document,) = documents
-    plugin = plugins.load("reports", document.plugin)(document.options)
+    if definitions is None or len(definitions) != 1:
+        raise UserError(
+            "--to - prints exactly one report", remedy="name one, for example --format markdown"
+        )
+    (definition,) = definitions
+    plugin = plugins.load("reports", definition.plugin)(definition.options)
     files = plugin.render(gather(experiment))
     name, content = next(iter(files.items()))
     if isinstance(content, bytes):
-        raise UserError(f"{name} is no text", remedy="--to DIR")
+        raise UserError(
+            f"--to - prints text only, and {name} is not text", remedy="name a folder: --to DIR"
+        )
     sys.stdout.write(content)
     return 0
 
 
-def _documents(experiment: Experiment, arguments: argparse.Namespace) -> Iterator[Report]:
-    """Reports by name: the plan's, the registry's, or a plugin with its defaults."""
-    own = {document.name: document for document in experiment.resolved.reports}
+def _definitions(experiment: Experiment, arguments: argparse.Namespace) -> Iterator[Report]:
+    """Reports by name: from the plan, from the registry, or a plugin with defaults."""
+    own = {definition.name: definition for definition in experiment.resolved.reports}
     catalog = Catalog(arguments.registry)
     for name in dict.fromkeys(arguments.format):
         if name in own:
@@ -137,25 +166,25 @@ def _documents(experiment: Experiment, arguments: argparse.Namespace) -> Iterato
         else:
             known = [*own, *catalog.names("reports"), *plugins.available("reports")]
             message = unknown("report", name, dict.fromkeys(known))
-            raise UserError(Problem(f"--format {name}: {message}"))
+            raise UserError(f"--format {name}: {message}")
 
 
 def _files(folder: Path) -> list[Path]:
-    """Reports that are there."""
+    """Existing reports of a folder."""
     return [folder / name for name in MAIN if (folder / name).is_file()]
 
 
 def _open(files: Sequence[Path], arguments: argparse.Namespace) -> None:
-    """Show the first report in a browser, where there is one."""
+    """Show the first report in a browser, if there is a browser."""
     if not arguments.open:
         return
     pages = [path for name in MAIN for path in files if path.name == name]
     if not pages:
-        raise UserError("there is no report to open", remedy="--format html")
+        raise UserError("no report to open", remedy="--format html writes one")
     import webbrowser
 
     if not webbrowser.open(pages[0].resolve().as_uri()):
         raise EnvironmentFault(
-            "no browser can be opened here",
-            remedy=f"from your own machine: `scp HOST:{pages[0].resolve()} .`",
+            "this machine opens no browser",
+            remedy=f"copy the report to your own machine: `scp HOST:{pages[0].resolve()} .`",
         )

@@ -1,4 +1,4 @@
-"""`hpcbench score`: tables over scores, and scores anew without asking a model again."""
+"""`hpcbench score`: tables of scores, and new scores without asking a model again."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpcbench.cli.output import console, print_json, say
+from hpcbench.cli.output import console, print_json, say, table
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.experiment.counts import DEFINITIONS
 from hpcbench.experiment.layout import Experiment, find, home
 from hpcbench.experiment.outcome import not_whole
-from hpcbench.experiment.results import performance_of
+from hpcbench.experiment.view.evaluated import performance_of
 from hpcbench.files.user import open_file
 from hpcbench.registry.catalog import Catalog, user_site
-from hpcbench.schema.documents import Metric
+from hpcbench.schema.definitions import Metric
 from hpcbench.schema.plan import ResolvedRunTask
 
 if TYPE_CHECKING:
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from hpcbench.evaluation import Change, Row, Scored, Subject
 
 MOST_NAMED = 5
-"""Run tasks that a line names; the others are counted."""
+"""Number of run tasks that a line names; it counts the others."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 TABLES = (".csv", ".jsonl", ".json", ".tsv")
-"""Endings that no experiment's name has."""
+"""Suffixes of files of answers; no experiment's name has them."""
 
 
 def score(arguments: argparse.Namespace) -> int:
@@ -43,27 +43,54 @@ def score(arguments: argparse.Namespace) -> int:
     _check(arguments)
     target = Path(arguments.target)
     if target.suffix.lower() in TABLES or target.is_file():
-        open_file(target).close()  # says what it is where it is no file
+        open_file(target).close()  # reports why it is not a readable file
+        _use_packages(arguments)
         return _score_file(arguments)
     experiment = find(home(user_site()), arguments.target)
     experiment.use_packages()
+    _use_packages(arguments)
     with _folder(experiment, arguments) as folder, _writing(experiment):
         return _score_experiment(experiment, folder, arguments)
 
 
 def _check(arguments: argparse.Namespace) -> None:
     if arguments.save is not None and not _NAME.fullmatch(arguments.save):
-        raise UserError(f"--save {arguments.save}: a name of letters, digits, `.`, `_` and `-`")
+        what = f"--save {arguments.save} is not a valid name"
+        raise UserError(
+            what, remedy="use letters, digits, `.`, `_` and `-`, a letter or digit first"
+        )
     if arguments.pivot and arguments.pivot not in arguments.by:
         arguments.by = [*arguments.by, arguments.pivot]
     if arguments.macro and not arguments.by:
-        raise UserError("--macro is the mean over groups", remedy="say which: --by doc_type")
+        raise UserError(
+            "--macro needs groups", remedy="name their column, for example --by doc_type"
+        )
     if arguments.macro and arguments.pivot:
-        raise UserError("--macro has one row for all groups, which --pivot would part")
+        what = "--macro and --pivot exclude each other: --macro has one row for all groups"
+        raise UserError(what, remedy="leave one out")
     if arguments.pivot and len(arguments.by) > 2:
         raise UserError(
-            "--pivot has one column of --by down and one across", remedy="--by A,B --pivot B"
+            "--pivot works with two columns of --by: one down, one across",
+            remedy="--by A,B --pivot B",
         )
+
+
+def _use_packages(arguments: argparse.Namespace) -> None:
+    """Build the packages of named metrics whose plugins are not importable yet."""
+    if not arguments.metrics:
+        return
+    from hpcbench import plugins
+    from hpcbench.submit.packages import use
+
+    catalog = Catalog(arguments.registry)
+    defined = [name for name in arguments.metrics if catalog.files("metrics", name)]
+    metrics = [catalog.get(Metric, name) for name in defined]
+    needed = {
+        one.package: None
+        for one in metrics
+        if one.package and one.plugin not in plugins.available("metrics")
+    }
+    use([*needed], catalog, home(user_site()) / "cache", say)
 
 
 # --- an experiment ------------------------------------------------------------------------------------
@@ -78,7 +105,7 @@ def _score_experiment(
     scored: list[Scored] = []
     changes: dict[str, Change] = {}
     chosen = {
-        one.name: (one, _documents(one, arguments))
+        one.name: (one, _definitions(one, arguments))
         for one in _run_tasks(experiment, arguments.run_task)
     }
     left_out = [*_left_out(chosen.values())] if arguments.metrics else []
@@ -112,29 +139,30 @@ def _score_experiment(
 def _left_out(
     chosen: Iterable[tuple[ResolvedRunTask, Sequence[_Chosen]]],
 ) -> Iterator[dict[str, str]]:
-    """What `--metrics` does not score: metrics that do not fit a run task, and the plan's other ones."""
+    """Metrics that `--metrics` leaves out: those that do not fit a run task, and the plan's other metrics."""
     for run_task, metrics in chosen:
         for one in metrics:
             if not one.fits:
-                why = f"it scores {one.accepts}; the answers are {run_task.ml_task.output}"
+                why = f"the metric scores {one.accepts}; the answers are {run_task.ml_task.output}"
                 yield {"run_task": run_task.name, "metric": one.metric.name, "why": why}
         named = {one.metric.name for one in metrics}
         for metric in run_task.metrics:
             if metric.name not in named:
-                why = "of the plan, not among --metrics"
+                why = "--metrics does not name this metric of the plan"
                 yield {"run_task": run_task.name, "metric": metric.name, "why": why}
 
 
 def _say_left_out(left_out: Sequence[dict[str, str]], arguments: argparse.Namespace) -> None:
-    """A line for each metric and reason, with the run tasks it is about."""
+    """Print a line for each metric and reason, with its run tasks."""
+    from hpcbench.evaluation.number_format import few
+
     if arguments.json:
         return
     by_reason: dict[tuple[str, str], list[str]] = {}
     for one in left_out:
         by_reason.setdefault((one["metric"], one["why"]), []).append(one["run_task"])
     for (metric, why), names in by_reason.items():
-        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-        say(f"left out: {metric} of {', '.join(names[:MOST_NAMED])}{more}: {why}")
+        say(f"left out: {metric} of {few(names, MOST_NAMED)}: {why}")
 
 
 def _subjects(
@@ -142,7 +170,7 @@ def _subjects(
     chosen: Mapping[str, tuple[ResolvedRunTask, Sequence[_Chosen]]],
     arguments: argparse.Namespace,
 ) -> Iterator[Subject]:
-    """The run tasks that are asked for, each with the metrics that fit it."""
+    """The requested run tasks, each with the metrics that fit it."""
     from hpcbench import evaluation
 
     for name in arguments.metrics:
@@ -151,17 +179,18 @@ def _subjects(
         ]
         if not any(one.fits for one in found):
             outputs = ", ".join(sorted({one.ml_task.output for one, _ in chosen.values()}))
-            raise UserError(f"metric '{name}' is not for answers that are {outputs}")
+            what = f"metric '{name}' does not score answers of the kind {outputs}"
+            raise UserError(what, remedy="`hpcbench metrics list` shows the kinds that each scores")
     for one, metrics in chosen.values():
-        documents = [metric.metric for metric in metrics if metric.fits]
-        if not documents:
+        definitions = [metric.metric for metric in metrics if metric.fits]
+        if not definitions:
             continue
         task = one.task
         if arguments.on_invalid:
             task = task.model_copy(update={"on_invalid": arguments.on_invalid})
         run_task = one.model_copy(update={"task": task})
         subject = evaluation.subject_of(
-            experiment, run_task, documents, _columns(run_task, arguments)
+            experiment, run_task, definitions, _columns(run_task, arguments)
         )
         _check_columns(subject)
         yield subject
@@ -176,24 +205,24 @@ def _run_tasks(experiment: Experiment, wanted: Sequence[str]) -> Iterator[Resolv
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """A metric that a run task is to be scored by."""
+    """A metric for the scores of a run task."""
 
     metric: Metric
-    """Its document, with the options of the command line."""
+    """Its definition, with the options of the command line."""
     accepts: str = ""
     """Kinds of answers it scores; empty: any."""
     fits: bool = True
-    """Whether the run task's answers are of those."""
+    """Whether the run task's answers are of these kinds."""
 
 
-def _documents(run_task: ResolvedRunTask, arguments: argparse.Namespace) -> list[_Chosen]:
-    """Metrics of a run task: the plan's, or those named; with options laid over."""
+def _definitions(run_task: ResolvedRunTask, arguments: argparse.Namespace) -> list[_Chosen]:
+    """Metrics of a run task: the plan's or the named ones, with the options of the command line."""
     from hpcbench import plugins
     from hpcbench.tasks.alone import metric_of
 
     if not arguments.metrics:
         return [_Chosen(_with_options(one, arguments.options)) for one in run_task.metrics]
-    own = {document.name: document for document in run_task.metrics}
+    own = {definition.name: definition for definition in run_task.metrics}
     catalog = Catalog(arguments.registry)
     found = []
     for name in arguments.metrics:
@@ -204,14 +233,16 @@ def _documents(run_task: ResolvedRunTask, arguments: argparse.Namespace) -> list
     return found
 
 
-def _with_options(document: Metric, options: dict[str, dict[str, Any]]) -> Metric:
-    if document.name not in options:
-        return document
-    return document.model_copy(update={"options": {**document.options, **options[document.name]}})
+def _with_options(definition: Metric, options: dict[str, dict[str, Any]]) -> Metric:
+    if definition.name not in options:
+        return definition
+    return definition.model_copy(
+        update={"options": {**definition.options, **options[definition.name]}}
+    )
 
 
 def _columns(run_task: ResolvedRunTask, arguments: argparse.Namespace) -> list[str]:
-    """Metadata that tables want and scores would not hold by themselves."""
+    """Metadata that tables need beyond the columns of scores."""
     from hpcbench.evaluation.aggregate import FIELD, OF_RUN_TASKS, OF_SAMPLES
 
     known = {*OF_RUN_TASKS, *OF_SAMPLES, FIELD, *run_task.dataset.group_by}
@@ -231,11 +262,11 @@ def _check_columns(subject: Subject) -> None:
     for name in subject.more_columns:
         if name not in known:
             message = unknown("metadata or field of its samples", name, [*known])
-            raise UserError(Problem(f"run task '{subject.run_task.name}': {message}"))
+            raise UserError(f"run task '{subject.run_task.name}': {message}")
 
 
 def _mend_performance(experiment: Experiment) -> None:
-    """Write `performance.json` where it is missing or cannot be read."""
+    """Write `performance.json` if it is missing or unreadable."""
     from hpcbench import evaluation
 
     try:
@@ -246,7 +277,7 @@ def _mend_performance(experiment: Experiment) -> None:
 
 @contextlib.contextmanager
 def _folder(experiment: Experiment, arguments: argparse.Namespace) -> Iterator[Path | None]:
-    """Where scores go: None is the experiment's own place, for its plan's metrics alone."""
+    """Folder of the scores; None: the experiment's own, only for its plan's metrics."""
     if arguments.save is not None:
         yield experiment.rescored_dir(arguments.save)
     elif arguments.metrics or arguments.options or arguments.on_invalid:
@@ -262,8 +293,8 @@ def _writing(experiment: Experiment) -> Iterator[None]:
         yield
     except PermissionError as error:
         raise EnvironmentFault(
-            f"{experiment.id} is not yours to write: {error.filename}",
-            remedy="name metrics with --metrics: what they say is printed and not kept",
+            f"{experiment.id} belongs to another user: you may not write {error.filename}",
+            remedy="name metrics with --metrics: hpcbench prints their scores, and stores nothing",
         ) from error
 
 
@@ -274,23 +305,24 @@ def _score_file(arguments: argparse.Namespace) -> int:
     from hpcbench.tasks.alone import dataset_of, run_task_of, score_file
 
     if not arguments.dataset or not arguments.ml_task:
-        remedy = "--dataset DATASET --ml-task vqa"
-        raise UserError(Problem("a file of answers needs both", arguments.target, remedy=remedy))
+        remedy = "for example --dataset DATASET --ml-task vqa"
+        what = "a file of answers needs --dataset and --ml-task"
+        raise UserError(Problem(what, arguments.target, remedy=remedy))
     if arguments.save or arguments.dry_run:
-        raise UserError("--save and --dry-run are for experiments")
+        raise UserError("--save and --dry-run work with experiments only", remedy="leave them out")
     catalog = Catalog(arguments.registry)
     dataset = dataset_of(catalog, arguments.dataset, arguments.annotations, arguments.split)
     run_task = run_task_of(catalog, arguments.ml_task, dataset, arguments.metrics)
-    documents = tuple(_with_options(one, arguments.options) for one in run_task.metrics)
+    definitions = tuple(_with_options(one, arguments.options) for one in run_task.metrics)
     task = run_task.task.model_copy(update={"on_invalid": arguments.on_invalid or "exclude"})
-    run_task = run_task.model_copy(update={"metrics": documents, "task": task})
+    run_task = run_task.model_copy(update={"metrics": definitions, "task": task})
     with tempfile.TemporaryDirectory(prefix="hpcbench-score-") as folder:
         columns = _columns(run_task, arguments)
         scored = score_file(run_task, Path(arguments.target), Path(folder), columns)
         return _print_rows([scored], {"file": arguments.target}, arguments)
 
 
-# --- what is printed ----------------------------------------------------------------------------------
+# --- output -------------------------------------------------------------------------------------------
 
 
 def _print_rows(
@@ -303,7 +335,7 @@ def _print_rows(
         print_json({**told, "rows": [row.to_json() for row in rows]})
         return 0
     if not rows:
-        print("no sample was asked yet")
+        print("no sample has been sent to the model yet")
         return 0
     if arguments.pivot:
         console().print(_pivoted(rows, arguments))
@@ -313,27 +345,22 @@ def _print_rows(
         print(line)
     _say_faults(scored)
     if told.get("folder"):
-        say(f"kept in {told['folder']}")
+        say(f"scores stored in {told['folder']}")
     return 0
 
 
 def _listed(rows: Sequence[Row]) -> Table:
-    from rich.table import Table
-
     from hpcbench.evaluation import number_format as form
     from hpcbench.evaluation.aggregate import label
 
-    table = Table(box=None, pad_edge=False, header_style="dim")
     keys = list(rows[0].by)
-    for title in (*keys, "metric"):
-        table.add_column(title)
     invalid, faults = any(row.invalid for row in rows), any(row.faults for row in rows)
     more = [
         *(["unreadable", "excluded / zero"] if invalid else []),
         *(["faults"] if faults else []),
     ]
-    for title in ("value", "95 % interval", "n", "documents", "coverage", *more):
-        table.add_column(title, justify="right")
+    numbers = ("value", "95 % interval", "n", "documents", "coverage", *more)
+    shown = table(*keys, "metric", *numbers, right=numbers)
     for row in rows:
         cells = [label(row.by[key]) for key in keys]
         cells.append(f"{row.metric} {form.arrow(higher_is_better=row.higher_is_better)}")
@@ -344,23 +371,18 @@ def _listed(rows: Sequence[Row]) -> Table:
             pair = " / ".join(form.value(both.get(policy)) for policy in ("exclude", "zero"))
             cells += [f"{row.invalid:,}", pair if both else "–"]
         cells += [f"{row.faults:,}"] if faults else []
-        table.add_row(*cells)
-    return table
+        shown.add_row(*cells)
+    return shown
 
 
 def _pivoted(rows: Sequence[Row], arguments: argparse.Namespace) -> Table:
-    from rich.table import Table
-
     from hpcbench import evaluation
     from hpcbench.evaluation import number_format as form
 
     (index,) = [key for key in rows[0].by if key != arguments.pivot][-1:] or ["metric"]
     heads, lines = evaluation.pivot(rows, index, arguments.pivot)
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for title in ("metric", index) if index != "metric" else ("metric",):
-        table.add_column(title)
-    for head in heads:
-        table.add_column(head, justify="right")
+    names = ("metric", index) if index != "metric" else ("metric",)
+    shown = table(*names, *heads, right=heads)
     for metric, line, cells in lines:
         values = [
             form.value_with_interval(cells[head].value, cells[head].low, cells[head].high)
@@ -368,8 +390,8 @@ def _pivoted(rows: Sequence[Row], arguments: argparse.Namespace) -> Table:
             else form.DASH
             for head in heads
         ]
-        table.add_row(*((metric, line) if index != "metric" else (metric,)), *values)
-    return table
+        shown.add_row(*((metric, line) if index != "metric" else (metric,)), *values)
+    return shown
 
 
 def _notes(rows: Sequence[Row]) -> Iterator[str]:
@@ -377,12 +399,12 @@ def _notes(rows: Sequence[Row]) -> Iterator[str]:
         if row.average == "macro":
             yield f"macro average: the mean of the values of the groups by {row.by['macro']}"
         if row.weight:
-            yield f"samples weigh what their {row.weight} says"
+            yield f"each sample has the weight of its {row.weight}"
     nothing = {row.by.get("run_task"): row for row in rows if not row.ok}
     for name, row in nothing.items():
         parts = ((row.asked - row.answered, "failed"), (row.answered - row.ok, "unreadable"))
         why = ", ".join(f"{count:,} of {row.asked:,} {what}" for count, what in parts if count)
-        yield f"– {name or 'these samples'}: nothing was scored{f': {why}' if why else ''}"
+        yield f"– {name or 'these samples'}: no sample has a score{f': {why}' if why else ''}"
     if any(row.invalid for row in rows):
         yield f"unreadable: {DEFINITIONS['unreadable']}"
 
@@ -392,7 +414,7 @@ def _say_faults(scored: Sequence[Scored]) -> None:
 
     for one in scored:
         for fault in evaluation.faults_of(one):
-            what = f"{fault['count']} samples not scored by {fault['metric']}"
+            what = f"{fault['count']} samples without a score by {fault['metric']}"
             say(f"{one.run_task.name}: {what}: {fault['message']}, e.g. {fault['sample']}")
 
 
@@ -408,7 +430,7 @@ def _print_changes(
         return 0
     for name, change in changes.items():
         scored = ", ".join(change.scored) or "nothing"
-        kept = f"; as it is: {', '.join(change.kept)}" if change.kept else ""
-        print(f"{name}: to score: {scored}{kept}")
+        kept = f"; unchanged: {', '.join(change.kept)}" if change.kept else ""
+        print(f"{name}: will score: {scored}{kept}")
     _say_left_out(left_out, arguments)
     return 0

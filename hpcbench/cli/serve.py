@@ -1,4 +1,4 @@
-"""The verb `serve`: one model behind the wrapper, for anybody who speaks OpenAI's API; no plan, no Slurm."""
+"""The verb `serve`: one model behind the wrapper, for any OpenAI client; no plan, no Slurm."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from typing import Any
 
 from hpcbench import environments, secret
 from hpcbench.cli.output import say, transfer_bar
-from hpcbench.errors import EnvironmentFault, Problem, RunFailed, UserError
+from hpcbench.errors import EnvironmentFault, RunFailed, UserError
 from hpcbench.experiment.layout import home
 from hpcbench.inference import Client, EngineGone, LoadFailed, load_body
 from hpcbench.plugins import Environment
 from hpcbench.registry.catalog import user_site
 from hpcbench.registry.resolve import load_model
-from hpcbench.schema.documents import Model, Site
-from hpcbench.submit.prepare import open_cache
+from hpcbench.schema.definitions import Model, Site
+from hpcbench.submit.local_data import open_cache
 from hpcbench.wrapper.descriptors import allow_many
 
 LOOK_SECONDS = 0.5
-"""How often a running engine's state is looked at."""
+"""Seconds between two looks at a running engine's state."""
 
 
 def serve(arguments: argparse.Namespace) -> int:
-    """`hpcbench serve MODEL`: until Ctrl-C."""
+    """`hpcbench serve MODEL`: runs until Ctrl-C."""
     allow_many()
     if arguments.port is not None and not 0 < arguments.port < 2**16:
-        raise UserError(Problem(f"there is no port {arguments.port}", remedy="--port 1 to 65535"))
+        raise UserError(f"--port {arguments.port} is not a port", remedy="give 1 to 65535")
     site = user_site() or Site(name="default")
     found = load_model(arguments.model, arguments.registry)
     found = found.model_copy(update={"env": secret.reveal_all(dict(found.env))})
@@ -61,7 +61,7 @@ def _running(
     key: str,
     arguments: argparse.Namespace,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A wrapper as a child process, with its files in a folder that is ours alone."""
+    """A wrapper as a child process, with its files in a private folder."""
     log = folder / "engine.log"
     for name, text in (("key", key), ("header", f"X-API-Key: {key}")):
         (folder / name).touch(0o600)
@@ -85,14 +85,14 @@ def _running(
         process = subprocess.Popen(
             command.argv,
             env={**os.environ, **command.env},
-            stdin=subprocess.PIPE,  # its end, however it comes, ends wrapper and engine
+            stdin=subprocess.PIPE,  # its end, for any reason, ends wrapper and engine
             stdout=output,
             stderr=output,
-            start_new_session=True,  # Ctrl-C is ours alone
+            start_new_session=True,  # Ctrl-C reaches only this process
         )
     assert process.stdin is not None
     try:
-        with contextlib.suppress(BrokenPipeError):  # it has ended: told when it is waited for
+        with contextlib.suppress(BrokenPipeError):  # it has ended: its wait reports that
             process.stdin.write(f"{key}\n".encode())
             process.stdin.flush()
         yield process
@@ -114,10 +114,10 @@ async def _served(
     process: subprocess.Popen[bytes],
     arguments: argparse.Namespace,
 ) -> None:
-    """Load, tell how to ask, load again after a death; returns when we are told to end."""
+    """Load the model, print how to send requests, reload after a crash; returns at a signal to end."""
     stop = asyncio.Event()
     told = [signal.SIGINT, signal.SIGTERM]
-    # Where it is ignored, nohup wants us to outlive the terminal.
+    # If SIGHUP is ignored, nohup wants this process to outlive the terminal.
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         told.append(signal.SIGHUP)
     for number in told:
@@ -142,7 +142,7 @@ async def _keep(
     folder: Path,
     arguments: argparse.Namespace,
 ) -> None:
-    """Have the engine up, again after each death, until it has died too often."""
+    """Keep the engine running: restart it after each crash, until it has crashed too often."""
     await _up(client, process, folder / "engine.log", environment.start_seconds)
     root = arguments.media_root
     body = load_body(
@@ -170,7 +170,7 @@ async def _keep(
         if deaths > arguments.restarts:
             said = f"the engine died {deaths} times: {status['reason']}"
             raise RunFailed(_explained(said, error.get("tail", ()), error.get("cause")))
-        say(f"{status['reason']}; starting it again ({deaths} of {arguments.restarts})")
+        say(f"{status['reason']}; restarting the engine ({deaths} of {arguments.restarts})")
 
 
 async def _up(
@@ -181,7 +181,7 @@ async def _up(
     while time.monotonic() < deadline:
         if process.poll() is not None:
             lines = log.read_text(errors="replace").splitlines()
-            said = lines[-1] if lines else "it wrote nothing"
+            said = lines[-1] if lines else "its log is empty"
             raise EnvironmentFault(f"the wrapper ended with exit code {process.returncode}: {said}")
         try:
             await client.status()
@@ -192,7 +192,7 @@ async def _up(
 
 
 def _teller() -> Callable[[str], None]:
-    """Says what the engine says, a line every two seconds at most."""
+    """A printer of the engine's messages, at most one line every two seconds."""
     last = 0.0
 
     def tell(line: str) -> None:
@@ -205,7 +205,7 @@ def _teller() -> Callable[[str], None]:
 
 
 def _how_to_ask(folder: Path, name: str, arguments: argparse.Namespace) -> str:
-    """Where it serves, and a line to try it; curl reads the key from a file, so it stands in no argument."""
+    """Address and an example call; curl reads the key from a file, so that no argument contains it."""
     where, over = "localhost", f" --unix-socket {folder / 'socket'}"
     sdk = ""
     if arguments.port is not None:
@@ -222,6 +222,6 @@ def _how_to_ask(folder: Path, name: str, arguments: argparse.Namespace) -> str:
 
 
 def _explained(message: str, tail: Any, cause: str | None) -> str:
-    """A failure with the log's last lines, which go with the folder."""
+    """A failure with the log's last lines, as the folder will be removed."""
     lines = [f"    {line}" for line in list(tail)[-10:]]
     return "\n".join([message + (f" (cause: {cause})" if cause else ""), *lines])

@@ -28,7 +28,7 @@ from hpcbench.registry.resolve import load_plan
 from hpcbench.registry.settings import Setting, read_settings
 from hpcbench.registry.sites import findings
 from hpcbench.registry.source import Source, parse, validate
-from hpcbench.schema.documents import Site
+from hpcbench.schema.definitions import Site
 from hpcbench.site.doctor import (
     Check,
     asking_job,
@@ -53,7 +53,7 @@ PIPELINES = {
         ", and in .gitlab-ci.yml: `include: [{local: .gitlab/hpcbench.yml}]`",
     ),
 }
-"""Service → where its pipeline lies in a repository, and what else is to do."""
+"""Service → path of its pipeline in a repository, and the remaining step."""
 
 MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failed": ("✗", "red")}
 
@@ -66,13 +66,15 @@ def init(arguments: argparse.Namespace) -> int:
         return remote.init(arguments)
     path = user_dir() / "sites" / "default.yaml"
     if path.exists() and not arguments.force and not arguments.dry_run:
-        raise UserError(Problem("there is a site profile already", str(path), remedy="--force"))
+        raise UserError(
+            Problem("this site profile exists already", str(path), remedy="--force replaces it")
+        )
     settings = _settings(arguments.settings)
     local = any(one.path == ("executor",) and one.value == "local" for one in settings)
     site = detect(
         _answers(settings, _on_terminal if at_terminal() else take_default), say, local=local
     )
-    # What equals the default goes unsaid, except the lines a user will want to edit.
+    # Values equal to a default are left out, except the lines that a user will want to edit.
     data = site.model_dump(mode="json", exclude_defaults=True)
     data = {"schema_version": 1, **data, "executor": site.executor}
     source = _with(settings, path, data)
@@ -98,7 +100,9 @@ def _pipeline(arguments: argparse.Namespace) -> int:
         print(text, end="")
         return 0
     if path.exists() and not arguments.force:
-        raise UserError(Problem("there is a pipeline already", str(path), remedy="--force"))
+        raise UserError(
+            Problem("this pipeline exists already", str(path), remedy="--force replaces it")
+        )
     write_atomic(path, text)
     if not installed.PUBLISHED:
         size = own_wheel(wheel.parent).stat().st_size / 1e6
@@ -110,26 +114,27 @@ def _pipeline(arguments: argparse.Namespace) -> int:
 def _settings(texts: Sequence[str]) -> tuple[Setting, ...]:
     settings = read_settings(texts)
     for setting in settings:
-        if setting.document not in (None, "sites/default"):
-            what = f"init writes sites/default, not {setting.document}"
-            raise UserError(Problem(what, f"--set {setting.text}", 1, 1))
+        if setting.definition not in (None, "sites/default"):
+            what = f"init writes sites/default, not {setting.definition}"
+            remedy = "give a field of the profile, for example slurm.account=NAME"
+            raise UserError(Problem(what, f"--set {setting.text}", 1, 1, remedy))
     _with(settings, Path("default.yaml"), Site(name="default").model_dump(mode="json"))
     return settings
 
 
 def _with(settings: Sequence[Setting], path: Path, data: Mapping[str, Any]) -> Source:
-    """A profile with what was set; every mistake in it is told."""
+    """A profile with the settings applied; raises all its mistakes."""
     source = parse(path, yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
     for setting in settings:
         source = setting.applied(source)
-    document = validate(Site, source)
-    if wrong := [source.problem(*finding) for finding in findings(document)]:
+    definition = validate(Site, source)
+    if wrong := [source.problem(*finding) for finding in findings(definition)]:
         raise UserError(*wrong)
     return source
 
 
 def _answers(settings: Sequence[Setting], otherwise: Ask) -> Ask:
-    """Asks nothing that a setting has answered."""
+    """An `Ask` that takes the settings' values, and asks the other questions."""
     given = {".".join(setting.path): setting.value for setting in settings}
 
     def answer(path: str, question: str, choices: Sequence[Choice], default: str) -> str:
@@ -155,7 +160,9 @@ def doctor(arguments: argparse.Namespace) -> int:
         for check in found:
             _print(check)
     if failed:
-        raise EnvironmentFault(f"{len(failed)} checks failed")
+        raise EnvironmentFault(
+            f"{len(failed)} checks failed", remedy="do what the lines with → say, and repeat it"
+        )
     return _real_run(arguments.image) if arguments.real_run else 0
 
 
@@ -169,7 +176,7 @@ def _print(check: Check) -> None:
 
 
 def _real_run(image: str | None) -> int:
-    """The tiny model through one real job: in an image on the site's GPUs, or in this Python."""
+    """Run the tiny model in one real job: in an image on the site's GPUs, or in this Python."""
     plan = share_dir() / "examples" / "demo" / "doctor.yaml"
     resolved = load_plan(plan)
     on_slurm = resolved.executor == "slurm"
@@ -195,7 +202,7 @@ def _real_run(image: str | None) -> int:
 
 
 def _remember(answer: bool, site: Site) -> None:
-    """Say whether jobs may submit jobs, and put it into the user's own profile if it says otherwise."""
+    """Report whether jobs may submit jobs; if the user's own profile says otherwise, update it."""
     say(f"compute nodes {'may' if answer else 'may not'} call sbatch")
     if answer == site.slurm.submit_from_jobs:
         return
@@ -208,7 +215,7 @@ def _remember(answer: bool, site: Site) -> None:
 
 
 def _remember_gpus(found: NodeGpus, site: Site) -> None:
-    """Say what GPUs a node has, and put into the user's own profile what images are compared with."""
+    """Report a node's GPUs, and write its CUDA and driver versions into the user's own profile."""
     say(f"GPUs of a node: {found}")
     path = user_dir() / "sites" / "default.yaml"
     for key, value in (("cuda", found.cuda), ("driver", found.driver)):
@@ -229,7 +236,7 @@ def _remember_gpus(found: NodeGpus, site: Site) -> None:
 
 
 def _with_line(path: Path, line: str, below_key: str = "slurm") -> bool:
-    """Put a line below a key of a profile, its comments left alone; whether that could be done."""
+    """Insert a line below a key of a profile, with its comments unchanged; returns whether that succeeded."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError:
@@ -246,7 +253,7 @@ def _with_line(path: Path, line: str, below_key: str = "slurm") -> bool:
         kept = [one for one in lines[first:last] if not one.startswith(own)]
         lines[first:last] = [indent + line, *kept]
     elif re.search(rf"^{below_key}\s*:", text, re.MULTILINE):
-        return False  # it is written in another way
+        return False  # the key has another notation
     else:
         lines = [*text.rstrip("\n").split("\n"), f"{below_key}:", f"  {line}", ""]
     changed = "\n".join(lines)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import os
+from pathlib import Path
 
 from hpcbench.cli.due import do_what_is_due
-from hpcbench.cli.output import console, finish, print_json
+from hpcbench.cli.output import console, finish, print_json, table
 from hpcbench.experiment.layout import Experiment, all_experiments, find, home
-from hpcbench.registry.catalog import user_site
+from hpcbench.registry.registry_dirs import has_default_site
 from hpcbench.status import briefs
 from hpcbench.status import status as status_of
 
 
 def list_experiments(arguments: argparse.Namespace) -> int:
     """`hpcbench list`."""
-    root = home(user_site())
+    root = _home()
     rows = briefs(all_experiments(root))
     if arguments.json:
         print_json([row.model_dump(mode="json") for row in rows])
@@ -22,18 +24,16 @@ def list_experiments(arguments: argparse.Namespace) -> int:
     if not rows:
         print(f"no experiments in {root}")
         return 0
-    from rich.table import Table
     from rich.text import Text
 
     from hpcbench.cli.status_screen import COLOURS
 
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for title in ("experiment", "state", "run tasks", "samples done"):
-        table.add_column(title, justify="left" if title in ("experiment", "state") else "right")
+    numbers = ("run tasks", "samples done")
+    shown = table("experiment", "state", *numbers, right=numbers)
     for row in rows:
         state = Text(row.state, COLOURS[row.state])
-        table.add_row(row.id, state, str(row.run_tasks), f"{row.answered:,}/{row.samples:,}")
-    console().print(table)
+        shown.add_row(row.id, state, str(row.run_tasks), f"{row.answered:,}/{row.samples:,}")
+    console().print(shown)
     return 0
 
 
@@ -59,4 +59,13 @@ def watch(arguments: argparse.Namespace) -> int:
 
 
 def _find(arguments: argparse.Namespace) -> Experiment:
-    return find(home(user_site()), arguments.experiment)
+    return find(_home(), arguments.experiment)
+
+
+def _home() -> Path:
+    """Folder of experiments; if no profile can name it, this imports no schemas of definitions."""
+    if os.environ.get("HPCBENCH_HOME") or not has_default_site():
+        return home()
+    from hpcbench.registry.catalog import user_site
+
+    return home(user_site())

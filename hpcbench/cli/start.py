@@ -1,4 +1,4 @@
-"""What a newcomer types next: `hpcbench` alone, and `hpcbench submit` without a plan."""
+"""Next steps for a new user: `hpcbench` alone, and `hpcbench submit` without a plan."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from hpcbench.errors import UserError
 from hpcbench.registry.registry_dirs import share_dir, site_dir, user_dir
 
 _LOOKED_AT = 50
-"""Files of a folder that may be plans."""
+"""Number of a folder's files that are checked for plans."""
 
 _BEGINNING = 4000
-"""Characters in which a plan names its run tasks."""
+"""Number of first characters within which a plan names its run tasks."""
 
 _WIDTH = 36
-"""Columns of a command; a longer one has its text on the next line."""
+"""Columns for a command; the text of a longer command is on the next line."""
 
 
 def first_steps(arguments: argparse.Namespace) -> int:
@@ -43,31 +43,31 @@ def without_plan(arguments: argparse.Namespace) -> int:
 
 
 def _steps() -> Iterator[tuple[str, str]]:
-    """Commands that fit what is here, each with what it does."""
+    """Commands that fit this folder and machine, each with its effect."""
     if not any((folder / "sites/default.yaml").is_file() for folder in (user_dir(), site_dir())):
-        yield "hpcbench init", "look at this machine or cluster, write a site profile"
-        yield "hpcbench doctor", "check what a run needs, each point with its remedy"
+        yield "hpcbench init", "examine this machine or cluster, write a site profile"
+        yield "hpcbench doctor", "check what a run needs; a failed check has a remedy"
     plans = _plans()
     for plan in plans[:3]:
         yield (
             f"hpcbench submit {shlex.quote(str(plan))} --dry-run",
-            "show its jobs; touches nothing",
+            "show its jobs, change nothing",
         )
     if not plans:
         demo = share_dir() / "examples/demo/plan.yaml"
-        with contextlib.suppress(OSError, ValueError):  # elsewhere, or this folder is gone
+        with contextlib.suppress(OSError, ValueError):  # another folder, or this folder is gone
             demo = demo.relative_to(Path.cwd())
-        needs = "" if find_spec("torch") else "; it needs PyTorch, see doctor"
+        needs = "" if find_spec("torch") else "; it needs PyTorch, see `hpcbench doctor`"
         yield (
             f"hpcbench submit {shlex.quote(str(demo))} --wait",
-            f"a first run, with what ships{needs}",
+            f"a first run, with the demo's model and data{needs}",
         )
-    yield "hpcbench new", "write a plan of your own by a few questions"
-    yield "hpcbench data add FOLDER", "make a dataset of your own pages"
+    yield "hpcbench new", "write your own plan: it asks a few questions"
+    yield "hpcbench data add FOLDER", "make a dataset from your own pages"
 
 
 def _plans() -> list[Path]:
-    """Plans of this folder: those called so, and those that `hpcbench new` and `data add` wrote."""
+    """Plans of this folder: files with `plan` in their name, and files of `hpcbench new` and `data add`."""
     found = [path for path in sorted(Path().glob("*.yaml"))[:_LOOKED_AT] if _is_plan(path)]
     return sorted(found, key=lambda path: "plan" not in path.name)
 
@@ -81,7 +81,7 @@ def _is_plan(path: Path) -> bool:
 
 
 def hint(command: str, text: str) -> str:
-    """A command and what it does, as a line of `next:`."""
+    """A command and its effect, as a line of `next:`."""
     if len(command) > _WIDTH:
         return f"  {command}\n  {'':<{_WIDTH}}  {text}"
     return f"  {command:<{_WIDTH}}  {text}"

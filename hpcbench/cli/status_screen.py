@@ -1,4 +1,4 @@
-"""The screen of `status` and `watch`: as wide and high as the terminal, the worst and the busiest first."""
+"""The screen of `status` and `watch`: it fits the terminal, and lists the worst and busiest parts first."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ SEGMENTS = (
 """Parts of the bar of shards, from the left; the rest is dim."""
 
 WIDE = 110
-"""Columns from which there is room for rates and models beside run tasks."""
+"""Columns from which rates and models fit beside run tasks."""
 
 PIPED = 400
-"""Columns for readers that are programs: nothing is cut."""
+"""Columns for programs as readers: nothing is cut."""
 
 EMPTY = "·"
-"""The part of a bar that is not reached: another character, for a screen without colours."""
+"""Character of a bar's unfilled part, which differs even without colours."""
 
 LEAST_ROWS = 2
-"""Rows each table keeps, however low the terminal is."""
+"""Least number of rows of each table, on any terminal."""
 
 FIRST = {
     "failed": 0,
@@ -52,15 +52,15 @@ FIRST = {
     "cancelled": 4,
     "done": 5,
 }
-"""Which run tasks are shown where there is no room for all."""  # fmt: skip
+"""State → rank of a run task if not all fit on the screen; the lowest rank comes first."""  # fmt: skip
 
 
 class StatusScreen:
-    """An experiment's status for rich; fits the width it is given, and the height if `live`.
+    """An experiment's status for rich; it fits the given width, and the height if `live`.
 
     Args:
-        status: what to show.
-        live: whether it has to fit the terminal: `watch`. Else everything is shown, as far as sensible.
+        status: the status to show.
+        live: whether it must fit the terminal, for `watch`; otherwise it is as long as sensible.
     """
 
     def __init__(self, status: ExperimentStatus, *, live: bool = False) -> None:
@@ -81,10 +81,10 @@ def screen(
     """The screen for a terminal of this size.
 
     Args:
-        status: what to show.
+        status: the status to show.
         width: columns.
-        height: lines it must fit; None: as many as there are, within reason.
-        everything: leave nothing out, for readers that are programs.
+        height: lines that it must fit; None: as many as needed, within limits.
+        everything: leave nothing out, for programs as readers.
     """
     head = [*_head(status, width), *_waits(status)]
     tasks, workers = len(status.run_tasks), len(status.workers)
@@ -93,7 +93,7 @@ def screen(
         wrong = _wrong(status, *most, "", brief=False)
         rows = (tasks, workers) if everything else (min(tasks, 30), min(workers, 20))
     else:
-        # Beside rows: a line between the parts, titles, and what is left out of each table.
+        # Other lines: one between the parts, the titles, and the omitted rows of each table.
         left = height - len(head) - 3 - (3 if workers else 0) - bool(status.report)
         most = (4, 2) if left > 24 else (2, 1)
         wrong = [
@@ -113,7 +113,7 @@ def screen(
 
 
 def shards_bar(shards: ShardCounts, width: int) -> Text:
-    """A bar of shards by state; no state that there is gets less than one cell."""
+    """A bar of shards by state; each state that occurs gets at least one cell."""
     total = max(1, shards.total())
     bar, used = Text(), 0
     for name, colour in SEGMENTS:
@@ -173,13 +173,16 @@ def _waits(status: ExperimentStatus) -> list[Text]:
         lines.append(Text(f"  and {len(status.waits) - 4} more arrays wait", "dim"))
     if status.deferred:
         lines.append(
-            Text(f"◌ {status.deferred} workers are not submitted yet: a limit of Slurm's", "yellow")
+            Text(
+                f"◌ {status.deferred} workers wait for submission: Slurm limits the number of jobs",
+                "yellow",
+            )
         )
     if status.slurm is not None and status.slurm.fault:
         old = (
-            f"its word is {ago(status.time - status.slurm.time)} old"
+            f"its last answer is {ago(status.time - status.slurm.time)} old"
             if status.slurm.time
-            else "never yet"
+            else "it has never answered"
         )
         lines.append(
             Text.assemble(("! ", "yellow"), f"Slurm does not answer ({status.slurm.fault}); {old}")
@@ -190,7 +193,7 @@ def _waits(status: ExperimentStatus) -> list[Text]:
 
 
 def _share(left: int, tasks: int, workers: int) -> tuple[int, int]:
-    """Rows for run tasks and workers: halves, but what one does not need the other gets."""
+    """Rows for run tasks and workers: halves; rows that one table does not need go to the other."""
     left = max(left, 2 * LEAST_ROWS)
     for_tasks = min(tasks, max(left // 2, left - workers))
     return for_tasks, min(workers, left - for_tasks)
@@ -261,7 +264,7 @@ def _worker_table(status: ExperimentStatus, rows: int, width: int) -> list[Rende
     table.add_column("", justify="right", no_wrap=True)
     if gpus:
         table.add_column("GPU", no_wrap=True)
-    table.add_column("for", justify="right", no_wrap=True, style="dim")
+    table.add_column("time", justify="right", no_wrap=True, style="dim")
     for one in shown:
         cells: list[RenderableType] = [one.node, *((one.job, one.model or "") if wide else ())]
         cells += [_doing(one, wide, room), _far(one, status.time)]
@@ -277,7 +280,7 @@ def _worker_table(status: ExperimentStatus, rows: int, width: int) -> list[Rende
 
 def _doing(worker: WorkerStatus, wide: bool, room: int) -> Text:
     if worker.shard:
-        # Its number stands at the end.
+        # Its number is at the end.
         cut = len(worker.shard) > room
         return Text(f"…{worker.shard[1 - room :]}" if cut else worker.shard)
     model = f" {worker.model}" if worker.state == "loading" and worker.model and not wide else ""
@@ -291,7 +294,7 @@ def _far(worker: WorkerStatus, now: float) -> Text:
 
 
 def _gpus(worker: WorkerStatus, most: int) -> Text:
-    """How busy each GPU is, or their mean where there are more, and the memory in use on all."""
+    """Utilisation of each GPU, or the mean of more than `most`, and the memory in use on all."""
     known = [one for one in worker.gpus if one.utilisation is not None or one.used_gb is not None]
     if not known:
         return Text()
@@ -315,11 +318,11 @@ def _wrong(
     """Failures and alarms.
 
     Args:
-        status: what to show.
-        failures: at most so many.
-        alarms: at most so many.
-        below: folder that is not written out before each log.
-        brief: without where and when.
+        status: the status to show.
+        failures: most failures to show.
+        alarms: most alarms to show.
+        below: folder that is cut from the path of each log.
+        brief: leave out places and times.
     """
     lines: list[Text] = []
     for mark, colour, found, most in (
@@ -344,7 +347,7 @@ def _wrong(
 
 
 def _where(one: Failure, now: float, below: str) -> str:
-    """Whom it hit, where, when, and a file with more."""
+    """Affected models or run tasks, nodes, time, and a log file."""
     whom = _names(one.models or one.run_tasks)
     where = f"on {_names(one.nodes)}" if one.nodes else ""
     when = f"{ago(now - one.last)} ago" if one.last else ""

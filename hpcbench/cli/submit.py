@@ -29,28 +29,25 @@ from hpcbench.registry.catalog import user_site
 from hpcbench.schema.plan import ResolvedPlan
 from hpcbench.site.cron import Idle, if_idle
 from hpcbench.submit.fingerprint import accept
+from hpcbench.submit.kept_files import today
+from hpcbench.submit.local_data import localise, open_cache
+from hpcbench.submit.manifest import plan_key
 from hpcbench.submit.measure import measure
-from hpcbench.submit.prepare import (
-    Packages,
-    load,
-    localise,
-    open_cache,
-    plan_key,
-    prepare,
-)
+from hpcbench.submit.packages import Packages, build, load
+from hpcbench.submit.prepare import prepare
 from hpcbench.submit.preview import preview_of, read_only
 from hpcbench.submit.rounds import cancel as cancel_jobs
 from hpcbench.submit.rounds import submit_first
 
 MOST_CHANGES = 20
-"""Changes since then that a rerun lists; the others are counted."""
+"""Number of changes since the experiment that a rerun lists; it counts the others."""
 
 
 def submit(arguments: argparse.Namespace) -> int:
-    """`hpcbench submit PLAN`; the plan of an experiment is run with its documents of then."""
+    """`hpcbench submit PLAN`; the plan of an experiment runs with the definitions stored in it."""
     if (then := _experiment_of(arguments)) is not None:
         say(
-            f"{arguments.plan} is the plan of {then.id}: its documents of then are used, no registry"
+            f"{arguments.plan} is the plan of {then.id}: using its stored definitions, not the registries"
         )
         return _again(
             then, arguments, estimate=arguments.estimate, copied=arguments.snapshot_env or None
@@ -77,25 +74,25 @@ def submit(arguments: argparse.Namespace) -> int:
 
 def _look(arguments: argparse.Namespace) -> int:
     """`--estimate` and `--dry-run`: nothing is fetched, built, written or submitted."""
-    from hpcbench.cli import dry_run, estimate
+    from hpcbench.cli import dry_run
 
     plan = arguments.plan
     with _naming_rerun(plan):
         resolved, unlocked = read_only(plan, arguments.registry, _settings(arguments))
     preview = preview_of(resolved, unlocked, plan, say)
-    show = estimate.show if arguments.estimate else dry_run.show
+    show = dry_run.show_estimate if arguments.estimate else dry_run.show
     return show(preview, arguments.json)
 
 
 def _loaded(arguments: argparse.Namespace) -> tuple[ResolvedPlan, Packages]:
-    """The plan that is named, resolved."""
+    """The named plan, resolved."""
     with _naming_rerun(arguments.plan):
         return load(arguments.plan, arguments.registry, _settings(arguments), say=say)
 
 
 @contextlib.contextmanager
 def _naming_rerun(plan: Path) -> Iterator[None]:
-    """Add `hpcbench rerun` to the mistakes in a plan that is a copy in an experiment."""
+    """Add a hint at `hpcbench rerun` to the mistakes of a plan that is a copy in an experiment."""
     try:
         yield
     except UserError as error:
@@ -103,12 +100,14 @@ def _naming_rerun(plan: Path) -> Iterator[None]:
         if not (there / "manifest.json").is_file():
             raise
         what = f"this plan is a copy in the experiment {there.name}"
-        remedy = f"`hpcbench rerun {shlex.quote(str(there))}` runs it with its documents of then"
+        remedy = (
+            f"`hpcbench rerun {shlex.quote(str(there))}` runs it with the definitions stored there"
+        )
         raise UserError(*error.problems, Problem(what, str(plan), remedy=remedy)) from None
 
 
 def _experiment_of(arguments: argparse.Namespace) -> Experiment | None:
-    """The experiment whose plan is named; None where registries or settings make another plan of it."""
+    """The experiment of the named plan; None if registries or settings change the plan."""
     plan = arguments.plan.absolute()
     if arguments.registry or _settings(arguments) or arguments.if_idle:
         return None
@@ -131,34 +130,33 @@ def _again(
     estimate: bool = False,
     copied: bool | None = None,
 ) -> int:
-    """Run an experiment's plan once more, or show what that would be.
+    """Run an experiment's plan once more, or print a preview.
 
     Args:
         then: the experiment.
-        arguments: of the verb.
-        sources: `NAME=PLACE`, where a dataset or model is now.
-        estimate: show what it takes instead.
-        copied: whether jobs run from a copy of this Python; None: as then.
+        arguments: arguments of the verb.
+        sources: `NAME=PLACE`, the present place of a dataset or model.
+        estimate: print an estimate instead.
+        copied: whether jobs run from a copy of this Python; None: as in the experiment.
     """
     from hpcbench.submit import rerun
 
     resolved = rerun.load(then, sources, say)
     if estimate or arguments.dry_run:
         from hpcbench.cli import dry_run
-        from hpcbench.cli import estimate as estimates
 
-        show = estimates.show if estimate else dry_run.show
+        show = dry_run.show_estimate if estimate else dry_run.show
         return show(preview_of(resolved, plan_file=then.plan_file, say=say), arguments.json)
-    packages = rerun.build_packages(then, resolved, say)
+    packages = build(resolved, say, today(then))
     if copied is None:
         copied = then.manifest.get("snapshot") is not None
     experiment = prepared_once(resolved, then.plan_file, packages, snapshot_env=copied)
     changes = rerun.not_as_it_was(then, experiment)
     for one in changes[:MOST_CHANGES]:
-        say(f"not as in {then.id}: {one.path}: {one.one} → {one.other}")
+        say(f"changed since {then.id}: {one.path}: {one.one} → {one.other}")
     if len(changes) > MOST_CHANGES:
         what = f"hpcbench compare {then.path} {experiment.path}"
-        say(f"not as in {then.id}: {len(changes) - MOST_CHANGES} more, `{what}`")
+        say(f"changed since {then.id}: {len(changes) - MOST_CHANGES} more, see `{what}`")
     submit_first(experiment)
     return _submitted(experiment, arguments)
 
@@ -166,10 +164,10 @@ def _again(
 def prepared_once(
     resolved: ResolvedPlan, plan: Path, packages: Packages, *, snapshot_env: bool = False
 ) -> Experiment:
-    """The plan's experiment, ready to be submitted: a new one, or one whose submission was cut off."""
+    """The plan's experiment, ready to submit: a new one, or one with an interrupted submission."""
     found = _interrupted(resolved)
     if found is not None:
-        say(f"going on with {found.id}, whose submission was interrupted")
+        say(f"continuing {found.id}, whose submission was interrupted")
         return found
     with transfer_bar() as progress:
         return prepare(resolved, plan, say, packages, progress, snapshot_env=snapshot_env)
@@ -178,8 +176,8 @@ def prepared_once(
 def resume(arguments: argparse.Namespace) -> int:
     """`hpcbench resume EXPERIMENT [RUN_TASK …]`."""
     if arguments.pilot is not None and arguments.pilot < 0:
-        what = f"--pilot {arguments.pilot}: a pilot has 0 samples or more"
-        raise UserError(Problem(what, remedy="`--pilot 0` is no pilot"))
+        what = f"--pilot {arguments.pilot} is negative"
+        raise UserError(what, remedy="give 0 or more; 0 means no pilot")
     experiment, names = _chosen(arguments)
     if _outcome(experiment) == "done":
         say(f"{experiment.id} is done: nothing to resume")
@@ -187,13 +185,15 @@ def resume(arguments: argparse.Namespace) -> int:
     if control_state(experiment) != ControlState() or arguments.pilot is not None:
         control_request(experiment, "resume", names, pilot=arguments.pilot)
     for change in accept(experiment):
-        say(f"another environment than before: {change}")
+        say(f"the environment has changed: {change}")
     found = advance(experiment, again=True, force=arguments.force)
     if found == "running":
         say(f"{experiment.id} is running: nothing to resume")
         return 0
     if found == "concluded":
-        say(f"{experiment.id}: nothing was left to ask; evaluated and reported")
+        say(
+            f"{experiment.id}: no sample was left to ask; evaluated the answers and wrote the report"
+        )
         return finish(experiment, as_json=arguments.json) if arguments.wait else 0
     return _submitted(experiment, arguments)
 
@@ -206,7 +206,10 @@ def pause(arguments: argparse.Namespace) -> int:
         return 0
     control_request(experiment, "pause", names)
     what = ", ".join(names) or experiment.id
-    print(f"{what} rests as soon as what is in flight is answered; `hpcbench resume` goes on")
+    print(
+        f"{what} pauses once the requests in flight are answered; "
+        f"`hpcbench resume {experiment.id}` continues"
+    )
     return 0
 
 
@@ -215,31 +218,34 @@ def cancel(arguments: argparse.Namespace) -> int:
     experiment, names = _chosen(arguments)
     count = cancel_jobs(experiment, names)
     if names:
-        print(f"{', '.join(names)}: workers let go of it within seconds")
+        print(f"{', '.join(names)}: workers stop it within seconds")
     else:
-        print(f"{experiment.id}: told {count} jobs to end; `hpcbench resume` goes on from here")
+        print(
+            f"{experiment.id}: requested the end of {count} jobs; "
+            f"`hpcbench resume {experiment.id}` continues it"
+        )
     return 0
 
 
 def _chosen(arguments: argparse.Namespace) -> tuple[Experiment, list[str]]:
-    """The experiment, and the run tasks of it that were named."""
+    """The experiment, and its named run tasks."""
     experiment = find(home(user_site()), arguments.experiment)
     use_umask(experiment.resolved.site)
     return experiment, _run_tasks(experiment, arguments.run_tasks)
 
 
 def _settings(arguments: argparse.Namespace) -> list[str]:
-    """`--set`, and the options that say the same of the plan in a word."""
+    """`--set`, and options that are short forms of settings."""
     short = {name: getattr(arguments, name) for name in ("limit", "pilot", "max_gpu_hours")}
     given = [f"{name}={value}" for name, value in short.items() if value is not None]
     return [*arguments.settings, *given]
 
 
 def _run_tasks(experiment: Experiment, names: Sequence[str]) -> list[str]:
-    """Run tasks by name, or by the beginning of several of them.
+    """Run tasks by name, or by a common beginning.
 
     Raises:
-        UserError: there is none of that name.
+        UserError: no run task has such a name.
     """
     known = [run_task.name for run_task in experiment.resolved.run_tasks]
     found: list[str] = []
@@ -249,13 +255,14 @@ def _run_tasks(experiment: Experiment, names: Sequence[str]) -> list[str]:
         ]
         if not fits:
             listed = ", ".join(known[:8])
-            raise UserError(Problem(f"no run task '{name}' in {experiment.id}", remedy=listed))
+            what = f"no run task '{name}' in {experiment.id}"
+            raise UserError(what, remedy=f"its run tasks: {listed}")
         found += fits
     return list(dict.fromkeys(found))
 
 
 def _outcome(experiment: Experiment) -> str | None:
-    """How it ended; None while it has not."""
+    """State of an ended experiment; None: it has not ended."""
     known = outcome(experiment)
     return known.state if known is not None and ended(experiment) else None
 
@@ -275,7 +282,7 @@ def _submitted(experiment: Experiment, arguments: argparse.Namespace) -> int:
 
 
 def _interrupted(resolved: ResolvedPlan) -> Experiment | None:
-    """An experiment of the very same plan and data whose submission was cut off."""
+    """An experiment of exactly the same plan and data whose submission was interrupted."""
     candidates = [
         experiment
         for experiment in all_experiments(home(resolved.site))
@@ -286,14 +293,14 @@ def _interrupted(resolved: ResolvedPlan) -> Experiment | None:
     try:
         here = localise(resolved, open_cache(resolved.site), fetch=False)
     except UserError:
-        return None  # what is not here yet was not being submitted
+        return None  # data that is missing here was not being submitted
     key = plan_key(here, measure(here))
     same = [experiment for experiment in candidates if experiment.manifest["plan_key"] == key]
     return same[-1] if same else None
 
 
 def _twin(experiment: Experiment) -> Experiment | None:
-    """The last experiment of the very same plan and data, if there was one."""
+    """The last experiment of exactly the same plan and data, if any."""
     name, key = experiment.resolved.plan.name, experiment.manifest["plan_key"]
     older = [
         one
@@ -304,7 +311,7 @@ def _twin(experiment: Experiment) -> Experiment | None:
 
 
 def _of_twin(twin: Experiment, experiment: Experiment) -> str:
-    """What became of it, and what may serve instead of asking everything again."""
+    """Its state, and the command that may serve instead of a new run."""
     from hpcbench.cli.status_screen import ago
 
     age = ago(max(0.0, time.time() - twin.manifest_file.stat().st_mtime))
@@ -312,12 +319,12 @@ def _of_twin(twin: Experiment, experiment: Experiment) -> str:
     if state == "done":
         instead = f"`hpcbench report {twin.id}` shows its scores"
     elif state is None:
-        instead = f"`hpcbench status {twin.id}` says how far it is"
+        instead = f"`hpcbench status {twin.id}` shows its progress"
     else:
-        instead = f"`hpcbench resume {twin.id}` goes on with it"
+        instead = f"`hpcbench resume {twin.id}` continues it"
     return (
-        f"the same plan over the same data is {twin.id}, {age} old and "
-        f"{state or 'not ended'}: {instead}; `hpcbench cancel {experiment.id}` ends this one"
+        f"{twin.id} has the same plan and data, is {age} old and "
+        f"{state or 'has not ended'}: {instead}; `hpcbench cancel {experiment.id}` cancels this one"
     )
 
 

@@ -1,6 +1,6 @@
-"""What the machine or the network refused, as one line: here errors that nobody expected become words.
+"""Errors of the machine or the network that no other code expected become one line here.
 
-A path that stands on the command line is the user's input (exit 2); any other is the environment's (exit 3).
+A path from the command line is the user's input (exit 2); any other path is the environment's (exit 3).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from hpcbench.errors import (
 
 
 def explain(error: BaseException, words: Sequence[str] = ()) -> HpcbenchError | None:
-    """The line and the exit code of an error of the machine; None: it is a bug of ours.
+    """The line and the exit code of an error of the machine; None: a bug of hpcbench.
 
     Args:
-        error: what reached the top.
+        error: the error that reached the top.
         words: the command line.
     """
     if isinstance(error, MemoryError):
@@ -42,7 +42,7 @@ def explain(error: BaseException, words: Sequence[str] = ()) -> HpcbenchError | 
         return None
     path = error.filename2 or error.filename
     if path is None and error.errno == errno.ENOENT and not _has_folder():
-        return EnvironmentFault("the current folder is gone", remedy="cd to one that exists")
+        return EnvironmentFault("the current folder was deleted", remedy="cd to an existing folder")
     remedy = REMEDIES.get(error.errno or 0)
     if path is None and remedy is None:
         return None
@@ -55,14 +55,14 @@ def explain(error: BaseException, words: Sequence[str] = ()) -> HpcbenchError | 
 
 
 def _of_network(error: BaseException) -> EnvironmentFault | None:
-    """A client's error that no code of ours expected, where no host answered."""
+    """An unexpected client error, if a host did not answer."""
     if isinstance(error, (AssertionError, AttributeError, LookupError, NameError, TypeError)):
-        return None  # a bug, whatever it came of
+        return None  # a bug in any case
     why = unreached(error)
     if why is None:
         return None
     said = " ".join(str(error).split())[:300]
-    return EnvironmentFault(f"a host cannot be reached, {why}: {said}", remedy=NO_NETWORK)
+    return EnvironmentFault(f"hpcbench cannot reach a host, {why}: {said}", remedy=NO_NETWORK)
 
 
 def _has_folder() -> bool:
@@ -74,7 +74,7 @@ def _has_folder() -> bool:
 
 
 def _is_named(path: str, words: Sequence[str]) -> bool:
-    """Whether a path is one of the command line, or below one."""
+    """Whether a path is on the command line, or below such a path."""
     for word in words:
         named = word.rpartition("=")[2] if word.startswith("-") else word
         if named and f"{path}/".startswith(f"{named.rstrip('/')}/"):

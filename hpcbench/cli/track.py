@@ -1,4 +1,4 @@
-"""`hpcbench track`: experiments at trackers, after the run or while it goes on."""
+"""`hpcbench track`: send experiments to trackers, during or after the run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hpcbench.errors import EnvironmentFault, HpcbenchError, Problem, RunFailed,
 from hpcbench.experiment.events import has_ended
 from hpcbench.experiment.layout import Experiment, find, home
 from hpcbench.registry.catalog import user_site
-from hpcbench.schema.documents import Tracker
+from hpcbench.schema.definitions import Tracker
 
 if TYPE_CHECKING:
     from hpcbench.tracking.feed import Sent
@@ -31,7 +31,9 @@ def track(arguments: argparse.Namespace) -> int:
     for one in chosen:
         tracker = _opened(one)
         if tracker is None:
-            say(f"hpcbench: {one.plugin} is told when an experiment ends, and only then")
+            say(
+                f"hpcbench: {one.plugin} takes only the end of an experiment; this command sends it nothing"
+            )
         else:
             ready.append((one, tracker))
     told: list[dict[str, Any]] = []
@@ -56,7 +58,8 @@ def _options(words: Sequence[str]) -> dict[str, Any]:
     for word in words:
         name, equals, value = word.partition("=")
         if not name or not equals:
-            raise UserError(Problem(f"--option {word}: KEY=VALUE", remedy="such as url=https://…"))
+            what = f"--option {word} is not of the form KEY=VALUE"
+            raise UserError(what, remedy="for example --option url=https://…")
         # A reference is no YAML: `${…}` begins a mapping.
         plain = secret.REFERENCE.search(value)
         found[name] = value if plain else read_value(f"--option {word}", value)
@@ -64,29 +67,27 @@ def _options(words: Sequence[str]) -> dict[str, Any]:
 
 
 def _chosen(experiment: Experiment, name: str | None, options: Mapping[str, Any]) -> list[Tracker]:
-    """The trackers that are meant, with their options.
+    """The selected trackers, with their options.
 
     Raises:
-        UserError: there is none.
+        UserError: no tracker is selected.
     """
     known = experiment.resolved.plan.trackers
     if options and name is None:
-        raise UserError(Problem("--option is of one tracker", remedy="name it, --tracker NAME"))
+        raise UserError("--option needs the name of a tracker", remedy="add --tracker NAME")
     found = [one for one in known if name in (None, one.plugin)]
     if not found and options and name is not None:
         found = [Tracker(plugin=name)]
     if not found:
         there = ", ".join(one.plugin for one in known) or "none"
         which = f"no tracker '{name}'" if name else "no trackers"
-        remedy = "--tracker NAME --option KEY=VALUE names another one, see docs/trackers.md"
-        raise UserError(
-            Problem(f"the plan of {experiment.id} has {which} (it has: {there})", remedy=remedy)
-        )
+        remedy = "--tracker NAME --option KEY=VALUE adds one, see docs/trackers.md"
+        raise UserError(f"the plan of {experiment.id} has {which} (it has: {there})", remedy=remedy)
     return [one.model_copy(update={"options": {**one.options, **options}}) for one in found]
 
 
 def _opened(tracker: Tracker) -> Any:
-    """The tracker, constructed; None for one that is only told when an experiment ends.
+    """The constructed tracker; None for a tracker that only gets the end of an experiment.
 
     Raises:
         UserError: its options are wrong.
@@ -105,7 +106,7 @@ def _opened(tracker: Tracker) -> Any:
 def _sent(
     experiment: Experiment, ready: Sequence[tuple[Tracker, Any]], *, live: bool
 ) -> Iterator[tuple[str, Sent | None, str | None]]:
-    """Each tracker with what it was sent, or why not, as they end; all at once."""
+    """Each tracker with its result, or the reason of its failure, in order of completion; all run at once."""
     from rich.console import Console
     from rich.progress import Progress as Bar
     from rich.progress import SpinnerColumn, TextColumn
@@ -129,17 +130,17 @@ def _sent(
 
 
 class _Watch:
-    """Looks now and then whether a running experiment was lost, for then nobody says that it has ended."""
+    """Checks from time to time whether a running experiment was lost, as then no process records its end."""
 
     def __init__(self, experiment: Experiment, live: bool) -> None:
         self._experiment, self._live = experiment, live
         self._lock, self._looked, self._over = threading.Lock(), time.monotonic(), False
 
     def check(self) -> None:
-        """Look, if it is time.
+        """Check, if it is time.
 
         Raises:
-            RunFailed: it will not go on by itself.
+            RunFailed: the experiment cannot go on by itself.
         """
         from hpcbench.cli.follow import QUIET_SECONDS, over
 
@@ -149,7 +150,10 @@ class _Watch:
                 self._over = word is not None and not has_ended(self._experiment)
                 self._looked = time.monotonic()
         if self._over:
-            raise RunFailed(f"{self._experiment.id} goes on no more; what there is was sent")
+            raise RunFailed(
+                f"{self._experiment.id} ended without a result; hpcbench sent what it has; "
+                f"see `hpcbench status {self._experiment.id}`"
+            )
 
 
 def _telling(bar: Any, row: Any, name: str, watch: _Watch) -> Callable[[Sent], None]:
@@ -168,5 +172,5 @@ def _words(sent: Sent) -> str:
         )
         if count
     ]  # fmt: skip
-    end = f"; the experiment is {sent.state}" if sent.state else "; the experiment goes on"
+    end = f"; the experiment is {sent.state}" if sent.state else "; the experiment continues"
     return (", ".join(found) + " sent" if found else "nothing new") + end

@@ -1,13 +1,11 @@
-"""`hpcbench usage`: what experiments took of the cluster."""
+"""`hpcbench usage`: usage of the cluster by experiments."""
 
 from __future__ import annotations
 
 import argparse
 
-from rich.table import Table
-
-from hpcbench.cli.output import console, print_json
-from hpcbench.errors import HpcbenchError, Problem, UserError
+from hpcbench.cli.output import console, print_json, table
+from hpcbench.errors import HpcbenchError, UserError
 from hpcbench.experiment.layout import all_experiments, find, home
 from hpcbench.experiment.view.usage import CAUSES, Hours, Usage
 from hpcbench.registry.catalog import user_site
@@ -34,21 +32,18 @@ def usage(arguments: argparse.Namespace) -> int:
         print_json({"by": by, "hours": rows, "experiments": [one.model_dump() for one in found]})
         return 0
     if not sums:
-        print("no job has held anything yet")
+        print("no job has used resources yet")
         return 0
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column(by.replace("_", " "))
-    for head in ("", *HEADS):
-        table.add_column(head, justify="right")
+    shown = table(by.replace("_", " "), "unit", *HEADS, right=HEADS)
     for (name, unit), one in sums.items():
-        table.add_row(name, f"{unit}-hours", *_cells(one))
+        shown.add_row(name, f"{unit}-hours", *_cells(one))
     if len(sums) > 1:
         for unit in dict.fromkeys(unit for _, unit in sums):
             whole = Hours(unit=unit)
             for one in (one for (_, own), one in sums.items() if own == unit):
                 whole = whole.plus(one)
-            table.add_row("all", f"{unit}-hours", *_cells(whole), style="bold")
-    console().print(table)
+            shown.add_row("all", f"{unit}-hours", *_cells(whole), style="bold")
+    console().print(shown)
     if len(found) == 1:
         for line in _notes(found[0]):
             console().print(line, soft_wrap=True, highlight=False)
@@ -61,8 +56,8 @@ def _found(arguments: argparse.Namespace) -> list[Usage]:
         wanted = arguments.experiments or ["@last"]
         return [usage_of(find(root, one)) for one in dict.fromkeys(wanted)]
     if arguments.experiments:
-        remedy = "either --all or their names"
-        raise UserError(Problem("--all is of every experiment", remedy=remedy))
+        remedy = "give --all or names, not both"
+        raise UserError("--all means every experiment, and the command names some", remedy=remedy)
     found = []
     for experiment in all_experiments(root):
         try:
@@ -82,24 +77,24 @@ def _notes(one: Usage) -> list[str]:
     lines = []
     if one.waited is not None:
         lines.append(
-            f"waited in the queue: {one.waited.first:.0f} s until the first job started, "
-            f"{one.waited.median:.0f} s in the median, {one.waited.longest:.0f} s at most"
+            f"time in the queue: {one.waited.first:.0f} s until the first job started, "
+            f"median {one.waited.median:.0f} s, maximum {one.waited.longest:.0f} s"
         )
     if one.energy_wh is not None:
         of = "nodes, by Slurm" if one.energy_source == "slurm" else "GPUs, by the monitor"
         lines.append(f"energy: {one.energy_wh / 1000:.3g} kWh ({of})")
     if one.gpu_utilisation:
         told = ", ".join(f"{name} {percent:.0f} %" for name, percent in one.gpu_utilisation.items())
-        lines.append(f"GPU utilisation while asked: {told}")
+        lines.append(f"GPU utilisation while answering: {told}")
     if one.source == "workers":
         lines.append(
-            "as workers say: time before their first word and after their last is not known"
+            "source: workers' records, without the time before the first and after the last record"
         )
     return lines
 
 
 def figure(hours: float) -> str:
-    """Hours with what counts: `12.3`, `0.042`, `0`."""
+    """Hours with their significant digits: `12.3`, `0.042`, `0`."""
     if hours >= 9.95:
         return f"{hours:.1f}"
     return (

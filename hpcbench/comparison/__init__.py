@@ -1,1 +1,1 @@
-"""Runs compared: candidates with a baseline, gates, A/B, history over months."""
+"""Comparisons of runs: candidates with a baseline, gates, A/B, history over months."""

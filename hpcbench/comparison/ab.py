@@ -1,10 +1,10 @@
 """Speed of two arms that took turns: block by block, over the same samples.
 
-A *block* is a shard that one worker asked in one go. Two blocks make a pair if one run of one worker asked
-both, hence on one node, on the same GPUs, one right after the other; what the node does to one of them it
-does to the other, too. Loading lies between blocks and is counted apart. Each pair gives one ratio of arm b
-to arm a; ratios are averaged as logarithms, pairs in which a came first counting as much as those in which b
-did (`statistics.crossover`), so neither the drift of a node nor what it is to come second is in the result.
+A *block* is a shard that one worker asked without interruption. Two blocks make a pair if one run of one
+worker asked both: on one node, on the same GPUs, one right after the other. Whatever the node does to one
+block, it does to the other. Loading happens between blocks and is counted apart. Each pair gives one ratio of
+arm b to arm a. Ratios are averaged as logarithms; pairs in which a came first count as much as those in which
+b came first (`statistics.crossover`). So the result contains neither the node's drift nor the order's effect.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class BlockFigure:
     higher_is_better: bool
     """Which way is better."""
     of: Callable[[speed.Timed], float | None]
-    """From the block's answers, in columns; None: they do not tell."""
+    """From the block's answers, in columns; None: the answers do not give the figure."""
 
 
 def _seconds(answers: speed.Timed) -> float:
-    """From the first answer's sending to the last one's end."""
+    """From the first answer's sending to the last answer's end."""
     return int(answers.done.max() - answers.send.min()) / 1e9
 
 
@@ -72,16 +72,16 @@ FIGURES: Mapping[str, BlockFigure] = {
 
 @dataclass(frozen=True, slots=True)
 class PairOfBlocks:
-    """The same samples in both arms."""
+    """Two blocks with the same samples, one of each arm."""
 
     shard: int
     """Number of the shard."""
     worker: str
-    """Run of a worker that asked both."""
+    """Run of a worker that asked both blocks."""
     a_first: bool
     """Whether arm a came first."""
     figures: Mapping[str, tuple[float, float]]
-    """Figure → value of arm a and arm b, those that both have."""
+    """Figure → value of arm a and arm b, for figures that both arms have."""
 
 
 def paired_blocks(
@@ -90,9 +90,9 @@ def paired_blocks(
     states: tuple[Mapping[int, ShardState], Mapping[int, ShardState]],
     done: Halves,
 ) -> tuple[list[PairOfBlocks], int]:
-    """Pairs of blocks, and how many shards are done in both arms that make none.
+    """Pairs of blocks, and how many shards that both arms have done make no pair.
 
-    Those make none that were asked in several goes, or by two workers, or without an answer.
+    A shard makes no pair if it was asked with interruptions, by two workers, or without an answer.
     """
     attempts = [Attempts(experiment, arm) for arm in arms]
     found: list[PairOfBlocks] = []
@@ -149,7 +149,7 @@ def compare_speed(
 
 
 def costs(experiment: Experiment, arms: tuple[str, str]) -> dict[str, dict[str, Any]]:
-    """Arm → what serving it took: `loads`, their mean `load_seconds`, most `memory` in bytes."""
+    """Arm → the cost of serving it: `loads`, their mean `load_seconds`, peak `memory` in bytes."""
     events = [event for run in worker_runs(experiment) for event in run.events]
     found: dict[str, dict[str, Any]] = {}
     for arm, name in zip("ab", arms, strict=True):
@@ -198,7 +198,7 @@ def _worker(state: ShardState) -> str:
 
 
 def _answered(only: tuple[Iterator[bytes], Iterator[dict[str, Any]]] | None) -> speed.Timed:
-    """Answers of a shard that was asked in one go, in columns; none if it took several."""
+    """Answers of a shard that was asked without interruption, in columns; else empty."""
     if only is None:
         return speed.columns(())
     asked = speed.read(*only)

@@ -1,6 +1,6 @@
 """A whole comparison as one plain object: what `compare --json` prints.
 
-Reports and the command line show this object and nothing else; docs/comparing.md says what stands where.
+Reports and the command line show only this object; docs/comparing.md describes its fields.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ def account(
     """Scores, speed, flips and configuration of candidates beside their baseline.
 
     Args:
-        baseline: what is compared with.
-        candidates: what is compared.
-        pairs: run tasks to pair, see `compare_many`; so are the next three.
+        baseline: the experiment to compare with.
+        candidates: the experiments to compare.
+        pairs: run tasks to pair, see `compare_many`, which also describes the next three.
         metrics: only these; none: all.
         margins: metric → difference that does not matter.
-        counting: what answers without a value count.
-        common: compare what both have asked where they have not asked the same.
-        most: flips listed of each metric, so many lost and so many won; None: all.
-        every_metric: list flips of all metrics; else only of the first one of each pair of run tasks.
+        counting: how answers without a value count.
+        common: compare only the common samples where the two did not ask the same samples.
+        most: at most so many lost and so many won flips of each metric; None: all.
+        every_metric: list flips of all metrics; else only of the first metric of each pair of run tasks.
 
     Raises:
         UserError, RunFailed: as `compare_many`.

@@ -1,11 +1,11 @@
 """Candidates compared with a baseline, sample by sample.
 
     compare(baseline, candidate)               one candidate, its metrics
-    compare_many(baseline, [candidate, …])     several, with what was refused and why
+    compare_many(baseline, [candidate, …])     several, with refusals and their reasons
 
-What a comparison rests on is checked first. Another prompt, or another way to read and count, is reported.
-Other samples (another version of the dataset, other choices, samples that one run has not asked yet) are
-refused unless the part that both share is asked for. Another metric under the same name is always refused.
+The basis of a comparison is checked first. Another prompt, or another way to read and count, is reported.
+Other samples (another version of the dataset, another choice, samples that one run has not asked yet) are
+refused unless the user requests the common part. Another metric under the same name is always refused.
 p-values are after Holm's correction over all metrics of all candidates.
 """
 
@@ -28,7 +28,7 @@ from hpcbench.evaluation.versions import other_reading
 from hpcbench.experiment.layout import Experiment
 
 Margins = Mapping[str, float]
-"""Metric → difference that does not matter; `*` is for all others."""
+"""Metric → difference that does not matter; `*` stands for all other metrics."""
 
 
 def compare(
@@ -37,7 +37,7 @@ def compare(
     pairs: Sequence[tuple[str, str]] = (),
     metrics: Sequence[str] = (),
 ) -> list[MetricDifference]:
-    """Every metric of one candidate that can be compared; args and errors as of `compare_many`."""
+    """Every metric of one candidate that can be compared; arguments and errors as for `compare_many`."""
     return list(compare_many(baseline, [candidate], pairs, metrics)[0].compared)
 
 
@@ -51,20 +51,20 @@ def compare_many(
     *,
     common: bool = False,
 ) -> list[CandidateResult]:
-    """Compare candidates with one baseline, by every metric that both have.
+    """Compare candidates with one baseline, by every metric that both sides have.
 
     Args:
-        baseline: what is compared with.
-        candidates: what is compared.
+        baseline: the experiment to compare with.
+        candidates: the experiments to compare.
         pairs: run tasks of the baseline and of a candidate, see `match_run_tasks`.
         metrics: only these; none: all.
         margins: differences that do not matter.
-        counting: what answers without a value count, in both.
-        common: compare the samples that both have asked where they have not asked the same.
+        counting: how answers without a value count, in both.
+        common: compare only the common samples where the two did not ask the same samples.
 
     Raises:
-        UserError: no such run task or metric, nothing to pair, or nothing that may be compared.
-        RunFailed: one of them has no scores.
+        UserError: no such run task or metric, nothing to pair, or nothing to compare.
+        RunFailed: an experiment has no scores.
     """
     found = with_holm(
         [
@@ -76,10 +76,10 @@ def compare_many(
         refused = [one.problem() for result in found for one in result.refused]
         if refused:
             raise UserError(*dict.fromkeys(refused))
-        asked = f" of {', '.join(metrics)}" if metrics else ""
+        asked = f" among {', '.join(metrics)}" if metrics else ""
         raise UserError(
-            f"nothing{asked} that both have scored",
-            remedy=f"`hpcbench report {candidates[0].id}` says what it has",
+            f"no metric{asked} has scores in both experiments",
+            remedy=f"`hpcbench report {candidates[0].id}` lists its scores",
         )
     return found
 
@@ -95,14 +95,14 @@ def compare_candidate(
     common: bool = False,
     progress: Callable[[float], object] = lambda _: None,
 ) -> CandidateResult:
-    """Compare one candidate, p-values as they are; `with_holm` corrects those of several.
+    """Compare one candidate, with uncorrected p-values; `with_holm` corrects those of several candidates.
 
     Args:
-        baseline, candidate, pairs, metrics, margins, counting, common: as of `compare_many`.
-        progress: gets, before each pair of run tasks, the share that is done.
+        baseline, candidate, pairs, metrics, margins, counting, common: as for `compare_many`.
+        progress: receives, before each pair of run tasks, the share that is done.
 
     Raises:
-        UserError, RunFailed: as `compare_many`, but for what may not be compared.
+        UserError, RunFailed: as `compare_many`; refused comparisons raise nothing.
     """
     samples: dict[tuple[str, str], SamplePairs] = {}
     found: list[MetricDifference | Refusal] = []
@@ -121,7 +121,7 @@ def compare_candidate(
 
 
 def with_holm(found: Sequence[CandidateResult]) -> list[CandidateResult]:
-    """Candidates with p-values and verdicts that hold among all; those of what is left out, too."""
+    """Candidates with p-values and verdicts corrected over all of them, also where samples are left out."""
     every = [one for result in found for one in result.compared]
     whole = statistics.with_holm([one.comparison for one in every])
     worst = statistics.with_holm([one.worst or one.comparison for one in every])
@@ -145,19 +145,22 @@ def _compared(
     *,
     common: bool,
 ) -> Iterator[MetricDifference | Refusal]:
-    """Each metric of a pair of run tasks, before Holm, or why it is not compared."""
+    """Each metric of a pair of run tasks before Holm's correction, or why it is not compared."""
     first, second = samples.baseline, samples.candidate
     if (read := other_reading((first.reading, second.reading), ids)) is not None:
         yield Refusal(*samples.names, None, *read)
         return
     why, shared = samples.why_other_samples, len(samples.rows[0])
     if why and not (common and shared):
-        remedy = "compare with an experiment that asked the same"
+        remedy = "compare with an experiment that asked the same samples"
         if shared:
             remedy = f"--common compares {shared} samples that both have asked"
         yield Refusal(*samples.names, None, why, remedy)
         return
-    differs = (*((f"only what both have asked: {why}",) if why else ()), *samples.differs)
+    differs = (
+        *((f"compared only over the samples that both have asked: {why}",) if why else ()),
+        *samples.differs,
+    )
     for name in first.metrics:
         if name not in second.metrics or (metrics and name not in metrics):
             continue
@@ -177,9 +180,9 @@ def _compared(
 def _both_ways(
     samples: SamplePairs, metric: str, margin: float | None, counting: Counting
 ) -> tuple[statistics.Comparison, statistics.Comparison | None] | None:
-    """Both runs by one metric; and, where samples are left out of it, with these as the worst.
+    """Both runs by one metric; and, where samples are left out, the comparison that counts them as the worst.
 
-    None where no sample is scored by both.
+    None where no sample has a score in both.
     """
     found = samples.metric(metric, counting)
     if not found.both.any():
@@ -195,12 +198,12 @@ def _both_ways(
 
 
 def _other_metric(samples: SamplePairs, name: str, ids: tuple[str, str]) -> Refusal | None:
-    """Why a metric is not the same in both; None: it is."""
+    """Why a metric is not the same in both; None: it is the same."""
     both = samples.other_signature(name)
     if both is None:
         return None
     now = [side.metrics[name].signature for side in (samples.baseline, samples.candidate)]
-    remedy = "score both by one of them: `hpcbench score EXPERIMENT --metrics …`"
+    remedy = "score both with one definition of the metric: `hpcbench score EXPERIMENT --metrics …`"
     if now[0] == now[1]:
         second_is_stale = samples.baseline.signature(name) == now[0]
         remedy = f"run `hpcbench score {ids[second_is_stale]}`"
@@ -209,8 +212,8 @@ def _other_metric(samples: SamplePairs, name: str, ids: tuple[str, str]) -> Refu
 
 
 def _nothing_scored(samples: SamplePairs, name: str, ids: tuple[str, str]) -> Refusal:
-    why = f"no sample has '{name}' in both"
+    why = f"no sample has a value of '{name}' in both experiments"
     for which, side in (("baseline", samples.baseline), ("candidate", samples.candidate)):
         if not scored_any(side, name):
             why = f"'{name}' scored no sample of the {which}"
-    return Refusal(*samples.names, name, why, f"`hpcbench report {ids[1]}` says what it has")
+    return Refusal(*samples.names, name, why, f"`hpcbench report {ids[1]}` lists its scores")

@@ -1,8 +1,8 @@
-"""What is configured differently in two experiments: resolved documents, images, packages, hashes, machines.
+"""Configuration differences of two experiments: resolved definitions, images, packages, hashes, machines.
 
-A path names the place: `run_tasks.invoices.model.engine_options.max_model_len`. What is the same for every
-run task that the two share stands once, as `run_tasks.*.model.…`. Left out is what no result depends on, and
-what differs between any two experiments: times, ids, folders, names of nodes, descriptions, who is told.
+A path names the place: `run_tasks.invoices.model.engine_options.max_model_len`. A difference that all shared
+run tasks have appears once, as `run_tasks.*.model.…`. Values that no result depends on are left out, and so
+are values that always differ: times, ids, folders, names of nodes, descriptions, recipients of notices.
 """
 
 from __future__ import annotations
@@ -14,34 +14,35 @@ from typing import Any
 from pydantic import JsonValue
 
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.results import at_once, performance_of, tables_if_any
+from hpcbench.experiment.view.evaluated import Speed, speeds
+from hpcbench.schema.definitions import Definition
 from hpcbench.schema.plan import ResolvedRunTask
 
 ANY = "*"
-"""Stands for every run task that the two experiments share."""
+"""Means every run task that the two experiments share."""
 
 _PROSE = {"description", "notes", "metadata", "reports", "schema_version"}
-"""Fields of documents that nothing depends on."""
+"""Fields of definitions that nothing depends on."""
 
 _OF_PLAN = ("seed", "shard_size", "parallelism", "executor")
-"""Fields of the plan itself; what else it holds is in its run tasks, or tells people."""
+"""Fields of the plan itself; its other fields are in its run tasks, or only inform people."""
 
 _OF_TASK = {"name", "model", "dataset", "prompt", "metrics", "ml_task"}
-"""Names in a run task of documents that are compared as such."""
+"""Names, in a run task, of definitions that are themselves compared."""
 
 _OF_MACHINES = ("gpus", "driver", "cuda", "cpu")
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigDifference:
-    """One place that is not the same."""
+    """One place that differs."""
 
     path: str
     """Where, with dots."""
     one: JsonValue
-    """What the first has; None: nothing."""
+    """The first experiment's value; None: nothing."""
     other: JsonValue
-    """What the second has."""
+    """The second experiment's value."""
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -51,22 +52,20 @@ class ConfigDifference:
 def config_differences(
     one: Experiment, other: Experiment, pairs: Sequence[tuple[str, str]] = ()
 ) -> list[ConfigDifference]:
-    """What is configured differently, in an order that is always the same.
+    """Configuration differences, in an order that is always the same.
 
     Args:
         one: an experiment, the baseline.
         other: another.
-        pairs: run tasks of either that belong together; none: those of one name.
+        pairs: run tasks of either that belong together; none: run tasks with the same name.
     """
     theirs = {task.name for task in other.resolved.run_tasks}
     both = list(pairs) or [
         (task.name, task.name) for task in one.resolved.run_tasks if task.name in theirs
     ]
-    tables = [tables_if_any(performance_of, here) for here in (one, other)]
+    tables = [speeds(here) for here in (one, other)]
     machines = [_machines(table) for table in tables]
-    loads = [
-        {name: at_once(told.get("load") or {}) for name, told in table.items()} for table in tables
-    ]
+    loads = [{name: told.load.at_once for name, told in table.items()} for table in tables]
     found: dict[str, list[ConfigDifference]] = {}
     for first, second in both:
         sides = (
@@ -85,22 +84,25 @@ def config_differences(
 def same_prompt(
     one: Experiment, first: ResolvedRunTask, other: Experiment, second: ResolvedRunTask
 ) -> bool:
-    """Whether two run tasks have one prompt, by its hash or, where that cannot tell, by the document."""
-    both: list[Any] = [here.manifest.get("measured") or {} for here in (one, other)]
+    """Whether two run tasks have one prompt, by hash or, without comparable hashes, by the definition."""
     hashes = [
-        _known(measured, "prompt_hashes", task.name)
-        for measured, task in zip(both, (first, second), strict=True)
+        measured_of(here, "prompt_hashes", task.name)
+        for here, task in ((one, first), (other, second))
     ]
     if all(hashes) and hashes[0] == hashes[1]:
         return True
     if all(hashes) and _formula(one) == _formula(other):
         return False
-    words = {"version", *_PROSE}
-    return first.prompt.model_dump(exclude=words) == second.prompt.model_dump(exclude=words)
+    return meant(first.prompt) == meant(second.prompt)
+
+
+def meant(definition: Definition) -> dict[str, Any]:
+    """A definition without the fields that only inform people."""
+    return definition.model_dump(exclude={"version", *_PROSE})
 
 
 def _by_run_task(found: Mapping[str, Sequence[ConfigDifference]]) -> Iterator[ConfigDifference]:
-    """Differences of run tasks, those that all of them have first and once."""
+    """Differences of run tasks; differences that all run tasks have come first, and once."""
     several = len(found) > 1
     common = [
         one
@@ -123,12 +125,12 @@ def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[Con
 
 
 def _is_folder(value: Any) -> bool:
-    """Whether a value is a path on this machine: the hash of what lies there tells more."""
+    """Whether a value is a path on this machine; the hash of the path's files says more."""
     return isinstance(value, str) and value.startswith(("/", "~", "."))
 
 
 def _of_experiment(here: Experiment) -> dict[str, Any]:
-    """What belongs to no run task."""
+    """Values that belong to no run task."""
     manifest: Mapping[str, Any] = here.manifest
     plan = here.resolved.plan.model_dump(mode="json")
     git = (manifest.get("git") or {}).get("hpcbench") or {}
@@ -147,7 +149,7 @@ def _of_experiment(here: Experiment) -> dict[str, Any]:
 
 
 def _where(here: Experiment) -> dict[str, Any]:
-    """What of the site's Slurm chooses its nodes."""
+    """Settings of the site's Slurm that choose its nodes."""
     slurm = here.resolved.site.slurm
     return {"partition": slurm.partition, "constraint": slurm.constraint}
 
@@ -162,30 +164,28 @@ def _of_run_task(
     here: Experiment,
     run_task: ResolvedRunTask,
     machines: Mapping[str, Any],
-    loads: Mapping[str, Any],
+    loads: Mapping[str, int | str | None],
 ) -> dict[str, Any]:
-    """What a run task's results depend on, path → value."""
-    manifest: Mapping[str, Any] = here.manifest
-    measured = manifest.get("measured") or {}
+    """Values that a run task's results depend on, path → value."""
     data = run_task.model_dump(mode="json", exclude={"sweep"})
     task = {name: value for name, value in data["task"].items() if name not in _OF_TASK}
     for part in (data["prompt"], *data["prompt"]["prompts"]):
-        for example in part["examples"]:  # the prompt's hash knows their bytes
+        for example in part["examples"]:  # the prompt's hash covers their bytes
             example["images"] = len(example["images"])
-    environment = (manifest.get("environments") or {}).get(run_task.environment) or {}
+    environment = here.environment_of(run_task)
     name = run_task.name
     return _flat(
         {
             **task,
             "measure": None,  # it only chooses the concurrency
             "concurrency": loads.get(name) or run_task.in_flight or task["concurrency"],
-            "model": {**data["model"], "hash": _known(measured, "model_hashes", data["model"]["name"])},
-            "dataset": {**data["dataset"], "hash": _known(measured, "dataset_hashes", name)},
-            "prompt": {**data["prompt"], "hash": _known(measured, "prompt_hashes", name)},
+            "model": {**data["model"], "hash": measured_of(here, "model_hashes", data["model"]["name"])},
+            "dataset": {**data["dataset"], "hash": measured_of(here, "dataset_hashes", name)},
+            "prompt": {**data["prompt"], "hash": measured_of(here, "prompt_hashes", name)},
             "ml_task": data["ml_task"],
             "metrics": data["metrics"],
             "engine_packages": data["engine_packages"],
-            "samples": _known(measured, "samples", name),
+            "samples": measured_of(here, "samples", name),
             "image": {
                 **{part: environment.get(part) for part in ("kind", "digest")},
                 "versions": environment.get("versions"),
@@ -196,20 +196,22 @@ def _of_run_task(
 
 
 def _formula(here: Experiment) -> int:
-    """How its hashes of prompts were made: those of two formulas say nothing by being different."""
+    """Formula of the experiment's prompt hashes; hashes of two formulas cannot be compared."""
     manifest: Mapping[str, Any] = here.manifest
     return int((manifest.get("measured") or {}).get("prompt_formula", 1))
 
 
-def _known(measured: Mapping[str, Any], what: str, name: str) -> Any:
+def measured_of(here: Experiment, what: str, name: str) -> Any:
+    """What the manifest records of a run task or model: `dataset_hashes`, `samples`; None: nothing."""
+    measured: Any = here.manifest.get("measured") or {}
     return (measured.get(what) or {}).get(name)
 
 
-def _machines(tables: Mapping[str, Any]) -> dict[str, Any]:
-    """Run task → kinds of machines that asked it, without their names."""
+def _machines(tables: Mapping[str, Speed]) -> dict[str, Any]:
+    """Run task → kinds of machines that asked it, without machine names."""
     found = {}
     for name, table in tables.items():
-        kinds = table.get("hardware") or []
+        kinds = [one.to_json() for one in table.hardware or ()]
         found[name] = {
             part: [kind.get(part) for kind in kinds] if len(kinds) > 1 else kinds[0].get(part)
             for part in _OF_MACHINES
@@ -219,7 +221,7 @@ def _machines(tables: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _flat(data: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """Objects inside objects as paths; lists of named things by their names, other lists as they are."""
+    """Nested objects as paths; lists of named things by their names, other lists unchanged."""
     found: dict[str, Any] = {}
     for name, value in data.items():
         if name in _PROSE:

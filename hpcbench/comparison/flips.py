@@ -1,8 +1,8 @@
-"""Samples that a candidate won or lost against a baseline: what to look at first.
+"""Samples that a candidate won or lost against a baseline: the samples to look at first.
 
-changes_of(pairs, metric)    every sample that counts in both, by what changed
-flips(result, one)           those won and lost, with both answers
-moves(result, one)           how many moved from one end to another
+changes_of(pairs, metric)    every sample that counts in both, by its change
+flips(result, one)           won and lost samples, with both answers
+moves(result, one)           how many samples moved from one end to another
 """
 
 from __future__ import annotations
@@ -13,41 +13,44 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hpcbench.comparison.pairing import Counting, SamplePairs
 from hpcbench.comparison.results import CandidateResult, MetricDifference
-from hpcbench.evaluation.scores import rows_of
+from hpcbench.experiment.view.scores import rows_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 CUT = 300
-"""Characters of an answer or reference that are told."""
+"""Characters of an answer or reference that are shown."""
 
 ENDS = ("right", "partly right", "wrong", "unreadable", "no answer")
-"""How a sample can end: with the best value of a metric, between, with the least; without a value."""
+"""How a sample can end: with the best value of a metric, between, with the worst; without a value."""
 
 _COLUMNS = ("sample", "document", "outcome", "reason", "answer", "references")
 
 
-Change = Literal["won", "lost", "both_right", "both_wrong"]
+Change = Literal["won", "lost", "both_right", "both_partly", "both_wrong"]
+"""Ties have the best score (right), the worst (wrong), or an equal one between (partly)."""
 
-CHANGES: tuple[Change, ...] = ("won", "lost", "both_right", "both_wrong")
+TIES: tuple[Change, ...] = ("both_right", "both_partly", "both_wrong")
+
+CHANGES: tuple[Change, ...] = ("won", "lost", *TIES)
 
 
 @dataclass(frozen=True, slots=True)
 class SampleChanges:
-    """What became of the samples of a pair of run tasks by one metric."""
+    """How the samples of a pair of run tasks changed by one metric."""
 
     samples: SamplePairs
     """The pair."""
     metric: str
     """The metric."""
     values: tuple[NDArray[Any], NDArray[Any]]
-    """Values in either."""
+    """Values of the baseline and of the candidate."""
     places: Mapping[Change, NDArray[Any]]
     """Change → numbers of samples, the greatest change first."""
 
     @property
     def nbytes(self) -> int:
-        """How much memory its arrays take."""
+        """Bytes of memory that its arrays take."""
         arrays = [*self.samples.rows, *self.values, *self.places.values()]
         return sum(one.nbytes for one in arrays)
 
@@ -57,7 +60,7 @@ class SampleChanges:
         return {change: len(places) for change, places in self.places.items()}
 
     def chosen(self, change: Change | None) -> NDArray[Any]:
-        """Samples of one change; None: all that were won or lost, the greatest change first."""
+        """Samples of one change; None: all won or lost samples, the greatest change first."""
         import numpy
 
         if change is not None:
@@ -69,22 +72,23 @@ class SampleChanges:
 
 
 def changes_of(samples: SamplePairs, metric: str, counting: Counting = "zero") -> SampleChanges:
-    """What became of the samples that count in both; of the same change they stay in their order.
+    """Changes of the samples that count in both; samples with the same change keep their order.
 
     Args:
         samples: a pair of run tasks.
-        metric: one that both have.
-        counting: what answers without a value count.
+        metric: a metric that both have.
+        counting: how answers without a value count.
     """
     import numpy
 
     found = samples.metric(metric, counting)
     gains = found.gains
     one, other = found.values
-    best = found.kind.bounds[1 if found.kind.higher_is_better else 0]
-    right = (one == best) if best is not None else numpy.zeros(len(one), dtype=bool)
+    worst, best = _bounds(found.kind)
+    none = numpy.zeros(len(one), dtype=bool)
+    right, wrong = (one == end if end is not None else none for end in (best, worst))
     tied = gains == 0
-    chosen = (gains > 0, gains < 0, tied & right, tied & ~right)
+    chosen = (gains > 0, gains < 0, tied & right, tied & ~right & ~wrong, tied & wrong)
     places: dict[Change, NDArray[Any]] = {}
     for change, some in zip(CHANGES, map(numpy.flatnonzero, chosen), strict=True):
         order = numpy.argsort(-numpy.abs(gains[some]), kind="stable")
@@ -94,16 +98,16 @@ def changes_of(samples: SamplePairs, metric: str, counting: Counting = "zero") -
 
 @dataclass(frozen=True, slots=True)
 class Flip:
-    """A sample that the two runs did differently."""
+    """A sample whose value differs between the two runs."""
 
     baseline: str
     """Run task of the baseline."""
     candidate: str
     """Run task of the candidate."""
     metric: str
-    """Name of the metric's document."""
+    """Name of the metric's definition."""
     change: Literal["won", "lost"]
-    """Whether the candidate did better, or worse."""
+    """Whether the candidate is better (won) or worse (lost)."""
     sample: str
     """The sample."""
     document: str
@@ -111,11 +115,11 @@ class Flip:
     scores: tuple[float, float]
     """Its value in the baseline and in the candidate."""
     answers: tuple[str, str]
-    """What either answered, shortened; how the request ended where there is no answer, in brackets."""
+    """Both answers, shortened; where there is no answer, the outcome of the request in brackets."""
     references: tuple[str, ...]
     """Acceptable answers, shortened."""
     rows: tuple[int, int]
-    """Rows of it in the scores files of either, from 0."""
+    """The sample's rows in the scores files of both, from 0."""
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -130,12 +134,12 @@ def flips(
     counting: Counting = "zero",
     most: int | None = None,
 ) -> list[Flip]:
-    """Samples whose value by a metric is not the same, lost ones first, the greatest change first.
+    """Samples whose value by a metric differs, lost ones first, the greatest change first.
 
     Args:
         result: a candidate that was compared with the baseline.
-        compared: one metric of it.
-        counting: as it was compared.
+        compared: one metric of the candidate.
+        counting: as in the comparison.
         most: at most so many lost and so many won; None: all.
     """
     samples = result.samples[compared.baseline, compared.candidate]
@@ -146,9 +150,9 @@ def flips(
 def moves(
     result: CandidateResult, compared: MetricDifference, counting: Counting = "zero"
 ) -> list[tuple[str, str, int]]:
-    """How samples moved from one end to another: end in the baseline, in the candidate, how many.
+    """How samples moved from one end to another: end in the baseline, end in the candidate, count.
 
-    Ends are those of `ENDS`, in this order; what does not count in either is in none.
+    Ends are those of `ENDS`, in this order; samples that do not count in both are left out.
     """
     import numpy
 
@@ -168,18 +172,22 @@ def moves(
     ]
 
 
+def _bounds(kind: Any) -> tuple[float | None, float | None]:
+    """The worst and the best value of a metric; None: there is no limit."""
+    low, high = kind.bounds
+    return (low, high) if kind.higher_is_better else (high, low)
+
+
 def _ends(kind: Any, frame: Any, values: NDArray[Any]) -> NDArray[Any]:
-    """Of each sample the number of its end."""
+    """The number of each sample's end."""
     import numpy
 
-    best, least = kind.bounds[1], kind.bounds[0]
-    if not kind.higher_is_better:
-        best, least = least, best
+    worst, best = _bounds(kind)
     answered, invalid = (frame[name].to_numpy() for name in ("answered", "invalid"))
     conditions = [~answered, invalid, values == best]
     choices = ["no answer", "unreadable", "right"]
-    if least is not None:
-        conditions.append(values == least)
+    if worst is not None:
+        conditions.append(values == worst)
         choices.append("wrong")
     numbers = [ENDS.index(name) for name in choices]
     chosen: NDArray[Any] = numpy.select(conditions, numbers, ENDS.index("partly right"))
@@ -213,7 +221,7 @@ def _flips(compared: MetricDifference, changes: SampleChanges, most: int | None)
 
 
 def answer_of(row: dict[str, Any], most: int = CUT) -> str:
-    """An answer for people: shortened; why there is none; that it could not be read."""
+    """An answer for people: shortened; or why there is no answer, or that it was unreadable."""
     if row["answer"] is None:
         return f"({row['outcome']})"
     unread = f" ({row['reason']})" if row["reason"] else ""
@@ -221,5 +229,5 @@ def answer_of(row: dict[str, Any], most: int = CUT) -> str:
 
 
 def shortened(text: str, most: int = CUT) -> str:
-    """A text of at most so many characters, and a sign that it goes on."""
+    """A text of at most so many characters, with a mark where it was cut."""
     return text if len(text) <= most else f"{text[:most]} …"

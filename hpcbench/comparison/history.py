@@ -1,10 +1,9 @@
-"""What concluded experiments came to, over months: the history that trends and change points are read from.
+"""Results of concluded experiments, over months: the history that trends and change points are read from.
 
-One small Parquet file an experiment in `HOME/results/`, written by rename, so any number may write at
-once and a reader never sees half a file; when there are many, they are put together into one, which
-takes nothing away from a reader either, for the newest row of a figure counts. It is a copy: `rebuild`
-makes it from experiments that are still there. Rows of those that were deleted are kept, for nothing
-else tells of them.
+Each experiment has one small Parquet file in `HOME/results/`, written by rename. So any number of processes
+may write at once and a reader never sees half a file. Many files are merged into one; a reader loses nothing,
+because the newest row of a figure counts. The history is a copy: `rebuild` writes it from the experiments
+that still exist. Rows of deleted experiments are kept, because no other file records them.
 """
 
 from __future__ import annotations
@@ -23,12 +22,11 @@ from hpcbench import statistics
 from hpcbench.comparison.gate.sides import runs_of
 from hpcbench.comparison.gate.speed_checks import measured
 from hpcbench.errors import EnvironmentFault
-from hpcbench.experiment.ending import is_scored
 from hpcbench.experiment.layout import Experiment, all_experiments
 from hpcbench.experiment.outcome import state_of
-from hpcbench.experiment.results import metrics_of
+from hpcbench.experiment.view.evaluated import metrics_of
 from hpcbench.files.atomic import replacing
-from hpcbench.schema.documents import MEMORY_FIGURES
+from hpcbench.schema.definitions import MEMORY_FIGURES
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.statistics.changes import Change
 
@@ -36,10 +34,10 @@ if TYPE_CHECKING:
     import polars
 
 LOOSE = 200
-"""So many files are put together into one."""
+"""More files than this are merged into one."""
 
 AT_ONCE = 100
-"""Experiments that one look adds; `rebuild` adds all."""
+"""Experiments that one `catch_up` adds; `rebuild` adds all."""
 
 COLUMNS = {
     "experiment": "String", "plan": "String", "created": "Float64", "state": "String",
@@ -52,7 +50,7 @@ COLUMNS = {
 
 
 SAME = ("plan", "run_task", "name", "signature", "reading")
-"""Columns of what is one thing over time: a row that differs in one of them belongs to another trend."""
+"""Columns that identify a trend: a row that differs in one of them belongs to another trend."""
 
 
 def results_dir(root: Path) -> Path:
@@ -61,13 +59,13 @@ def results_dir(root: Path) -> Path:
 
 
 def record(experiment: Experiment) -> Path:
-    """Write down what an experiment came to, again if need be.
+    """Write an experiment's results to the history, or replace them there.
 
-    Of one of which nothing was scored nothing is written; what was written of it before counts no more.
+    An experiment without any score adds nothing; rows that it wrote before no longer count.
 
     Raises:
         EnvironmentFault: it has no scores that can be read.
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     rows = list(_rows(experiment))
     root = experiment.path.parent.parent
@@ -85,11 +83,11 @@ def record(experiment: Experiment) -> Path:
 
 
 def rebuild(root: Path, tell: Callable[[str], None] = lambda line: None) -> int:
-    """Make the history of a home anew from its experiments; returns how many there are.
+    """Write the history of a home again from its experiments; returns the number of experiments.
 
     Args:
         root: the home.
-        tell: gets a line for each experiment that cannot be read.
+        tell: receives a line for each experiment that cannot be read.
     """
     count = 0
     for experiment in all_experiments(root):
@@ -103,14 +101,14 @@ def rebuild(root: Path, tell: Callable[[str], None] = lambda line: None) -> int:
     folder = results_dir(root)
     for path in _files(folder):
         if _read(path) is None:
-            tell(f"{path} is damaged: removed")
+            tell(f"removed {path}: the file is damaged")
             path.unlink(missing_ok=True)
     put_together(folder)
     return count
 
 
 def catch_up(root: Path) -> None:
-    """Add experiments that have ended and were not added then, as after a kill; the newest `AT_ONCE`."""
+    """Add ended experiments that are missing, as after a kill; at most the newest `AT_ONCE`."""
     frame = table(root)
     there = set() if frame is None else set(frame["experiment"].to_list())
     left = [
@@ -124,7 +122,7 @@ def catch_up(root: Path) -> None:
 
 
 def put_together(folder: Path) -> None:
-    """Make one file of many. Killed or done twice at once, rows are there twice, and count once."""
+    """Merge many files into one. After a kill or two merges at once, duplicate rows exist, and count once."""
     files = _files(folder)
     frame = _all(files)
     if frame is None or len(files) < 2:
@@ -132,7 +130,7 @@ def put_together(folder: Path) -> None:
     with replacing(folder / f"together-{secrets.token_hex(4)}.parquet") as temporary:
         frame.write_parquet(temporary)
     for path in files:
-        if _read(path) is not None:  # what is damaged here may be whole on another node
+        if _read(path) is not None:  # a file that is damaged here may be whole on another node
             path.unlink(missing_ok=True)
 
 
@@ -143,7 +141,7 @@ class Point:
     experiment: str
     """Its id."""
     time: float
-    """When it was made, seconds since the epoch."""
+    """When it was created, seconds since the epoch."""
     value: float
     """The value."""
     low: float | None
@@ -154,7 +152,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """One figure of one run task over time. What is not the same thing is another trend."""
+    """One figure of one run task over time. Another value in a column of `SAME` makes another trend."""
 
     plan: str
     """Name of the plan."""
@@ -165,22 +163,22 @@ class Trend:
     kind: str
     """quality, speed, memory or coverage."""
     signature: str
-    """The metric with its options and version; of speed and memory the hardware, and how many
+    """The metric with its options and version; for speed and memory the hardware, and how many
     requests `concurrency: auto` had in flight; empty: not known."""
     model: str
-    """Name of the model, the newest."""
+    """Name of the newest point's model."""
     higher_is_better: bool
-    """Of the figure."""
+    """Whether a higher figure is better."""
     points: tuple[Point, ...]
     """In order of time."""
     changes: tuple[Change, ...] = field(default=())
     """Where the level changed."""
     reading: str = ""
-    """Of quality, parser and version that the answers were read by; empty: version 1."""
+    """For quality, the parser and its version that read the answers; empty: version 1."""
 
     @property
     def made_by(self) -> str:
-        """Signature, and what the answers were read by where that is no first version."""
+        """Signature, and the parser that read the answers unless it is the first version."""
         return f"{self.signature}, read by {self.reading}" if self.reading else self.signature
 
     def to_json(self) -> dict[str, Any]:
@@ -199,14 +197,14 @@ def trends(
     """Every trend of a figure, with its change points.
 
     Only experiments that ended `done` count: others lack samples. All of them decide
-    where the level changed, also those before `since`: a later start must not show other changes.
+    where the level changed, also experiments before `since`: a later start must not show other changes.
 
     Args:
         root: the home.
         name: metric or figure, with `*` and `?`.
         plan: only plans of this name or pattern.
         run_task: only run tasks of this name or pattern.
-        since: points only of experiments made then or later, seconds since the epoch.
+        since: points only of experiments created then or later, seconds since the epoch.
     """
     whole = table(root)
     if whole is None:
@@ -217,7 +215,7 @@ def trends(
 
 
 def _from(trend: Trend, since: float) -> Trend:
-    """A trend without the points before a time, and without the changes that begin at one of them."""
+    """A trend without the points before a time, and without the changes that start at one of those points."""
     first = sum(point.time < since for point in trend.points)
     changes = tuple(
         replace(one, at=one.at - first, seen=one.seen - first)
@@ -228,7 +226,7 @@ def _from(trend: Trend, since: float) -> Trend:
 
 
 def changes_of(trend: Trend) -> tuple[Change, ...]:
-    """Where the level of a trend changed; its points alone decide. A year of nights takes about 15 ms."""
+    """Where the level of a trend changed; only its points decide. A year of nights takes about 15 ms."""
     return tuple(statistics.changes([one.value for one in trend.points]))
 
 
@@ -238,10 +236,10 @@ def table(root: Path) -> polars.DataFrame | None:
 
 
 def stamp(root: Path) -> tuple[tuple[str, int, int], ...]:
-    """Changes when the history does: its files by name, size and time."""
+    """Name, size and time of the history's files: differs as soon as the history does."""
     found = []
     for path in _files(results_dir(root)):
-        with contextlib.suppress(OSError):  # put together meanwhile
+        with contextlib.suppress(OSError):  # merged meanwhile
             stat = path.stat()
             found.append((path.name, stat.st_size, stat.st_mtime_ns))
     return tuple(found)
@@ -254,7 +252,7 @@ def series(
     plan: str = "*",
     run_task: str = "*",
 ) -> list[Trend]:
-    """Trends of a `table` with all their points, without changes: these are more work."""
+    """Trends of a `table` with all their points, without changes, which take more work."""
     import polars
 
     counted = whole.filter(polars.col("state") == "done", polars.col("value").is_not_null())
@@ -267,7 +265,7 @@ def series(
 
 
 def known(root: Path) -> list[str]:
-    """Names of all figures there are."""
+    """Names of all figures in the history."""
     frame = table(root)
     return [] if frame is None else sorted(frame["name"].unique().to_list())
 
@@ -293,29 +291,26 @@ def _trend(rows: polars.DataFrame) -> Trend:
 
 
 def _rows(experiment: Experiment) -> Iterator[dict[str, Any]]:
-    """What is worth remembering, a row a figure; nothing of run tasks without any score."""
-    metrics_of(experiment)  # which says why it cannot be read
+    """Rows to remember, one for each figure; none for run tasks without any score."""
+    metrics_of(experiment)  # raises if it cannot be read
     whole = _of_all(experiment)
     for run in runs_of(experiment):
         run_task, table = run.run_task, run.scores
-        if not table or not is_scored(table):
+        if table is None or not table.is_scored:
             continue
         of = {
             **whole, "run_task": run_task.name, "model": run_task.model.name,
             "dataset": run_task.dataset.name, "prompt": run_task.prompt.name,
         }  # fmt: skip
-        for name, entry in table["metrics"].items():
-            if entry is not None:
-                kept = ("value", "low", "high", "n", "higher_is_better", "signature", "reading")
-                yield {
-                    **of,
-                    "kind": "quality",
-                    "name": name,
-                    **{key: entry.get(key) for key in kept},
-                }
+        for name, entry in table.values.items():
+            yield {
+                **of, "kind": "quality", "name": name, "value": entry.value, "low": entry.low,
+                "high": entry.high, "n": entry.n, "higher_is_better": entry.higher_is_better,
+                "signature": entry.signature, "reading": entry.reading,
+            }  # fmt: skip
         yield {
-            **of, "kind": "coverage", "name": "coverage", "value": table["coverage"],
-            "n": table["asked"], "higher_is_better": True, "signature": "",
+            **of, "kind": "coverage", "name": "coverage", "value": table.coverage,
+            "n": table.asked, "higher_is_better": True, "signature": "",
         }  # fmt: skip
         hardware, figures = measured(run)
         signature = ", ".join(filter(None, (hardware, _batched(run_task))))
@@ -328,7 +323,7 @@ def _rows(experiment: Experiment) -> Iterator[dict[str, Any]]:
 
 
 def _of_all(experiment: Experiment) -> dict[str, Any]:
-    """What all its rows say."""
+    """Values that all rows of an experiment share."""
     return {
         "experiment": experiment.id,
         "plan": experiment.resolved.plan.name,
@@ -340,13 +335,13 @@ def _of_all(experiment: Experiment) -> dict[str, Any]:
 
 
 def _batched(run_task: ResolvedRunTask) -> str:
-    """How many requests `concurrency: auto` kept in flight; empty where it was one, as before it batched."""
+    """Number of requests `concurrency: auto` kept in flight; empty where it was one, as before it batched."""
     count = run_task.at_once
     return f"{count} at once" if count is not None and count > 1 else ""
 
 
 def _created(experiment: Experiment) -> float:
-    """When it was made: as its manifest says, else when that was written."""
+    """When the experiment was created: from its manifest, else the manifest file's time."""
     told = str(experiment.manifest.get("created", ""))
     with contextlib.suppress(ValueError):
         return datetime.strptime(told, "%Y-%m-%dT%H:%M:%S%z").timestamp()
@@ -354,7 +349,7 @@ def _created(experiment: Experiment) -> float:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Whole files; those of writers that were killed begin with a dot."""
+    """Complete files; names of files whose writers were killed start with a dot."""
     try:
         return sorted(
             path for path in folder.iterdir() if path.suffix == ".parquet" and path.name[0] != "."
@@ -372,7 +367,7 @@ def _write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _read(path: Path) -> polars.DataFrame | None:
-    """A file with the columns we know; None: it is gone or damaged."""
+    """A file's known columns; None: the file is gone or damaged."""
     import polars
 
     try:

@@ -1,7 +1,7 @@
-"""`python -m hpcbench.comparison.interim EXPERIMENT RUN_TASK`: look at two arms, if that is due.
+"""`python -m hpcbench.comparison.interim EXPERIMENT RUN_TASK`: look at two arms, if a look is due.
 
-It scores what is answered in both arms, compares it at the level that this look may use of the risk
-(`statistics.nominal_levels`), and writes down what it found; `experiment/interim.py` says what follows.
+It scores the samples that both arms have answered, compares them at the level that this look may use of the
+risk (`statistics.nominal_levels`), and writes its findings; `experiment/interim.py` decides what follows.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.schema.plan import Arms, ResolvedPlan
 
 LEAST = 1e-12
-"""Below this share of the risk a look is only told, and no quantile is asked for."""
+"""Below this share of the risk a look is only reported, and no quantile is computed."""
 
 
 def main(argv: Sequence[str]) -> None:
@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def endpoints(resolved: ResolvedPlan, pair: str) -> tuple[str, ...]:
-    """What decides about a run task: the metrics and figures of speed that were asked for, else its first."""
+    """Endpoints that decide a run task: the plan's metrics and figures of speed, else its first metric."""
     assert resolved.arms is not None
     metrics = [one.name for one in resolved.run_task(resolved.pairs[pair][0]).metrics]
     known = {*metrics, *speed_of.FIGURES}
@@ -53,7 +53,7 @@ def endpoints(resolved: ResolvedPlan, pair: str) -> tuple[str, ...]:
 
 
 def alpha_each(resolved: ResolvedPlan) -> float:
-    """The risk of each that decides: all of it, divided (Bonferroni)."""
+    """The risk of each deciding endpoint: the whole risk, divided (Bonferroni)."""
     assert resolved.arms is not None
     return resolved.arms.alpha / max(
         1, sum(len(endpoints(resolved, pair)) for pair in resolved.pairs)
@@ -61,18 +61,18 @@ def alpha_each(resolved: ResolvedPlan) -> float:
 
 
 def last_looks(experiment: Experiment) -> None:
-    """Look once more at all arms that no look has told apart, when nothing more comes."""
+    """Look a last time at all undecided arms, after the last answer."""
     for pair in experiment.resolved.pairs:
         look(experiment, pair, last=True)
 
 
 def look(experiment: Experiment, pair: str, *, last: bool = False) -> dict[str, Any] | None:
-    """Look at the arms of a run task, if it is time; returns what was found and written down.
+    """Look at the arms of a run task, if a look is due; returns the findings that it wrote.
 
     Args:
         experiment: the experiment.
         pair: the run task.
-        last: nothing more comes: look if there is more than at the look before.
+        last: no more answers follow: look if there are more answers than at the previous look.
     """
     resolved, known = experiment.resolved, looks_at(experiment, pair)
     assert resolved.arms is not None
@@ -85,7 +85,7 @@ def look(experiment: Experiment, pair: str, *, last: bool = False) -> dict[str, 
         return None
     fractions = [*(one["fraction"] for one in known), done.fraction]
     each = alpha_each(resolved)
-    # Who never stops early looks once, whatever there is: nothing has to be kept back for later looks.
+    # A run that never stops early needs no risk for later looks: each look uses the whole risk.
     level = statistics.nominal_levels(fractions if resolved.arms.early_stop else [1.0], each)[-1]
     found = {
         "pair": pair,
@@ -107,7 +107,7 @@ def look(experiment: Experiment, pair: str, *, last: bool = False) -> dict[str, 
 def _compared(
     experiment: Experiment, pair: str, states: Any, done: Halves, nominal: float
 ) -> dict[str, Any]:
-    """Quality and speed of both arms over what is done in both."""
+    """Quality and speed of both arms over the samples that both have done."""
     resolved = experiment.resolved
     assert resolved.arms is not None
     names = resolved.pairs[pair]
@@ -147,7 +147,7 @@ def same_nodes(experiment: Experiment, pair: str) -> bool:
 
 
 def _scored(experiment: Experiment, name: str, done: Halves, folder: Path) -> Scored:
-    """Scores of an arm over what is done in both."""
+    """Scores of an arm over the samples that both arms have done."""
     run_task = experiment.resolved.run_task(name)
     subject = evaluation.subject_of(experiment, run_task, shards=done.both)
     return evaluation.score(experiment, subject, folder)[0]
@@ -169,7 +169,7 @@ def _differences(
 
 
 def _decision(found: dict[str, Any], arms: Arms, *, last: bool) -> dict[str, Any]:
-    """Whether all that decides is decided, and why."""
+    """Whether every deciding endpoint is decided, and why."""
     verdicts = {
         **{one["metric"]: one["verdict"] for one in found["quality"]},
         **{one["figure"]: one["verdict"] for one in found["speed"]},

@@ -1,13 +1,13 @@
 """Samples of two sides, paired by id: for compare, the gate, A/B looks, flips and leaderboards.
 
     match_run_tasks(baseline, candidate)     run tasks that belong together
-    pair_run_tasks(baseline, candidate, …)   their samples, and what is not the same about them
-    SamplePairs.of(runs, other_runs)         samples of scores alone, wherever they come from
-    pairs.metric("anls")                     what one metric says of each sample, in both
+    pair_run_tasks(baseline, candidate, …)   their samples, and how they differ
+    SamplePairs.of(runs, other_runs)         samples of scores alone, from any source
+    pairs.metric("anls")                     one metric's values of each sample, in both
     MetricPairs.compare(chosen)              both sides over some of the samples, with an interval
 
-A side is one run of a run task. Under a gate it may be several (repeats, confirmations): then a sample counts
-with its mean over the runs in which it counts.
+A side is one run of a run task. Under a gate it may be several (repeats, confirmations): then a sample
+counts with its mean over the runs in which it counts.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from hpcbench import statistics
-from hpcbench.comparison.differences import same_prompt
+from hpcbench.comparison.differences import measured_of, same_prompt
 from hpcbench.errors import RunFailed, UserError
 from hpcbench.evaluation import load_metrics
 from hpcbench.evaluation import number_format as form
 from hpcbench.evaluation.aggregate import Scored, addends_of, read_parts
-from hpcbench.evaluation.scores import Place, rows_of, scan
 from hpcbench.evaluation.scoring import is_corpus
 from hpcbench.evaluation.versions import made_by
 from hpcbench.experiment.counts import Counts
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.answer import MISSING
+from hpcbench.experiment.view.scores import Place, rows_of, scan
 from hpcbench.metrics.base import Parts, value_of
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.speed import ANSWERED
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Counting = Literal["zero", "exclude"]
-"""What an answer without a value counts: the worst, or nothing, so that its sample is in no pair."""
+"""How an answer without a value counts: as the worst, or not at all, so that no pair contains its sample."""
 
 _NEEDED = {"sample", "document", "outcome", "answer", "reason", "invalid", "references"}
 """Columns of scores that a comparison reads."""
@@ -51,13 +51,13 @@ def match_run_tasks(
     """Run tasks that belong together.
 
     Args:
-        baseline: what is compared with.
-        candidate: what is compared.
-        pairs: names of run tasks of either; none: those of one name, else those that ask the same of the
-            same dataset.
+        baseline: the experiment to compare with.
+        candidate: the experiment to compare.
+        pairs: names of run tasks of either; none: run tasks with the same name, else run tasks that ask the
+            same of the same dataset.
 
     Raises:
-        UserError: there is no such run task, nothing to pair, or several that ask the same.
+        UserError: there is no such run task, nothing to pair, or several run tasks that ask the same.
     """
     if pairs:
         for one, other in pairs:
@@ -76,28 +76,29 @@ def match_run_tasks(
         questions = [question_of(one) for one, _ in same]
         if len(set(questions)) < len(questions):
             raise UserError(
-                "several run tasks ask the same of one dataset", remedy="--run-task ONE=OTHER"
+                "several run tasks ask the same questions on one dataset",
+                remedy="pair them by name: --run-task ONE=OTHER",
             )
     if not same:
         raise UserError(
             f"{baseline.id} and {candidate.id} have no run task in common",
-            remedy="--run-task ONE=OTHER",
+            remedy="pair them by name: --run-task ONE=OTHER",
         )
     yield from same
 
 
 def question_of(one: ResolvedRunTask) -> tuple[str | None, ...]:
-    """What a run task asks: run tasks with the same question can be compared."""
+    """The question of a run task: run tasks with the same question can be compared."""
     return one.ml_task.name, one.dataset.name, one.dataset.split
 
 
 def pair_name(one: str, other: str) -> str:
-    """A pair of run tasks for people: `vqa`, or `vqa → vqa-new`."""
+    """A label for a pair of run tasks: `vqa`, or `vqa → vqa-new`."""
     return " → ".join(dict.fromkeys((one, other)))
 
 
 def load_scores(experiment: Experiment, run_task: ResolvedRunTask) -> Scored:
-    """A run task's scores, with the metrics that they have.
+    """A run task's scores, with their metrics.
 
     Raises:
         RunFailed: there are none, or they cannot be read.
@@ -105,16 +106,16 @@ def load_scores(experiment: Experiment, run_task: ResolvedRunTask) -> Scored:
     import polars
 
     place = Place(experiment.scores_dir, run_task.name)
-    again = f"`hpcbench score {experiment.id}` makes them"
+    again = f"`hpcbench score {experiment.id}` computes them"
     try:
         there = set(scan(place.scores).collect_schema().names())
     except FileNotFoundError:
         raise RunFailed(f"{experiment.id} has no scores of {run_task.name}: {again}") from None
     except (OSError, polars.exceptions.PolarsError):
-        raise RunFailed(f"{place.scores} cannot be read: {again} anew") from None
+        raise RunFailed(f"{place.scores} cannot be read: {again} again") from None
     if _NEEDED - there:
-        what = f"scores of {run_task.name} are of another version of hpcbench"
-        raise RunFailed(f"{experiment.id}: {what}: {again} anew")
+        what = f"another version of hpcbench wrote the scores of {run_task.name}"
+        raise RunFailed(f"{experiment.id}: {what}: {again} again")
     experiment.use_packages()
     metrics = {name: one for name, one in load_metrics(run_task).items() if name in there}
     made = made_by(experiment, place, run_task.name)
@@ -132,16 +133,16 @@ class SamplePairs:
     sides: tuple[Sequence[Scored], Sequence[Scored]]
     """The runs of the baseline and of the candidate, one or more each."""
     rows: tuple[NDArray[Any], NDArray[Any]]
-    """Where the samples are in either side, in one order: rows of the scores file. Of several runs they are
-    numbers of samples in the order in which the runs first name them."""
+    """Where the samples are in either side, in one order: rows of the scores file. With several runs, numbers
+    of samples in the order of their first appearance in the runs."""
     asked_alone: tuple[int, int]
-    """Samples that only the baseline has asked, and only the candidate."""
+    """Samples that only the baseline has asked, and samples that only the candidate has asked."""
     other_references: int = 0
-    """Samples that both have asked, and whose right answers differ; `rows` leaves them out."""
+    """Samples that both have asked with different right answers; `rows` leaves them out."""
     other_files: bool = False
     """Whether the datasets' files are known to differ."""
     differs: tuple[str, ...] = ()
-    """What of question and counting is not the same, in words."""
+    """Differences in question and counting, in words."""
 
     @classmethod
     def of(
@@ -152,10 +153,10 @@ class SamplePairs:
         Args:
             baseline: runs of one run task.
             candidate: runs of the other.
-            only_asked: leave out samples that nobody has asked yet; else they count as failed ones do.
+            only_asked: leave out samples that no run has asked yet; else they count as failed samples do.
 
         Raises:
-            UserError: a sample stands twice in a run.
+            UserError: a run contains a sample twice.
         """
         sides = baseline, candidate
         rows, asked_alone = _paired([_samples_of(runs) for runs in sides], only_asked=only_asked)
@@ -178,21 +179,19 @@ class SamplePairs:
 
     @property
     def why_other_samples(self) -> str:
-        """Why both did not ask the same samples; empty: they did."""
+        """Why the two sides did not ask the same samples; empty: they did."""
         found = []
         if self.other_files:
             found.append("the datasets' files differ")
         if any(self.asked_alone):
             ours, theirs = self.asked_alone
-            found.append(
-                f"{ours} samples were asked by the baseline alone, {theirs} by the candidate"
-            )
+            found.append(f"only the baseline asked {ours} samples, only the candidate {theirs}")
         if self.other_references:
-            found.append(f"{self.other_references} samples have other right answers")
+            found.append(f"{self.other_references} samples have different references")
         return "; ".join(found)
 
     def other_signature(self, metric: str) -> tuple[str, str] | None:
-        """Two signatures of a metric, as it is now or as it was scored by; None: all runs have one."""
+        """Two different signatures of a metric, current or scored by; None: all runs have the same."""
         for one in (*self.sides[0], *self.sides[1]):
             for both in (
                 (self.baseline.metrics[metric].signature, one.metrics[metric].signature),
@@ -203,7 +202,7 @@ class SamplePairs:
         return None
 
     def metric(self, name: str, counting: Counting = "zero") -> MetricPairs:
-        """What a metric says of each sample, in both."""
+        """One metric's values of each sample, in both."""
         kind = self.baseline.metrics[name]
         frames, counted, values, counts = [], [], [], []
         for runs, rows in zip(self.sides, self.rows, strict=True):
@@ -227,14 +226,17 @@ class SamplePairs:
 def pair_run_tasks(
     baseline: Experiment, candidate: Experiment, one: ResolvedRunTask, other: ResolvedRunTask
 ) -> SamplePairs:
-    """Pair the samples of two run tasks, and say what is not the same about them.
+    """Pair the samples of two run tasks, and say how they differ.
 
     Raises:
-        RunFailed: one has no scores.
-        UserError: a sample stands twice in one of them.
+        RunFailed: a run task has no scores.
+        UserError: a run task contains a sample twice.
     """
     scored = load_scores(baseline, one), load_scores(candidate, other)
-    hashes = _dataset_hash(baseline, one), _dataset_hash(candidate, other)
+    hashes = (
+        measured_of(baseline, "dataset_hashes", one.name),
+        measured_of(candidate, "dataset_hashes", other.name),
+    )
     known = None not in hashes and hashes[0] == hashes[1]
     frames = [_samples_of([side], () if known else ("references",)) for side in scored]
     rows, asked_alone = _paired(frames)
@@ -258,7 +260,7 @@ def pair_run_tasks(
 
 
 def _samples_of(runs: Sequence[Scored], more: Sequence[str] = ()) -> Any:
-    """Samples of a side, as a frame; of several runs each sample once."""
+    """Samples of a side, as a frame; with several runs each sample once."""
     import polars
 
     columns = ["sample", "outcome", "invalid", *more]
@@ -272,7 +274,7 @@ def _samples_of(runs: Sequence[Scored], more: Sequence[str] = ()) -> Any:
 def _paired(
     frames: Sequence[Any], *, only_asked: bool = True
 ) -> tuple[tuple[NDArray[Any], NDArray[Any]], tuple[int, int]]:
-    """Rows of samples that both have, and how many only one has."""
+    """Rows of samples that both sides have, and how many samples only one side has."""
     import numpy
 
     asked = [
@@ -292,24 +294,18 @@ def _paired(
     return rows, (len(both.only_baseline), len(both.only_candidate))
 
 
-def _dataset_hash(experiment: Experiment, run_task: ResolvedRunTask) -> str | None:
-    measured: Any = experiment.manifest.get("measured") or {}
-    found = (measured.get("dataset_hashes") or {}).get(run_task.name)
-    return str(found) if found else None
-
-
 def _other_question(
     one: ResolvedRunTask, other: ResolvedRunTask, prompts_alike: bool
 ) -> Iterator[str]:
-    """What makes the question or the counting another one."""
+    """Differences in the question or in the counting."""
     if not prompts_alike:
         names = dict.fromkeys((one.prompt.name, other.prompt.name))
-        told = ", ".join(names) if len(names) > 1 else f"{one.prompt.name} was changed"
+        told = ", ".join(names) if len(names) > 1 else f"two versions of {one.prompt.name}"
         yield f"prompts differ: {told}"
     if one.ml_task != other.ml_task:
-        yield f"answers are read otherwise: {one.ml_task.name}, {other.ml_task.name}"
+        yield f"answers are read differently: {one.ml_task.name}, {other.ml_task.name}"
     if one.task.on_failed != other.task.on_failed:
-        yield f"samples without an answer: {one.task.on_failed}, {other.task.on_failed}"
+        yield f"samples without an answer count differently: {one.task.on_failed}, {other.task.on_failed}"
 
 
 def _other_coverage(scored: Sequence[Scored], frames: Sequence[Any]) -> Iterator[str]:
@@ -333,20 +329,21 @@ def _other_coverage(scored: Sequence[Scored], frames: Sequence[Any]) -> Iterator
 
 @dataclass(frozen=True, slots=True)
 class MetricPairs:
-    """What one metric says of the samples that both sides have asked."""
+    """One metric's values of the samples that both sides have asked."""
 
     kind: Any
     """The metric."""
     seed: int
-    """Of the random swaps of a comparison."""
+    """Seed of the random swaps of a comparison."""
     frames: tuple[Any, Any]
-    """As of `read_parts`, a row a sample, in one order; of several runs only what a comparison needs."""
+    """As `read_parts` gives them, one row for each sample, in one order; with several runs only the columns
+    that a comparison needs."""
     values: tuple[NDArray[Any], NDArray[Any]]
-    """Each sample's own value, also of one that does not count; NaN: the metric could not score it."""
+    """Each sample's own value, also if the sample does not count; NaN: the metric could not score it."""
     counts: tuple[NDArray[Any], NDArray[Any]]
-    """Whether each counts."""
+    """Whether each sample counts."""
     counted: tuple[int, int]
-    """How many samples of either side count, also of those that the other side has not asked."""
+    """How many samples of either side count, also samples that the other side has not asked."""
 
     @property
     def both(self) -> NDArray[Any]:
@@ -356,14 +353,14 @@ class MetricPairs:
 
     @property
     def lost(self) -> NDArray[Any]:
-        """Samples that the metric could not score in one of them."""
+        """Samples that the metric could not score in one of the sides."""
         faults = [frame["fault"].is_not_null().to_numpy() for frame in self.frames]
         found: NDArray[Any] = faults[0] | faults[1]
         return found
 
     @property
     def gains(self) -> NDArray[Any]:
-        """By how much the candidate does better at each sample; NaN where a sample does not count in both."""
+        """How much better the candidate is at each sample; NaN where a sample does not count in both."""
         import numpy
 
         with numpy.errstate(invalid="ignore"):
@@ -374,7 +371,7 @@ class MetricPairs:
 
     @property
     def identical(self) -> bool:
-        """Whether no sample that counts in both differs in what it brings to the metric."""
+        """Whether every sample that counts in both contributes the same to the metric."""
         import numpy
 
         parts, _ = self._parts(self.both)
@@ -392,7 +389,7 @@ class MetricPairs:
 
         Args:
             chosen: for each sample whether it takes part.
-            alone: samples that only the baseline has, and only the candidate; they are told.
+            alone: samples that only the baseline has, and samples that only the candidate has; only reported.
             margin: difference that does not matter.
             level: confidence of the interval.
         """
@@ -401,7 +398,7 @@ class MetricPairs:
         return statistics.compare(
             parts[0],
             parts[1],
-            # Whole numbers are quicker to tell apart than texts.
+            # Whole numbers are quicker to compare than texts.
             (documents.rank("dense") - 1).to_numpy().astype("int64"),
             combine=statistics.combine_of(self.kind, names) if is_corpus(self.kind) else None,
             values=(self.values[0][chosen], self.values[1][chosen]),
@@ -415,7 +412,7 @@ class MetricPairs:
         )
 
     def _parts(self, chosen: NDArray[Any]) -> tuple[list[NDArray[Any]], Sequence[str]]:
-        """What chosen samples bring to the metric, (n, K) of either side, and what the K are called."""
+        """Parts that chosen samples contribute to the metric, (n, K) per side, and the names of the K."""
         import numpy
 
         sides = [addends_of(self.kind, frame.filter(chosen)) for frame in self.frames]
@@ -432,7 +429,7 @@ class MetricPairs:
 
 
 def _values(kind: Any, frame: Any) -> NDArray[Any]:
-    """Values of samples. What a policy left out in its own run has none, and yet its parts of the worst."""
+    """Values of samples. A sample that its run's policy left out has no value, but the worst parts."""
     import numpy
 
     found: NDArray[Any] = frame["value"].fill_null(float("nan")).to_numpy().copy()
@@ -454,7 +451,7 @@ def _parts_of(kind: Any, frame: Any, row: int) -> Any:
 
 
 def _parts_of_runs(runs: Sequence[Scored], metric: str, counting: Counting) -> Any:
-    """As `read_parts`; of several runs each sample once, with its mean over the runs in which it counts."""
+    """As `read_parts`; with several runs each sample once, with its mean over the runs in which it counts."""
     import numpy
     import polars
 

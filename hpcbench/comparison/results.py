@@ -1,6 +1,6 @@
-"""What a comparison finds: one type for a metric's difference, one for a ratio of speeds or memory.
+"""Results of a comparison: one type for a metric's difference, one for a ratio of speeds or memory.
 
-Compare, the gate, A/B looks, leaderboards and the portal all make these; each file format is a method here.
+Compare, the gate, A/B looks, leaderboards and the portal all use these types; each file format is a method.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from hpcbench.experiment.layout import Experiment
 
 @dataclass(frozen=True, slots=True)
 class MetricDifference:
-    """One metric of a pair of run tasks: both values, the difference, and how sure it is."""
+    """One metric of a pair of run tasks: both values, the difference, and its uncertainty."""
 
     baseline: str
     """Run task of the baseline."""
     candidate: str
     """Run task of the candidate."""
     metric: str
-    """Name of the metric's document."""
+    """Name of the metric's definition."""
     signature: str
     """The metric with all its options; both have the same."""
     comparison: statistics.Comparison
     """Values, interval, p-value, verdict."""
     differs: tuple[str, ...] = ()
-    """What else is not the same in both, in words."""
+    """Other differences of the two, in words."""
     worst: statistics.Comparison | None = None
-    """The same if samples that only one of them has scored counted as the worst; None: there are none."""
+    """The comparison if samples that only one side has scored count as the worst; None: no such sample."""
 
     @property
     def difference(self) -> float:
@@ -41,7 +41,7 @@ class MetricDifference:
 
     @property
     def p_value(self) -> float:
-        """After Holm's correction, where there was one."""
+        """After Holm's correction, if it was applied."""
         adjusted = self.comparison.p_adjusted
         return self.comparison.p_value if adjusted is None else adjusted
 
@@ -52,7 +52,7 @@ class MetricDifference:
 
     @property
     def documents_needed(self) -> int | None:
-        """Documents that show an equal candidate to be no worse; None: without margin, or decided."""
+        """Documents that show an equal candidate to be no worse; None: no margin, or already decided."""
         found = self.comparison
         if found.margin is None or found.verdict != "inconclusive":
             return None
@@ -60,13 +60,13 @@ class MetricDifference:
 
     @property
     def holds_zero(self) -> bool:
-        """Whether the verdict is `better` or `worse` and the interval holds 0."""
+        """Whether the verdict is `better` or `worse` although the interval contains 0."""
         low, high = self.comparison.interval.low, self.comparison.interval.high
         sure = self.comparison.verdict in ("better", "worse")
         return sure and low is not None and high is not None and low <= 0 <= high
 
     def to_json(self) -> dict[str, Any]:
-        """As `compare --json` has it."""
+        """As in `compare --json`."""
         return {
             "baseline": self.baseline,
             "candidate": self.candidate,
@@ -80,46 +80,46 @@ class MetricDifference:
         }
 
     def to_look(self) -> dict[str, Any]:
-        """As a look at two arms has it."""
+        """As in a look at two arms."""
         return {"metric": self.metric, **asdict(self.comparison), "signature": self.signature}
 
 
 @dataclass(frozen=True, slots=True)
 class SpeedRatio:
-    """One figure of speed or memory: both values, candidate ÷ baseline, and how sure that is."""
+    """One figure of speed or memory: both values, candidate ÷ baseline, and its uncertainty."""
 
     figure: str
     """Its name: `ttft_ms.p95` in `performance.json`, `e2e_p95` of a gate, `e2e_ms` of two arms."""
     unit: str
     """ms, 1/s or bytes."""
     higher_is_better: bool
-    """Rates; of latencies and memory less is better."""
+    """True for rates; latencies and memory are better when lower."""
     baseline: float
     """The baseline's value, or arm a's."""
     candidate: float
     """The candidate's, or arm b's."""
     ratio: float | None
-    """Candidate ÷ baseline; None over 0."""
+    """Candidate ÷ baseline; None where the baseline is 0."""
     low: float | None
-    """Lower end of the ratio's interval; None where nothing tells of chance."""
+    """Lower end of the ratio's interval; None where no data shows random variation."""
     high: float | None
     """Upper end."""
     level: float = 0.95
     """Confidence of the interval."""
     kind: Literal["speed", "memory"] = "speed"
-    """What it is of."""
+    """What the figure measures."""
     label: str = ""
-    """For people, `TTFT p95`."""
+    """Label for people, `TTFT p95`."""
     run_tasks: tuple[str, str] = ("", "")
     """Run task of the baseline and of the candidate."""
     why_not: tuple[str, ...] = ()
-    """Why both cannot be compared: machines and load were not of one kind. None: they can."""
+    """Why the two cannot be compared: machines and load were not of one kind. Empty: they can."""
     pairs: int = 0
-    """Of two arms, pairs of blocks."""
+    """For two arms, pairs of blocks."""
     method: str = ""
-    """Of two arms, how the interval was found, or why not."""
+    """For two arms, how the interval was found, or why there is none."""
     verdict: statistics.Verdict = "inconclusive"
-    """Of two arms, whether arm b is better; equivalent: the interval lies within the margin."""
+    """For two arms, whether arm b is better; equivalent: the interval is within the margin."""
 
     @property
     def comparable(self) -> bool:
@@ -127,7 +127,7 @@ class SpeedRatio:
         return not self.why_not
 
     def to_json(self) -> dict[str, Any]:
-        """As `compare --json` has it."""
+        """As in `compare --json`."""
         names = ("kind", "figure", "label", "unit", "baseline", "candidate", "ratio")
         return {
             "baseline_task": self.run_tasks[0],
@@ -140,7 +140,7 @@ class SpeedRatio:
         }
 
     def to_look(self) -> dict[str, Any]:
-        """As a look at two arms has it."""
+        """As in a look at two arms."""
         names = ("ratio", "low", "high", "level", "pairs", "method", "higher_is_better", "verdict")
         return {
             "figure": self.figure,
@@ -153,27 +153,27 @@ class SpeedRatio:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What was not compared, because it cannot be."""
+    """A metric or a pair of run tasks that cannot be compared."""
 
     baseline: str
     """Run task of the baseline."""
     candidate: str
     """Run task of the candidate."""
     metric: str | None
-    """Name of the metric's document; None: all of the pair."""
+    """Name of the metric's definition; None: all metrics of the pair."""
     why: str
-    """In one sentence."""
+    """The reason, in one sentence."""
     remedy: str
-    """What to do about it."""
+    """What the user can do about it."""
 
     def problem(self) -> Problem:
-        """As a line for people."""
+        """As a problem for people."""
         return Problem(
             f"{pair_name(self.baseline, self.candidate)}: {self.why}", remedy=self.remedy
         )
 
     def to_json(self) -> dict[str, Any]:
-        """As `compare --json` has it."""
+        """As in `compare --json`."""
         return asdict(self)
 
 
@@ -186,7 +186,7 @@ class CandidateResult:
     compared: tuple[MetricDifference, ...]
     """Every metric that could be compared."""
     refused: tuple[Refusal, ...]
-    """What could not."""
+    """Comparisons that were refused."""
     samples: Mapping[tuple[str, str], SamplePairs]
     """Run tasks of baseline and candidate that belong together → their samples."""
 
@@ -197,7 +197,7 @@ class CandidateResult:
 
     @property
     def other_samples(self) -> frozenset[tuple[str, str]]:
-        """Those of `pairs` that have not asked the same samples."""
+        """The `pairs` that have not asked the same samples."""
         return frozenset(pair for pair, some in self.samples.items() if some.why_other_samples)
 
     @property
@@ -211,7 +211,7 @@ class CandidateResult:
 
     @property
     def caveats(self) -> Iterator[str]:
-        """What is not the same beside the candidate's own work, in words."""
+        """Differences other than the candidate's own work, in words."""
         for one in self.first_metrics:
             for text in one.differs:
                 yield f"{pair_name(one.baseline, one.candidate)}: {text}"

@@ -1,6 +1,6 @@
 """Rows of the tables that show a comparison: the command line and reports print the same texts.
 
-A row is made of an entry of `compare --json`.
+A row shows an entry of `compare --json`.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ def metric_cells(one: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def metric_notes(one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What a reader has to know to believe a metric's row: what it is of, and the text."""
+    """What a reader has to know to believe a metric's row: the note's subject and its text."""
     what = one["comparison"]
     name = f"{one['candidate']}, {one['metric']}"
     if what["only_baseline"] or what["only_candidate"]:
         yield (
             name,
-            f"left out {what['only_baseline']} samples that only the baseline has scored, "
-            f"{what['only_candidate']} that only the candidate has",
+            f"left out {what['only_baseline']} samples that only the baseline has scored, and "
+            f"{what['only_candidate']} that only the candidate has scored",
         )
     if one["if_worst"] not in (None, what["verdict"]):
-        yield name, f"{one['if_worst']} if what was left out counted as the worst"
+        yield name, f"{one['if_worst']} if the samples left out counted as the worst"
     why = form.why_inconclusive(what, "the level for all rows together (Holm's correction)")
     if why and form.excludes_zero(what["interval"]):
         yield f"{name} is inconclusive", why
@@ -58,13 +58,13 @@ def metric_notes(one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield (
             name,
             f"if the candidate is as good, about {one['documents_needed']:,} documents would show "
-            f"that it is no worse by {what['margin']:g}",
+            f"that it is not worse by more than {what['margin']:g}",
         )
     if one["holds_zero"]:
         yield (
             name,
             f"{what['verdict']} by its p-value; the interval, which allows for changes that no "
-            "document here shows, holds 0",
+            "document here shows, contains 0",
         )
 
 
@@ -87,7 +87,7 @@ def speed_cells(one: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def setting_text(value: Any) -> str:
-    """A value of the configuration: text as it is, else as JSON; a dash for none."""
+    """A value of the configuration: text unchanged, else as JSON; a dash for none."""
     if value is None:
         return form.DASH
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

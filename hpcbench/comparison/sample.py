@@ -1,4 +1,4 @@
-"""One sample as several runs answered it: for people who want to see for themselves."""
+"""One sample with the answers of several runs, for a closer look."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 from hpcbench.comparison.pairing import match_run_tasks
 from hpcbench.data.datasets import open_dataset, samples
-from hpcbench.errors import HpcbenchError, Problem, UserError
-from hpcbench.evaluation.scores import rows_of
+from hpcbench.errors import HpcbenchError, UserError
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.view.scores import rows_of
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import StoredImage
 
@@ -23,21 +23,21 @@ def look_at(
     sample: str,
     pairs: Sequence[tuple[str, str]] = (),
 ) -> Iterator[dict[str, Any]]:
-    """What each run made of a sample, the baseline's run tasks before those of candidates.
+    """Each run's work on a sample, the baseline's run tasks before those of candidates.
 
     Args:
         baseline: an experiment.
-        candidates: those that are compared with it.
+        candidates: experiments that are compared with the baseline.
         sample: id of the sample.
         pairs: run tasks of either, see `match_run_tasks`.
 
     Returns:
-        Of each run task that has it: `experiment`, `run_task`, `outcome`, `document`, `scores` by metric,
-        `images` (paths, as far as there are files), and as lists of texts `question`, `references`,
-        `answer` and `prediction`.
+        For each run task that has it: `experiment`, `run_task`, `outcome`, `document`, `scores` by metric,
+        `images` (paths, where files exist), and as lists of texts `question`, `references`, `answer` and
+        `prediction`.
 
     Raises:
-        UserError: none of them has such a sample.
+        UserError: no run task has such a sample.
     """
     places: dict[tuple[Path, str], tuple[Experiment, ResolvedRunTask]] = {}
     for candidate in candidates:
@@ -47,7 +47,7 @@ def look_at(
     ordered = sorted(places, key=lambda place: place[1])
     found = [told for place in ordered if (told := _told(*places[place], sample)) is not None]
     if not found:
-        raise UserError(Problem(f"no run task that they share has a sample '{sample}'"))
+        raise UserError(f"no run task that the experiments share has a sample '{sample}'")
     yield from found
 
 
@@ -60,7 +60,7 @@ def _told(here: Experiment, run_task: ResolvedRunTask, sample: str) -> dict[str,
     if not len(places):
         return None
     row = rows_of(file, [*_TEXTS, *metrics], only=[sample]).to_dicts()[0]
-    unread = [f"(not read: {row['reason']})"] if row["reason"] else []
+    unread = [f"(unreadable: {row['reason']})"] if row["reason"] else []
     return {
         "experiment": here.id,
         "run_task": run_task.name,
@@ -75,7 +75,7 @@ def _told(here: Experiment, run_task: ResolvedRunTask, sample: str) -> dict[str,
 
 
 def _asked(here: Experiment, run_task: ResolvedRunTask, sample: str, place: int) -> dict[str, Any]:
-    """What the dataset says of it; nothing where it is not there any more."""
+    """The sample's fields in the dataset; empty where the dataset no longer has it."""
     try:
         iterator = open_dataset(run_task.dataset, here.cache_dir)
         chosen = here.chosen(run_task.name)

@@ -1,11 +1,11 @@
 """Speed and memory of two runs side by side: ratios with their intervals, and whether they may be compared.
 
 Times of two runs are comparable where machines and load were of one kind: GPUs, driver, CPU, requests in
-flight or a second, samples. Where they are not, or nobody knows, the ratio stands there all the same, marked,
-with the reason. What a plan changes on purpose (model, engine, options) is what is compared.
+flight or per second, samples. Where they differ, or this is unknown, the ratio is still shown, marked, with
+the reason. The comparison is about the plan's intended changes (model, engine, options).
 
-The interval of a ratio is made of the two runs' own intervals, which hold how times spread within a run. What
-differs from one job to the next (another node, a warmer one, neighbours) is in none of them.
+The interval of a ratio combines the two runs' own intervals, which contain the spread of times within a run.
+Neither contains differences from one job to the next (another node, a warmer node, neighbours).
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from hpcbench import statistics
 from hpcbench.comparison.pairing import pair_name
 from hpcbench.comparison.results import SpeedRatio
 from hpcbench.errors import EnvironmentFault
+from hpcbench.evaluation.number_format import few
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.results import at_once, performance_of
+from hpcbench.experiment.view.evaluated import Figure, Memory, Speed, performance_of
 
 LATENCIES = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "e2e_ms": "E2E", "e2e_due_ms": "E2E from due"}
 PERCENTILES = ("mean", "p50", "p90", "p95", "p99")
@@ -28,28 +29,33 @@ RATES = {"answers_per_s": "answers", "tokens_per_s": "tokens", "good_per_s": "go
 MEMORY = {
     "gpu_peak": "GPU peak",
     "torch_allocated": "allocated by PyTorch",
-    "kv_peak": "key-value cache used",
-    "effective": "effective",
-    "host_held_peak": "host, held",
+    "kv_peak": "KV cache used",
+    "effective": "effective need",
+    "host_held_peak": "host peak",
 }
 
 LENGTH_TOLERANCE = 0.05
-"""Share by which answers may differ in length before a note says so."""
+"""Relative difference in the answers' length above which a note says so."""
 
 _SOURCES = {"gpu_peak": "gpu_peak_source", "host_held_peak": "host_source"}
-"""Figure of memory → where `performance.json` says how it was measured."""
+"""Figure of memory → the field of `performance.json` that says how it was measured."""
 
-_LOAD = {"concurrency": "at once", "rate": "a second", "arrival": "arrivals", "warm_up": "warm-up"}
+_LOAD = {
+    "concurrency": "requests in flight",
+    "rate": "requests per second",
+    "arrival": "arrivals",
+    "warm_up": "warm-up",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Speeds:
-    """What is to be said of the speed of two runs."""
+    """The speed of two runs."""
 
     figures: tuple[SpeedRatio, ...]
     """Figures that both have."""
     notes: tuple[str, ...]
-    """What a reader has to know beside them, in words."""
+    """Notes for the reader, in words."""
 
 
 def speed(
@@ -61,44 +67,40 @@ def speed(
     """Figures of speed and memory that both have.
 
     Args:
-        baseline: what is compared with.
-        candidate: what is compared.
+        baseline: the experiment to compare with.
+        candidate: the experiment to compare.
         pairs: run tasks of either that belong together.
-        other_samples: those of them that have not asked the same samples.
+        other_samples: the pairs that have not asked the same samples.
     """
     tables = []
     for here in (baseline, candidate):
         try:
-            tables.append(performance_of(here)["run_tasks"])
+            tables.append(performance_of(here).run_tasks)
         except EnvironmentFault as fault:
-            return Speeds((), (f"no speed is compared: {fault.message}",))
+            return Speeds((), (f"speed is not compared: {fault.message}",))
     figures: list[SpeedRatio] = []
     notes: dict[str, None] = {}
     for pair in pairs:
         one, other = (table.get(name) for table, name in zip(tables, pair, strict=True))
         if one is None or other is None:
             continue
-        why = [*_other_machines(one, other), *_other_load(one, other)]
-        if pair in other_samples:
-            why.append("they asked other samples")
-        figures += _latencies_and_rates(pair, one, other, [*why, *_client_bound(one, other)])
-        figures += _memory(pair, one, other, why)
+        samples = ["the samples differ"] if pair in other_samples else []
+        figures += _latencies_and_rates(pair, one, other, [*incomparable(one, other), *samples])
+        figures += _memory(pair, one, other, samples)
         name = pair_name(*pair)
         notes |= dict.fromkeys(f"{name}: {text}" for text in _notes(one, other))
     return Speeds(tuple(figures), tuple(notes))
 
 
-def incomparable(
-    one: Mapping[str, Any], other: Mapping[str, Any], memory: str | None = None
-) -> list[str]:
+def incomparable(one: Speed, other: Speed, memory: str | None = None) -> list[str]:
     """Why figures of two run tasks of `performance.json` cannot be compared; empty: they can.
 
-    Of samples it says nothing.
+    It does not check the samples.
 
     Args:
         one: a run task's table.
-        other: another one's.
-        memory: a figure of memory, which is no matter of how busy the client was, but of how it was measured;
+        other: another run task's table.
+        memory: a figure of memory, which does not depend on the client's load but on how it was measured;
             None: figures of speed.
     """
     why = [*_other_machines(one, other), *_other_load(one, other)]
@@ -107,40 +109,43 @@ def incomparable(
     return [*why, *_measured_otherwise(one, other, memory)]
 
 
-def ratio_interval(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[float, float] | None:
-    """Interval of other ÷ one, of two figures from independent runs, each with its own 95 % interval."""
-    ends = [(figure.get("low"), figure.get("value"), figure.get("high")) for figure in (one, other)]
+def ratio_interval(one: Figure, other: Figure) -> tuple[float, float] | None:
+    """Interval of other ÷ one, for two figures from independent runs, each with its own 95 % interval."""
+    ends = [(figure.low, figure.value, figure.high) for figure in (one, other)]
     widths = statistics.log_widths(ends[:1], ends[1:])
-    if widths is None:
+    if widths is None or not one.value or not other.value:
         return None
     below, above = widths
-    ratio = math.log(other["value"] / one["value"])
+    ratio = math.log(other.value / one.value)
     return math.exp(ratio - below), math.exp(ratio + above)
 
 
 def _latencies_and_rates(
-    pair: tuple[str, str], one: Mapping[str, Any], other: Mapping[str, Any], why: Sequence[str]
+    pair: tuple[str, str], one: Speed, other: Speed, why: Sequence[str]
 ) -> Iterator[SpeedRatio]:
-    under_rate = any((side.get("load") or {}).get("rate") is not None for side in (one, other))
+    under_rate = any(side.load.rate is not None for side in (one, other))
     for key, label in LATENCIES.items():
-        # At a given concurrency a request is due when there is room for it: both are then the same.
+        # At a given concurrency a request is due when a place is free: both are then the same.
         if key == "e2e_due_ms" and not under_rate:
             continue
         for share in PERCENTILES:
-            both = [((side.get(key) or {}).get(share) or {}) for side in (one, other)]
+            both = [
+                found.figure(share) if (found := side.latency(key)) is not None else Figure()
+                for side in (one, other)
+            ]
             yield from _figure(pair, "speed", f"{key}.{share}", f"{label} {share}", "ms", both, why)
     for key, label in RATES.items():
-        both = [(side.get(key) or {}) for side in (one, other)]
+        both = [side.rate(key) or Figure() for side in (one, other)]
         yield from _figure(pair, "speed", key, label, "1/s", both, why, higher=True)
 
 
 def _memory(
-    pair: tuple[str, str], one: Mapping[str, Any], other: Mapping[str, Any], why: Sequence[str]
+    pair: tuple[str, str], one: Speed, other: Speed, why: Sequence[str]
 ) -> Iterator[SpeedRatio]:
     for key, label in MEMORY.items():
-        unlike = _measured_otherwise(one, other, key)
-        both = [{"value": (side.get("memory") or {}).get(key)} for side in (one, other)]
-        yield from _figure(pair, "memory", f"memory.{key}", label, "bytes", both, [*why, *unlike])
+        unlike = incomparable(one, other, key)
+        both = [Figure(value=(side.memory or Memory()).figure(key)) for side in (one, other)]
+        yield from _figure(pair, "memory", f"memory.{key}", label, "bytes", both, [*unlike, *why])
 
 
 def _figure(
@@ -149,13 +154,13 @@ def _figure(
     figure: str,
     label: str,
     unit: str,
-    both: Sequence[Mapping[str, Any]],
+    both: Sequence[Figure],
     why: Sequence[str],
     *,
     higher: bool = False,
 ) -> Iterator[SpeedRatio]:
     """The figure, where both have it."""
-    one, other = (side.get("value") for side in both)
+    one, other = (side.value for side in both)
     if one is None or other is None:
         return
     low, high = ratio_interval(both[0], both[1]) or (None, None)
@@ -176,7 +181,7 @@ def _figure(
 
 
 def not_comparable(figures: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Why figures cannot be compared, a line for each reason, with the run tasks that it holds for.
+    """Why figures cannot be compared: one line for each reason, with the run tasks that have it.
 
     Args:
         figures: as `SpeedRatio.to_json` gives them.
@@ -194,78 +199,72 @@ def not_comparable(figures: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 # --- whether they may be compared ----------------------------------------------------------------------
 
 
-def _other_machines(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
-    """What of the machines is not of one kind."""
-    both = [side.get("hardware") for side in (one, other)]
+def _other_machines(one: Speed, other: Speed) -> Iterator[str]:
+    """Kinds of hardware or software that differ between the machines."""
+    both = [side.hardware for side in (one, other)]
     unknown = [
         name for name, kinds in zip(("baseline", "candidate"), both, strict=True) if not kinds
     ]
     if unknown:
-        yield f"it is not known which GPUs the {' and the '.join(unknown)} ran on"
+        yield f"the files do not show which GPUs the {' and the '.join(unknown)} ran on"
         return
     for part, label in (("gpus", "GPUs"), ("driver", "drivers"), ("cpu", "CPUs")):
-        told = [sorted({_said(kind.get(part)) for kind in kinds or ()}) for kinds in both]
+        told = [sorted({_said(getattr(kind, part)) for kind in kinds or ()}) for kinds in both]
         if told[0] != told[1]:
-            yield f"other {label}: {' and '.join(told[0])} → {' and '.join(told[1])}"
+            yield f"{label} differ: {' and '.join(told[0])} → {' and '.join(told[1])}"
         elif len(told[0]) > 1:
-            yield f"several kinds of {label} in either: {', '.join(told[0])}"
+            yield f"several kinds of {label} in both: {', '.join(told[0])}"
 
 
-def _said(value: Any) -> str:
+def _said(value: object) -> str:
     """`2 × NVIDIA A100`, `none`."""
-    if isinstance(value, list):
+    if isinstance(value, tuple):
         counts = {name: value.count(name) for name in value}
         each = (f"{count} × {name}" if count > 1 else str(name) for name, count in counts.items())
         return " + ".join(each) or "none"
     return "none" if value is None else str(value)
 
 
-def _other_load(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
-    loads = [side.get("load") or {} for side in (one, other)]
+def _other_load(one: Speed, other: Speed) -> Iterator[str]:
+    loads = [side.load for side in (one, other)]
     for key, label in _LOAD.items():
-        values = [at_once(load) if key == "concurrency" else load.get(key) for load in loads]
+        values = [load.at_once if key == "concurrency" else getattr(load, key) for load in loads]
         if values[0] != values[1]:
-            yield f"another load: {_said(values[0])} → {_said(values[1])} {label}"
+            yield f"the loads differ: {label} {_said(values[0])} → {_said(values[1])}"
 
 
-def _measured_otherwise(
-    one: Mapping[str, Any], other: Mapping[str, Any], memory: str
-) -> Iterator[str]:
-    """Whether a figure of memory is not of one source."""
+def _measured_otherwise(one: Speed, other: Speed, memory: str) -> Iterator[str]:
+    """Why a figure of memory does not come from one source on both sides."""
     if source := _SOURCES.get(memory):
-        told = [(side.get("memory") or {}).get(source) for side in (one, other)]
+        told = [(side.memory or Memory()).source(source) for side in (one, other)]
         if told[0] != told[1]:
-            yield f"measured otherwise: {told[0]}, {told[1]}"
+            yield f"measured in different ways: {told[0]}, {told[1]}"
 
 
-def _client_bound(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
+def _client_bound(one: Speed, other: Speed) -> Iterator[str]:
     for name, side in (("baseline", one), ("candidate", other)):
-        if not side.get("valid", True):
-            yield f"the {name}'s client was too slow for its times to be the engine's"
+        if not side.valid:
+            yield f"the {name}'s client was too slow: the times are not the engine's"
 
 
-def _notes(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
+def _notes(one: Speed, other: Speed) -> Iterator[str]:
     nodes = [
-        sorted({node for kind in side.get("hardware") or () for node in kind.get("nodes", ())})
+        sorted({node for kind in side.hardware or () for node in kind.nodes})
         for side in (one, other)
     ]
     if nodes[0] and nodes[1] and nodes[0] != nodes[1]:
-        yield f"other nodes: {_few(nodes[0])} → {_few(nodes[1])}"
+        yield f"nodes differ: {few(nodes[0], 3)} → {few(nodes[1], 3)}"
     lengths = [_length(side) for side in (one, other)]
     if None not in lengths and lengths[0]:
         ratio = (lengths[1] or 0.0) / lengths[0]
         if abs(ratio - 1) > LENGTH_TOLERANCE:
             yield (
-                f"the candidate's answers have {ratio:.2f} times the tokens: E2E and answers a second "
-                "hold that, too"
+                f"the candidate's answers have {ratio:.2f} times as many tokens: this changes E2E latency "
+                "and answers per second, too"
             )
 
 
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-
-def _length(side: Mapping[str, Any]) -> float | None:
-    """Tokens of an answer, on average."""
-    tokens, answered = side.get("completion_tokens"), side.get("answered")
+def _length(side: Speed) -> float | None:
+    """Mean number of tokens in an answer."""
+    tokens, answered = side.completion_tokens, side.answered
     return tokens / answered if tokens is not None and answered else None

@@ -1,1 +1,1 @@
-"""Datasets as they lie on disk: iterators that give samples, hashes that say which bytes they were."""
+"""Datasets on disk: iterators that yield samples, hashes that identify the bytes, transfers and caches."""

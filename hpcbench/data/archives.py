@@ -1,7 +1,7 @@
-"""Datasets in one file: ZIP and tar, unpacked where nothing in them can do harm.
+"""Datasets in one file: ZIP and tar, unpacked safely.
 
-Members that lead out of the folder, links and devices, encrypted ones, and archives that would grow past all
-measure are refused in one line, before or while they are read; then nothing is left.
+Members that lead out of the folder, links, devices, encrypted members, and archives that would grow too large
+are refused in one line, before or while they are read; no unpacked file remains then.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from hpcbench.errors import Problem, UserError
 from hpcbench.files.user import open_file
 
 ENDINGS = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
-"""What can be unpacked."""
+"""Suffixes of archives that can be unpacked."""
 
 FOREIGN = (".7z", ".rar", ".tar.zst", ".gz", ".bz2", ".xz", ".zst")
-"""What only other programs unpack."""
+"""Suffixes of archives that only other programs unpack."""
 
 MOST_MEMBERS = 2_000_000
 
 GROWTH = 200
-"""So many times its own size an archive may become, beyond a GiB: pages hardly shrink."""
+"""Most times its own size that an archive may unpack to, beyond a GiB: images of pages hardly shrink."""
 
 _DAMAGED = (
     zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, NotImplementedError,
@@ -47,11 +47,11 @@ class _Member:
     """A file in an archive."""
 
     name: str
-    """Path in the folder that it is unpacked to."""
+    """Path in the target folder."""
     size: int
     """Bytes, as the archive says."""
     open: Any
-    """Opens it to read its bytes."""
+    """Opens the member to read its bytes."""
 
 
 def is_archive(path: Path | str) -> bool:
@@ -59,27 +59,30 @@ def is_archive(path: Path | str) -> bool:
     return str(path).lower().endswith((*ENDINGS, *FOREIGN))
 
 
+_BY_HAND = "unpack it yourself if you trust it"
+
+
 def stem_of(path: Path) -> str:
-    """An archive's name without its ending."""
+    """An archive's name without its suffix."""
     ending = max((one for one in ENDINGS if path.name.lower().endswith(one)), key=len, default="")
     return path.name[: len(path.name) - len(ending)] or path.name
 
 
 def unpack(archive: Path, target: Path) -> bool:
-    """Have an archive's files in a folder; visible there once all are.
+    """Unpack an archive into a folder, which appears when all files are in it.
 
     Returns:
-        Whether it was unpacked now; else the folder holds the same files already.
+        Whether it was unpacked now; False: the folder holds the same files already.
 
     Raises:
-        UserError: it is no archive, is not to be trusted, or the folder holds something else.
+        UserError: the file is no archive or cannot be trusted, or the folder holds other files.
         OSError: the folder cannot be written.
     """
     with _opened(archive) as members:
         if target.exists():
             if _same(members, target):
                 return False
-            what = "there already, and holds other files than the archive"
+            what = "exists already, with other files than the archive"
             raise UserError(Problem(what, str(target), remedy="add that folder, or rename it"))
         _check(archive, members, target)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -93,7 +96,7 @@ def unpack(archive: Path, target: Path) -> bool:
 
 
 def inner(folder: Path) -> Path:
-    """The folder that an archive's files are in, where all are in one."""
+    """The innermost folder that holds all files of an unpacked archive."""
     while True:
         below = [one for one in folder.iterdir() if not one.name.startswith(".")]
         if len(below) != 1 or not below[0].is_dir():
@@ -105,7 +108,7 @@ def inner(folder: Path) -> Path:
 def _opened(archive: Path) -> Iterator[list[_Member]]:
     low = archive.name.lower()
     if not low.endswith(ENDINGS):
-        what = "no archive that can be unpacked here"
+        what = "not an archive that hpcbench can unpack"
         raise UserError(Problem(what, str(archive), remedy="unpack it, and add the folder"))
     with open_file(archive) as file:
         try:
@@ -141,7 +144,9 @@ def _members(archive: Path, reader: zipfile.ZipFile | tarfile.TarFile) -> Iterat
         return
     for number, one in enumerate(reader):
         if number >= MOST_MEMBERS:
-            raise UserError(Problem(f"more than {MOST_MEMBERS} members", str(archive)))
+            raise UserError(
+                Problem(f"more than {MOST_MEMBERS} members", str(archive), remedy=_BY_HAND)
+            )
         if one.isdir() or _is_clutter(one.name):
             continue
         if not one.isreg():
@@ -150,7 +155,7 @@ def _members(archive: Path, reader: zipfile.ZipFile | tarfile.TarFile) -> Iterat
 
 
 def _is_clutter(name: str) -> bool:
-    """What other systems leave in archives."""
+    """Whether a member is a system file that other systems add to archives."""
     parts = PurePosixPath(name).parts
     return "__MACOSX" in parts or (
         bool(parts) and parts[-1] in (".DS_Store", "Thumbs.db", "desktop.ini")
@@ -158,7 +163,7 @@ def _is_clutter(name: str) -> bool:
 
 
 def _zip_name(info: zipfile.ZipInfo) -> str:
-    """A member's name; of old programs, which do not say the encoding, UTF-8 or else that of DOS."""
+    """A member's name. Old programs do not give its encoding: then it is UTF-8 or else that of DOS."""
     if info.flag_bits & 0x800 or info.filename.isascii():
         return info.filename
     try:
@@ -183,24 +188,22 @@ def _safe(archive: Path, name: str) -> str:
     return str(path)
 
 
-def _refused(
-    archive: Path, name: str, what: str, remedy: str = "unpack it yourself if you trust it"
-) -> UserError:
-    return UserError(Problem(f"'{name}' in it {what}", str(archive), remedy=remedy))
+def _refused(archive: Path, name: str, what: str, remedy: str = _BY_HAND) -> UserError:
+    return UserError(Problem(f"its member '{name}' {what}", str(archive), remedy=remedy))
 
 
 def _check(archive: Path, members: list[_Member], target: Path) -> None:
-    """Raises UserError: there is nothing in it, or too much."""
+    """Check the size. Raises UserError: the archive is empty or too large."""
     if not members:
-        raise UserError(Problem("there is no file in it", str(archive)))
+        raise UserError(Problem("the archive has no files", str(archive)))
     size, own = sum(one.size for one in members), archive.stat().st_size
     if len(members) > MOST_MEMBERS or size > max(1 << 30, GROWTH * own):
-        what = f"{size_text(own)} that become {size_text(size)}"
-        raise UserError(Problem(what, str(archive), remedy="unpack it yourself if you trust it"))
+        what = f"its {size_text(own)} unpack to {size_text(size)}"
+        raise UserError(Problem(what, str(archive), remedy=_BY_HAND))
     above = next(one for one in target.absolute().parents if one.is_dir())
     if size > (free := shutil.disk_usage(above).free):
-        what = f"its files take {size_text(size)}, and {size_text(free)} are free"
-        raise UserError(Problem(what, str(above), remedy="make room, or unpack it elsewhere"))
+        what = f"the archive's files need {size_text(size)}, and only {size_text(free)} are free"
+        raise UserError(Problem(what, str(above), remedy="free some space, or unpack it elsewhere"))
 
 
 def _same(members: list[_Member], target: Path) -> bool:
@@ -224,9 +227,9 @@ def _write(archive: Path, member: _Member, folder: Path) -> None:
             while block := source.read(1 << 18):
                 left -= len(block)
                 if left < 0:
-                    raise _refused(archive, member.name, "is larger than it says")
+                    raise _refused(archive, member.name, "is larger than the archive declares")
                 out.write(block)
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
-        raise _refused(archive, member.name, "stands twice") from error
-    except RuntimeError as error:  # zipfile's, of encryption it does not know
+        raise _refused(archive, member.name, "occurs twice") from error
+    except RuntimeError as error:  # from zipfile, for an unknown encryption
         raise _refused(archive, member.name, f"cannot be read: {error}") from error

@@ -1,4 +1,4 @@
-"""Boxes as datasets annotate them: polygons in pixels, with what stands in each."""
+"""Boxes as datasets annotate them: polygons in pixels, each with its text."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from hpcbench.metrics.ocrbench_boxes import outline
 from hpcbench.schema.records import Boxes
 
 Marks = Iterable[tuple[Any, str]]
-"""A polygon as it is annotated, x, y, x, y, …, and what stands in it."""
+"""Annotated polygons as x, y, x, y, …, each with its text or label."""
 
 
 def boxes(marks: Marks, width: Any = None, height: Any = None) -> Boxes:
-    """Boxes around polygons; those that are none are left out: nothing but looking depends on them.
+    """Boxes around polygons. Invalid polygons are left out: boxes are only for display.
 
     Args:
-        marks: polygons of two points and more.
-        width, height: what the image measured when it was annotated; no numbers: its own pixels count.
+        marks: polygons of two or more points.
+        width, height: size of the annotated image; if they are no numbers, the image's own size counts.
     """
     found = [(outline(points), label) for points, label in marks]
     kept = [(corners, label) for corners, label in found if corners is not None]
@@ -31,7 +31,7 @@ def boxes(marks: Marks, width: Any = None, height: Any = None) -> Boxes:
 
 
 def packed(found: Boxes) -> partial[Boxes]:
-    """Boxes in a sixth of the memory, where those of a whole dataset wait to be looked at."""
+    """Boxes in a sixth of the memory, for keeping the boxes of a whole dataset until they are shown."""
     corners = array("f", (one for four in found.corners for one in four))
     return partial(_unpacked, corners, found.labels, found.size)
 
@@ -51,7 +51,7 @@ def quad(value: Any) -> list[Any]:
 
 
 def joined(polygons: Iterable[Any]) -> list[Any]:
-    """One polygon around several; those that are none are left out."""
+    """One list of the points of several polygons, without invalid polygons."""
     return [one for points in polygons if outline(points) for one in points]
 
 

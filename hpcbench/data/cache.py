@@ -1,4 +1,4 @@
-"""Datasets and models as folders of this machine: found, or brought into the cache once for all.
+"""Datasets and models as folders of this machine: found there, or transferred into the cache once.
 
 HOME/cache/datasets/…   versions of datasets (`sync`)
 HOME/cache/models/…     versions of models
@@ -21,26 +21,26 @@ from hpcbench.data.sync import SmartSync
 from hpcbench.data.tree import Version
 from hpcbench.errors import EnvironmentFault, HpcbenchError, Problem, UserError
 from hpcbench.experiment.access import ensure_folder
-from hpcbench.schema.documents import Dataset, Model, Site
+from hpcbench.schema.definitions import Dataset, Model, Site
 
-DocumentT = TypeVar("DocumentT", bound=Dataset | Model)
+DefinitionT = TypeVar("DefinitionT", bound=Dataset | Model)
 
 
 @dataclass
 class Cache:
-    """Where datasets and models are kept that lie elsewhere."""
+    """The cache of datasets and models from other places."""
 
     folder: Path
     """`HOME/cache`."""
     site: Site
     """Storage options, read-only caches, the limit, folders of models."""
     progress: Progress = silent
-    """Told how far a transfer is."""
+    """Receives the progress of a transfer."""
     in_use: Callable[[], Collection[str]] = frozenset
-    """Keys of versions that experiments which have not ended read."""
+    """Keys of versions that unfinished experiments read."""
 
     def sync(self, kind: str) -> SmartSync:
-        """What brings `datasets` or `models`."""
+        """The transfer of `datasets` or `models`."""
         limit = self.site.cache_gb
         return SmartSync(
             self.folder / kind,
@@ -51,92 +51,92 @@ class Cache:
             make_folder=partial(ensure_folder, site=self.site),
         )
 
-    def options(self, document: Dataset | Model) -> dict[str, Any]:
-        """Options of the storage of a document's source: the site's, the document's laid over them."""
-        scheme = document.source.partition("://")[0]
-        return {**self.site.storage.get(scheme, {}), **document.storage}
+    def options(self, definition: Dataset | Model) -> dict[str, Any]:
+        """Storage options for a definition's source: the site's, overridden by the definition's."""
+        scheme = definition.source.partition("://")[0]
+        return {**self.site.storage.get(scheme, {}), **definition.storage}
 
-    def local(self, document: DocumentT, *, fetch: bool = True) -> DocumentT:
+    def local(self, definition: DefinitionT, *, fetch: bool = True) -> DefinitionT:
         """The dataset or model with a folder of this machine as its source.
 
         Args:
-            document: it.
-            fetch: whether to bring it, or what changed of it; else what is here counts.
+            definition: the definition of the dataset or model.
+            fetch: whether to transfer it, or its changed files; False: only the local version counts.
 
         Raises:
-            UserError: there is nothing there, or it is not here and not to be fetched.
-            EnvironmentFault: it cannot be fetched.
+            UserError: the source is empty, or there is no local version and none may be fetched.
+            EnvironmentFault: the transfer failed.
         """
-        if "://" not in document.source:
-            return document
-        kind = "datasets" if isinstance(document, Dataset) else "models"
-        url, missing = self.url(document), None
+        if "://" not in definition.source:
+            return definition
+        kind = "datasets" if isinstance(definition, Dataset) else "models"
+        url, missing = self.url(definition), None
         if url.startswith("hf://"):
             try:
-                return _at(document, find_in_hub(url, self.site.models))
+                return _at(definition, find_in_hub(url, self.site.models))
             except UserError as error:
                 missing = error
         sync = self.sync(kind)
-        version = sync.newest(url, self.options(document), pack=_may_pack(document))
+        version = sync.newest(url, self.options(definition), pack=_may_pack(definition))
         if fetch and not (missing and version and _settled(url, version, sync)):
             if missing and _offline():
                 raise missing
             try:
-                version = sync.bring(url, self.options(document), pack=_may_pack(document))
+                version = sync.bring(url, self.options(definition), pack=_may_pack(definition))
             except EnvironmentFault as error:
                 if missing is None or "cannot list" not in error.message:
                     raise
                 (problem,) = missing.problems
                 raise EnvironmentFault(
                     f"{problem.message}, and {error.message}",
-                    remedy=f"{error.remedy}; without: {problem.remedy}",
+                    remedy=f"{error.remedy}; or {problem.remedy}",
                 ) from error
         if version is None:
             verb = "data sync" if kind == "datasets" else "models fetch"
             raise UserError(
                 Problem(
-                    f"{url} is not here yet",
-                    remedy=f"`hpcbench {verb} {document.name}{of_site(self.site)}`",
+                    f"{url} is not on this machine yet",
+                    remedy=f"`hpcbench {verb} {definition.name}{of_site(self.site)}`",
                 )
             )
-        if sync.folder in version.folder.parents:  # what is others' is only read
+        if sync.folder in version.folder.parents:  # other users' versions are only read
             version.touch()
-        return _at(document, version.files)
+        return _at(definition, version.files)
 
-    def here(self, document: DocumentT) -> DocumentT | None:
+    def here(self, definition: DefinitionT) -> DefinitionT | None:
         """The dataset or model with a folder of this machine as its source; None: it is not here yet.
 
-        Only reads: nothing is fetched, and nothing notes that it was used.
+        It only reads: it fetches no file and does not record the use.
         """
-        if "://" not in document.source:
-            return document
-        url = self.url(document)
+        if "://" not in definition.source:
+            return definition
+        url = self.url(definition)
         if url.startswith("hf://"):
             with contextlib.suppress(UserError):
-                return _at(document, find_in_hub(url, self.site.models))
-        kind = "datasets" if isinstance(document, Dataset) else "models"
+                return _at(definition, find_in_hub(url, self.site.models))
+        kind = "datasets" if isinstance(definition, Dataset) else "models"
         try:
-            pack = _may_pack(document)
+            pack = _may_pack(definition)
         except HpcbenchError:
             return None  # its iterator comes with a package that is not built yet
-        version = self.sync(kind).newest(url, self.options(document), pack=pack)
-        return _at(document, version.files) if version is not None else None
+        version = self.sync(kind).newest(url, self.options(definition), pack=pack)
+        return _at(definition, version.files) if version is not None else None
 
-    def url(self, document: Dataset | Model) -> str:
-        """Where a document's files come from; a model of the hub at its revision."""
-        revision = document.revision if isinstance(document, Model) else None
-        if document.source.startswith("hf://") and revision and "@" not in document.source:
-            return f"{document.source}@{revision}"
-        return document.source
+    def url(self, definition: Dataset | Model) -> str:
+        """URL of a definition's files; for a model of the hub, with its revision."""
+        revision = definition.revision if isinstance(definition, Model) else None
+        if definition.source.startswith("hf://") and revision and "@" not in definition.source:
+            return f"{definition.source}@{revision}"
+        return definition.source
 
 
 def of_site(site: Site) -> str:
-    """What a command is told for the caches of a site; empty: it is the user's own."""
+    """The `--site` option of a command for a site; empty for the default site."""
     return f" --site {site.name}" if site.name != "default" else ""
 
 
 def _settled(url: str, version: Version, sync: SmartSync) -> bool:
-    """Whether the hub need not be asked: commits do not change. What is damaged is brought again."""
+    """Whether no request to the hub is needed: commits do not change. A damaged version needs one."""
     fixed = COMMIT.fullmatch(url.partition("@")[2]) or _offline()
     return bool(fixed) and not sync.damaged(version)
 
@@ -145,12 +145,12 @@ def _offline() -> bool:
     return os.environ.get("HF_HUB_OFFLINE", "0") not in ("0", "")
 
 
-def _at(document: DocumentT, folder: Path) -> DocumentT:
-    return cast(DocumentT, document.model_copy(update={"source": str(folder)}))
+def _at(definition: DefinitionT, folder: Path) -> DefinitionT:
+    return cast(DefinitionT, definition.model_copy(update={"source": str(folder)}))
 
 
-def _may_pack(document: Dataset | Model) -> bool:
-    """Whether whoever reads it can read packs: engines cannot, and not every iterator."""
-    if isinstance(document, Model):
+def _may_pack(definition: Dataset | Model) -> bool:
+    """Whether the reader of a dataset or model can read packs: engines and some iterators cannot."""
+    if isinstance(definition, Model):
         return False
-    return bool(getattr(plugins.load("datasets", document.iterator), "packs", False))
+    return bool(getattr(plugins.load("datasets", definition.iterator), "packs", False))

@@ -1,4 +1,4 @@
-"""A look at a dataset before it is trusted: counts, duplicates, sizes, what is broken, a contact sheet."""
+"""A survey of a dataset before its first use: counts, duplicates, sizes, broken samples, a contact sheet."""
 
 from __future__ import annotations
 
@@ -29,43 +29,43 @@ ON_SHEET = 40
 """Samples on the contact sheet, evenly spread over the dataset."""
 
 MOST_VALUES = 12
-"""Values of a piece of metadata that are counted one by one."""
+"""Most values of a metadata name that are counted one by one."""
 
 THUMBNAIL = (220, 220)
 """Largest width and height of a picture on the sheet, pixels."""
 
 CAPTION = 80
-"""Height of the three lines below a picture, with the space to the next, pixels."""
+"""Height of the three lines below a picture, with the space to the next row, pixels."""
 
 
 @dataclass
 class Survey:
-    """What was found."""
+    """Results of a survey."""
 
     samples: int = 0
-    """Samples there are."""
+    """Number of samples."""
     documents: int = 0
-    """Documents they belong to: the clusters of the error bars."""
+    """Number of documents of the samples: the clusters of the error bars."""
     images: int = 0
-    """Images of all samples, pages included."""
+    """Number of images of all samples, pages included."""
     without_images: int = 0
-    """Samples without any."""
+    """Number of samples without images."""
     fields: dict[str, int] = field(default_factory=dict)
-    """Field → samples that have it."""
+    """Field → number of samples with it."""
     metadata: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Metadata → value → samples; of names with many values only their number, under `(values)`."""
+    """Metadata name → value → number of samples; names with many values have `(values)` → their number."""
     references: dict[str, int] = field(default_factory=dict)
-    """Least, median and most characters of the first reference."""
+    """Smallest, median and largest length of the first reference, characters."""
     sizes: dict[str, str] = field(default_factory=dict)
     """Smallest, median and largest image, `WIDTHxHEIGHT`."""
     formats: dict[str, int] = field(default_factory=dict)
-    """PNG, JPEG, … → images."""
+    """PNG, JPEG, … → number of images."""
     same_images: list[list[str]] = field(default_factory=list)
-    """Ids of samples of different documents that share an image: its bytes, or the page of a document."""
+    """Ids of samples of different documents that share an image: the same bytes or the same page."""
     same_samples: list[list[str]] = field(default_factory=list)
-    """Ids of samples that ask the same of the same images."""
+    """Ids of samples with the same fields and the same images."""
     bad: list[dict[str, Any]] = field(default_factory=list)
-    """Rows that cannot be samples and samples whose images cannot be read: message, file, line."""
+    """Rows that give no sample and samples with unreadable images: message, file, line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +75,20 @@ class Card:
     sample: Sample
     """The sample."""
     thumbnail: bytes | None
-    """A small PNG of its first image; None if there is none to show."""
+    """A small PNG of its first image; None if it has no readable image."""
 
 
 def survey(
     iterator: DatasetIterator, progress: Callable[[int, int], None] = lambda done, count: None
 ) -> tuple[Survey, list[Card]]:
-    """Look at every sample once.
+    """Survey every sample once.
 
     Args:
         iterator: the dataset.
-        progress: told how many samples of how many were looked at.
+        progress: called with the number of surveyed samples and the number of all samples.
 
     Returns:
-        What was found, and cards for the contact sheet.
+        The survey, and cards for the contact sheet.
     """
     count = iterator.count()
     found, cards = Survey(samples=count), list[Card]()
@@ -145,19 +145,19 @@ def survey(
 
 @dataclass
 class _Seen:
-    """What the images of a sample are."""
+    """Properties of a sample's images."""
 
     keys: list[str] = field(default_factory=list)
-    """Of each, what two images have in common that are one."""
+    """A key of each image; equal images have equal keys."""
     sizes: list[tuple[int, int]] = field(default_factory=list)
-    """Of those that are no pages of documents."""
+    """Sizes of images that are not pages of documents."""
     formats: list[str] = field(default_factory=list)
     fault: str | None = None
-    """Why one of them cannot be used; the others are not looked at then."""
+    """Why an image cannot be used; the images after it are then not read."""
 
 
 def _seen(iterator: DatasetIterator, count: int) -> Iterator[tuple[Sample, _Seen]]:
-    """Every sample with what its images are, a few of them decoded at once."""
+    """Yield every sample with the properties of its images; several samples are decoded at once."""
     with ThreadPoolExecutor(8) as pool:
         for start in range(0, count, LOOK_AHEAD):
             some = [*map(_whole, iterator.iter(start, min(start + LOOK_AHEAD, count)))]
@@ -165,7 +165,7 @@ def _seen(iterator: DatasetIterator, count: int) -> Iterator[tuple[Sample, _Seen
 
 
 def _whole(sample: Sample) -> Sample:
-    """A sample whose names can be printed."""
+    """A sample with printable names and metadata."""
     known = {
         _text(str(name)): _text(value) if isinstance(value, str) else value
         for name, value in sample.metadata.items()
@@ -176,7 +176,7 @@ def _whole(sample: Sample) -> Sample:
 
 
 def _look(sample: Sample) -> _Seen:
-    """Decode the images of a sample; pages of documents are loaded only: rendering takes a hundred times."""
+    """Decode a sample's images; document pages are only loaded: rendering takes a hundred times as long."""
     seen = _Seen()
     for image in sample.images:
         page = page_of(image)
@@ -201,7 +201,7 @@ def _look(sample: Sample) -> _Seen:
 
 
 class _Same:
-    """Finds samples that share an image though they are of different documents, and samples that are one."""
+    """Finds samples of different documents that share an image, and equal samples."""
 
     def __init__(self) -> None:
         self._images: dict[bytes, dict[str, str]] = defaultdict(dict)
@@ -215,7 +215,7 @@ class _Same:
         self._samples[_short(asked)].append(sample.id)
 
     def images(self) -> list[list[str]]:
-        """Samples that share one, of each document the first; those of many shared pages once."""
+        """Groups of samples that share an image: the first of each document, each group once."""
         shared = (tuple(ids.values()) for ids in self._images.values() if len(ids) > 1)
         return [list(ids) for ids in dict.fromkeys(shared)]
 
@@ -224,12 +224,12 @@ class _Same:
 
 
 def _short(text: str) -> bytes:
-    """Stands for a text: millions of them take little room."""
+    """A short key of a text: millions of keys take little memory."""
     return hashlib.sha256(text.encode()).digest()[:16]
 
 
 def sheet_png(cards: Sequence[Card], columns: int = 5) -> bytes:
-    """The contact sheet as one picture."""
+    """The contact sheet as one PNG."""
     from PIL import Image as Pillow
     from PIL import ImageDraw
 
@@ -251,7 +251,7 @@ def sheet_png(cards: Sequence[Card], columns: int = 5) -> bytes:
         else:
             sheet.paste(picture, (left, top))
             edge = (left - 1, top - 1, left + picture.width, top + picture.height)
-            draw.rectangle(edge, outline="#ccc")  # where a white page ends
+            draw.rectangle(edge, outline="#ccc")  # the border of a white page
         lines = (
             (card.sample.id, "#111"),
             (_question(card.sample), "#555"),
@@ -266,7 +266,7 @@ def sheet_png(cards: Sequence[Card], columns: int = 5) -> bytes:
 
 
 def sheet_html(name: str, found: Survey, cards: Sequence[Card]) -> str:
-    """The same as one page that fetches nothing, with what was found above it."""
+    """The survey and the contact sheet as one HTML page that loads no other files."""
     environment = Environment(
         loader=PackageLoader("hpcbench.data"),
         autoescape=select_autoescape(default=True),
@@ -318,7 +318,7 @@ def _thumbnail(sample: Sample) -> bytes | None:
 
 
 def _font(size: int) -> Any:
-    """One that knows Cyrillic and Greek, which Pillow's own does not."""
+    """A font with Cyrillic and Greek, which Pillow's own lacks."""
     import matplotlib
     from PIL import ImageFont
 
@@ -342,7 +342,7 @@ def _reference(sample: Sample) -> str:
 
 def _text(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return text.encode("utf-8", "replace").decode()  # half a character of JSON is no character
+    return text.encode("utf-8", "replace").decode()  # JSON may hold half a surrogate pair
 
 
 def _cut(text: str, most: int) -> str:

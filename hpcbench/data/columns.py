@@ -1,7 +1,7 @@
-"""What each column of a table is for: looked at as values, proposed as a mapping. Pure; reads no file.
+"""Roles of a table's columns: derived from their values, proposed as a mapping. Pure; reads no file.
 
-columns = look(records, finds)             a column: how full, how many values, an example
-roles = propose(columns, len(records))     which is the image, the answer, the question, a group …
+columns = look(records, finds)             each column: filled rows, number of values, an example
+roles = propose(columns, len(records))     the columns of the image, the answer, the question, groups …
 """
 
 from __future__ import annotations
@@ -47,52 +47,52 @@ NAMES: Mapping[str, Sequence[str]] = {
         "язык", "тип",
     ),
 }  # fmt: skip
-"""What a column is for → names it usually has, the likeliest first; in small letters, `_` for all between."""
+"""Role of a column → its usual names, the likeliest first; in lower case, with `_` for other characters."""
 
 PROMPTED = ("keys", "classes")
 """Columns that shipped prompts use by these names."""
 
 MOST_VALUES = 200
-"""Different values of a column that are kept as they are."""
+"""Most distinct values of a column that are kept."""
 
 MOST_GROUPS = 50
-"""Different values of a column that tables group by, at most."""
+"""Most distinct values of a column that tables group by."""
 
 LONG = 40
-"""Characters of a usual value from which an answer is a text, no word or phrase."""
+"""An answer whose average length exceeds this many characters is a text, not a word or phrase."""
 
 LONGEST_GROUP = 80
-"""Characters of a value of a group, at most."""
+"""Most characters of a group's value."""
 
 
 @dataclass(slots=True)
 class Column:
-    """What is known of a column from the rows that were looked at."""
+    """Properties of a column in the examined rows."""
 
     name: str
     """Its name in the table."""
     kind: Kind = "nothing"
-    """What most of its values are; of a list of texts or numbers: what they are."""
+    """Kind of most of its values; for lists of texts or numbers, the kind of the items."""
     filled: int = 0
-    """Rows with a value."""
+    """Number of rows with a value."""
     distinct: int = 0
-    """Different values."""
+    """Number of distinct values."""
     values: list[str] = field(default_factory=list)
-    """Different values as text, the first of them."""
+    """The first distinct values, as text."""
     length: int = 0
-    """Characters of a usual value."""
+    """Average length of a value, characters."""
     longest: int = 0
-    """Characters of the longest."""
+    """Length of the longest value, characters."""
     lines: bool = False
     """Whether a value has several lines."""
     found: int = 0
-    """Rows whose value is the name of a page that there is."""
+    """Number of rows whose value names an existing page."""
     keys: list[str] = field(default_factory=list)
     """Keys of its objects, the most frequent first."""
     as_text: bool = False
-    """Whether its objects are JSON kept as text."""
+    """Whether its objects are JSON stored as text."""
     below: str = ""
-    """Key of the object that is meant, in Donut's objects of objects; empty: they are meant themselves."""
+    """Key of the inner object to read, in Donut's nested objects; empty: the objects themselves."""
 
     @property
     def example(self) -> str:
@@ -107,7 +107,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the options give; None: to be proposed."""
+    """Choices given by options; None: to be proposed."""
 
     answers: Sequence[str] | None = None
     """Columns of the answer."""
@@ -121,16 +121,16 @@ class Wish:
 
 @dataclass(slots=True)
 class Roles:
-    """What each column is for."""
+    """Roles of the columns."""
 
     images: str
     """Column of pages."""
     id: str = "#"
     """Column of ids; `#`: the row's number."""
     answers: list[str] = field(default_factory=list)
-    """Columns of the answer; one with dots goes down into an object."""
+    """Columns of the answer; dots lead into an object."""
     task: str = ""
-    """ML task that fits."""
+    """Suitable ML task."""
     question: str | None = None
     """Column of the question."""
     asked: str | None = None
@@ -138,20 +138,20 @@ class Roles:
     prompted: list[str] = field(default_factory=list)
     """Further columns that prompts use by their names."""
     document: str | None = None
-    """Column of what samples belong to."""
+    """Column of the samples' document."""
     split: str | None = None
     """Column of the split."""
     page: str | None = None
-    """Column of the page in the document that the other column names, from 1."""
+    """Column of the page number, from 1, in the document that column `images` names."""
     groups: list[str] = field(default_factory=list)
     """Columns that tables group by."""
     metadata: list[str] = field(default_factory=list)
-    """Columns that are kept beside the samples, the groups among them."""
+    """Columns kept as metadata of the samples, groups included."""
     left: dict[str, str] = field(default_factory=dict)
-    """Column → why it is left out, or is no group."""
+    """Column → why it is left out, or why it is no group."""
 
     def of(self, name: str) -> str:
-        """What a column is for, for people."""
+        """Roles of a column, for people."""
         above = [one.partition(".")[0] for one in self.answers]
         roles: Mapping[str, Sequence[str | None]] = {
             "image": [self.images], "id": [self.id], "answer": [*self.answers, *above],
@@ -166,7 +166,7 @@ class Roles:
 
 
 def plain(name: str) -> str:
-    """A column's name as `NAMES` writes it."""
+    """A column's name in the form of `NAMES`."""
     return re.sub(r"\W+", "_", name.strip().lower()).strip("_")
 
 
@@ -178,7 +178,7 @@ def look(records: Iterable[Mapping[str, Any]], finds: Callable[[str], bool]) -> 
 
     Args:
         records: its rows, or some of them.
-        finds: whether a name is that of a page that there is.
+        finds: whether a name is that of an existing page.
     """
     watched: dict[str, _Watched] = {}
     for record in records:
@@ -189,7 +189,7 @@ def look(records: Iterable[Mapping[str, Any]], finds: Callable[[str], bool]) -> 
 
 
 class _Watched:
-    """A column while its values pass by; keeps hashes of them, and few as they are."""
+    """Collects a column's properties from its values; keeps their hashes and only a few values."""
 
     def __init__(self, column: Column) -> None:
         self._column, self._seen = column, set[int]()
@@ -203,7 +203,7 @@ class _Watched:
             return
         text = _text(value if kind in ("object", "list") else first)
         self._kinds[kind] += 1
-        if kind == "bytes":  # they are not read here
+        if kind == "bytes":  # bytes are not read here
             column.filled += 1
             column.values = ["(image)"]
             return
@@ -224,7 +224,7 @@ class _Watched:
             column.found += finds(text)
 
     def done(self) -> Column:
-        """The column, all values seen."""
+        """The column, after all values were added."""
         column = self._column
         column.distinct = len(self._seen) or column.filled
         if self._kinds:
@@ -235,18 +235,18 @@ class _Watched:
 
 
 DONUT = "gt_parse"
-"""Key under which Donut and datasets made for it keep what is to be read."""
+"""Key of the object to read, in Donut and datasets for it."""
 
 
 def _first(value: Any) -> Any:
-    """The first of a list that is something; any other value as it is."""
+    """The first non-empty item of a list; any other value as it is."""
     if isinstance(value, list | tuple):
         return next((one for one in value if one not in (None, "")), None)
     return value
 
 
 def _kind(value: Any, first: Any) -> tuple[Kind, Mapping[str, Any]]:
-    """What a value is; of an object also the object."""
+    """The kind of a value; for an object, also the object."""
     if first is None or first != first or (isinstance(first, str) and not first.strip()):
         return "nothing", {}
     if isinstance(first, bytes):
@@ -291,12 +291,12 @@ def _text(value: Any) -> str:
 
 
 def propose(columns: Sequence[Column], rows: int, wish: Wish | None = None) -> Roles | None:
-    """What each column is for; None: no column names or holds a page.
+    """Propose the roles of the columns; None: no column names or holds a page.
 
     Args:
-        columns: as `look` gives them.
-        rows: rows that were looked at.
-        wish: what the options give.
+        columns: from `look`.
+        rows: number of examined rows.
+        wish: choices given by options.
 
     Raises:
         UserError: a named column does not exist or is empty; the task has one answer and several are named.
@@ -325,8 +325,8 @@ def propose(columns: Sequence[Column], rows: int, wish: Wish | None = None) -> R
     roles.task = wish.task or _task(usable, roles, rows)
     several = len(roles.answers) > 1 and roles.task in ("vqa", "ocr", "classification")
     if several and wish.answers is not None:
-        what = f"ML task '{roles.task}' has one answer, and {len(roles.answers)} columns are named"
-        raise UserError(Problem(what, remedy="`--task kie`, or one column for `--answer`"))
+        what = f"ML task '{roles.task}' has one answer, but --answer names {len(roles.answers)} columns"
+        raise UserError(Problem(what, remedy="set `--task kie`, or name one column"))
     if several:
         roles.answers = roles.answers[:1]
     used = {one.partition(".")[0] for one in roles.answers} | {*roles.answers}
@@ -335,7 +335,7 @@ def propose(columns: Sequence[Column], rows: int, wish: Wish | None = None) -> R
 
 
 def column_named(name: str, columns: Mapping[str, Column]) -> str | None:
-    """The column that is meant: so called, or but for capitals, or a key in its objects; None: none."""
+    """The column of this name, exactly or by `plain` name, or a key in a column's objects; None: none."""
     if name in columns:
         return name
     like = [one for one in columns if plain(one) == plain(name) and plain(name)]
@@ -357,16 +357,16 @@ def _usable(column: Column) -> bool:
 
 
 def _useless(column: Column) -> str:
-    """Why nothing can be made of a column; empty: something can."""
+    """Why a column is unusable; empty: it is usable."""
     if not column.name.strip():
         return "has no name"
     if not column.name.isprintable() or "{" in column.name or column.name == "#":
-        return "has a name that no mapping can say"
+        return "has a name that a mapping cannot express"
     return "is empty" if column.kind == "nothing" else ""
 
 
 def _rank(column: Column, role: str) -> int:
-    """Place of its name among those that are usual for a role; behind all: it is none of them."""
+    """Index of a column's name among the usual names of a role; their number if it is none of them."""
     names = NAMES[role]
     name = plain(column.name)
     return names.index(name) if name in names else len(names)
@@ -377,7 +377,7 @@ def _is(column: Column, role: str) -> bool:
 
 
 def _taken(free: dict[str, Column], role: str, fits: Callable[[Column], bool]) -> str | None:
-    """The likeliest column for a role, no longer free."""
+    """Take the likeliest column for a role out of the free ones."""
     found = sorted(
         (one for one in free.values() if _is(one, role) and fits(one)),
         key=lambda one: _rank(one, role),
@@ -389,7 +389,7 @@ def _taken(free: dict[str, Column], role: str, fits: Callable[[Column], bool]) -
 
 
 def _counts(column: Column) -> bool:
-    """Whether its values are whole numbers from 1."""
+    """Whether a column's values are whole numbers from 1."""
     return all(value.isascii() and value.isdigit() and int(value) > 0 for value in column.values)
 
 
@@ -428,13 +428,13 @@ def _take_question(
 
 
 def _asks(column: Column) -> bool:
-    """Whether it holds texts, most of them questions."""
+    """Whether most values of a column are questions."""
     marked = sum(value.rstrip().endswith(("?", "？", "؟")) for value in column.values)
     return column.scalar and 2 * marked > len(column.values)
 
 
 def _answers(free: Mapping[str, Column], roles: Roles) -> list[str]:
-    """Columns of the answer: those that are called so, else whatever is no group by its name."""
+    """Columns of the answer: the likeliest by name, or else columns whose names are not those of groups."""
     fit = [one for one in free.values() if one.scalar or one.kind == "object"]
     known = sorted(
         (one for one in fit if _is(one, "answers")), key=lambda one: _rank(one, "answers")
@@ -453,7 +453,7 @@ def _answers(free: Mapping[str, Column], roles: Roles) -> list[str]:
 
 
 def _task(columns: Mapping[str, Column], roles: Roles, rows: int) -> str:
-    """The ML task that the columns speak for; empty: there is no answer."""
+    """The ML task that fits the columns; empty: there is no answer."""
     if not roles.answers:
         return ""
     column = columns.get(roles.answers[0])
@@ -467,7 +467,7 @@ def _task(columns: Mapping[str, Column], roles: Roles, rows: int) -> str:
 
 
 def task_of(column: Column, rows: int) -> str:
-    """The ML task that an answer without a question speaks for: objects, classes, text, or one field."""
+    """The ML task that fits an answer without a question: objects, classes, text, or one field."""
     if column.kind == "object":
         return "kie"
     if _has_classes(column, rows):
@@ -478,7 +478,7 @@ def task_of(column: Column, rows: int) -> str:
 
 
 def _has_classes(column: Column, rows: int) -> bool:
-    """Whether its values are few and short, and come again and again; fewer times if it is called a class."""
+    """Whether a column's values are few, short and repeated; a class by its name needs fewer repetitions."""
     short = column.longest <= LONGEST_GROUP and not column.lines
     few = 1 < column.distinct <= MOST_GROUPS
     again = column.distinct * 3 <= rows or (
@@ -493,13 +493,13 @@ def _take_rest(roles: Roles, rest: Mapping[str, Column], rows: int, wish: Wish) 
         groups = [_said(name, rest, "groups") for name in wish.groups]
     for name, one in rest.items():
         if not one.scalar:
-            roles.left[name] = "holds images" if one.kind == "bytes" else f"holds {one.kind}s"
+            roles.left[name] = "contains images" if one.kind == "bytes" else f"contains {one.kind}s"
             continue
         if one.longest > 1000:
             roles.left[name] = "is long text"
             continue
         if _names_pages(one):
-            roles.left[name] = "names pages too: a sample takes those of one column"
+            roles.left[name] = "also names pages: a sample takes pages from one column only"
             continue
         roles.metadata.append(name)
         if name in groups if groups is not None else not (why := _no_group(one, rows)):
@@ -509,17 +509,17 @@ def _take_rest(roles: Roles, rest: Mapping[str, Column], rows: int, wish: Wish) 
 
 
 def _names_pages(column: Column) -> bool:
-    """Whether its values are names of pages; of numbers, which pages may be called, that is not certain."""
+    """Whether a column's values are names of pages; numbers do not count: they are no certain names."""
     return column.found * 2 > column.filled and column.example.lower().endswith(SUFFIXES)
 
 
 def _no_group(column: Column, rows: int) -> str:
     """Why tables should not group by a column; empty: they may."""
     if column.filled < rows:
-        return "no group: some rows have none"
+        return "no group: some rows have no value"
     if column.distinct < 2:
-        return "no group: the same in every row"
+        return "no group: every row has the same value"
     few = column.distinct * 2 <= rows or (column.distinct == 2 and rows > 2)
     if not few or column.distinct > MOST_GROUPS or column.longest > LONGEST_GROUP:
-        return "no group: nearly every row has its own"
+        return "no group: nearly every row has its own value"
     return ""

@@ -1,4 +1,4 @@
-"""Opening a dataset that lies on this machine, choosing samples of it, and finding those nobody can read."""
+"""Opening a dataset on this machine, choosing its samples, and finding unreadable samples."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from hpcbench.data.pages import page_of
 from hpcbench.data.pictures import fault_of, name_of
 from hpcbench.errors import HpcbenchError, Problem, UserError, unknown
 from hpcbench.plugins import DatasetIterator, DatasetSpec
-from hpcbench.schema.documents import Dataset, RunTaskSettings
+from hpcbench.schema.definitions import Dataset, RunTaskSettings
 from hpcbench.schema.records import Sample
 
 Ranges = Sequence[tuple[int, int]]
-"""Places in a dataset: from, to (exclusive), in order."""
+"""Ranges of places in a dataset: start, stop (exclusive), in order."""
 
 LOOK_AHEAD = 64
-"""Samples whose images are looked at at once."""
+"""Number of samples whose images are checked at once."""
 
 
 def open_dataset(
     dataset: Dataset, cache: Path | None = None, origin: Path | None = None
 ) -> DatasetIterator:
-    """The iterator that a dataset's document names, over its split; the dataset lies on this machine.
+    """The iterator that a dataset's definition names, over its split; the dataset is on this machine.
 
     Args:
-        dataset: its document.
-        cache: `HOME/cache`, where rendered pages are kept.
-        origin: folder that it was copied from.
+        dataset: its definition.
+        cache: `HOME/cache`, for rendered pages.
+        origin: folder from which the dataset was copied.
 
     Raises:
         UserError: there is no such iterator, or it does not know an option.
@@ -66,7 +66,7 @@ def bad_rows(iterator: DatasetIterator) -> list[Problem]:
 
 
 def bad_before(iterator: DatasetIterator, index: int) -> list[Problem]:
-    """Those of them that stand before a sample; none, where nobody can tell."""
+    """Left-out rows before a sample; none if the iterator cannot say."""
     if hasattr(iterator, "bad_before"):
         found: list[Problem] = iterator.bad_before(index)
         return found
@@ -80,13 +80,13 @@ def bad_before(iterator: DatasetIterator, index: int) -> list[Problem]:
 def samples(
     iterator: DatasetIterator, ranges: Ranges, start: int, stop: int, *, images: bool = True
 ) -> Iterator[Sample]:
-    """Chosen samples `start` to `stop` (exclusive), counted among those chosen.
+    """Yield chosen samples `start` to `stop` (exclusive), counted among the chosen ones.
 
     Args:
         iterator: the dataset.
-        ranges: which of its samples are chosen.
+        ranges: places of the chosen samples.
         start, stop: the slice.
-        images: whether images are needed; an iterator that can do without reads less then.
+        images: whether images are needed; without them some iterators read less.
     """
     more = {} if images or not _can_omit(iterator) else {"images": False}
     slices, passed = list[range](), 0
@@ -97,7 +97,7 @@ def samples(
         passed += high - low
         if passed >= stop:
             break
-    if hasattr(iterator, "at"):  # places that lie apart, in as few reads as it can
+    if hasattr(iterator, "at"):  # scattered places, in as few reads as possible
         yield from iterator.at(itertools.chain.from_iterable(slices), **more)
         return
     for some in slices:
@@ -105,23 +105,23 @@ def samples(
 
 
 def total(ranges: Ranges) -> int:
-    """How many samples are chosen."""
+    """Number of chosen samples."""
     return sum(high - low for low, high in ranges)
 
 
 def check_places(iterator: DatasetIterator, name: str, count: int, ranges: Ranges) -> None:
-    """Whether places in a dataset can still be those of the samples that were chosen.
+    """Check whether places in a dataset can still be the places of the chosen samples.
 
-    Rows may have been added at its end meanwhile: they move nothing. What else moved, `check_answers` tells.
+    Rows added at its end move no sample. `check_answers` finds other moves.
 
     Args:
         iterator: the dataset.
-        name: what it is called.
-        count: samples it had when they were chosen; 0: nobody wrote it down.
-        ranges: where they were.
+        name: its name.
+        count: its number of samples at the time of the choice; 0: not recorded.
+        ranges: places of the chosen samples.
 
     Raises:
-        UserError: they cannot: it has fewer samples now.
+        UserError: the dataset has fewer samples now.
     """
     least = count or (ranges[-1][1] if ranges else 0)
     if (now := iterator.count()) < least:
@@ -130,49 +130,49 @@ def check_places(iterator: DatasetIterator, name: str, count: int, ranges: Range
 
 
 def check_answers(answered: Collection[str], samples: Collection[str], name: str) -> None:
-    """Whether all that was answered of a shard is among the samples that now stand where it was asked about.
+    """Check that every answered sample of a shard is still among the samples at the shard's places.
 
     Raises:
-        UserError: it is not.
+        UserError: one is not.
     """
     for sample_id in answered:
         if sample_id not in samples:
-            how = f"sample '{sample_id}', which was answered, is not where it was then"
+            how = f"sample '{sample_id}' has an answer, but is no longer at its place"
             raise _read_otherwise(name, how)
 
 
 def _read_otherwise(name: str, how: str) -> UserError:
-    """That places in a dataset are no longer those of the samples that were chosen."""
+    """The error that the chosen samples are no longer at their places."""
     what = (
-        f"dataset '{name}' is read otherwise than when the experiment was prepared, by another version of "
-        f"hpcbench or from other files: {how}"
+        f"dataset '{name}' has changed since hpcbench prepared the experiment (other files, or another "
+        f"version of hpcbench): {how}"
     )
-    return UserError(Problem(what, remedy="submit again"))
+    return UserError(Problem(what, remedy="submit the plan again"))
 
 
 @dataclass(frozen=True, slots=True)
 class BadSample:
-    """A sample with an image that nobody can read."""
+    """A sample with an unreadable image."""
 
     index: int
     """Its place in the dataset."""
     problem: Problem
-    """Where it stands, and why."""
+    """Its place in the files, and the reason."""
 
 
 def choose(
     iterator: DatasetIterator, task: RunTaskSettings, seed: int, bad: Iterable[int] = ()
 ) -> list[tuple[int, int]]:
-    """The samples that a run task asks about: `where`, then `sample`, then `limit`.
+    """The samples that a run task asks about: `where` applies first, then `sample`, then `limit`.
 
     Args:
         iterator: the dataset.
-        task: what is wanted.
+        task: its settings.
         seed: of the random sample.
         bad: places to leave out.
 
     Raises:
-        UserError: the expression is none, or nothing is left.
+        UserError: `where` is no expression, or no sample is left.
     """
     count, out = iterator.count(), set(bad)
     if task.where is None and task.sample is None:
@@ -197,7 +197,7 @@ def choose(
 def _left(
     ranges: list[tuple[int, int]], task: RunTaskSettings, count: int
 ) -> list[tuple[int, int]]:
-    """The ranges; a UserError if there are none."""
+    """The ranges. Raises UserError: there are none."""
     if not ranges:
         why = f"where {task.where!r}" if task.where is not None else "none can be read"
         raise UserError(Problem(f"no sample is left of {count}: {why}"))
@@ -205,7 +205,7 @@ def _left(
 
 
 def draw(strata: Mapping[str, Sequence[int]], size: int, seed: int) -> list[int]:
-    """So many places at random, from each stratum its share (largest remainders), in order.
+    """`size` random places, from each stratum its share (largest remainders), in order.
 
     The same seed and the same places give the same sample.
     """
@@ -223,12 +223,13 @@ def draw(strata: Mapping[str, Sequence[int]], size: int, seed: int) -> list[int]
 
 
 def compile_where(expression: str) -> Any:
-    """An expression over a sample's fields and metadata, as a function of them.
+    """Compile an expression over a sample's fields and metadata into a function of them.
 
-    It is Jinja2's, in its sandbox: `doc_type == 'invoice' and pages < 3`, `'total' in question`.
+    It is a Jinja2 expression in the sandbox: `doc_type == 'invoice' and pages < 3`, `'total' in question`.
 
     Raises:
-        UserError: it is no expression; the function: it names what a sample does not have.
+        UserError: it is no expression. The function raises it if the expression names a field that a sample
+            lacks, or fails otherwise.
     """
     from jinja2 import StrictUndefined, TemplateError, UndefinedError
     from jinja2.sandbox import SandboxedEnvironment
@@ -238,7 +239,9 @@ def compile_where(expression: str) -> Any:
     try:
         compiled = environment.compile_expression(expression, undefined_to_none=False)
     except (TemplateError, ValueError, RecursionError) as error:
-        raise UserError(Problem(f"where {expression!r} is no expression: {error}")) from error
+        raise UserError(
+            Problem(f"where {expression!r} is not a valid expression: {error}")
+        ) from error
 
     def holds(known: Mapping[str, Any]) -> bool:
         try:
@@ -247,20 +250,20 @@ def compile_where(expression: str) -> Any:
             raise UserError(
                 Problem(f"where {expression!r}: {error} (there are: {', '.join(sorted(known))})")
             ) from error
-        except Exception as error:  # whatever an expression can do
+        except Exception as error:  # an expression can raise any error
             raise UserError(Problem(f"where {expression!r}: {error}")) from error
 
     return holds
 
 
 def unreadable(iterator: DatasetIterator, most: int | None = None) -> Iterator[BadSample]:
-    """Samples with an image that is missing, empty, cut off, too large or of no form Pillow knows.
+    """Yield samples with an image that is missing, empty, cut off, too large or unknown to Pillow.
 
-    Beginnings and ends of files are looked at; pages of documents are loaded, and not rendered.
+    It reads the beginnings and ends of files; it loads pages of documents and does not render them.
 
     Args:
         iterator: the dataset.
-        most: so many of its first samples are looked at; None: all.
+        most: number of its first samples to check; None: all.
     """
     count = min(iterator.count(), most) if most is not None else iterator.count()
     with ThreadPoolExecutor(8) as pool:
@@ -284,7 +287,7 @@ def _unreadable(sample: Sample) -> str | None:
 
 
 def placed(iterator: DatasetIterator, index: int, why: str) -> Problem:
-    """What is wrong with a sample, and where it stands as far as the iterator tells."""
+    """The problem of a sample, with its place in the files if the iterator knows it."""
     if hasattr(iterator, "place"):
         path, number = iterator.place(index)
         return Problem(why, str(path), number)

@@ -1,4 +1,4 @@
-"""What a folder holds: the iterator and the mapping that fit it, as a document to be looked over."""
+"""Detection of a folder's dataset: iterator and mapping that fit it, as a definition for people to review."""
 
 from __future__ import annotations
 
@@ -21,88 +21,88 @@ from hpcbench.plugins import DatasetSpec
 from hpcbench.schema.records import FieldMap
 
 TABLES = (".parquet", ".jsonl", ".csv", ".tsv", ".xlsx", ".json")
-"""What may be a table, the likeliest first."""
+"""Suffixes of possible tables, the likeliest first."""
 
 LOOKED_AT = 10_000
-"""Rows that a proposal goes by."""
+"""Most rows that a proposal is based on."""
 
 TRIED = 50
-"""Tables that are looked at, at most."""
+"""Most tables to examine."""
 
 SPLITS = ("test", "testing", "val", "valid", "validation", "dev", "eval", "train", "training")
-"""What folders and files of splits are called; what a benchmark asks about first."""
+"""Names of folders and files of splits; splits that a benchmark uses first come first."""
 
 NO_CLASSES = (
     "image", "images", "img", "imgs", "page", "pages", "scan", "scans", "pdf", "pdfs", "file", "files",
     "data", "document", "documents", "docs", "pictures", "photos", "raw", "input", "inputs", *SPLITS,
 )  # fmt: skip
-"""Names of folders that say nothing of what is in them."""
+"""Names of folders that are no classes."""
 
 _BOXES = re.compile(r"(\d+( -?[\d.]+){4,}\s*)+")
 """YOLO's lines: a class and its box."""
 
 SAMPLED = 300
-"""Files of references that a proposal goes by."""
+"""Most files of references that a proposal is based on."""
 
 MOST_KEYS = 60
-"""Keys of objects that a prompt can list."""
+"""Most keys of objects that a prompt can list."""
 
 
 @dataclass
 class Detected:
-    """A dataset's document, but for name and source."""
+    """A dataset's definition without name and source."""
 
     iterator: str
-    """Which iterator reads it."""
+    """Name of the iterator that reads it."""
     why: str
-    """What was seen, for people."""
-    document: dict[str, Any] = field(default_factory=dict)
-    """Further keys of the document."""
+    """Evidence for the layout, for people."""
+    definition: dict[str, Any] = field(default_factory=dict)
+    """Further keys of the definition."""
     task: str = ""
-    """ML task that fits; empty: none is known to."""
+    """Suitable ML task; empty: unknown."""
     prompt: str = ""
-    """Prompt that fits; empty: the ML task's."""
+    """Suitable prompt; empty: the ML task's."""
     metrics: Sequence[str] = ()
-    """Metrics that fit; none: the ML task's."""
+    """Suitable metrics; empty: the ML task's."""
     notes: list[str] = field(default_factory=list)
-    """What a person should know."""
+    """Notes for people."""
 
 
 @dataclass
 class Table:
-    """A table with pages beside it or in it, and what its columns hold."""
+    """A table with pages beside it or in it, and the properties of its columns."""
 
     name: str
     """Its path in the folder, or a pattern over its files."""
     iterator: str
-    """What reads it: `table` or `hf_disk`."""
+    """Name of its iterator: `table` or `hf_disk`."""
     options: dict[str, Any]
     """Options of the iterator."""
     columns: list[Column]
     """Its columns."""
     rows: int
-    """Rows that were looked at."""
+    """Number of examined rows that could be read."""
     bad: int
-    """Those of them that could not be read."""
+    """Number of examined rows that could not be read."""
     direct: bool
-    """Whether pages are where their names say."""
+    """Whether pages are at the paths in the table."""
     own: bool
     """Whether it is in hpcbench's own form."""
     splits: list[str] = field(default_factory=list)
     """Its splits."""
     notes: list[str] = field(default_factory=list)
-    """What a person should know."""
+    """Notes for people."""
 
     def propose(self, wish: Wish | None = None) -> Roles | None:
-        """What each column is for."""
+        """Propose the roles of its columns."""
         return propose(self.columns, self.rows, wish)
 
     def detected(self, roles: Roles) -> Detected:
-        """The document that says so."""
+        """The definition for these roles."""
         task, by_name = roles.task, {one.name: one for one in self.columns}
-        document: dict[str, Any] = {"annotations": self.name} if self.iterator == "table" else {}
+        definition: dict[str, Any] = {"annotations": self.name} if self.iterator == "table" else {}
         if self.splits:  # its iterator takes one at a time
-            document |= {"split": self.splits[0], "splits": self.splits}
+            definition |= {"split": self.splits[0], "splits": self.splits}
         options = dict(self.options)
         prompt, constants = self._asking(roles, by_name)
         if constants:
@@ -111,18 +111,18 @@ class Table:
         if answer is not None and answer.kind in ("number", "flag"):
             options["as_text"] = True
         if not self.own:
-            document["mapping"] = self._mapping(roles, by_name)
+            definition["mapping"] = self._mapping(roles, by_name)
         fields = [*(["question"] if roles.question or roles.asked else []), *roles.prompted]
         fields += [name for name in constants if name not in fields]
-        document |= {"fields": fields} if fields else {}
-        document |= {"group_by": roles.groups} if roles.groups else {}
-        document |= {"options": options} if options else {}
-        name = self.name or "what Hugging Face's datasets saved"
+        definition |= {"fields": fields} if fields else {}
+        definition |= {"group_by": roles.groups} if roles.groups else {}
+        definition |= {"options": options} if options else {}
+        name = self.name or "the folder, saved by Hugging Face's datasets,"
         why = f"{name} has {', '.join(one.name for one in self.columns if one.name.strip())}"
-        return Detected(self.iterator, why, document, task, prompt, notes=[*self.notes])
+        return Detected(self.iterator, why, definition, task, prompt, notes=[*self.notes])
 
     def _asking(self, roles: Roles, columns: Mapping[str, Column]) -> tuple[str, dict[str, Any]]:
-        """The prompt, and what it needs in every sample."""
+        """The prompt, and the constant fields that it needs in every sample."""
         if roles.task == "kie" and "keys" in roles.prompted:
             return "kie_json", {}
         if roles.task == "kie" and (keys := keys_of(roles, columns)):
@@ -155,11 +155,13 @@ def _classes(column: Column | None, name: str) -> list[str]:
     if column is not None and column.distinct == len(column.values):
         return sorted(column.values)
     what = f"answer '{name}' has too many different values for classes"
-    raise UserError(Problem(what, remedy="another `--task`, or another column for `--answer`"))
+    raise UserError(
+        Problem(what, remedy="choose another `--task`, or another column for `--answer`")
+    )
 
 
 def references_of(roles: Roles, columns: Mapping[str, Column]) -> str | dict[str, str]:
-    """The mapping's `references`: a column, or an object of several."""
+    """The mapping's `references`: a column, or an object of several columns."""
     if roles.task != "kie":
         return roles.answers[0]
     if len(roles.answers) == 1:
@@ -170,13 +172,13 @@ def references_of(roles: Roles, columns: Mapping[str, Column]) -> str | dict[str
             return inside if column.as_text and not column.below else place
         if (
             column is None or "keys" in roles.prompted
-        ):  # inside of an object: what it is, its values tell
+        ):  # a key inside an object, or an object with its keys given
             return roles.answers[0]
     return dict(zip(_short(roles.answers), roles.answers, strict=True))
 
 
 def keys_of(roles: Roles, columns: Mapping[str, Column]) -> list[str]:
-    """Keys of the object that is asked for; none: too many, or unknown."""
+    """Keys of the requested object; empty: too many, or unknown."""
     if len(roles.answers) > 1:
         return _short(roles.answers)
     column = columns.get(roles.answers[0]) if roles.answers else None
@@ -187,13 +189,13 @@ def keys_of(roles: Roles, columns: Mapping[str, Column]) -> list[str]:
 
 
 def listed(names: Sequence[str]) -> str | list[str]:
-    """Names as a prompt shows them: with commas between, unless one has a comma itself."""
+    """Names as a prompt shows them: separated by commas, or a list if a name contains a separator."""
     plain_names = not any({",", ";", "\n"} & set(name) for name in names)
     return ", ".join(names) if plain_names else list(names)
 
 
 def _short(columns: Sequence[str]) -> list[str]:
-    """Keys for columns: of `fields.total` the last part, where no other ends so."""
+    """Keys for columns: the last part of a name such as `fields.total`, if all last parts differ."""
     last = [one.rpartition(".")[2] for one in columns]
     return last if len(set(last)) == len(last) else list(columns)
 
@@ -205,7 +207,7 @@ def detect(folder: Path, annotations: str = "", wish: Wish | None = None) -> Det
     """The likeliest way to read a folder.
 
     Raises:
-        UserError: nothing known is there.
+        UserError: the folder has no known layout.
     """
     known = None if annotations or wish is not None else known_layout(folder)
     if known is not None:
@@ -217,7 +219,7 @@ def detect(folder: Path, annotations: str = "", wish: Wish | None = None) -> Det
 
 
 def known_layout(folder: Path) -> Detected | None:
-    """The layout of a publisher; None: it is none of those."""
+    """The definition for a publisher's layout; None: the folder has no such layout."""
     if not folder.is_dir():
         raise UserError(Problem("no such folder", str(folder)))
     tree = Tree(folder)
@@ -291,15 +293,15 @@ def _coco(name: str, data: Mapping[str, Any]) -> Detected:
 
 
 def find_table(folder: Path, annotations: str = "", wish: Wish | None = None) -> Table | None:
-    """The table whose rows are samples: with pages and answers, else with pages; None: there is none.
+    """The table whose rows are samples: with pages and answers, or else with pages; None: there is none.
 
     Args:
-        folder: where it is.
-        annotations: its path inside; empty: the best of those that are there.
-        wish: columns that have to be in it.
+        folder: folder of the table.
+        annotations: its path in the folder; empty: the best table found.
+        wish: columns that the table must have.
 
     Raises:
-        UserError: the one that is named cannot be read, or no row of it names a page; it lacks a column.
+        UserError: the named table cannot be read, or none of its rows names a page; or it lacks a column.
     """
     tree = Tree(folder)
     files, finder = tree.files(), Finder(tree)
@@ -330,23 +332,23 @@ def find_table(folder: Path, annotations: str = "", wish: Wish | None = None) ->
 
 
 def _reads_without(files: Sequence[Path]) -> bool:
-    """Whether pages may have their references in other ways than in a table."""
+    """Whether pages may have references outside a table."""
     endings = {path.suffix.lower() for path in files}
     return bool(endings & {".txt", ".md", ".json"}) or len({path.parent for path in files}) > 2
 
 
 def _named(tree: Tree, path: Path, finder: Finder) -> Table:
     if path.suffix.lower() not in (*TABLES, ".arrow"):
-        what = f"annotations end in one of {', '.join(TABLES)}"
+        what = f"annotations must end in one of {', '.join(TABLES)}"
         raise UserError(Problem(what, str(path), remedy="save the table as CSV"))
     table = _opened(tree, path, [path], finder)
     if not table.rows:
-        raise UserError(Problem("it has no row that can be read", str(path)))
+        raise UserError(Problem("it has no readable row", str(path)))
     return table
 
 
 def _saved(tree: Tree, files: Sequence[Path], finder: Finder) -> Table | None:
-    """What Hugging Face's datasets saved to disk."""
+    """The table that Hugging Face's datasets saved to disk."""
     top, names = tree.folder, {path.relative_to(tree.folder).as_posix() for path in files}
     if "dataset_dict.json" not in names and not {"state.json", "dataset_info.json"} <= names:
         return None
@@ -365,7 +367,7 @@ def _saved(tree: Tree, files: Sequence[Path], finder: Finder) -> Table | None:
 
 
 def _candidates(files: Sequence[Path]) -> list[Path]:
-    """Files that may be tables: of splits that are asked about first, high up, of the likeliest form."""
+    """Possible tables, sorted: the likeliest form first, then the first splits, then the shortest paths."""
     pages = {path.with_suffix("") for path in files if path.suffix.lower() in SUFFIXES}
     found = [
         path
@@ -426,8 +428,8 @@ def _looked(
     pages = max((one.found for one in columns), default=0)
     table.direct = found[True] >= pages
     if (lost := next((one for one in columns if _is_page_of(one, finder)), None)) is not None:
-        what = f"its first line is no header: it names the page '{lost.name}'"
-        remedy = "put names of columns above, such as file and answer"
+        what = f"its first line is not a header: it names the page '{lost.name}'"
+        remedy = "add a header with names of columns, such as file and answer"
         raise UserError(Problem(what, str(iterator.path), 1, remedy=remedy))
     if not table.direct:
         options["find_images"] = "."
@@ -459,7 +461,7 @@ def _flat(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _others(path: Path, tables: Sequence[Path], folder: Path) -> list[str]:
-    """That there are other tables, which are not read."""
+    """A note on other tables, which are not read; empty if there are none."""
     head = path.stem.partition("-")[0]
     rest = [one for one in tables if one != path and one.stem.partition("-")[0] != head]
     if not rest:
@@ -470,7 +472,7 @@ def _others(path: Path, tables: Sequence[Path], folder: Path) -> list[str]:
 
 
 def _pattern(path: Path, folder: Path, tables: Sequence[Path]) -> str:
-    """One file, or a pattern over shards `NAME-00000-of-00007.parquet`."""
+    """The path of one file, or a pattern over shards `NAME-00000-of-00007.parquet`."""
     name = path.relative_to(folder).as_posix()
     head, dash, _ = path.stem.partition("-")
     shards = [
@@ -483,10 +485,10 @@ def _pattern(path: Path, folder: Path, tables: Sequence[Path]) -> str:
 
 
 def beside_or_above(folder: Path) -> Detected:
-    """Pages whose references are files of the same name, or the folders they are in.
+    """The definition for pages whose references are files of the same name, or names of their folders.
 
     Raises:
-        UserError: they are neither; says what is there and what is missing.
+        UserError: they are neither; the message names the files found and the missing ones.
     """
     if not folder.is_dir():
         raise UserError(Problem("no such folder", str(folder)))
@@ -516,7 +518,7 @@ def _pairs(tree: Tree, files: Sequence[Path]) -> Detected | None:
 def _apart(
     tree: Tree, texts: Sequence[Path], pages: Sequence[Path], ending: str
 ) -> Detected | None:
-    """References in one folder, pages in another."""
+    """The definition for references in one folder and pages in another; None: they do not match."""
     top = tree.folder
     here, there = (
         Path(os.path.commonpath([path.parent for path in some])) for some in (texts, pages)
@@ -547,9 +549,9 @@ def _with_rest(found: Detected, pages: int) -> Detected:
 
 
 def _of_texts(
-    tree: Tree, paths: Sequence[Path], ending: str, why: str, document: dict[str, Any]
+    tree: Tree, paths: Sequence[Path], ending: str, why: str, definition: dict[str, Any]
 ) -> Detected | None:
-    """The task that files of references speak for; None: they are boxes, which are no text."""
+    """The definition for files of references, with their task; None: the files hold boxes, not text."""
     values = [
         value for path in paths[:SAMPLED] if (value := _reference(tree, path, ending)) is not None
     ]
@@ -558,16 +560,16 @@ def _of_texts(
     columns = look(({"text": one} for one in values), lambda name: False)
     column = columns[0] if columns else Column("text")
     task = "ocr" if ending == ".md" else task_of(column, len(values))
-    options = dict(document.pop("options", {}))
+    options = dict(definition.pop("options", {}))
     prompt = "ocr_markdown" if ending == ".md" else ""
     if task == "kie" and column.keys and len(column.keys) <= MOST_KEYS:
         prompt, options["constants"] = "kie_json", {"keys": listed(column.keys)}
     if task == "classification":
         prompt, options["constants"] = "classify", {"classes": listed(sorted(column.values))}
     if "constants" in options:
-        document["fields"] = list(options["constants"])
-    document |= {"options": options} if options else {}
-    return Detected("pairs", why, document, task, prompt)
+        definition["fields"] = list(options["constants"])
+    definition |= {"options": options} if options else {}
+    return Detected("pairs", why, definition, task, prompt)
 
 
 def _reference(tree: Tree, path: Path, ending: str) -> Any:
@@ -579,7 +581,7 @@ def _reference(tree: Tree, path: Path, ending: str) -> Any:
 
 
 def _folders(folder: Path, files: Sequence[Path]) -> Detected | None:
-    """A folder a class, perhaps below one of all images, perhaps a set of them for each split."""
+    """The definition for class folders, perhaps below an image folder, perhaps in a folder for each split."""
     pages = [path for path in files if path.suffix.lower() in SUFFIXES]
     if not pages:
         return None
@@ -595,54 +597,56 @@ def _folders(folder: Path, files: Sequence[Path]) -> Detected | None:
     )
     options |= {"splits": True} if by_split else {}
     options["constants"] = {"classes": listed(classes)}
-    document: dict[str, Any] = {"fields": ["classes"], "options": options}
+    definition: dict[str, Any] = {"fields": ["classes"], "options": options}
     if by_split:
-        document = {"splits": sorted({one[0] for one in parts if len(one) > 2}), **document}
-    why = (
-        f"{len(pages)} pages in {len(classes)} folders, taken for classes: {', '.join(classes[:5])}"
-    )
+        definition = {"splits": sorted({one[0] for one in parts if len(one) > 2}), **definition}
+    why = f"{len(pages)} pages in {len(classes)} folders, used as classes: {', '.join(classes[:5])}"
     why += ", …" if len(classes) > 5 else ""
-    found = Detected("folders", why, document, "classification", "classify")
+    found = Detected("folders", why, definition, "classification", "classify")
     if loose := sum(len(one) <= by_split + 1 for one in parts):
-        found.notes.append(f"left out: {loose} pages in no folder of a class")
+        found.notes.append(f"left out: {loose} pages outside the folders of classes")
     return found
 
 
 def _says_nothing(name: str) -> bool:
-    """Whether a folder's name is no class: a year, a date, a number of a part, or a usual word for pages."""
+    """Whether a folder's name is no class: a year, a date, a part number, or a usual word for pages."""
     return plain(name) in NO_CLASSES or not any(map(str.isalpha, name))
 
 
 def _nothing(folder: Path, files: Sequence[Path]) -> UserError:
     pages = Counter(path.suffix.lower() for path in files if path.suffix.lower() in SUFFIXES)
     if not files:
-        return UserError(Problem("there is no file in it", str(folder), remedy="check the path"))
+        return UserError(Problem("the folder has no files", str(folder), remedy="check the path"))
     if not pages:
-        what = f"none of its {len(files)} files is a table or a page with its reference"
-        remedy = f"pages end in {', '.join(SUFFIXES)}: convert others, and put a table of answers beside them"
+        what = f"none of its {len(files)} files is a table or a page"
+        remedy = (
+            f"convert pages to one of {', '.join(SUFFIXES)}, and put a table of answers beside them"
+        )
         return UserError(Problem(what, str(folder), remedy=remedy))
     kinds = ", ".join(f"{count} {ending}" for ending, count in pages.most_common(4))
-    what = f"{sum(pages.values())} pages ({kinds}), and no right answers for them"
+    what = f"{sum(pages.values())} pages ({kinds}), but no references for them"
     remedy = (
-        "put a table beside them, say answers.csv with a column `file` and a column for each answer, or name "
-        "one with --annotations FILE; a text for each page goes into a .txt of the page's name"
+        "put a table beside them, for example answers.csv with a column `file` and a column for each answer, "
+        "or name a table with --annotations FILE; or put the text of each page into a .txt file of its name"
     )
     return UserError(Problem(what, str(folder), remedy=remedy))
 
 
 def why_no_table(folder: Path, table: Table) -> UserError:
-    """Why the rows of a table that was read are no samples: no page, or no answer."""
+    """The error for a table whose rows are no samples: they name no existing page."""
     known = ", ".join(one.name for one in table.columns)
     named = [
         one for one in table.columns if one.kind in ("text", "number") and _looks_like_page(one)
     ]
     if named:
         pages = f"pages such as {named[0].example[:80]!r}"
-        what = f"column '{named[0].name}' names {pages}, none of which is there"
+        what = f"column '{named[0].name}' names {pages}, but none of them exists"
         remedy = "put the pages into this folder, or below it"
         return UserError(Problem(what, str(folder / table.name), remedy=remedy))
-    what = f"no column names a page that is there (there are: {known})"
-    remedy = "a column holds names of files, with or without folder and ending; the pages are in this folder"
+    what = f"no column names a page that exists (columns: {known})"
+    remedy = (
+        "put the pages into this folder, and their names (folder, suffix optional) into one column"
+    )
     return UserError(Problem(what, str(folder / table.name), remedy=remedy))
 
 
@@ -652,7 +656,7 @@ def _looks_like_page(column: Column) -> bool:
 
 def _head_of(tree: Tree, path: Path) -> Any:
     try:
-        if path.exists() and path.stat().st_size > 1 << 28:  # a packed one is small
+        if path.exists() and path.stat().st_size > 1 << 28:  # a packed file is small
             return None
         return json.loads(tree.text(path))
     except (HpcbenchError, OSError, ValueError, RecursionError):

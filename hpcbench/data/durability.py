@@ -1,8 +1,8 @@
-"""Whether what was brought is safe from a power cut: not at once, but before anything rests on it.
+"""Safety of transferred versions from a power cut: not at once, but before an experiment relies on them.
 
-A transfer forces only its manifest to the disk, for every file would cost more than its transfer. So the
-version carries a mark, `unsettled`, until somebody has looked again: on the machine that brought it, as long
-as that was not started anew, all is forced to the disk then; else every byte is read again, once.
+A transfer forces only its manifest to the disk: forcing every file would cost more than the transfer. So the
+version carries a mark, `unsettled`, until its next check. A check within the same boot of the same machine
+forces all files to the disk; any other check reads every byte again, once.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ MARK = "unsettled"
 
 
 def _boot() -> str:
-    """This machine since it was started."""
+    """Host name and boot ID of this machine."""
     try:
         since = boot_id()
     except OSError:
-        since = secrets.token_hex(8)  # unknown: what an earlier process wrote does not count
+        since = secrets.token_hex(8)  # unknown: marks of earlier processes do not match
     return f"{socket.gethostname()} {since}"
 
 
@@ -34,27 +34,27 @@ BOOT = _boot()
 
 
 def mark_unsettled(folder: Path) -> None:
-    """Note in a version's folder that its files may not be on the disk yet; the note itself is."""
+    """Mark in a version's folder that its files may not be on the disk yet; the mark itself is."""
     write_atomic(folder / MARK, BOOT)
 
 
 def in_doubt(version: Version) -> bool:
-    """Whether a power cut may have taken something of a version: to be told by its hashes alone."""
+    """Whether a power cut may have damaged a version: only its hashes can show it."""
     try:
         return (version.folder / MARK).read_text(encoding="utf-8", errors="replace") != BOOT
-    except OSError:  # there is none, or it is not ours to look at
+    except OSError:  # there is no mark, or we may not read it
         return False
 
 
 def settle(version: Version, progress: Progress = silent) -> list[Kept]:
-    """See that a version is safe from a power cut, if it is ours.
+    """Make a version safe from a power cut, if it is ours.
 
     Args:
-        version: it.
-        progress: told how far it is where every byte has to be read.
+        version: the version.
+        progress: receives the progress if every byte has to be read.
 
     Returns:
-        What a power cut took of it; the version is unsettled until that is repaired.
+        Files that a power cut damaged; the version is unsettled until they are repaired.
     """
     doubtful = ours(version) and in_doubt(version)
     count = verifying(version.bytes, version.count, progress)
@@ -65,12 +65,12 @@ def settle(version: Version, progress: Progress = silent) -> list[Kept]:
 
 
 def ours(version: Version) -> bool:
-    """Whether we may take its mark away; else every look of ours would be a long one."""
+    """Whether we may remove a version's mark; if not, each of our checks would read every byte."""
     return os.access(version.folder, os.W_OK)
 
 
 def release(version: Version) -> None:
-    """Take the mark away: every byte was read after another start, or is forced to the disk now."""
+    """Remove the mark: every byte was read after a reboot, or is forced to the disk now."""
     mark = version.folder / MARK
     if mark.exists() and ours(version):
         if not in_doubt(version):
@@ -81,14 +81,14 @@ def release(version: Version) -> None:
 def _force(folder: Path) -> None:
     """Force every file below a folder, and every name, to the disk."""
     files = (Path(where) / name for where, _, names in os.walk(folder) for name in names)
-    for _ in at_once(force_file, files):  # a disk writes what many wait for in one go
+    for _ in at_once(force_file, files):  # a disk serves many waiting syncs at once
         pass
     for _ in at_once(sync_folder, (Path(where) for where, _, _ in os.walk(folder))):
         pass
 
 
 def force_file(path: Path) -> None:
-    """Force one file to the disk; nothing where it is gone, or not ours to open."""
+    """Force one file to the disk; do nothing if it is gone or we may not open it."""
     with contextlib.suppress(FileNotFoundError, PermissionError):
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:

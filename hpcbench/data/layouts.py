@@ -1,22 +1,21 @@
-"""Layouts that datasets are shipped in, as presets of the table iterator, and pages with a file beside each.
+"""Layouts in which datasets are shipped: presets of the table iterator, and pages with a file beside each.
 
 | iterator | annotations |
 |---|---|
-| `v01` | `annotation.csv` of VLMHyperBench v0.1, columns parted by `;` |
+| `v01` | `annotation.csv` of VLMHyperBench v0.1, columns separated by `;` |
 | `docvqa` | DocVQA's JSON as its publisher ships it: `{"data": [{questionId, question, image, answers}]}` |
 | `mp_docvqa` | MP-DocVQA's JSON: `{"data": [{questionId, question, doc_id, page_ids, answers}]}` |
 | `ocrbench` | `OCRBench.json`: `[{dataset_name, type, question, image_path, answers}]` |
 | `hf_disk` | a folder that `datasets.save_to_disk` of Hugging Face wrote |
 | `coco` | COCO's JSON: images, annotations, categories |
 | `pairs` | `page.png` with `page.txt` or `page.json`, beside it or in another folder |
-| `folders` | a folder a class, with the pages that are of it |
+| `folders` | a folder for each class, with the pages of this class |
 
-What a document's `mapping`, `annotations` and `options` say goes before the preset, key by key.
+A definition's `mapping`, `annotations` and `options` override the preset, key by key.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -27,7 +26,7 @@ from typing import Any, ClassVar, Literal
 
 from hpcbench.data.box_annotations import boxes, packed
 from hpcbench.data.references import is_empty
-from hpcbench.data.rows import Record, Rows, value_of
+from hpcbench.data.rows import ListedRows, Record, Rows, value_of
 from hpcbench.data.sibling_files import SUFFIXES, Beside
 from hpcbench.data.table import TableDataset, is_outside
 from hpcbench.errors import Problem, UserError
@@ -36,7 +35,7 @@ from hpcbench.schema.records import Boxes, FieldMap, Sample
 
 
 class V01(TableDataset):
-    """VLMHyperBench v0.1: a row a question; questions about one image go together."""
+    """VLMHyperBench v0.1: one row for each question; questions about one image form a document."""
 
     annotations = "annotation.csv"
     defaults: ClassVar[Mapping[str, Any]] = {"delimiter": ";"}
@@ -48,7 +47,7 @@ class V01(TableDataset):
 
 
 class DocVqa(TableDataset):
-    """DocVQA, InfographicVQA and others of the Robust Reading Competition."""
+    """DocVQA, InfographicVQA and other datasets of the Robust Reading Competition."""
 
     annotations = "*.json"
     defaults: ClassVar[Mapping[str, Any]] = {"records": "data"}
@@ -70,7 +69,7 @@ class MpDocVqa(DocVqa):
 
 
 class OcrBench(TableDataset):
-    """OCRBench v1 as its publisher ships it; references of formulas say that they are."""
+    """OCRBench v1 as its publisher ships it; references of formulas are marked as formulas."""
 
     annotations = "OCRBench.json"
     preset = FieldMap(
@@ -87,7 +86,7 @@ class OcrBench(TableDataset):
 
 
 class HfDisk(TableDataset):
-    """What `datasets.save_to_disk` wrote: one dataset, or a folder a split. Labels become their names."""
+    """Output of `datasets.save_to_disk`: one dataset, or a folder for each split. Labels become names."""
 
     annotations = "state.json"
 
@@ -96,26 +95,26 @@ class HfDisk(TableDataset):
         self.spec, self.several = spec, self.folder / "dataset_dict.json"
         self.splits: list[str] = []
         if self.tree.has(self.several):
-            self.splits = _parsed(self.tree.text(self.several), self.several).get("splits", [])
+            self.splits = self.tree.parsed(self.several).get("splits", [])
             if self.split is not None:
                 self._known()
                 self.path, self.split = self.folder / self.split / "state.json", None
                 self.splits = []
 
     def _known(self) -> None:
-        """Raises UserError: the document names none of its splits."""
+        """Check the split. Raises UserError: the definition names none of the dataset's splits."""
         if self.splits and self.split not in self.splits:
             known = ", ".join(self.splits)
-            what = f"it has the splits {known}, and the document names {self.split!r}"
-            raise UserError(Problem(what, str(self.several), remedy="`split: NAME`"))
+            what = f"it has the splits {known}, and the dataset's definition names {self.split!r}"
+            raise UserError(Problem(what, str(self.several), remedy="set `split: NAME`"))
 
     @cached_property
     def _files(self) -> list[Path]:
         self._known()
-        state = _parsed(self.tree.text(self.path), self.path)
+        state = self.tree.parsed(self.path)
         if state.get("_indices_data_files"):
-            what = "only some of its rows are chosen, in a file of indices that is not read"
-            remedy = "`dataset.flatten_indices().save_to_disk(…)`"
+            what = "a file of indices, which hpcbench does not read, selects some of its rows"
+            remedy = "save it again: `dataset.flatten_indices().save_to_disk(…)`"
             raise UserError(Problem(what, str(self.path), remedy=remedy))
         files = [self.path.parent / one["filename"] for one in state["_data_files"]]
         gone = [Problem("no such file", str(path)) for path in files if not self.tree.has(path)]
@@ -127,7 +126,7 @@ class HfDisk(TableDataset):
     def _rows(self) -> Rows:
         rows = super()._rows
         info = self.path.with_name("dataset_info.json")
-        features = _parsed(self.tree.text(info), info).get("features") or {}
+        features = self.tree.parsed(info).get("features") or {}
         names = {
             column: feature["names"]
             for column, feature in features.items()
@@ -136,7 +135,7 @@ class HfDisk(TableDataset):
         return _Labelled(rows, names)
 
     def files(self) -> Iterable[Path]:
-        """Arrow files and what describes them; of all splits, where the document names none."""
+        """Arrow files and the files that describe them; of all splits, if the definition names none."""
         if self.splits:
             parts = (type(self)(replace(self.spec, split=name)).files() for name in self.splits)
             return sorted({self.several, *(path for part in parts for path in part)})
@@ -145,7 +144,7 @@ class HfDisk(TableDataset):
 
 
 class _Labelled:
-    """Rows whose numbers of classes become names."""
+    """Rows whose class numbers become class names."""
 
     def __init__(self, rows: Rows, labels: Mapping[str, list[str]]) -> None:
         self._rows, self._labels = rows, labels
@@ -169,7 +168,7 @@ class _Labelled:
         known = {
             name: names for name, names in self._labels.items() if isinstance(row.get(name), int)
         }
-        # -1 says that there is no label, as in test splits
+        # -1 means no label, as in test splits
         named = {
             name: names[row[name]] if row[name] >= 0 else None for name, names in known.items()
         }
@@ -177,48 +176,30 @@ class _Labelled:
 
 
 class _Made(TableDataset):
-    """A table whose rows are made from other files."""
+    """A table whose rows are built from other files."""
 
     def __init__(self, spec: DatasetSpec) -> None:
         super().__init__(spec)
         if spec.mapping != FieldMap():
-            raise UserError("this iterator knows its own layout and takes no 'mapping'")
-        self.strict = False  # records are made here, and not all of them is told in documents
+            raise UserError("this iterator knows its own layout: leave 'mapping' out")
+        self.strict = False  # records are built here and have keys of their own
 
     @cached_property
     def _rows(self) -> Rows:
-        return _MadeRows(list(self._make()))
+        return ListedRows(self._make())
 
     def _make(self) -> Iterator[tuple[Path, int, Record | Problem]]:
-        """File, number in it, and record in hpcbench's own form."""
+        """Yield file, number in the file, and record in hpcbench's own form."""
         raise NotImplementedError
 
 
-class _MadeRows:
-    def __init__(self, rows: list[tuple[Path, int, Record | Problem]]) -> None:
-        self._all = rows
-
-    def light(self, keys: Collection[str] | None) -> Iterable[Record | Problem]:
-        return [record for _, _, record in self._all]
-
-    def at(self, places: Iterable[int], keys: Collection[str] | None = None) -> Iterator[Record]:
-        rows = (self._all[place][2] for place in places)
-        return (one for one in rows if not isinstance(one, Problem))
-
-    def place(self, index: int) -> tuple[Path, int]:
-        return self._all[index][:2]
-
-    def names(self) -> None:
-        return None
-
-
 class Coco(_Made):
-    """COCO's JSON: a sample an image, its annotations are the reference.
+    """COCO's JSON: each image is a sample, its annotations are the reference.
 
-    `label`: names of its categories, any of which is right; `caption`: any of its captions; `text`: text of
-    all its boxes, a line each, top to bottom; `fields`: name of the category → text, a list where there
-    are several. Boxes are labelled with their text where it is the reference, else with their category.
-    A split is in the name of its file: `train` in `instances_train2017.json`.
+    `label`: names of its categories, any of which is right; `caption`: its captions, any of which is right;
+    `text`: text of all its boxes, one line for each, top to bottom; `fields`: name of the category → text, or
+    a list of texts. Boxes are labelled with their text if it is the reference, else with their category.
+    The file's name contains the split: `train` in `instances_train2017.json`.
     """
 
     annotations = "annotations/*.json"
@@ -238,7 +219,7 @@ class Coco(_Made):
         for path in self._files:
             if self.split is not None and self.split not in _splits_of(path):
                 continue
-            data = _parsed(self.tree.text(path), path)
+            data = self.tree.parsed(path)
             try:
                 names = {one["id"]: one["name"] for one in data.get("categories", [])}
                 of_image: dict[Any, list[Any]] = defaultdict(list)
@@ -246,7 +227,9 @@ class Coco(_Made):
                     of_image[one["image_id"]].append(one)
                 images = list(data["images"])
             except (KeyError, TypeError, AttributeError) as error:
-                raise UserError(Problem(f"no COCO file: {error} is missing", str(path))) from error
+                is_key = isinstance(error, KeyError)
+                why = f"{error} is missing" if is_key else "it must have lists of objects"
+                raise UserError(Problem(f"not a COCO file: {why}", str(path))) from error
             here: dict[Any, int] = {}
             for number, image in enumerate(images, 1):
                 try:
@@ -254,11 +237,11 @@ class Coco(_Made):
                     first = here.setdefault(image["id"], number)
                     references = self._reference_of(of_image[image["id"]], names)
                 except (KeyError, TypeError, IndexError) as error:
-                    yield path, number, Problem(f"image {number} lacks {error}", str(path), number)
+                    yield path, number, Problem(f"image {number} has no {error}", str(path), number)
                     continue
                 what = ""
                 if first != number:
-                    what = f"images {first} and {number} have one id, {image['id']}"
+                    what = f"images {first} and {number} have the same id, {image['id']}"
                 elif is_empty(references):
                     what = f"image {name} has no annotation"
                 if what:
@@ -283,7 +266,7 @@ class Coco(_Made):
     def _boxes(
         self, image: Mapping[str, Any], of_image: Mapping[Any, Any], names: Mapping[Any, str]
     ) -> partial[Boxes] | None:
-        """What is marked on an image; None: nothing."""
+        """Boxes of an image's annotations; None: there are none."""
         texts = self.options.reference == "text"  # type: ignore[attr-defined]
         known = {str(number): name for number, name in names.items()}
         marks = (
@@ -324,13 +307,13 @@ class Coco(_Made):
 
 
 def _splits_of(path: Path) -> set[str]:
-    """What a file's name may name a split: `instances_train2017` is of `train2017`, and of `train`."""
+    """Splits that a file's name may mean: `instances_train2017` is of `train2017`, and of `train`."""
     parts = re.split(r"[_.\-]", path.stem)
     return {path.stem, *parts, *(one.rstrip("0123456789") for one in parts)} - {""}
 
 
 def _polygon(bbox: Any) -> list[Any]:
-    """The corners of left, top, width, height."""
+    """Two corners (left, top, right, bottom) of a box given as left, top, width, height."""
     try:
         left, top, width, height = (float(one) for one in bbox)
     except (TypeError, ValueError):
@@ -341,9 +324,9 @@ def _polygon(bbox: Any) -> list[Any]:
 class Pairs(_Made):
     """A page and its reference in a file of the same name: text in `.txt` or `.md`, an object in `.json`.
 
-    `annotations` is a pattern, `**/*.txt`. The page lies beside it, or in the folder `images`: there
-    `keys/a/1.png` belongs to `keys/a/1.txt`, or `a/1.png` or `1.png`, if no other reference ends like that.
-    The first part of its path is the split, where the document names one.
+    `annotations` is a pattern, `**/*.txt`. The page is beside its reference, or in the folder `images`. There
+    the page of `keys/a/1.txt` is `keys/a/1.png`; or `a/1.png` or `1.png`, if no other reference's path ends
+    the same way. If the definition names a split, the first part of the reference's path is its split.
     """
 
     annotations = "**/*.txt"
@@ -366,25 +349,27 @@ class Pairs(_Made):
                 folder = self.options.images  # type: ignore[attr-defined]
                 what = f"no page {Path(folder or '') / stem}.png, .jpg, .pdf, …"
                 remedy = (
-                    "pages lie beside their references, or in the folder of the option `images`"
+                    "put pages beside their references, or name their folder as the option `images`"
                 )
                 yield path, 1, Problem(what, str(path), remedy=remedy)
                 continue
             image = page.relative_to(self.folder).as_posix()
             try:
-                text = self.tree.text(path)
-                reference = json.loads(text) if path.suffix.lower() == ".json" else text.strip()
-            except (UserError, ValueError, RecursionError) as error:
+                if path.suffix.lower() == ".json":
+                    reference = self.tree.parsed(path)
+                else:
+                    reference = self.tree.text(path).strip()
+            except UserError as error:
                 yield path, 1, Problem(f"cannot be read: {error}", str(path))
                 continue
             if is_empty(reference):
-                yield path, 1, Problem("is empty", str(path))
+                yield path, 1, Problem("the file is empty", str(path))
                 continue
             split = {"split": name.split("/")[0]} if "/" in name else {}
             yield path, 1, {**_record(name, image, [reference], {}), **split}
 
     def _page(self, name: Path, ends: Mapping[Path, int]) -> Path | None:
-        """The page of a reference: of several the one whose path has most in common with its."""
+        """The page of a reference: of several, the one whose path shares the most parts with it."""
         folder = self.options.images  # type: ignore[attr-defined]
         if not folder:
             return self._beside.find(self.folder / name)
@@ -398,9 +383,10 @@ class Pairs(_Made):
 
 
 class Folders(_Made):
-    """Pages that lie in a folder a class: `receipt/1.png`; the folder's name is the reference.
+    """Pages in a folder for each class: `receipt/1.png`; the folder's name is the reference.
 
-    With `splits` there is a folder a split above: `test/receipt/1.png`. What is deeper belongs to the class.
+    With `splits`, class folders are in a folder for each split: `test/receipt/1.png`. Pages in deeper folders
+    belong to the class.
     """
 
     annotations = "**/*"
@@ -417,7 +403,7 @@ class Folders(_Made):
     def _files(self) -> list[Path]:
         found = [path for path in self.tree.files(self._top) if path.suffix.lower() in SUFFIXES]
         if not found:
-            raise UserError(Problem("no page is in it", str(self._top)))
+            raise UserError(Problem("the folder has no pages", str(self._top)))
         return found
 
     @property
@@ -429,7 +415,7 @@ class Folders(_Made):
         for path in self._files:
             *folders, _ = path.relative_to(self._top).parts
             if len(folders) <= splits:
-                yield path, 1, Problem("it is in no folder of a class", str(path))
+                yield path, 1, Problem("the page is not in the folder of a class", str(path))
                 continue
             image = path.relative_to(self.folder).as_posix()
             record = _record(image, image, [folders[1] if splits else folders[0]], {})
@@ -437,7 +423,7 @@ class Folders(_Made):
 
 
 def _ends(name: Path) -> list[Path]:
-    """A path, and the same without its first folder, without two, …"""
+    """A path, then the path without its first folder, without its first two folders, …"""
     return [Path(*name.parts[first:]) for first in range(len(name.parts))]
 
 
@@ -448,15 +434,3 @@ def _record(
         "id": name, "images": [image], "document": image, "references": references, "fields": {},
         "metadata": dict(metadata),
     }  # fmt: skip
-
-
-def _parsed(text: str, path: Path) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        what = f"not JSON: {error.msg}"
-        raise UserError(Problem(what, str(path), error.lineno, error.colno)) from error
-    except ValueError as error:  # a number of thousands of digits
-        raise UserError(Problem(f"not JSON: {error}", str(path))) from error
-    except RecursionError as error:
-        raise UserError(Problem("JSON nested too deeply", str(path))) from error

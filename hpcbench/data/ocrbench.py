@@ -1,14 +1,14 @@
-"""OCRBench v2 as its publisher ships it: a list of questions, each of a type, and how each is scored.
+"""OCRBench v2 as its publisher ships it: a list of questions, each with a type and a scoring rule.
 
 Fu et al., "OCRBench v2" (arXiv 2501.00321): `OCRBench_v2.json`, a list of
 
     {"id": 0, "type": "text grounding en", "dataset_name": "…", "image_path": "EN_part/0.jpg",
      "question": "…", "answers": […], "eval": "multiple choice", "bbox": […], "content": […]}
 
-where `eval`, `bbox` and `content` stand where the type needs them; or Parquet of the same columns, in which
-objects are texts of JSON and spotting's boxes are `bbox_list`. Which rule a type has is in `eval.py` (commit
-671a3f8), which category it is of in `get_score.py` (c53f027) of `eval_scripts` in Yuliang-Liu/MultimodalOCR.
-References are as the metric `ocrbench_v2` takes them: `{"answer": …, "kind": …, "box": …}`.
+where `eval`, `bbox` and `content` are present if the type needs them; or Parquet with the same columns, in
+which objects are JSON texts and the boxes of spotting are `bbox_list`. `eval.py` (commit 671a3f8) defines the
+rule of a type, `get_score.py` (c53f027) its category; both in `eval_scripts` of Yuliang-Liu/MultimodalOCR.
+References have the form of the metric `ocrbench_v2`: `{"answer": …, "kind": …, "box": …}`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _KINDS = {
     "chart parsing en": "chart", "table parsing cn": "table", "formula recognition en": "formula",
     "formula recognition cn": "formula_cn",
 }  # fmt: skip
-"""Type → kind of question, where neither question nor `eval` has a say."""
+"""Type → kind of question, for types whose kind depends on neither question nor `eval`."""
 
 _ASKED = {
     "multiple choice": "choice",
@@ -66,11 +66,11 @@ _ASKED = {
 """`eval` → kind of question."""
 
 _SHORT_ANSWER = "简答"
-"""What asks for a sentence, in questions of "handwritten answer extraction cn"."""
+"""Text that asks for a sentence, in questions of "handwritten answer extraction cn"."""
 
 
 class OcrBenchV2(TableDataset):
-    """OCRBench v2's JSON; each reference says how it is scored."""
+    """OCRBench v2's JSON; each reference names its scoring rule."""
 
     annotations = "OCRBench_v2.json"
     preset = FieldMap(
@@ -87,7 +87,7 @@ class OcrBenchV2(TableDataset):
         return columns | (more & set(self._rows.names() or ()))
 
     def _complaint(self, index: int, record: Record) -> str | None:
-        # Text spotting has its texts in `content`.
+        # Text spotting has its reference in `content`.
         needed = [key for key in self._needed if key != self.mapping.references]
         missing = [key for key in needed if record.get(key) is None]
         if missing:
@@ -109,7 +109,7 @@ class OcrBenchV2(TableDataset):
         """The references of a record.
 
         Raises:
-            ValueError: what the record lacks.
+            ValueError: the record lacks a part; the message names it.
         """
         kind = _kind(record)
         answers = self._answer(record)
@@ -119,7 +119,7 @@ class OcrBenchV2(TableDataset):
             if not (isinstance(boxes, list) and isinstance(texts, list)) or len(boxes) != len(
                 texts
             ):
-                raise ValueError("'bbox' and 'content' are no lists of one length")
+                raise ValueError("'bbox' and 'content' must be lists of the same length")
             return [{"answer": [str(text) for text in texts], "kind": kind, "box": boxes}]
         if not isinstance(answers, list):
             answers = [] if answers is None else [answers]
@@ -135,16 +135,16 @@ class OcrBenchV2(TableDataset):
 
 
 def _kind(record: Record) -> str:
-    """How a record is scored.
+    """The kind of question of a record, which defines its scoring.
 
     Raises:
-        ValueError: it does not say, or nobody knows.
+        ValueError: the record does not define it, or it is unknown.
     """
     name, asked, question = (record.get(key) for key in ("type", "eval", "question"))
     if not isinstance(name, str) or name not in _CATEGORIES:
-        raise ValueError(f"type {name!r} is none of OCRBench v2's")
+        raise ValueError(f"OCRBench v2 has no type {name!r}")
     if not isinstance(question, str):
-        raise ValueError("'question' is no text")
+        raise ValueError("'question' must be text")
     if name in _KINDS:
         return _KINDS[name]
     if name == "table parsing en":
@@ -157,30 +157,30 @@ def _kind(record: Record) -> str:
         return "cn" if str(name).endswith(" cn") else "plain"
     kind = _ASKED.get(str(asked), "")
     if not kind or kind.startswith("count") != counts:
-        raise ValueError(f"eval {asked!r} is no way to score {name!r}")
+        raise ValueError(f"type {name!r} cannot be scored by eval {asked!r}")
     return kind
 
 
 def _box(key: str, value: Any) -> list[float]:
-    """Four numbers, or texts of them.
+    """A box from a list of four numbers, or of texts of numbers.
 
     Raises:
-        ValueError: it is no such list.
+        ValueError: the value is no such list.
     """
     try:
         numbers = [float(one) for one in value]
     except (TypeError, ValueError, OverflowError):
         numbers = []
     if len(numbers) != 4:
-        raise ValueError(f"'{key}' is no box of four numbers")
+        raise ValueError(f"'{key}' must be a box of four numbers")
     return [int(one) if one.is_integer() else one for one in numbers]
 
 
 def _object(value: Any) -> Mapping[str, Any]:
-    """An object, or the text of one in JSON or Python.
+    """An object, given as such or as its text in JSON or Python.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the value is no object.
     """
     if isinstance(value, str):
         for read in (json.loads, ast.literal_eval):
@@ -190,5 +190,5 @@ def _object(value: Any) -> Mapping[str, Any]:
             except (ValueError, SyntaxError, RecursionError, MemoryError):
                 continue
     if not isinstance(value, Mapping):
-        raise ValueError("the answer is no object")
+        raise ValueError("the answer must be an object")
     return value

@@ -1,12 +1,12 @@
 """Pages of documents as images: PDF through pypdfium2, multi-page TIFF through Pillow.
 
     invoice.pdf            all its pages
-    invoice.pdf#page=3     one
-    invoice.pdf#page=2-4   some
+    invoice.pdf#page=3     one page
+    invoice.pdf#page=2-4   a range of pages
 
-Pages become PNG once: those of a document that are asked for lie in one uncompressed ZIP below
-`cache/pages`, named after the document's hash, the pages, the dpi and what rendered them. A page costs about
-0.1 s to render, so that every worker and every run task after the first only reads.
+Pages are rendered to PNG once: the requested pages of a document are in one uncompressed ZIP below
+`cache/pages`, named after the document's hash, the pages, the dpi and the renderer. Rendering a page takes
+about 0.1 s, so every worker and every run task after the first only reads.
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ from hpcbench.installed import install_hint
 from hpcbench.schema.records import Image, StoredImage
 
 DOCUMENTS = (".pdf", ".tif", ".tiff")
-"""What has pages."""
+"""Suffixes of files with pages."""
 
 _FORM = 2
-"""Changed whenever the same page is written otherwise: pages that were kept are rendered again."""
+"""Changed whenever the same page gets other bytes: cached pages are then rendered again."""
 
 _NAME = re.compile(r"(?P<file>.*?)(#page=(?P<first>\d+)(-(?P<last>\d+))?)?")
 
 _PDFIUM = threading.Lock()
-"""PDFium takes one call at a time, whichever document it is about."""
+"""PDFium takes one call at a time, even for different documents."""
 
 
 def has_pages(name: str) -> bool:
-    """Whether a name is that of a document with pages, or of some of them."""
+    """Whether a name is that of a document with pages, or of a range of its pages."""
     return name.partition("#page=")[0].lower().endswith(DOCUMENTS)
 
 
 def is_page(image: Image) -> bool:
-    """Whether an image is a page that has to be rendered."""
+    """Whether an image is a page of a document, to be rendered."""
     return page_of(image) is not None
 
 
 def page_of(image: Image) -> Page | None:
-    """The page that an image is of a document; None: it is an image of its own."""
+    """The document page behind an image; None: it is no page of a document."""
     read = image.read if isinstance(image, StoredImage) else None
     return read if isinstance(read, Page) else None
 
 
 def split_name(name: str) -> tuple[str, int | None, int | None]:
-    """File, first and last page; None where it says none."""
+    """File, first and last page of a name; None for pages if it names none."""
     match = _NAME.fullmatch(name)
     if match is None or match["first"] is None:
         return name, None, None
@@ -69,10 +69,10 @@ def split_name(name: str) -> tuple[str, int | None, int | None]:
 
 @dataclass
 class Pages:
-    """Gives pages of the documents of a dataset."""
+    """Yields pages of the documents of a dataset."""
 
     tree: Tree
-    """Where the documents are."""
+    """Folder of the documents."""
     dpi: int
     """Resolution of PDF pages, dots per inch."""
     cache: Path | None = None
@@ -81,10 +81,10 @@ class Pages:
     _faults: dict[Path, Mapping[int, str]] = field(default_factory=dict)
     _digests: dict[tuple[Path, int, int], str] = field(default_factory=dict)
     _locks: dict[Path, threading.RLock] = field(default_factory=dict)
-    """Of each document, for who reads it to tell of it: others that ask wait for what is told."""
+    """A lock for each document: one thread reads it, others wait for the result."""
 
     def images(self, folder: Path, name: str) -> tuple[StoredImage, ...]:
-        """The pages that a name stands for, not rendered yet.
+        """The pages that a name denotes, not rendered yet.
 
         Raises:
             UserError: there is no such document or page.
@@ -102,7 +102,7 @@ class Pages:
         )
 
     def count(self, path: Path) -> int:
-        """Pages of a document."""
+        """Number of pages of a document."""
         with self._lock(path):
             if path not in self._counts:
                 with closing(_opened(path, self.tree.read(path))) as document:
@@ -110,7 +110,7 @@ class Pages:
             return self._counts[path]
 
     def faults(self, path: Path) -> Mapping[int, str]:
-        """Pages of a document that cannot be rendered, as far as loading them tells, and why."""
+        """Page → reason, for pages of a document that fail to load and so cannot be rendered."""
         with self._lock(path):
             if path not in self._faults:
                 with closing(_opened(path, self.tree.read(path))) as document:
@@ -137,7 +137,7 @@ class Pages:
         return self._locks.setdefault(path, threading.RLock())
 
     def read(self, path: Path, pages: Sequence[int], place: int) -> bytes:
-        """One of some pages of a document as PNG; all of them are rendered and kept, where there is a cache.
+        """The page `pages[place]` as PNG; with a cache, all of `pages` are rendered and kept.
 
         Raises:
             UserError: the document or the page cannot be read.
@@ -157,11 +157,11 @@ class Pages:
             OSError,
             zipfile.BadZipFile,
             KeyError,
-        ):  # no room, or damaged: that costs time alone
+        ):  # no space, or damaged: this only costs time
             return self.png(path, pages[place])
 
     def png(self, path: Path, page: int) -> bytes:
-        """A page as PNG, rendered alone and kept nowhere."""
+        """A page as PNG, rendered alone and not cached."""
         with closing(_opened(path, self.tree.read(path))) as document:
             return _png(document.picture(page, self.dpi))
 
@@ -182,24 +182,24 @@ class Page:
     path: Path
     """The document."""
     numbers: tuple[int, ...]
-    """Pages of it that its sample shows."""
+    """Pages of the document in the sample."""
     place: int
-    """Which of them this one is, from 0."""
+    """Index of this page in `numbers`, from 0."""
 
     def __call__(self) -> bytes:
         return self.pages.read(self.path, self.numbers, self.place)
 
     @property
     def key(self) -> str:
-        """What two pages have in common that are one."""
+        """A key that equal pages share."""
         return f"{self.pages.digest(self.path)}#{self.numbers[self.place]}"
 
     def alone(self) -> bytes:
-        """The page without the others of its sample, for who looks at one of them only."""
+        """The page without the other pages of its sample, for callers that need only one."""
         return self.pages.png(self.path, self.numbers[self.place])
 
     def fault(self) -> str | None:
-        """Why it cannot be rendered, as far as loading it tells."""
+        """Why the page cannot be rendered, as far as loading it shows; None: it loads."""
         return self.pages.faults(self.path).get(self.numbers[self.place])
 
 
@@ -212,13 +212,13 @@ def _is_pdf(path: Path) -> bool:
 
 
 def _form_of(path: Path) -> str:
-    """What decides on the bytes of a page, besides document and resolution."""
+    """The inputs of a page's bytes besides document and resolution."""
     return f"{_FORM}-{pdfium_version()}" if _is_pdf(path) else str(_FORM)
 
 
 @cache
 def pdfium_version() -> str:
-    """Version of what renders PDFs; finding it takes half a millisecond."""
+    """Version of the PDF renderer; the lookup takes half a millisecond."""
     return importlib.metadata.version("pypdfium2")
 
 
@@ -231,7 +231,7 @@ class _Pdf:
                 "PDF files need pypdfium2", remedy=install_hint("pdf")
             ) from error
         self._path = path
-        with _PDFIUM, guarded("no PDF that can be read", path):
+        with _PDFIUM, guarded("not a readable PDF", path):
             self._document = pypdfium2.PdfDocument(data)
 
     def count(self) -> int:
@@ -263,7 +263,7 @@ class _Pdf:
             page = self._document[number - 1]
             try:
                 width, height = (side * dpi / 72 for side in page.get_size())  # from 1/72 inch
-                remedy = f"a lower option `dpi`: this is page {number} at {dpi}"
+                remedy = f"lower the option `dpi`: this is page {number} at {dpi} dpi"
                 check_size(width, height, self._path, remedy=remedy)
                 yield page
             finally:
@@ -273,10 +273,10 @@ class _Pdf:
 class _Tiff:
     def __init__(self, path: Path, data: bytes) -> None:
         self._path, self._size = path, len(data)
-        self._image = opened(io.BytesIO(data), "no TIFF that can be read", path)
+        self._image = opened(io.BytesIO(data), "not a readable TIFF", path)
 
     def count(self) -> int:
-        with guarded("no TIFF that can be read", self._path):
+        with guarded("not a readable TIFF", self._path):
             return int(getattr(self._image, "n_frames", 1))
 
     def close(self) -> None:
@@ -286,17 +286,17 @@ class _Tiff:
         try:
             with self._page(number):
                 tags = getattr(self._image, "tag_v2", {})
-                for places, sizes in ((273, 279), (324, 325)):  # of strips, of tiles
+                for places, sizes in ((273, 279), (324, 325)):  # tags of strips and of tiles
                     ends = zip(tags.get(places, ()), tags.get(sizes, ()), strict=False)
                     if any(place + size > self._size for place, size in ends):
-                        self._image.load()  # some writers' sizes are wrong: what can be decoded is whole
+                        self._image.load()  # some writers' sizes are wrong: a decodable page is whole
                 return None
         except UserError as error:
             return str(error)
 
     def picture(self, number: int, dpi: int) -> Any:
         with self._page(number):
-            self._image.load()  # some pictures are read only when they are used
+            self._image.load()  # Pillow reads some pictures only on use
             return flat(self._image)
 
     @contextmanager

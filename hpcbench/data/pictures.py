@@ -1,7 +1,7 @@
-"""Pictures: opened within a limit, looked at as cheaply as it goes, and as a model should see them.
+"""Pictures: opened within a size limit, checked cheaply, and converted as a model should see them.
 
-Whatever a library raises over a file that is damaged, or hostile, ends as a UserError: one picture costs its
-sample, never the run.
+Any error of a library over a damaged or hostile file becomes a UserError: one bad picture costs its sample,
+never the run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hpcbench.files.user import refuse_pipes
 from hpcbench.schema.records import Image
 
 MOST_PIXELS = 500_000_000
-"""Largest picture that is decoded or rendered: A0 at 400 dpi has half as many. As RGB it takes 1.5 GB."""
+"""Most pixels of a decoded or rendered picture: A0 at 400 dpi has half as many. As RGB they take 1.5 GB."""
 
 _MILLIONS = f"{MOST_PIXELS // 10**6} million"
 
@@ -27,15 +27,15 @@ _ENDS = {
     "MPO": b"\xff\xd9",
     "GIF": b"\x3b",
 }
-"""Format → what a whole file ends with, as a rule."""
+"""Format → last bytes of a whole file, as a rule."""
 
 
 @contextmanager
 def guarded(what: str, path: Path | None = None) -> Iterator[None]:
-    """Have what a library raises over a file end as a UserError that begins with `what`.
+    """Inside, a library's error over a file becomes a UserError that begins with `what`.
 
     Raises:
-        UserError: it did.
+        UserError: the library raised an error.
         OSError: the file cannot be opened or read.
     """
     from PIL import Image, UnidentifiedImageError
@@ -44,11 +44,11 @@ def guarded(what: str, path: Path | None = None) -> Iterator[None]:
         yield
     except HpcbenchError:
         raise
-    except UnidentifiedImageError as error:  # its text is the address of a buffer
+    except UnidentifiedImageError as error:  # its text is only a buffer's address
         raise UserError(Problem(what, _file(path))) from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise _too_large(f"more than {_MILLIONS} pixels", path) from error
-    except Exception as error:  # a library over a file that may be anything
+    except Exception as error:  # the file may contain any bytes
         if isinstance(error, OSError) and error.errno is not None:
             raise
         why = " ".join(str(error).split()) or type(error).__name__
@@ -58,7 +58,7 @@ def guarded(what: str, path: Path | None = None) -> Iterator[None]:
 def check_size(
     width: float, height: float, path: Path | None = None, remedy: str = "scale it down"
 ) -> None:
-    """Refuse a picture of more pixels than are decoded here.
+    """Refuse a picture with more than `MOST_PIXELS` pixels.
 
     Raises:
         UserError: it has more.
@@ -69,15 +69,15 @@ def check_size(
 
 
 def opened(source: Path | io.BytesIO, what: str, path: Path | None = None) -> Any:
-    """A Pillow image, not decoded, of which the first frame is not too large.
+    """A Pillow image, not decoded, whose first frame is not too large.
 
     Raises:
-        UserError: it is none, or it is too large; begins with `what`.
+        UserError: the file is no image (then the message begins with `what`), or the image is too large.
         OSError: the file cannot be opened.
     """
     from PIL import Image as Pillow
 
-    # Pages of documents are large on purpose; Pillow refuses what has twice as many.
+    # Pages of documents are large on purpose; Pillow refuses images of twice this number.
     Pillow.MAX_IMAGE_PIXELS = MOST_PIXELS
     if isinstance(source, Path):
         refuse_pipes(source)
@@ -97,9 +97,9 @@ def picture_of(image: Image) -> Any:
 
     Raises:
         OSError: there is no such file.
-        HpcbenchError: it is no image, or it is too large.
+        HpcbenchError: the file is no image, or the image is too large.
     """
-    what = "no image that can be read"
+    what = "not a readable image"
     if isinstance(image, Path):
         return opened(image, what)
     with guarded(what):
@@ -108,9 +108,9 @@ def picture_of(image: Image) -> Any:
 
 
 def fault_of(image: Image) -> str | None:
-    """Why an image cannot be read, as far as its beginning and its end tell; None: it seems whole.
+    """Why an image cannot be read, as far as its beginning and its end show; None: it seems whole.
 
-    One that does not end as files of its format do is decoded: many are whole all the same.
+    An image without the usual end of its format is decoded: many of these are whole.
     """
     try:
         with picture_of(image) as picture:
@@ -127,14 +127,14 @@ def decode(picture: Any) -> None:
     """Read all of a picture.
 
     Raises:
-        UserError: it is damaged.
+        UserError: the picture is damaged.
     """
     with guarded("it is damaged"):
         picture.load()
 
 
 def flat(picture: Any) -> Any:
-    """A picture as a model should see it: at most eight bits a colour, what is transparent on white."""
+    """A picture as a model should see it: at most eight bits per channel, transparent areas on white."""
     from PIL import Image as Pillow
 
     mode = str(picture.mode)
@@ -152,14 +152,14 @@ def flat(picture: Any) -> Any:
 
 
 def name_of(image: Image) -> str:
-    """What to call an image in a message."""
+    """Name of an image for messages."""
     if isinstance(image, bytes):
         return "the image in the table"
     return str(image) if isinstance(image, Path) else image.name
 
 
 def _ends_well(picture: Any) -> bool:
-    """Whether a file ends as whole files of its format do; leaves Pillow's place in it alone."""
+    """Whether a file has the usual end of its format; keeps Pillow's position in the file."""
     file, kind = picture.fp, picture.format
     before = file.tell()
     try:

@@ -1,4 +1,4 @@
-"""How far a transfer is, told while it runs."""
+"""Progress of a transfer, reported while it runs."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """How far a transfer is."""
+    """Progress of a transfer at one moment."""
 
     what: str
-    """What is going on, for people."""
+    """The current step, for people."""
     bytes: int = 0
-    """Bytes that are here, those of an earlier try or version included."""
+    """Number of arrived bytes, including those of an earlier attempt or version."""
     of_bytes: int = 0
-    """Bytes in all."""
+    """Number of all bytes."""
     files: int = 0
-    """Files that are whole."""
+    """Number of whole files."""
     of_files: int = 0
-    """Files in all; 0 while nothing is counted."""
+    """Number of all files; 0 while files are not counted."""
 
 
 Progress = Callable[[Moved], None]
-"""Told how far it is, several times a second."""
+"""Receives the progress, several times a second."""
 
 
 def silent(moved: Moved) -> None:
-    """Tells nobody."""
+    """Ignore the progress."""
 
 
 def verifying(of_bytes: int, of_files: int, progress: Progress) -> Callable[[int], None]:
-    """Tells how far a look at files is; told how many bytes were read, by any number of threads."""
+    """A counter of read bytes that reports the progress of a verification; many threads may call it."""
     done, told = 0, 0.0
     lock = threading.Lock()
 

@@ -5,16 +5,14 @@
     cord/{train,dev,test}/{json/*.json,image/*.png}
     omnidocbench/{OmniDocBench.json,images/*}
 
-One sample a page, sorted by name, without fields; boxes of what its reference says go with it. `annotations`
-may be left out. For FUNSD and SROIE it is a folder, looked for in the folder of each split (`annotations`,
-`entities`, `box`), else in the dataset's (`testing_data/annotations`); an image without annotations is no
-sample. All mistakes are told on first use, or left out with `on_bad: skip`, as is a page of which there is
-nothing to score.
+Each page is a sample, sorted by name, without fields, with boxes of its reference. `annotations` may be
+omitted. For FUNSD and SROIE it is a folder, searched in the folder of each split (`annotations`, `entities`,
+`box`), then in the dataset's folder (`testing_data/annotations`); an image without annotations is no sample.
+The first use reports all bad pages, including pages with an empty reference; `on_bad: skip` leaves them out.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,6 +34,7 @@ from hpcbench.data.box_annotations import (
 )
 from hpcbench.data.references import is_empty
 from hpcbench.data.sibling_files import Beside
+from hpcbench.data.table import is_outside
 from hpcbench.data.tree import Tree
 from hpcbench.errors import Problem, UserError
 from hpcbench.plugins import DatasetSpec, check_options
@@ -51,11 +50,11 @@ class Page(NamedTuple):
     image: Path
     sample: Sample
     number: int | None = None
-    """Its place in the annotations, from 1; None: they are of this page alone."""
+    """Its place in the annotations, from 1; None: the annotations are of this page alone."""
 
 
 _EMPTY = "nothing to score: the reference is empty"
-_SKIP = "`on_bad: skip` in the dataset's document leaves it out"
+_SKIP = "`on_bad: skip` in the dataset's definition leaves it out"
 
 
 class NoOptions(BaseModel, extra="forbid", frozen=True):
@@ -70,7 +69,7 @@ class PageOptions(BaseModel, extra="forbid", frozen=True):
 
 
 class PublicDataset(ABC):
-    """What the three share: options, counting, files."""
+    """Base of these datasets: options, counting, files."""
 
     api: ClassVar[int] = 1
     packs: ClassVar[bool] = True
@@ -79,8 +78,8 @@ class PublicDataset(ABC):
     def __init__(self, spec: DatasetSpec) -> None:
         wrong = [message for _, message in check_options(type(self), spec.options)]
         if spec.mapping != FieldMap():
-            wrong.append("this iterator knows its publisher's layout and takes no 'mapping'")
-        if not _inside(spec.annotations):
+            wrong.append("this iterator knows its publisher's layout: leave 'mapping' out")
+        if is_outside(spec.annotations):
             wrong.append(f"annotations '{spec.annotations}' lie outside the dataset's folder")
         if wrong:
             raise UserError(*wrong)
@@ -88,28 +87,28 @@ class PublicDataset(ABC):
         self.tree = Tree(spec.folder)
 
     def count(self) -> int:
-        """Samples of the split."""
+        """Number of samples of the split."""
         return len(self._pages)
 
     def iter(self, start: int, stop: int) -> Iterator[Sample]:
-        """Samples `start` to `stop` (exclusive) of the split, sorted by name."""
+        """Yield samples `start` to `stop` (exclusive) of the split, sorted by name."""
         for page in self._pages[start:stop]:
             yield replace(page.sample, images=(self.tree.image(page.image),))
 
     def files(self) -> Iterable[Path]:
-        """Annotations and images of the split, once each."""
+        """Files of annotations and images of the split, each once."""
         return sorted({file for page in self._pages for file in (page.annotations, page.image)})
 
     def bad(self) -> list[Problem]:
-        """Pages left out because they cannot be samples, one problem of each."""
+        """Pages left out because they cannot be samples, one problem for each."""
         return [problem for _, problem in self._looked[1]]
 
     def bad_before(self, index: int) -> list[Problem]:
-        """Those that would stand before a sample."""
+        """Left-out pages before a sample."""
         return [problem for place, problem in self._looked[1] if place <= index]
 
     def place(self, index: int) -> tuple[Path, int | None]:
-        """Annotations of a sample, and its place in them."""
+        """File of a sample's annotations, and the sample's place in it."""
         return self._pages[index].annotations, self._pages[index].number
 
     @property
@@ -118,10 +117,10 @@ class PublicDataset(ABC):
 
     @cached_property
     def _looked(self) -> tuple[list[Page], list[tuple[int, Problem]]]:
-        """Every page of the split, and what is wrong with the others: before which page each would stand.
+        """Every good page of the split; the problem of each bad page with the index of the page after it.
 
         Raises:
-            UserError: all that is wrong, unless it is skipped; or there is no other page.
+            UserError: there are bad pages and they are not skipped, or there is no good page.
         """
         pages, problems, bad = [], list[Problem](), list[tuple[int, Problem]]()
         for loader in self._loaders():
@@ -144,11 +143,11 @@ class PublicDataset(ABC):
 
     @abstractmethod
     def _loaders(self) -> Iterable[Callable[[], Page]]:
-        """What reads each page, in order."""
+        """A reader of each page, in order."""
 
 
 class FolderDataset(PublicDataset):
-    """One annotation file a page, images of the same name in a folder beside."""
+    """One annotation file for each page, images of the same name in a neighbouring folder."""
 
     Options = PageOptions
     splits: ClassVar[Mapping[str, str]]  # its folder → split
@@ -156,11 +155,11 @@ class FolderDataset(PublicDataset):
 
     @abstractmethod
     def _reference(self, path: Path) -> str | dict[str, Any]:
-        """What a page's annotations say."""
+        """The reference in a page's annotations."""
 
     @abstractmethod
     def _marks(self, path: Path) -> Marks:
-        """Where it stands."""
+        """Polygons of the reference on the page."""
 
     def _boxes(self, path: Path) -> Boxes:
         return boxes(self._marks(path))
@@ -213,7 +212,7 @@ class Funsd(FolderDataset):
     """FUNSD (Jaume et al. 2019): scanned forms.
 
     `kie`: text of a question → text of the answer it is linked to, or a list of them in the file's order;
-    questions without answer are left out. `ocr`: an entity a line, not always in reading order.
+    questions without answer are left out. `ocr`: one line for each entity, not always in reading order.
     """
 
     splits: ClassVar[Mapping[str, str]] = {"training_data": "train", "testing_data": "test"}
@@ -223,7 +222,9 @@ class Funsd(FolderDataset):
         form = _parsed(self.tree, path, _Form).form
         known = {entity.id for entity in form}
         links = {frozenset(link) for entity in form for link in entity.linking}
-        wrong = [f"a link to entity {end}, which is not there" for end in {*chain(*links)} - known]
+        wrong = [
+            f"a link to entity {end}, which does not exist" for end in {*chain(*links)} - known
+        ]
         if len(known) < len(form):
             wrong.append("two entities have the same id")
         if wrong:
@@ -246,7 +247,7 @@ class Funsd(FolderDataset):
 
 
 def _answered(form: Sequence[_Entity]) -> Iterator[tuple[_Entity, _Entity]]:
-    """Questions with their answers, those that have a text."""
+    """Yield pairs of a question and its answer, both with a text."""
     entities = [one for one in form if one.text.strip()]
     links = {frozenset(link) for entity in form for link in entity.linking}
     for question in (one for one in entities if one.label == "question"):
@@ -258,9 +259,9 @@ def _answered(form: Sequence[_Entity]) -> Iterator[tuple[_Entity, _Entity]]:
 class Sroie(FolderDataset):
     """SROIE (Huang et al., ICDAR 2019): scanned receipts.
 
-    `kie`: company, date, address, total, those that have a text. `ocr`: a line of `box` a line of text; bytes
-    that are not UTF-8 are dropped there: one published file has some, where the image has no text. `entities`
-    does not say where they stand.
+    `kie`: company, date, address, total, if they have text; `entities` has no boxes. `ocr`: a line of text
+    for each line of `box`; bytes that are not UTF-8 are dropped: one published file has some, where the image
+    has no text.
     """
 
     splits: ClassVar[Mapping[str, str]] = {"train": "train", "test": "test"}
@@ -282,7 +283,7 @@ class Sroie(FolderDataset):
         return _joined("\n", (found[2] for _, found in lines if found))
 
     def _lines(self, path: Path) -> list[tuple[str, re.Match[str] | None]]:
-        """Each line, and its polygon and text."""
+        """Each line, and a match of its polygon and text."""
         lines = [line.strip() for line in self.tree.text(path, errors="ignore").split("\n")]
         return [(line, re.fullmatch(r"((?:\s*-?[\d.]+\s*,){8})(.*)", line)) for line in lines]
 
@@ -308,10 +309,10 @@ class _Receipt(BaseModel):
 
 
 class Cord(FolderDataset):
-    """CORD v1 (Park et al. 2019): receipts, a line with its category (`menu.nm`) and group.
+    """CORD v1 (Park et al. 2019): receipts, each line with a category (`menu.nm`) and a group.
 
-    `kie`: what is before the dot → what is after it → text; where several groups have lines of one kind, as
-    items of a menu do, a list of them in the file's order. `ocr`: a line of the file a line of text.
+    `kie`: part of the category before the dot → part after it → text; if several groups have lines of one
+    kind, as menu items do, a list in the file's order. `ocr`: one line of text for each line of the file.
     """
 
     splits: ClassVar[Mapping[str, str]] = {"train": "train", "dev": "dev", "test": "test"}
@@ -345,7 +346,7 @@ class Cord(FolderDataset):
 
 
 def _merged(groups: Iterable[Mapping[str, str]]) -> dict[str, Any]:
-    """One object of several; what several have is a list."""
+    """Merge objects into one; keys of several objects get a list."""
     found: dict[str, list[str]] = {}
     for group in groups:
         for key, text in group.items():
@@ -353,7 +354,7 @@ def _merged(groups: Iterable[Mapping[str, str]]) -> dict[str, Any]:
     return {key: texts if len(texts) > 1 else texts[0] for key, texts in found.items()}
 
 
-Text = Annotated[str, BeforeValidator(lambda value: value or "")]  # null is as good as none
+Text = Annotated[str, BeforeValidator(lambda value: value or "")]  # null counts as empty
 
 
 class _Block(BaseModel):
@@ -367,7 +368,7 @@ class _Block(BaseModel):
     merge_list: tuple[_Block, ...] = ()
 
     def markdown(self) -> str:
-        """The block as Markdown; empty if it has no text or is no part of the reading order."""
+        """The block as Markdown; empty if it has no text or is not in the reading order."""
         html, latex, kind = self.html.strip(), self.latex.strip(), self.category_type
         text = self.text.strip() or _joined("\n", (one.text for one in self.merge_list))
         if self.ignore or kind in ("abandon", "figure", "header", "footer", "page_number"):
@@ -390,7 +391,7 @@ class _Page(BaseModel):
     layout_dets: tuple[_Block, ...]
 
     def boxes(self) -> Boxes:
-        """What has a part in the reading order, by its kind."""
+        """Boxes of the blocks in the reading order, labelled by kind."""
         shown = (
             one for one in self.layout_dets if one.order is not None and one.markdown().strip()
         )
@@ -400,10 +401,11 @@ class _Page(BaseModel):
 class OmniDocBench(PublicDataset):
     """OmniDocBench (Ouyang et al. 2024): pages of many kinds with their text, tables and formulas.
 
-    The reference is the page as Markdown: blocks in their `order`, a blank line between them; titles after
-    `# ` (levels are not annotated), tables as HTML, formulas in `$$`, code fenced. Left out are blocks that
-    are ignored or have no order, figures, headers, footers and page numbers. A paragraph cut by a column
-    stays two. Metadata are the page's attributes, the document is the image's name without page number.
+    The reference is the page as Markdown: blocks in their `order`, separated by a blank line; titles after
+    `# ` (levels are not annotated), tables as HTML, formulas in `$$`, code fenced. It leaves out ignored
+    blocks, blocks without order, figures, headers, footers and page numbers. A paragraph split across columns
+    stays two paragraphs. Metadata are the page's attributes; the document is the image's name without page
+    number.
     """
 
     def _loaders(self) -> Iterable[Callable[[], Page]]:
@@ -426,7 +428,7 @@ class OmniDocBench(PublicDataset):
             what = f"pages {first} and {number} share the image {name}"
             raise UserError(Problem(what, str(path), number))
         seen[name] = number
-        if not _inside(name):
+        if is_outside(name):
             what = f"image {name} lies outside the dataset's folder"
             raise UserError(Problem(what, str(path), number))
         choices = (path.parent / "images" / name, path.parent / name)
@@ -444,27 +446,18 @@ class OmniDocBench(PublicDataset):
         return Page(path, image, sample, number)
 
 
-def _inside(path: str) -> bool:
-    return not Path(path).is_absolute() and ".." not in Path(path).parts
-
-
 def _joined(between: str, texts: Iterable[str]) -> str:
     return between.join(text.strip() for text in texts if text.strip())
 
 
 def _image_of(record: Mapping[str, Any]) -> str:
-    """What a page of OmniDocBench is sorted by, be it right or wrong."""
+    """The sort key of a page of OmniDocBench, even of a bad page."""
     info = record.get("page_info")
     return str(info.get("image_path", "")) if isinstance(info, Mapping) else ""
 
 
 def _parsed(tree: Tree, path: Path, model: type[T]) -> T:
-    try:
-        data = json.loads(tree.text(path))
-    except (ValueError, RecursionError) as error:
-        line = getattr(error, "lineno", None)
-        raise UserError(Problem(f"not JSON: {error}", str(path), line)) from error
-    return _checked(data, model, path)
+    return _checked(tree.parsed(path), model, path)
 
 
 def _checked(data: Any, model: type[T], path: Path, number: int | None = None) -> T:

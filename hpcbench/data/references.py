@@ -1,4 +1,4 @@
-"""What is no reference, in any layout."""
+"""Recognition of empty references, for all layouts."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 
 def is_empty(reference: Any) -> bool:
-    """Whether there is nothing to score an answer against: nothing, blank text, no number, no keys, or a list
-    of such things alone. An object whose keys are null is something: it says that they are not on the page.
+    """Whether a reference is empty: None, NaN, blank text, an object without keys, or a list of only empty
+    references. An object whose values are null is not empty: it says that they are not on the page.
     """
     if reference is None or reference != reference:  # NaN
         return True

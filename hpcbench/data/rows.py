@@ -1,12 +1,12 @@
 """The rows of annotation files: JSONL, JSON, CSV, TSV and XLSX in memory, Parquet and Arrow in place.
 
     rows = open_rows(tree, [path, …], how)
-    rows.light({"id", "row.question"}) all rows, only what these keys need
+    rows.light({"id", "row.question"}) all rows, only the columns of these keys
     rows.at([3, 4, 100])               whole rows, a block at a time
     rows.at([3, 4, 100], {"id"})       the same, light
 
-Light rows leave bytes where they are: `BYTES` stands for each. A row that cannot be read at all is a
-`Problem` in the place of its record, so that numbers stay right.
+Light rows do not read bytes: `BYTES` replaces each value. An unreadable row is a `Problem` in place of its
+record, so that row numbers stay right.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ from hpcbench.files.user import not_json
 Record = Mapping[str, Any]
 
 BLOCK_ROWS = 256
-"""Rows of a Parquet or Arrow file in memory at once, at most."""
+"""Most rows of a Parquet or Arrow file in memory at once."""
 
 BLOCK_BYTES = 32 << 20
-"""What they take together, if they take as much as others of their files; one row is always read."""
+"""Most bytes of these rows, if they have the average size of their files; one row is always read."""
 
 LIGHT_ROWS = 16 * BLOCK_ROWS
-"""Rows without their bytes in memory at once."""
+"""Most rows without their bytes in memory at once."""
 
 BYTES = b"\0"
-"""Stands in light rows for bytes that were not read."""
+"""Replaces unread bytes in light rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """How annotation files are to be read."""
+    """How to read annotation files."""
 
     records: str | None = None
-    """Key under which a JSON file keeps its list, dots go down; `*`: it is an object whose entries are the
-    records, their keys as `key`. The sheet of a spreadsheet."""
+    """Key of a JSON file's list, with dots for nested objects; `*`: the file is an object whose entries are
+    the records, with their keys as `key`. For a spreadsheet: the sheet."""
     delimiter: str | None = None
-    """What parts the columns of a CSV file; none: `,`, and a tab in .tsv."""
+    """Delimiter of the columns of a CSV file; None: `,`, and a tab in .tsv."""
     encoding: str = "utf-8"
     """Encoding of text files."""
     keys: Collection[str] | None = None
-    """Keys that are read, so that no two columns of CSV may have the name of one; none: all are."""
+    """Keys that are read: two CSV columns may not share the name of one. None: all keys."""
 
 
 class Rows(Protocol):
@@ -75,7 +75,7 @@ def open_rows(tree: Tree, files: Sequence[Path], how: How) -> Rows:
     """The rows of files of one form.
 
     Raises:
-        UserError: they are of a form nobody here can read.
+        UserError: no reader knows the files' form.
     """
     suffix = files[0].suffix.lower()
     if suffix == ".parquet":
@@ -84,64 +84,60 @@ def open_rows(tree: Tree, files: Sequence[Path], how: How) -> Rows:
         return ArrowRows(files)
     if suffix not in TEXTS and suffix != ".xlsx":
         known = ", ".join([*TEXTS, ".xlsx", ".parquet", ".arrow"])
-        raise UserError(Problem(f"annotations end in one of {known}", str(files[0])))
-    return TextRows(tree, files, how)
+        raise UserError(Problem(f"annotations must end in one of {known}", str(files[0])))
+    return ListedRows(_text_rows(tree, files, how))
 
 
 def first_rows(rows: Rows, most: int) -> Iterable[Record | Problem]:
-    """The first rows without their bytes; of big files no more is read than these take."""
+    """The first rows without their bytes; of big files only these rows are read."""
     if isinstance(rows, ParquetRows):
         return rows.at(range(most), rows.names())
     return itertools.islice(rows.light(None), most)
 
 
-class TextRows:
-    """Files that people write: read whole, once."""
+class ListedRows:
+    """Rows in memory: each with its file, its line or number in the file, and its record."""
 
-    def __init__(self, tree: Tree, files: Sequence[Path], how: How) -> None:
-        self._tree, self._files, self._how = tree, files, how
+    def __init__(self, rows: Iterable[tuple[Path, int, Record | Problem]]) -> None:
+        self._rows = list(rows)
 
     def light(self, keys: Collection[str] | None) -> Iterable[Record | Problem]:
-        """All rows; they are in memory anyway."""
+        """All rows, whole: they are in memory."""
         return [record for _, _, record in self._rows]
 
     def at(self, places: Iterable[int], keys: Collection[str] | None = None) -> Iterator[Record]:
-        """Rows at some places, none of which is a problem."""
-        for place in places:
-            record = self._rows[place][2]
-            if not isinstance(record, Problem):
-                yield record
+        """Rows at some places; problems are left out."""
+        rows = (self._rows[place][2] for place in places)
+        return (one for one in rows if not isinstance(one, Problem))
 
     def place(self, index: int) -> tuple[Path, int]:
-        """File and line, or number in the list, of a row."""
-        path, number, _ = self._rows[index]
-        return path, number
+        """File of a row, and its line or its number in the list."""
+        return self._rows[index][:2]
 
     def names(self) -> None:
-        """Each row has its own."""
+        """None: each row has its own columns."""
         return
 
-    @cached_property
-    def _rows(self) -> list[tuple[Path, int, Record | Problem]]:
-        rows: list[tuple[Path, int, Record | Problem]] = []
-        for path in self._files:
-            data, suffix = self._tree.read(path), path.suffix.lower()
-            if suffix == ".xlsx":
-                found: Iterable[tuple[int, Record | Problem]] = read_sheet(
-                    data, path, self._how.records
-                )
-            else:
-                text = _decoded(data, path, self._how.encoding)
-                found = _READERS[suffix](text, path, self._how)
-            rows += [(path, number, one) for number, one in found]
-        return rows
+
+def _text_rows(
+    tree: Tree, files: Sequence[Path], how: How
+) -> Iterator[tuple[Path, int, Record | Problem]]:
+    """Yield the rows of text files and spreadsheets, each read whole, once."""
+    for path in files:
+        data, suffix = tree.read(path), path.suffix.lower()
+        found: Iterable[tuple[int, Record | Problem]]
+        if suffix == ".xlsx":
+            found = read_sheet(data, path, how.records)
+        else:
+            found = _READERS[suffix](_decoded(data, path, how.encoding), path, how)
+        yield from ((path, number, record) for number, record in found)
 
 
 class ParquetRows:
     """Parquet files, read a block at a time.
 
-    Polars takes whole row groups from the disk: what is not of a block is read and let go again. Of a struct
-    it reads all parts, also for one of them; which rows have no bytes it sees in the files' statistics.
+    Polars reads whole row groups from the disk and drops rows outside the block. It reads all parts of a
+    struct even for one of them. It finds rows without bytes in the files' statistics.
     """
 
     def __init__(self, files: Sequence[Path]) -> None:
@@ -149,27 +145,27 @@ class ParquetRows:
         self._without: dict[str, dict[int, Any]] = {}
 
     def light(self, keys: Collection[str] | None) -> Iterable[Record]:
-        """All rows with what these keys need, bytes left out."""
+        """All rows, light: only the columns of these keys, without bytes."""
         return self._read(None, self.names() if keys is None else keys)
 
     def at(self, places: Iterable[int], keys: Collection[str] | None = None) -> Iterator[Record]:
-        """Rows at some places, in rising order; whole, or light with what keys need."""
+        """Yield rows at some places, in rising order; whole, or light with the columns of `keys`."""
         size = self._block if keys is None else LIGHT_ROWS
         for some in _spans(places, size):
             yield from self._read(some, keys)
 
     def place(self, index: int) -> tuple[Path, int]:
-        """File and row in it, from 1."""
+        """File of a row, and its number in the file, from 1."""
         before = [0, *itertools.accumulate(self._counts)]
         file = bisect.bisect_right(before, index) - 1
         return self._files[file], index - before[file] + 1
 
     def names(self) -> dict[str, bool]:
-        """Columns there are, and whether bytes lie in them."""
+        """Column → whether it contains bytes."""
         return {name: _holds_bytes(kind) for name, kind in self._kinds.items()}
 
     def _read(self, places: Sequence[int] | None, keys: Collection[str] | None) -> Iterator[Record]:
-        """Rows at places that lie near each other; None: all."""
+        """Yield the rows at places that are close together; None: all rows."""
         import polars
 
         table, absent = self._scan, dict[str, dict[int, Any]]()
@@ -189,7 +185,7 @@ class ParquetRows:
                 for name in names
                 if name not in absent
             ]
-            shown = shown or [polars.col(names[0]).is_null()]  # else rows would not be counted
+            shown = shown or [polars.col(names[0]).is_null()]  # keeps the number of rows
             table = table.select(shown)
         found = self._collected(table)
         if places is not None and len(places) < found.height:
@@ -202,15 +198,15 @@ class ParquetRows:
             yield {**row, **{name: known.get(place, BYTES) for name, known in absent.items()}}
 
     def _lacking(self, name: str) -> dict[int, Any]:
-        """Row → light value of a column of images, for rows that have not all of its bytes: few, or all."""
+        """Row → light value of an image column, for rows that lack some of its bytes: few rows, or all."""
         import polars
 
         if name not in self._without:
             column, kind = polars.col(name), self._kinds[name]
             light, lacks = _light(column, kind).alias(name), _lacks(column, kind)
-            # Numbered by the scan itself: else Polars reads everything before it filters.
+            # Numbered by the scan itself: otherwise Polars reads all columns before it filters.
             table = polars.scan_parquet(list(self._files), row_index_name=ROW)
-            if isinstance(kind, polars.List):  # no statistics tell of what is in lists
+            if isinstance(kind, polars.List):  # statistics do not cover list items
                 found = self._collected(table.select(ROW, light))
                 found = found.filter(found.select(lacks).to_series())
             else:
@@ -228,7 +224,7 @@ class ParquetRows:
 
     @cached_property
     def _block(self) -> int:
-        """Rows to read at once."""
+        """Number of rows to read at once."""
         row = sum(path.stat().st_size for path in self._files) // max(1, sum(self._counts))
         return max(1, min(BLOCK_ROWS, BLOCK_BYTES // max(1, row)))
 
@@ -254,7 +250,7 @@ class ParquetRows:
             raise self._fault(error) from error
 
     def _fault(self, error: Exception) -> UserError:
-        """Which file is the one that cannot be read."""
+        """The error that names the unreadable file."""
         import polars
 
         first = None
@@ -262,21 +258,21 @@ class ParquetRows:
             try:
                 kinds = polars.read_parquet_schema(path)
             except _polars_errors() as wrong:
-                return UserError(Problem(f"no Parquet file: {_first_line(wrong)}", str(path)))
+                return UserError(Problem(f"not a Parquet file: {_first_line(wrong)}", str(path)))
             first = first or kinds
             if kinds != first:
                 others = sorted({name for name, _ in {*kinds.items()} ^ {*first.items()}})
-                what = f"column {', '.join(map(repr, others))} is not as in {self._files[0].name}"
+                what = f"column {', '.join(map(repr, others))} differs from {self._files[0].name}"
                 return UserError(Problem(what, str(path)))
         return UserError(Problem(f"cannot be read: {_first_line(error)}", str(self._files[0])))
 
 
 ROW = "number of the row"
-"""Column of a row's number; no other is called so."""
+"""Column of a row's number; no other column has this name."""
 
 
 def _spans(places: Iterable[int], size: int) -> Iterator[list[int]]:
-    """Places in lists that each lie within so many rows."""
+    """Yield lists of places, each within `size` rows."""
     some: list[int] = []
     for place in places:
         if some and place - some[0] >= size:
@@ -298,7 +294,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _holds_bytes(kind: Any) -> bool:
-    """Whether bytes lie in values of a type of Polars'."""
+    """Whether values of a Polars type contain bytes."""
     import polars
 
     if isinstance(kind, polars.Struct):
@@ -309,20 +305,20 @@ def _holds_bytes(kind: Any) -> bool:
 
 
 def _is_image(kind: Any) -> bool:
-    """Whether it is bytes, Hugging Face's {bytes, path}, or a list of them, and nothing else."""
+    """Whether a Polars type is bytes, Hugging Face's {bytes, path}, or a list of them."""
     import polars
 
     if isinstance(kind, polars.List):
         return _is_image(kind.inner)
     if isinstance(kind, polars.Struct):
         parts = {one.name: one.dtype for one in kind.fields}
-        path = parts.pop("path", polars.Null)  # a column of which nothing is known
+        path = parts.pop("path", polars.Null)  # Null: a column of unknown type
         return parts == {"bytes": polars.Binary} and path in (polars.String, polars.Null)
     return bool(kind == polars.Binary)
 
 
 def _lacks(column: Any, kind: Any) -> Any:
-    """Whether a value of such a type has not all of its bytes."""
+    """Expression: whether a value of an image type lacks some of its bytes."""
     import polars
 
     if isinstance(kind, polars.List):
@@ -332,7 +328,7 @@ def _lacks(column: Any, kind: Any) -> Any:
 
 
 def _light(column: Any, kind: Any) -> Any:
-    """The value without its bytes."""
+    """Expression: the value without its bytes."""
     import polars
 
     if not _holds_bytes(kind):
@@ -354,11 +350,11 @@ class ArrowRows:
         self._files = files
 
     def light(self, keys: Collection[str] | None) -> Iterable[Record]:
-        """All rows with what these keys need, bytes left out."""
+        """All rows, light: only the columns of these keys, without bytes."""
         return self.at(range(self._starts[-1]), self.names() if keys is None else keys)
 
     def at(self, places: Iterable[int], keys: Collection[str] | None = None) -> Iterator[Record]:
-        """Rows at some places, in rising order; whole, or light with what keys need."""
+        """Yield rows at some places, in rising order; whole, or light with the columns of `keys`."""
         names = self.names()
         wanted = None if keys is None else {column_of(key, names) for key in keys}
         opened, size, begin, end = -1, 0, 0, 0
@@ -377,7 +373,7 @@ class ArrowRows:
                 low = high
 
     def place(self, index: int) -> tuple[Path, int]:
-        """File and row in it, from 1."""
+        """File of a row, and its number in the file, from 1."""
         number = bisect.bisect_right(self._starts, index) - 1
         path = self._batches[number][0]
         first = next(
@@ -386,13 +382,13 @@ class ArrowRows:
         return path, index - first + 1
 
     def names(self) -> dict[str, bool]:
-        """Columns there are, and whether bytes lie in them."""
+        """Column → whether it contains bytes."""
         schema = self._batches[0][1].schema if self._batches else ()
         return {one.name: _holds_binary(one.type) for one in schema}
 
     @cached_property
     def _starts(self) -> list[int]:
-        """Row with which each batch begins, and the number of all."""
+        """First row of each batch, and the number of all rows."""
         return [0, *itertools.accumulate(batch.num_rows for _, batch in self._batches)]
 
     @cached_property
@@ -417,12 +413,12 @@ class ArrowRows:
                     found = map(opened.get_batch, range(opened.num_record_batches))
                 batches += [(path, batch) for batch in found]
             except (OSError, pyarrow.ArrowInvalid) as error:
-                raise UserError(Problem(f"no Arrow file: {error}", str(path))) from error
+                raise UserError(Problem(f"not an Arrow file: {error}", str(path))) from error
         return batches
 
 
 def _runs(places: Iterable[int]) -> Iterator[range]:
-    """Places that follow on each other, together."""
+    """Yield ranges of consecutive places."""
     start = stop = -1
     for place in places:
         if place != stop:
@@ -452,7 +448,7 @@ def _light_batch(batch: Any, wanted: Collection[str]) -> Any:
 
 
 def _holds_binary(kind: Any) -> bool:
-    """Whether bytes lie in values of a type of Arrow's."""
+    """Whether values of an Arrow type contain bytes."""
     from pyarrow import types
 
     if types.is_binary(kind) or types.is_large_binary(kind):
@@ -462,7 +458,7 @@ def _holds_binary(kind: Any) -> bool:
 
 
 def _light_array(array: Any) -> Any:
-    """An array without its bytes; those of the files are not touched."""
+    """An array without its bytes; the bytes in the files are not read."""
     import pyarrow
     from pyarrow import types
 
@@ -482,7 +478,7 @@ def _light_array(array: Any) -> Any:
         made = pyarrow.ListArray if types.is_list(kind) else pyarrow.LargeListArray
         return made.from_arrays(array.offsets, _light_array(array.values), mask=array.is_null())
     if not (types.is_binary(kind) or types.is_large_binary(kind)):
-        return array  # a map, or numbered values: no form that images come in
+        return array  # a map or a dictionary type: images do not use these
     held = pyarrow.array([BYTES], kind)
     from pyarrow import compute
 
@@ -491,17 +487,21 @@ def _light_array(array: Any) -> Any:
 
 # --- text -----------------------------------------------------------------------------------------------
 
+_ENCODING = "save it as UTF-8, or set the option `encoding`"
+
 
 def _decoded(data: bytes, path: Path, encoding: str) -> str:
-    """The text; what is not in the encoding becomes surrogates, which `_strange` finds row by row."""
+    """The text; undecodable bytes become surrogates, which `_strange` finds row by row."""
     data = data.removeprefix(b"\xef\xbb\xbf")
     try:
         return data.decode(encoding, "surrogateescape").removeprefix("\ufeff")
-    except UnicodeError as error:  # of those that know no surrogates, as UTF-16
+    except UnicodeError as error:  # from encodings without surrogates, such as UTF-16
         what = f"not {encoding}: {getattr(error, 'reason', error)}"
-        raise UserError(Problem(what, str(path), remedy="see the option `encoding`")) from error
-    except (LookupError, ValueError) as error:  # ValueError: of a null character
-        raise UserError(Problem(f"unknown encoding '{encoding}'", str(path))) from error
+        raise UserError(Problem(what, str(path), remedy=_ENCODING)) from error
+    except (LookupError, ValueError) as error:  # ValueError: a null character
+        raise UserError(
+            Problem(f"unknown encoding '{encoding}'", str(path), remedy="use a name such as cp1251")
+        ) from error
 
 
 _SURROGATES = re.compile("[\udc80-\udcff]")
@@ -512,7 +512,7 @@ def _strange(text: str, path: Path, number: int, how: How) -> Problem | None:
     if found is None:
         return None
     what = f"not {how.encoding}: byte 0x{ord(found[0]) - 0xDC00:02x}"
-    return Problem(what, str(path), number, remedy="see the option `encoding`")
+    return Problem(what, str(path), number, remedy=_ENCODING)
 
 
 def _read_jsonl(text: str, path: Path, how: How) -> Iterator[tuple[int, Record | Problem]]:
@@ -547,7 +547,7 @@ def _read_json(text: str, path: Path, how: How) -> Iterator[tuple[int, Record | 
         data = value_of(data, how.records)
     if not isinstance(data, list):
         what = f"no list under '{how.records}'" if how.records else "not a list of records"
-        raise UserError(Problem(what, str(path), 1, 1, "see the option `records`"))
+        raise UserError(Problem(what, str(path), 1, 1, "set the option `records`"))
     for number, record in enumerate(data, start=1):
         if isinstance(record, dict):
             yield number, record
@@ -561,15 +561,15 @@ def _keyed(key: str, value: Any) -> Record:
 
 
 def _read_csv(text: str, path: Path, how: How) -> Iterator[tuple[int, Record | Problem]]:
-    """Rows under their header, each told by the line it begins with.
+    """Yield the rows under the header, each with the number of its first line.
 
     Raises:
-        UserError: the header is wrong, or a quote that is never closed hides rows: how many, nobody knows.
+        UserError: the header is wrong, or an unclosed quote hides an unknown number of rows.
     """
     delimiter = how.delimiter or ("\t" if path.suffix.lower() == ".tsv" else ",")
     csv.field_size_limit(sys.maxsize)
     lines = io.StringIO(text, newline="")
-    if stated := _STATED.match(text):  # Excel's way to say it, in a line before the header
+    if stated := _STATED.match(text):  # Excel states it in a line before the header
         delimiter = stated[1]
         lines.readline()
     before = 1 if stated else 0
@@ -588,7 +588,7 @@ def _read_csv(text: str, path: Path, how: How) -> Iterator[tuple[int, Record | P
                 raise UserError(problem) from error
             yield number, problem
             continue
-        if not any(map(str.strip, cells)):  # such as spreadsheets leave at their end
+        if not any(map(str.strip, cells)):  # spreadsheets leave empty rows at their end
             continue
         strange = _strange(" ".join(cells), path, number, how)
         if names is None:
@@ -620,17 +620,17 @@ _STATED = re.compile(r"sep=(.)\r?\n", re.IGNORECASE)
 _READERS = {".jsonl": _read_jsonl, ".json": _read_json, ".csv": _read_csv, ".tsv": _read_csv}
 
 TEXTS = tuple(_READERS)
-"""Endings of annotations that are text."""
+"""Suffixes of text annotations."""
 
 
 def column_of(key: str, names: Container[str]) -> str:
-    """The column that a key is read from: the one of its name, else the one before its first dot."""
+    """The column of a key: the column with its name, or else the part before its first dot."""
     return key if key in names else key.partition(".")[0]
 
 
 def value_of(record: Any, key: str) -> Any:
-    """What stands under a key; dots go down into objects, also into JSON that is kept as text."""
-    if type(record) is dict and key in record:  # asked ten times for each sample
+    """The value of a key; dots lead into objects, also into JSON stored as text."""
+    if type(record) is dict and key in record:  # called ten times for each sample
         return record[key]
     if isinstance(record, Mapping) and key in record:
         return record[key]

@@ -1,8 +1,8 @@
-"""S3 and what speaks like it: `s3://BUCKET/PREFIX`.
+"""S3 and servers with the same protocol: `s3://BUCKET/PREFIX`.
 
-boto3 finds the credentials (environment, profiles, roles through STS, single sign-on) and reads ranges; whole
-objects, which are most, come through obstore's Rust client: ten thousand small ones take an eighth of
-boto3's time (docs/decisions/0011).
+boto3 finds the credentials (environment, profiles, roles through STS, single sign-on) and reads ranges. Most
+reads are of whole objects: obstore's Rust client does them, ten thousand small ones in an eighth of boto3's
+time (docs/decisions/0011).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ REFUSED = (
     "401", "403", "AccessDenied", "AllAccessDisabled", "ExpiredToken", "InvalidAccessKeyId", "InvalidToken",
     "SignatureDoesNotMatch",
 )  # fmt: skip
-"""Codes that trying again does not mend."""
+"""Codes of errors that a retry does not solve."""
 
 FEW = 100
-"""Empty objects up to this many are asked for one by one."""
+"""Up to this number, empty objects are requested one by one."""
 
 
 class S3Storage:
@@ -61,9 +61,9 @@ class S3Storage:
         self._lock = threading.Lock()
 
     def list(self, url: str) -> Iterator[StoredFile]:
-        """Every object below the prefix, or the one object of that name.
+        """Yield every object below the prefix, or the single object of that name.
 
-        Keys that end in `/`, which stand for folders, are left out.
+        Keys that end in `/` mark folders and are left out.
         """
         bucket, prefix = _place(url)
         self._single.discard(url)
@@ -84,7 +84,7 @@ class S3Storage:
                 yield from self._one(url)
 
     def read(self, url: str, file: StoredFile, start: int, stop: int) -> Iterable[bytes]:
-        """Bytes of one object, as long as it is still the one that was listed."""
+        """Yield bytes of one object, if it is unchanged since the listing."""
         bucket, prefix = _place(url)
         key = prefix.rstrip("/") if url in self._single else prefix + file.path
         if start == 0 and stop == file.size:
@@ -92,19 +92,19 @@ class S3Storage:
         return self._range(bucket, key, file, start, stop)
 
     def put(self, source: Path, url: str, path: str) -> None:
-        """Upload one file, in several parts at once where it is large."""
+        """Upload one file; a large file goes in several parallel parts."""
         bucket, prefix = _place(url)
         with told_as_os_error(url, _explain):
             self._client.upload_file(str(source), bucket, prefix + path)
 
     def _empty(self, bucket: str, prefix: str, keys: Sequence[str]) -> Iterable[StoredFile]:
-        """Empty objects that are files: obstore gives keys without the `/` at their end, boto3 as they are.
+        """Empty objects that are files: obstore drops the `/` at the end of a key, boto3 does not.
 
-        It takes ten times as long, so few are asked for one by one: the key of a marker without its `/` is
-        none, or that of a file that is listed anyway.
+        A listing by boto3 takes ten times as long, so a few objects are requested one by one: a folder
+        marker's key without its `/` is missing, or is that of a file that is listed anyway.
         """
         if len(keys) <= FEW:
-            # Who may list this prefix only is not told what is not there, but refused.
+            # A user who may list only this prefix gets a refusal for a missing key.
             with contextlib.suppress(PermissionError), ThreadPoolExecutor(self.parallel) as pool:
                 heads = [*pool.map(partial(self._head, bucket), keys)]
                 return [
@@ -168,7 +168,7 @@ class S3Storage:
             options = self._options
             return boto3.Session(profile_name=options.profile, region_name=options.region)
         except BotoCoreError as error:
-            raise UserError(Problem(f"s3: {error}", remedy="see `aws configure list`")) from error
+            raise UserError(Problem(f"s3: {error}", remedy="check `aws configure list`")) from error
 
     @cached_property
     def _client(self) -> Any:
@@ -176,14 +176,14 @@ class S3Storage:
         from botocore import UNSIGNED
         from botocore.config import Config
 
-        # `auto` would put the bucket into the path of any server that is not Amazon's.
+        # `auto` would put the bucket into the path for any server other than Amazon's.
         by_name = "virtual" if self._options.path_style is False else "auto"
         style = "path" if self._path_style else by_name
         config = Config(
             s3={"addressing_style": style},
             max_pool_connections=self.parallel,
             retries={"max_attempts": 3, "mode": "standard"},
-            # Only what S3 itself asks for: other servers send checksums of the object with its parts.
+            # Only checksums that S3 requires: other servers send the object's checksum with its parts.
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
             connect_timeout=20,
@@ -198,7 +198,7 @@ class S3Storage:
         return self._options.endpoint is not None if wanted is None else wanted
 
     def _store(self, bucket: str) -> Any:
-        """obstore's view of a bucket, at the endpoint and with the credentials that boto3 found."""
+        """obstore's store of a bucket, with the endpoint and credentials that boto3 found."""
         with self._lock:
             if bucket in self._stores:
                 return self._stores[bucket]
@@ -208,7 +208,7 @@ class S3Storage:
             if self._options.anonymous:
                 known["skip_signature"] = True
             else:
-                self._credentials()  # fails here in its own words
+                self._credentials()  # fails here with a clear message
                 known["credential_provider"] = self._credentials
             if elsewhere and not self._path_style:
                 scheme, _, host = endpoint.partition("://")
@@ -233,10 +233,12 @@ class S3Storage:
         return obstore
 
     def _credentials(self) -> Any:
-        """What boto3 holds now; asked again before it runs out."""
+        """The current credentials of boto3; obstore calls this again before they expire."""
         found = self._session.get_credentials()
         if found is None:
-            raise PermissionError("no credentials for S3 (`anonymous: true` asks without)")
+            raise PermissionError(
+                "no credentials for S3 (set `anonymous: true` for a public bucket)"
+            )
         frozen = found.get_frozen_credentials()
         return {
             "access_key_id": frozen.access_key,
@@ -247,7 +249,7 @@ class S3Storage:
 
 
 def _explain(error: BaseException) -> tuple[type[OSError], str]:
-    """Final or not, and why: both clients quote the server's XML or its code."""
+    """Class of the error (final or not) and reason: both clients quote the server's XML or its code."""
     text, name = str(error), type(error).__name__
     reply = getattr(error, "response", None)
     told = reply.get("Error", {}) if isinstance(reply, dict) else {}
@@ -268,7 +270,7 @@ def _explain(error: BaseException) -> tuple[type[OSError], str]:
         "NotFoundError",
         "FileNotFoundError",
     ):
-        none = "there is no such bucket" if code == "NoSuchBucket" else "it is not there"
+        none = "the bucket does not exist" if code == "NoSuchBucket" else "it does not exist"
         return FileNotFoundError, str(told.get("Message", "")) or (found and found[2]) or none
     if name == "InvalidPathError":
         return PermissionError, f"lists a key that cannot be a file: {why}"
@@ -282,7 +284,7 @@ def _stored(path: str, found: Mapping[str, Any]) -> StoredFile:
 
 
 def _place(url: str) -> tuple[str, str]:
-    """Bucket and prefix; `?` and `#` are letters of a key."""
+    """Bucket and prefix; `?` and `#` are ordinary letters of a key."""
     bucket, _, key = url.partition("://")[2].partition("/")
     prefix = key.strip("/")
     return bucket, f"{prefix}/" if prefix else ""

@@ -1,10 +1,9 @@
 """SFTP: `sftp://[USER@]HOST[:PORT]/FOLDER`, over the `ssh` program of this machine.
 
-So all of `~/.ssh/config` counts (ProxyJump, agents, hardware keys, Kerberos, a ControlMaster that has passed
-two factors); a host that is not in `known_hosts` is refused. What is spoken is version 3 of the protocol
-(draft-ietf-secsh-filexfer-02), which every server knows; many requests are under way at once, so that neither
-latency nor a million small files cost much (docs/decisions/0015). `/~/` at the beginning of the folder is the
-home over there.
+Each channel logs in separately, so that several encrypt in parallel, unless the user has a ControlMaster for
+the host. The protocol is version 3 (draft-ietf-secsh-filexfer-02), which every server supports. Many requests
+are in flight at once, so neither latency nor a million small files cost much (docs/decisions/0015). `/~/`
+at the start of the folder is the home folder on the server.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import re
 import secrets
 import select
 import stat
@@ -20,7 +18,6 @@ import struct
 import subprocess
 import sys
 import tempfile
-import threading
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -33,25 +30,26 @@ from pydantic import BaseModel
 
 from hpcbench import secret
 from hpcbench.data.storage import CHANGED
-from hpcbench.errors import EnvironmentFault
+from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.plugins import StoredFile
+from hpcbench.ssh.login import Host, Refused, subsystem
 
 REQUEST = 32768
-"""Bytes of one read or write that every server takes."""
+"""Bytes of one read or write that every server accepts."""
 
 LARGEST = 255 << 10
-"""Most bytes of one read or write, of servers that say they take more."""
+"""Most bytes of one read or write, for servers that announce a higher limit."""
 
 READ_AHEAD = 64 << 10
-"""Bytes read beyond the answer that is waited for: many small ones come together."""
+"""Bytes read beyond the awaited reply: many small replies come together."""
 
 WINDOW = 64
-"""Requests under way at once."""
+"""Number of requests in flight at once."""
 
 SILENCE = 60.0
-"""A server that does not answer for so many seconds is gone."""
+"""A server that does not reply for this many seconds counts as gone."""
 
-# Kinds of packets: those of requests, and of replies.
+# Kinds of packets: of requests, then of replies.
 INIT, OPEN, CLOSE, READ, WRITE, FSTAT, OPENDIR, READDIR, REMOVE, MKDIR, STAT, RENAME, EXTENDED = (
     1, 3, 4, 5, 6, 8, 11, 12, 13, 14, 17, 18, 200,
 )  # fmt: skip
@@ -61,7 +59,7 @@ FOR_READING, FOR_A_NEW_FILE = 0x01, 0x02 | 0x08 | 0x10  # WRITE | CREAT | TRUNC
 
 AT_END = 1
 REFUSED: Mapping[int, type[OSError]] = {2: FileNotFoundError, 3: PermissionError}
-"""Of the codes of STATUS, those that trying again does not mend."""
+"""Codes of STATUS for errors that a retry does not solve."""
 
 ResultT = TypeVar("ResultT")
 
@@ -85,11 +83,9 @@ class SftpStorage:
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = self.Options.model_validate(dict(options))
         self._idle: dict[str, deque[_Channel]] = defaultdict(deque)
-        self._ciphers: dict[str, Sequence[str]] = {}
-        self._lock = threading.Lock()
 
     def list(self, url: str) -> Iterator[StoredFile]:
-        """Every file below the folder; hidden ones left out, links to files followed."""
+        """Yield every file below the folder, without hidden ones; links to files are followed."""
         top, waiting = _folder(url), [""]
         with self._channel(url) as channel:
             while waiting:
@@ -101,19 +97,19 @@ class SftpStorage:
                     if stat.S_ISLNK(found.mode):
                         found = channel.one(_stat(path))
                         if stat.S_ISDIR(found.mode):
-                            continue  # it may lead in a circle
+                            continue  # it may be circular
                     if stat.S_ISDIR(found.mode):
                         waiting.append(f"{below}{name}/")
                     elif stat.S_IFMT(found.mode) in (
                         stat.S_IFREG,
                         0,
-                    ):  # 0: the server does not tell
+                    ):  # 0: the server sends none
                         yield StoredFile(below + name, found.size, found.mark)
                     else:
-                        raise PermissionError(f"{path} is no file, but a pipe, socket or device")
+                        raise PermissionError(f"{path} is not a file, but a pipe, socket or device")
 
     def read(self, url: str, file: StoredFile, start: int, stop: int) -> Iterator[bytes]:
-        """Bytes of one file."""
+        """Yield bytes of one file."""
         path = f"{_folder(url)}/{file.path}"
         with self._channel(url) as channel:
             handle = channel.one(_open(path, FOR_READING))
@@ -123,7 +119,7 @@ class SftpStorage:
             )
             early: dict[int, bytes] = {}
             last = b""
-            # Closed before the channel is given back: what is still to be answered ends it.
+            # Closed before the channel is given back: unanswered requests end the channel.
             with contextlib.closing(channel.run(wanted)) as pieces:
                 for at, piece in pieces:  # in any order
                     early[at] = piece
@@ -133,12 +129,12 @@ class SftpStorage:
                         if start < stop:
                             yield piece
                         else:
-                            last = piece  # kept back until it is known to be the same file still
+                            last = piece  # held back until the file is known to be unchanged
             channel.one(_end_reading(path, handle, file))
         yield last
 
     def many(self, url: str, files: Sequence[StoredFile]) -> Iterator[tuple[StoredFile, bytes]]:
-        """Many small files, whole, in any order."""
+        """Yield many small files, whole, in any order."""
         top = _folder(url)
         with self._channel(url) as channel:
             for window, low, high in (
@@ -151,13 +147,13 @@ class SftpStorage:
                 )
 
     def put(self, source: Path, url: str, path: str) -> None:
-        """Write one file beside its place, then give it its name."""
+        """Write one file under a temporary name beside its place, then rename it."""
         place = f"{_folder(url)}/{path}"
         parts = place.split("/")
         temporary = f"{'/'.join(parts[:-1])}/.{parts[-1]}.{secrets.token_hex(4)}.tmp"
         with self._channel(url) as channel:
             for depth in range(2, len(parts)):
-                with contextlib.suppress(OSError):  # it is there, or the next step says why not
+                with contextlib.suppress(OSError):  # it exists, or the next step reports the error
                     channel.one(_mkdir("/".join(parts[:depth])))
             try:
                 handle = channel.one(_open(temporary, FOR_A_NEW_FILE))
@@ -176,9 +172,11 @@ class SftpStorage:
 
     @contextlib.contextmanager
     def _channel(self, url: str) -> Iterator[_Channel]:
-        """A connection to a host for this thread alone, while inside."""
+        """Yield a connection to a host, exclusive to this thread while inside."""
         host = urlsplit(url).netloc
-        channel = self._used_before(host) or _Channel(host, *self._command(urlsplit(url)))
+        channel = self._used_before(host) or _Channel(
+            self._host(urlsplit(url)), self._options.password
+        )
         try:
             yield channel
         finally:
@@ -186,7 +184,7 @@ class SftpStorage:
                 self._idle[host].append(channel)
 
     def _used_before(self, host: str) -> _Channel | None:
-        """A connection that nobody uses now, if one is left that lives."""
+        """An idle connection that still works, if there is one."""
         while True:
             try:
                 channel = self._idle[host].pop()
@@ -195,68 +193,23 @@ class SftpStorage:
             if not channel.broken:
                 return channel
 
-    def _command(self, parts: SplitResult) -> tuple[Sequence[str], dict[str, str]]:
-        """How `ssh` is called, and what is added to its environment."""
-        host = parts.hostname or ""
-        if not host or host.startswith("-"):
-            raise PermissionError(f"{parts.netloc!r} is not a host")
-        options, given = self._options, dict[str, str]()
-        argv = ["ssh", "-T", "-o", "StrictHostKeyChecking=yes", "-o", "ConnectTimeout=20"]
-        argv += ["-o", "ClearAllForwardings=yes", "-o", "PermitLocalCommand=no"]
-        argv += ["-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4"]
-        if parts.port:
-            argv += ["-p", str(parts.port)]
-        if parts.username:
-            argv += ["-l", unquote(parts.username)]
-        if options.key:
-            argv += ["-o", "IdentitiesOnly=yes", "-i", str(Path(options.key).expanduser())]
-        if options.known_hosts:
-            more = str(Path(options.known_hosts).expanduser()).replace("%", "%%")
-            known = f'~/.ssh/known_hosts ~/.ssh/known_hosts2 "{more}"'
-            argv += ["-o", f"UserKnownHostsFile={known}"]
-        if options.password:
-            argv += ["-o", "NumberOfPasswordPrompts=1"]
-            # The answer goes through the environment, which only we and root can read; never as an argument.
-            given = {ANSWER: options.password, "SSH_ASKPASS_REQUIRE": "force", "DISPLAY": ":"}
-        else:
-            argv += ["-o", "BatchMode=yes"]
-        with self._lock:
-            if host not in self._ciphers:
-                self._ciphers[host] = _fast_ciphers_first(argv, host)
-        return [*argv, *self._ciphers[host], "-s", "--", host, "sftp"], given
-
-
-def _fast_ciphers_first(argv: Sequence[str], host: str) -> Sequence[str]:
-    """Options that ask for AES-GCM first, where the processor has instructions for it and `ssh` may use it.
-
-    The cipher bounds the rate, and this one takes half of the time of `ssh`'s first choice. None is added to
-    those that the configuration allows.
-    """
-    try:
-        if not re.search(
-            r"^(flags|Features)\s*:.*\baes\b",
-            Path("/proc/cpuinfo").read_text(encoding="utf-8"),
-            re.MULTILINE,
-        ):
-            return ()
-        settings = subprocess.run(
-            [argv[0], "-G", *argv[1:], "--", host],
-            capture_output=True,
-            text=True,
-            timeout=20,
-            check=True,
+    def _host(self, parts: SplitResult) -> Host:
+        """The host of a URL, with its options."""
+        name, user = parts.hostname or "", parts.username
+        if not name or name.startswith("-"):
+            raise PermissionError(f"{parts.netloc!r} is not a host name")
+        return Host(
+            name,
+            unquote(user) if user else None,
+            parts.port,
+            identity=self._options.key,
+            known_hosts=self._options.known_hosts,
         )
-    except (OSError, subprocess.SubprocessError):
-        return ()  # what is wrong, the connection will tell
-    allowed = re.search(r"^ciphers (\S+)$", settings.stdout, re.MULTILINE)
-    names = allowed[1].split(",") if allowed else []
-    fast = [name for name in names if name.startswith("aes") and "-gcm@" in name]
-    return ["-c", ",".join(fast + [name for name in names if name not in fast])] if fast else ()
 
 
 # --- requests ------------------------------------------------------------------------------------------
 #
-# A task is a generator: it yields requests, is sent the reply to each, and returns what came of them.
+# A task is a generator: it yields requests, receives the reply to each, and returns a result.
 
 Request = tuple[int, bytes]
 Reply = tuple[int, memoryview]
@@ -285,7 +238,7 @@ def _close(handle: bytes) -> Task[None]:
 
 
 def _end_reading(path: str, handle: bytes, file: StoredFile) -> Task[None]:
-    """Close what was read, if it is still what was listed."""
+    """Close a file after reading, and check that it is unchanged since the listing."""
     kind, body = yield FSTAT, handle
     found = _attributes(_expect(ATTRS, kind, body, path), 0)[0]
     yield from _close(handle)
@@ -294,9 +247,9 @@ def _end_reading(path: str, handle: bytes, file: StoredFile) -> Task[None]:
 
 
 def _read(path: str, handle: bytes, at: int, size: int, beyond: int = 0) -> Task[tuple[int, bytes]]:
-    """A piece of a file, longer if there is more and `beyond` is asked for.
+    """Read a piece of a file; up to `beyond` bytes more if the file has them.
 
-    Servers may give less than they are asked for.
+    Servers may give fewer bytes than requested.
     """
     pieces, got = [], 0
     while got < size:
@@ -310,7 +263,7 @@ def _read(path: str, handle: bytes, at: int, size: int, beyond: int = 0) -> Task
 
 def _whole(path: str, file: StoredFile) -> Task[tuple[StoredFile, bytes]]:
     handle = yield from _open(path, FOR_READING)
-    if file.size < REQUEST:  # one answer is no mixture, unless the file has grown
+    if file.size < REQUEST:  # one reply has one state of the file, unless it has grown
         _, data = yield from _read(path, handle, 0, file.size, beyond=1)
         yield from _close(handle)
         if len(data) > file.size:
@@ -345,13 +298,13 @@ def _remove(path: str) -> Task[None]:
 
 
 def _rename(path: str, place: str) -> Task[None]:
-    """As POSIX does it, over what is there: OpenSSH's extension."""
+    """Rename over an existing file, as in POSIX: OpenSSH's extension."""
     kind, body = yield EXTENDED, _text("posix-rename@openssh.com") + _text(path) + _text(place)
     _expect(STATUS, kind, body, place)
 
 
 def _replace(path: str, place: str) -> Task[None]:
-    """The same where the server does not know how: for a moment there is nothing, and never half of it."""
+    """`_rename` for servers without the extension: for a moment no file exists, but never half a file."""
     with contextlib.suppress(FileNotFoundError):
         yield from _remove(place)
     kind, body = yield RENAME, _text(path) + _text(place)
@@ -377,7 +330,7 @@ def _listing(path: str) -> Task[list[tuple[str, _Attributes]]]:
         at = 4
         for _ in range(_number(body, 0)):
             name, at = _string(body, at)
-            _, at = _string(body, at)  # as `ls -l` would show it
+            _, at = _string(body, at)  # the line of `ls -l`
             attributes, at = _attributes(body, at)
             found.append((os.fsdecode(name), attributes))
     yield from _close(handle)
@@ -385,16 +338,16 @@ def _listing(path: str) -> Task[list[tuple[str, _Attributes]]]:
 
 
 def _expect(wanted: int, kind: int, body: memoryview, what: str) -> memoryview:
-    """The body of a reply of the kind that should come.
+    """The body of a reply of the expected kind.
 
     Raises:
-        OSError: it is a refusal, or something else.
+        OSError: the reply is a refusal, or of another kind.
     """
     code = _code(body) if kind == STATUS else -1
     if kind == wanted and code <= 0:
         return body
     if kind != STATUS:
-        raise OSError(f"{what}: the server does not speak SFTP as it should")
+        raise OSError(f"{what}: the server's answer is not valid SFTP")
     message = bytes(_string(body, 4)[0]).decode("utf-8", "replace") or f"code {code}"
     raise REFUSED.get(code, OSError)(f"{what}: {message}")
 
@@ -437,37 +390,21 @@ def _attributes(body: memoryview, at: int) -> tuple[_Attributes, int]:
 
 # --- the connection ------------------------------------------------------------------------------------
 
-ANSWER = "HPCBENCH_SSH_ANSWER"
-ASKPASS = f"#!/bin/sh\nprintf '%s\\n' \"${ANSWER}\"\n"
-
 
 class _Channel:
-    """An `ssh` process that speaks SFTP; used by one thread."""
+    """An `ssh` process with an SFTP connection, used by one thread."""
 
-    def __init__(self, host: str, argv: Sequence[str], given: Mapping[str, str]) -> None:
-        self._host = host
+    def __init__(self, host: Host, password: str | None) -> None:
+        self._host = host.name
         self._told: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the channel
         with contextlib.ExitStack() as stack:
-            environment = {**os.environ, **given}
-            if given:
-                folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-                (folder / "answer").write_text(ASKPASS, encoding="ascii")
-                (folder / "answer").chmod(0o700)
-                environment["SSH_ASKPASS"] = str(folder / "answer")
             try:
-                process = subprocess.Popen(
-                    argv,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=self._told,
-                    env=environment,
-                    start_new_session=True,  # Ctrl-C is ours to handle; no terminal to ask on
+                process, self._login = stack.enter_context(
+                    subsystem(host, "sftp", password, self._told)
                 )
-            except FileNotFoundError as error:
+            except EnvironmentFault:
                 self._told.close()
-                raise EnvironmentFault(
-                    "sftp:// needs the `ssh` program", remedy="install the OpenSSH client"
-                ) from error
+                raise
             assert process.stdin is not None
             assert process.stdout is not None
             self._process, self._out = process, process.stdin
@@ -475,12 +412,14 @@ class _Channel:
             self._end = weakref.finalize(self, _end, process, self._told)
             self._poll = select.poll()
             self._poll.register(self._in, select.POLLIN)
-            with contextlib.suppress(OSError):  # more than one large answer at a time
+            with contextlib.suppress(OSError):  # for several large replies at once
                 fcntl.fcntl(self._in, fcntl.F_SETPIPE_SZ, 1 << 20)
             self._ahead = memoryview(b"")
             self._asked = 0
+            self._ready = False
             self._send(struct.pack(">BI", INIT, 3))
-            _, _, told = self._packet()  # `ssh` has asked all it wants to know
+            _, _, told = self._packet()  # after this `ssh` asks no more questions
+            self._ready = True
             self.request = REQUEST
             self.renames_over = b"posix-rename@openssh.com" in told.tobytes()
             if b"limits@openssh.com" in told.tobytes():
@@ -488,11 +427,11 @@ class _Channel:
 
     @property
     def broken(self) -> bool:
-        """Whether it can no longer be used."""
+        """Whether the channel can no longer be used."""
         return not self._end.alive or self._process.poll() is not None
 
     def one(self, task: Task[ResultT]) -> ResultT:
-        """What becomes of one task.
+        """Run one task and return its result.
 
         Raises:
             OSError: the server refuses, or the connection broke.
@@ -502,7 +441,7 @@ class _Channel:
     def run(
         self, tasks: Iterable[Task[ResultT]], window: int = WINDOW
     ) -> Generator[ResultT, None, None]:
-        """What becomes of tasks, so many of them under way at once; in the order in which they end.
+        """Yield the results of tasks, `window` of them in flight at once, in the order in which they end.
 
         Raises:
             OSError: the server refuses one, or the connection broke.
@@ -521,7 +460,7 @@ class _Channel:
                 except StopIteration as end:
                     yield end.value
         finally:
-            if running:  # answers are still to come that nobody waits for
+            if running:  # replies are outstanding that no task waits for
                 self._end()
 
     def _ask(self, request: Request) -> int:
@@ -539,12 +478,14 @@ class _Channel:
         size = int.from_bytes(self._take(4), "big")
         if not 5 <= size <= 1 << 20:
             self._end()
-            raise OSError(f"{self._host} does not speak SFTP: does its shell print something?")
+            raise OSError(
+                f"{self._host} does not speak SFTP: check that its shell prints nothing at login"
+            )
         packet = self._take(size)
         return packet[0], int.from_bytes(packet[1:5], "big"), packet[5:]
 
     def _take(self, size: int) -> memoryview:
-        """The next bytes of the answers; large ones are copied once."""
+        """The next bytes of the replies; large ones are copied once."""
         ahead = len(self._ahead)
         if ahead >= size:
             taken, self._ahead = self._ahead[:size], self._ahead[size:]
@@ -554,7 +495,7 @@ class _Channel:
         more = memoryview(bytearray(READ_AHEAD))
         while ahead < size:
             with self._wire():
-                self._out.flush()  # what is asked goes out together, when nothing is left to be read
+                self._out.flush()  # requests go out together, when no reply is left to read
                 if not self._poll.poll(SILENCE * 1000):
                     raise BrokenPipeError("no answer")
                 count = os.readv(self._in, [taken[ahead:], more])
@@ -566,7 +507,7 @@ class _Channel:
 
     @contextlib.contextmanager
     def _wire(self) -> Iterator[None]:
-        """Inside, a broken pipe becomes what `ssh` says of it."""
+        """Inside, a broken pipe becomes an error with the message of `ssh`."""
         try:
             yield
         except (BrokenPipeError, ValueError) as error:  # ValueError: the file is closed
@@ -577,8 +518,11 @@ class _Channel:
             self._told.seek(0)
             told = self._told.read().decode("utf-8", "replace")
             self._end()
-            kind, why = _explain(told)
-            raise kind(f"{self._host}: {secret.mask(why) or error}") from error
+            fault = self._login.fault(told) if not self._ready else None
+            if isinstance(fault, Refused | UserError):
+                raise PermissionError(secret.mask(str(fault))) from error
+            why = told.strip().splitlines()[-1:] or ["the connection broke"]
+            raise OSError(secret.mask(f"{self._host}: {why[0].strip()}")) from error
 
 
 def _end(process: subprocess.Popen[bytes], told: IO[bytes]) -> None:
@@ -591,19 +535,7 @@ def _end(process: subprocess.Popen[bytes], told: IO[bytes]) -> None:
     told.close()
 
 
-def _explain(told: str) -> tuple[type[OSError], str]:
-    """What `ssh` says when it ends, for people."""
-    if "IDENTIFICATION HAS CHANGED" in told:
-        return PermissionError, "the host's key is not the known one"
-    if "Host key verification failed" in told or "host key is known" in told:
-        return PermissionError, "the host is not in known_hosts: `ssh` to it once"
-    if "Permission denied" in told:
-        return PermissionError, "the server refuses the login (does `ssh` to it work?)"
-    lines = [line for line in told.splitlines() if line.strip()]
-    return OSError, lines[-1].strip() if lines else "the connection broke"
-
-
 def _folder(url: str) -> str:
-    """The path of a URL, in which `?` and `#` are letters like others."""
+    """The path of a URL, in which `?` and `#` are ordinary letters."""
     path = unquote("/" + url.partition("://")[2].partition("/")[2]).rstrip("/")
     return f".{path[2:]}" if path.startswith("/~") else path

@@ -1,7 +1,7 @@
 """The rows of a spreadsheet (.xlsx), each cell as the sheet shows it.
 
-A cell holds a number and a format. References are compared with what is printed on a page, so a number gets
-as many decimals as its format has, and a date is written year first.
+A cell holds a number and a format. References are compared with printed text, so a number gets as many
+decimals as its format has, and a date is written year first.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import io
 import re
 import zipfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ _DECIMALS = re.compile(r"^[#0,.\s]*?[#0]\.(0+)")
 def read_sheet(
     data: bytes, path: Path, sheet: str | None = None
 ) -> Iterator[tuple[int, Mapping[str, Any] | Problem]]:
-    """Rows under the header of one sheet, each with its number in the sheet.
+    """Yield the rows under the header of one sheet, each with its number in the sheet.
 
     Args:
         data: the file's bytes.
@@ -32,7 +33,24 @@ def read_sheet(
         sheet: name of the sheet; None: the first.
 
     Raises:
-        UserError: it is no spreadsheet, has no such sheet, or two columns have one name.
+        UserError: the file is no spreadsheet, has no such sheet, or two columns have the same name.
+        EnvironmentFault: openpyxl is not installed.
+    """
+    with workbook(io.BytesIO(data), path, "save the sheet as CSV") as book:
+        yield from _rows(book, path, sheet)
+
+
+@contextmanager
+def workbook(source: Path | io.BytesIO, path: Path, instead: str) -> Iterator[Any]:
+    """Open a spreadsheet for reading row by row, with the computed values of formulas.
+
+    Args:
+        source: its bytes, or its path.
+        path: its path, for messages.
+        instead: the alternative to an installation of openpyxl.
+
+    Raises:
+        UserError: the file is no spreadsheet.
         EnvironmentFault: openpyxl is not installed.
     """
     try:
@@ -40,18 +58,17 @@ def read_sheet(
         from openpyxl.utils.exceptions import InvalidFileException
     except ImportError as error:
         raise EnvironmentFault(
-            f"{path}: spreadsheets need openpyxl",
-            remedy=f"{install_hint('excel')}, or save the sheet as CSV",
+            f"{path}: spreadsheets need openpyxl", remedy=f"{install_hint('excel')}, or {instead}"
         ) from error
     try:
-        book = load_workbook(io.BytesIO(data), read_only=True, data_only=True)
+        book = load_workbook(source, read_only=True, data_only=True)
     except (
         zipfile.BadZipFile, InvalidFileException, KeyError, ValueError, OSError, TypeError, SyntaxError,
     ) as error:  # fmt: skip
-        what = f"no spreadsheet that can be read: {error}"
+        what = f"not a readable spreadsheet: {error}"
         raise UserError(Problem(what, str(path), remedy="save it again as .xlsx")) from error
     try:
-        yield from _rows(book, path, sheet)
+        yield book
     finally:
         book.close()
 
@@ -61,7 +78,7 @@ def _rows(
 ) -> Iterator[tuple[int, Mapping[str, Any] | Problem]]:
     if sheet is not None and sheet not in book.sheetnames:
         what = f"no sheet '{sheet}' (there are: {', '.join(book.sheetnames)})"
-        raise UserError(Problem(what, str(path), remedy="see the option `records`"))
+        raise UserError(Problem(what, str(path), remedy="name one of them as the option `records`"))
     if not book.worksheets:
         raise UserError(Problem("it has no sheet with cells", str(path)))
     chosen = book[sheet] if sheet is not None else book.worksheets[0]
@@ -88,7 +105,7 @@ def _rows(
 
 
 def _text(cell: Any) -> str:
-    """What a cell shows."""
+    """The text that a cell shows."""
     value = cell.value
     if value is None:
         return ""

@@ -1,4 +1,4 @@
-"""Files that belong together by their names: a page and what is written of it."""
+"""Files that belong together by their names: a page and its reference."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from pathlib import Path
 from hpcbench.data.tree import Tree
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".pdf")
-"""What a page may be, in the order in which they are tried."""
+"""Suffixes of pages, in the order of the search."""
 
 
 class Beside:
-    """Finds files by their names without suffix; `.JPG` is as good as `.jpg`. A folder is listed once."""
+    """Finds files by their names without suffix; `.JPG` counts as `.jpg`. A folder is listed once."""
 
     def __init__(self, tree: Tree, suffixes: Sequence[str] = SUFFIXES) -> None:
         self._tree, self._suffixes = tree, suffixes
         self._listed: dict[Path, dict[str, Path]] = {}
 
     def find(self, stem: Path) -> Path | None:
-        """The file of this path and one of the suffixes."""
+        """The file of this path with one of the suffixes."""
         known = self._names(stem.parent)
         found = (known.get(stem.name + suffix) for suffix in self._suffixes)
         return next(filter(None, found), None)
 
     def _names(self, folder: Path) -> dict[str, Path]:
         if folder not in self._listed:
-            # Of 1.PNG and 1.png the second is taken: capitals come first in a listing.
+            # Of 1.PNG and 1.png, 1.png is taken: capitals sort first, and the last one counts.
             self._listed[folder] = {
                 path.stem + path.suffix.lower(): path for path in self._tree.listing(folder)
             }
@@ -36,17 +36,17 @@ class Beside:
 
 
 class Finder:
-    """Finds pages by what tables call them: other folders before the name, no suffix, Windows' backslashes.
+    """Finds pages by their names in tables: with other folders, without suffix, with Windows' backslashes.
 
-    `C:\\scans\\a\\7.PNG`, `a/7` and `7` are all `pages/a/7.png`, if no other page is as good. The folder is
-    listed once, when the first name is asked.
+    `C:\\scans\\a\\7.PNG`, `a/7` and `7` all find `pages/a/7.png`, if no other page matches alike. The folder
+    is listed once, at the first name.
     """
 
     def __init__(self, tree: Tree, below: str = "") -> None:
         self._tree, self._below = tree, below.strip("/").removeprefix("./")
 
     def find(self, name: str) -> str | None:
-        """Path inside the tree's folder of the page that is called so; None: none, or several alike."""
+        """Path, inside the tree's folder, of the page of this name; None: none, or several match alike."""
         plain = name.strip().replace("\\", "/")
         exact, by_name = self._known
         if plain in exact:
@@ -62,7 +62,7 @@ class Finder:
 
     @cached_property
     def _known(self) -> tuple[frozenset[str], dict[str, list[str]]]:
-        """Paths of pages, and by their last part, with and without suffix, those that have it."""
+        """Paths of pages; and last part of a path, with and without suffix → paths with it."""
         top = self._tree.folder
         files = self._tree.files(top / self._below if self._below not in ("", ".") else None)
         pages = [path for path in files if path.suffix.lower() in SUFFIXES]
@@ -76,7 +76,7 @@ class Finder:
 
 
 def _shared(folders: Sequence[str], wanted: Sequence[str]) -> int:
-    """How many folders two paths have in common, counted from their ends."""
+    """Number of equal folders of two paths, counted from their ends."""
     count = 0
     for one, other in zip(reversed(folders), reversed(wanted), strict=False):
         if one != other:

@@ -1,14 +1,14 @@
-"""Datasets and weights on the disk of the node itself: copied once, however many workers a node has.
+"""Datasets and weights on the disk of the node itself: copied once for all workers of a node.
 
     FOLDER/hpcbench-UID/KEY/files/…     a copy
-    FOLDER/hpcbench-UID/KEY/boot        the machine since it was started, when the copy was made
-    FOLDER/hpcbench-UID/KEY.use         held (flock) by every process that uses it, touched when it begins
+    FOLDER/hpcbench-UID/KEY/boot        host name and boot ID of the machine at the time of the copy
+    FOLDER/hpcbench-UID/KEY.use         locked (flock) by every process that uses it, touched at each use
 
-Only its owner may read the folder, for others use the node too. A copy appears under its name when it is
-whole; the next job on the node finds it there, if the site keeps the folder between jobs: it is held against
-what it was copied from, and what is not the same is copied again. So is all of it once the machine was
-started anew: nothing was forced to the disk, and a power cut leaves zeros of the right size. Without room for
-another copy those that nobody uses go, the one used longest ago first.
+Only the owner may read the folder: other users share the node. A copy gets its name when it is whole.
+If the site keeps the folder between jobs, the next job on the node finds the copy, compares it with its
+source, and copies changed files again. After a reboot of the machine everything is copied again: nothing was
+forced to the disk, and a power cut leaves zeros of the right size. If another copy needs space, unused copies
+are removed, the least recently used first.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ from hpcbench.files.lease import (
 )
 
 SPARE = 1 << 30
-"""Bytes that are left free for others."""
+"""Bytes left free for other users."""
 
 _held: dict[Path, int] = {}
-"""Copies that this process uses, as long as it lives, and the descriptors by which it holds them."""
+"""Copies that this process uses until its end, and the descriptors of its locks on them."""
 
 _holding = threading.Lock()
 
 
 def staging_folder(wanted: str) -> Path:
-    """The folder below which copies are kept, made if it is not there.
+    """The folder of the copies, created if it is missing.
 
     Args:
-        wanted: what the site says; variables such as `$TMPDIR` are expanded.
+        wanted: the site's setting; variables such as `$TMPDIR` are expanded.
 
     Raises:
-        EnvironmentFault: a variable is not set, or it cannot be made, or it is somebody else's.
+        EnvironmentFault: a variable is not set, or the folder cannot be created or belongs to another user.
     """
     expanded = os.path.expandvars(wanted)
     if "$" in expanded:
@@ -60,7 +60,7 @@ def staging_folder(wanted: str) -> Path:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if folder.stat().st_uid != os.getuid() or folder.is_symlink():
-            raise EnvironmentFault(f"staging folder {folder} belongs to somebody else")
+            raise EnvironmentFault(f"staging folder {folder} belongs to another user")
         folder.chmod(0o700)
     except OSError as error:
         raise EnvironmentFault(f"staging folder {folder}: {error.strerror}") from error
@@ -68,14 +68,14 @@ def staging_folder(wanted: str) -> Path:
 
 
 def stage(source: Path, folder: Path) -> Path:
-    """A copy of a dataset's or model's folder on this node; it stays as long as this process lives.
+    """A copy of a dataset's or model's folder on this node; it stays until this process ends.
 
     Args:
-        source: the folder; if it is a version's `files`, its manifest and pack come along.
-        folder: where copies are kept, made if it is not there.
+        source: the folder; if it is a version's `files`, its manifest and pack are copied too.
+        folder: folder of the copies, created if it is missing.
 
     Raises:
-        EnvironmentFault: there is no room, or it cannot be read.
+        EnvironmentFault: there is no space, or the source cannot be read.
     """
     version = Tree(source).version
     top = version.folder if version is not None else source
@@ -111,7 +111,7 @@ def stage(source: Path, folder: Path) -> Path:
 
 
 def _drop_if_old(target: Path) -> None:
-    """Remove a copy that was made before this machine was started; one in use was looked at since."""
+    """Remove a copy from before this machine's boot; a copy in use was checked since the boot."""
     if not _is_old(target):
         return
     with alone(target.with_name("room.lock"), math.inf), _unused(target.parent) as idle:
@@ -120,7 +120,7 @@ def _drop_if_old(target: Path) -> None:
 
 
 def _is_old(target: Path) -> bool:
-    """Whether a copy was made before this machine was started; what another machine made it may know."""
+    """Whether a copy is from before this machine's boot; copies of other machines are not old."""
     try:
         made = (target / "boot").read_text(errors="replace")
     except FileNotFoundError:
@@ -130,7 +130,7 @@ def _is_old(target: Path) -> bool:
 
 
 def _drop(target: Path) -> None:
-    """Remove a copy that is held against all others."""
+    """Remove a copy whose exclusive lock we hold."""
     doomed = target.with_name(f"tmp-{secrets.token_hex(4)}-{target.name}")
     target.rename(doomed)
     _use_file(target).unlink()
@@ -138,7 +138,7 @@ def _drop(target: Path) -> None:
 
 
 def _mend(top: Path, sizes: Mapping[Path, os.stat_result], target: Path, below: str) -> None:
-    """Copy again what is not as it was copied: people and cleaners reach such folders, too."""
+    """Copy changed or missing files again: users and cleanup jobs may have touched the folder."""
 
     def wrong() -> dict[Path, os.stat_result]:
         places = ((path, target / below / path.relative_to(top)) for path in sizes)
@@ -150,7 +150,7 @@ def _mend(top: Path, sizes: Mapping[Path, os.stat_result], target: Path, below: 
 
 
 def _same(copy: Path, stat: os.stat_result) -> bool:
-    """Whether a copy has the size and time of change it was given; disks may cut times to seconds."""
+    """Whether a copy has the size and mtime of its source; disks may cut times to seconds."""
     try:
         found = copy.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -159,7 +159,7 @@ def _same(copy: Path, stat: os.stat_result) -> bool:
 
 
 def _copy(top: Path, sizes: Mapping[Path, os.stat_result], place: Path, below: str) -> None:
-    """Copy files; times of change come along, for manifests know them."""
+    """Copy files with their mtimes: manifests record them."""
     _make_room(top, sum(one.st_size for one in sizes.values()), place.parent)
     (place / "files").mkdir(parents=True, exist_ok=True)
     root = place / below
@@ -168,7 +168,7 @@ def _copy(top: Path, sizes: Mapping[Path, os.stat_result], place: Path, below: s
 
     def one(path: Path) -> None:
         goal = root / path.relative_to(top)
-        temporary = goal.with_name(f".{goal.name}.copy")  # the old one may be open somewhere
+        temporary = goal.with_name(f".{goal.name}.copy")  # a process may have the old file open
         shutil.copyfile(path, temporary)
         os.utime(temporary, ns=(sizes[path].st_atime_ns, sizes[path].st_mtime_ns))
         if temporary.stat().st_size != sizes[path].st_size:
@@ -180,10 +180,10 @@ def _copy(top: Path, sizes: Mapping[Path, os.stat_result], place: Path, below: s
 
 
 def _make_room(top: Path, need: int, folder: Path) -> None:
-    """Remove copies that nobody uses, the one used longest ago first, until another one has room.
+    """Remove unused copies, the least recently used first, until a new copy fits.
 
     Raises:
-        EnvironmentFault: it has none even then; nothing is removed.
+        EnvironmentFault: even then it would not fit; nothing is removed.
     """
 
     def free() -> int:
@@ -194,7 +194,7 @@ def _make_room(top: Path, need: int, folder: Path) -> None:
     with alone(folder / "room.lock", math.inf), _unused(folder) as idle:
         if need > free() + sum(_bytes(target) for target in idle):
             raise EnvironmentFault(
-                f"{top} has {size_text(need)}, {folder} has {size_text(free() + SPARE)} free"
+                f"a copy of {top} needs {size_text(need)}, {folder} has {size_text(free() + SPARE)} free"
             )
         for target in idle:
             if need <= free():
@@ -204,7 +204,7 @@ def _make_room(top: Path, need: int, folder: Path) -> None:
 
 @contextlib.contextmanager
 def _unused(folder: Path) -> Iterator[list[Path]]:
-    """The copies that no process uses, the one used longest ago first; who wants one waits meanwhile."""
+    """Yield the unused copies, the least recently used first, locked while inside; new users wait."""
     found: list[tuple[float, Path]] = []
     with contextlib.ExitStack() as stack:
         for target in folder.iterdir():
@@ -219,17 +219,17 @@ def _unused(folder: Path) -> Iterator[list[Path]]:
 
 
 def _hold(target: Path) -> None:
-    """See that a copy stays as long as this process lives, and note that it is used now."""
+    """Lock a copy until this process ends, and note that it is used now."""
     with _holding:
         while target not in _held:
             descriptor = os.open(_use_file(target), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             with contextlib.suppress(
                 OSError
-            ):  # a file system without locks: nobody removes it either
+            ):  # a file system without locks: no process removes copies either
                 fcntl.flock(descriptor, fcntl.LOCK_SH)
             if os.fstat(descriptor).st_nlink:
                 _held[target] = descriptor
-            else:  # it was removed just now
+            else:  # the copy was removed just now
                 os.close(descriptor)
         os.utime(_held[target])
 

@@ -1,4 +1,4 @@
-"""Storage of the shared file system itself, `file:///folder`, and what all storages share."""
+"""Storage of the shared file system itself, `file:///folder`, and the common code of all storages."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from hpcbench.files.atomic import replacing
 from hpcbench.plugins import Storage, StoredFile
 
 PIECE = 96 << 10
-"""Bytes read at a time: larger ones come fresh from the kernel each time, which costs more than it saves."""
+"""Bytes read at a time: a larger buffer is new memory from the kernel at each read, which costs more time."""
 
 CHANGED = "changed while it was read: sync again"
 
 
 def open_storage(url: str, options: Mapping[str, Any]) -> Storage:
-    """The storage of a URL's scheme; a plain path is one of this machine.
+    """The storage of a URL's scheme; a plain path is on this machine.
 
     Raises:
         UserError: there is no such storage, or it does not know an option, or a secret is not set, or the
-            URL is mistyped or holds a secret itself.
+            URL is mistyped or contains a secret.
     """
     scheme, marks, _ = url.partition("://")
     if problem := _mistyped(url):
@@ -47,13 +47,13 @@ def open_storage(url: str, options: Mapping[str, Any]) -> Storage:
 def told_as_os_error(
     place: str, explain: Callable[[BaseException], tuple[type[OSError], str]]
 ) -> Iterator[None]:
-    """Inside, what a client library raises becomes the OSError that `explain` makes of it, in one line."""
+    """Inside, a client library's error becomes the OSError that `explain` returns, in one line."""
     try:
         yield
     except HpcbenchError:
         raise
     except BaseException as error:
-        # A library's errors share no class, nor do panics of those in Rust.
+        # A library's errors share no class, nor do panics of Rust libraries.
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         if isinstance(error, OSError) and "\n" not in str(error):
@@ -64,12 +64,12 @@ def told_as_os_error(
 
 
 def no_answer(url: str, options: Mapping[str, Any], error: BaseException) -> str | None:
-    """Why the host of a storage did not answer, and its name; None: the error is another one.
+    """A storage's host name and why it did not answer; None: the error has another cause.
 
     Args:
-        url: what was asked for.
+        url: the requested URL.
         options: of the storage.
-        error: what its client raised.
+        error: raised by the storage's client.
     """
     why = unreached(error)
     if why is None:
@@ -96,7 +96,7 @@ class FileStorage:
         pass
 
     def list(self, url: str) -> Iterable[StoredFile]:
-        """Every file below the folder, sorted; hidden ones left out; links to folders are followed."""
+        """Yield every file below the folder, sorted, without hidden ones; links to folders are followed."""
         folder = _folder(url)
         if folder.is_file():
             yield _stored(folder.name, folder.stat())
@@ -106,11 +106,11 @@ class FileStorage:
         yield from sorted(_walk(str(folder), "", frozenset()), key=lambda file: file.path)
 
     def read(self, url: str, file: StoredFile, start: int, stop: int) -> Iterator[bytes]:
-        """Bytes of one file."""
+        """Yield bytes of one file."""
         folder = str(_folder(url))
         try:
             opened = os.open(f"{folder}/{file.path}", os.O_RDONLY | os.O_CLOEXEC)
-        except NotADirectoryError:  # it is the file itself
+        except NotADirectoryError:  # the URL is the file itself
             opened = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
         try:
             while start < stop and (piece := os.pread(opened, min(PIECE, stop - start), start)):
@@ -122,7 +122,7 @@ class FileStorage:
             os.close(opened)
 
     def put(self, source: Path, url: str, path: str) -> None:
-        """Copy one file below the folder; whole or not at all."""
+        """Copy one file into the folder; whole or not at all."""
         with replacing(_folder(url) / path) as temporary:
             shutil.copyfile(source, temporary)
 
@@ -131,7 +131,7 @@ def _walk(folder: str, below: str, above: frozenset[tuple[int, int]]) -> Iterato
     found = os.stat(folder)  # noqa: PTH116 - paths as text: a million of them are read here
     here = (found.st_dev, found.st_ino)
     if here in above:
-        raise OSError(f"{folder} is a link to a folder it lies in")
+        raise OSError(f"{folder} is a link to a folder above it")
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.startswith("."):
@@ -142,9 +142,11 @@ def _walk(folder: str, below: str, above: frozenset[tuple[int, int]]) -> Iterato
                 try:
                     found = entry.stat()
                 except FileNotFoundError as error:
-                    raise FileNotFoundError(f"{entry.path} is a link to nothing") from error
+                    raise FileNotFoundError(f"{entry.path} is a broken link") from error
                 if not stat.S_ISREG(found.st_mode):
-                    raise PermissionError(f"{entry.path} is no file, but a pipe, socket or device")
+                    raise PermissionError(
+                        f"{entry.path} is not a file, but a pipe, socket or device"
+                    )
                 yield _stored(below + entry.name, found)
 
 
@@ -153,13 +155,13 @@ def _stored(path: str, found: os.stat_result) -> StoredFile:
 
 
 def _is_still(file: StoredFile, found: os.stat_result) -> bool:
-    """Whether a file is the one that was listed; in FUSE one may have another inode whenever it is opened."""
+    """Whether a file is unchanged since the listing; a FUSE file may have another inode at each open."""
     same = found.st_size == file.size and file.mark.startswith(f"{found.st_mtime_ns}-")
     return same or not file.mark
 
 
 def _folder(url: str) -> Path:
-    """`file:///FOLDER`, in which `#` and `?` are letters like others, or a path."""
+    """The folder of `file:///FOLDER`, where `#` and `?` are ordinary letters, or of a path."""
     _, marks, place = url.partition("://")
     return Path("/" + unquote(place.partition("/")[2])) if marks else Path(url)
 
@@ -173,22 +175,24 @@ _SECRET = re.compile(
     r"|(access|api|auth|secret|subscription)[-_]?key(id)?)$",
     re.IGNORECASE,
 )
-"""Names in a query whose values open doors."""
+"""Names in a query whose values are secrets."""
 
 
 def _mistyped(url: str) -> Problem | None:
-    """What is wrong with a URL of our own storages, told without what may be a secret in it."""
+    """The problem of a URL of our own storages, worded without possible secrets in it."""
     scheme, _, rest = url.partition("://")
     host, _, path = rest.partition("/")
     shown = re.sub(r"://.*@", "://***@", url).partition("?")[0]
     if scheme == "file":
         if host not in ("", "localhost"):
-            what = "a folder of this machine has three slashes"
-            return Problem(what, url, remedy=f"file:///{rest}")
+            what = "the URL of a folder on this machine has three slashes"
+            return Problem(what, url, remedy=f"write file:///{rest}")
         return None if path.strip("/") else Problem("names no folder", url)
     if scheme == "s3":
         named = re.fullmatch(r"[A-Za-z0-9._-]+", host)
-        return None if named else Problem("names no bucket", shown, remedy="s3://BUCKET/PREFIX")
+        return (
+            None if named else Problem("names no bucket", shown, remedy="write s3://BUCKET/PREFIX")
+        )
     if scheme not in ("http", "https", "sftp"):
         return None
     user, at, _ = host.rpartition("@")
@@ -201,15 +205,19 @@ def _mistyped(url: str) -> Problem | None:
     except ValueError:
         sound = None
     if not sound:
-        return Problem("names no host, or a port that is none", shown)
+        return Problem("names no valid host and port", shown)
     if scheme != "sftp" and parts.query:
         if any(_SECRET.search(name) for name, _ in parse_qsl(parts.query, keep_blank_values=True)):
-            return _telling(shown, "`headers` of its `storage:`, as ${env:NAME}; or s3://, sftp://")
+            return _telling(
+                shown, "`headers` of its `storage:`, as ${env:NAME}; or use s3:// or sftp://"
+            )
         if parts.path.endswith("/"):
-            return Problem("a folder is asked for without `?`", shown)
+            return Problem(
+                "the URL of a folder cannot have a query: leave out `?` and the rest", shown
+            )
     return None
 
 
 def _telling(shown: str, instead: str) -> Problem:
-    what = "a URL with a secret in it would be written into manifests"
-    return Problem(what, shown, remedy=f"give it as {instead}")
+    what = "this URL contains a secret, and hpcbench writes URLs into manifests"
+    return Problem(what, shown, remedy=f"give the secret as {instead}")

@@ -1,15 +1,15 @@
-"""SmartSync: what lies elsewhere is here once, whole, and provably the same.
+"""SmartSync: a local copy of a remote source, kept once, whole, and verified by hashes.
 
     cache/datasets/
       KEY/            a version of a source (`tree.Version`)
-      KEY.….partial/  one that is being brought; the next one goes on where this one broke off
-      KEY.lock        whoever brings it
+      KEY.….partial/  an unfinished version; the next transfer continues it
+      KEY.lock        the process that transfers it
       of-SOURCE.json  the newest version of a source
-      right-….json    what was read of a version, ours or others', since it was copied or touched
+      right-….json    changed mtimes of files of a version, ours or others', whose bytes were found right
 
-KEY is a hash of the URL and of all that the source listed (paths, sizes, marks). So a source that did not
-change costs one listing; one that did becomes another version, in which only what changed is transferred and
-the rest is linked; an experiment that reads the older version is never disturbed.
+KEY is a hash of the URL and of the source's listing (paths, sizes, marks). So an unchanged source costs one
+listing. A changed source becomes another version: only changed files are transferred, the others are linked.
+An experiment that reads the older version is never disturbed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from hpcbench.files.lease import (
 from hpcbench.plugins import Storage, StoredFile
 
 LEASE = 86400.0
-"""Seconds for which what was used stays: an experiment that is being prepared is not to be seen yet."""
+"""Seconds for which a used version stays: an experiment in preparation does not yet appear as in use."""
 
 MANIFEST = "manifest.jsonl"
 
@@ -60,28 +60,28 @@ def _make_folder(folder: Path) -> None:
 
 @dataclass
 class SmartSync:
-    """Brings sources into one folder of a cache."""
+    """Transfers sources into one folder of a cache."""
 
     folder: Path
-    """Where versions are kept: `cache/datasets`, `cache/models`."""
+    """Folder of the versions: `cache/datasets`, `cache/models`."""
     shared: Sequence[Path] = ()
-    """Such folders of others, only read: a version found there is used in place."""
+    """Such folders of other users, only read: a version found there is used in place."""
     limit: int | None = None
-    """Most bytes kept; what was used longest ago goes first. None: no limit."""
+    """Most bytes kept; the least recently used version goes first. None: no limit."""
     in_use: Callable[[], Collection[str]] = frozenset
     """Keys of versions that must stay."""
     progress: Progress = field(default=silent)
-    """Told how far it is."""
+    """Receives the progress."""
     make_folder: Callable[[Path], None] = _make_folder
-    """Makes the folder, shared with others as they should be able to read and write it."""
+    """Creates the folder with the permissions that other users need to read and write it."""
 
     def bring(
         self, url: str, options: Mapping[str, Any] | None = None, *, pack: bool = False
     ) -> Version:
-        """The version of a source as it is now; transferred if it is not here yet, mended if it is damaged.
+        """The current version of a source; transferred if it is missing here, repaired if it is damaged.
 
-        A source that cannot be reached, and was brought before, is used as it was then: the version's own
-        hash, which every experiment records, says which bytes these are.
+        If the source cannot be reached, its last transferred version is used: the version's own hash, which
+        every experiment records, identifies the bytes.
 
         Args:
             url: `SCHEME://…`.
@@ -89,8 +89,8 @@ class SmartSync:
             pack: whether many small files may be packed.
 
         Raises:
-            UserError: nothing lies there, or it may not be read, or it lists what cannot be a file.
-            EnvironmentFault: the connection broke for good, the disk is full; what came is kept.
+            UserError: the source is empty, or may not be read, or lists a name that cannot be a file.
+            EnvironmentFault: the connection broke for good, or the disk is full; arrived bytes are kept.
         """
         storage = open_storage(url, options or {})
         try:
@@ -100,12 +100,12 @@ class SmartSync:
             raise UserError(Problem(told(error).removeprefix(f"{url}: "), url)) from error
         except OSError as error:
             if (last := self.newest(url, options, pack=pack)) is not None:
-                self.progress(Moved(f"{url} cannot be reached: using what came before"))
+                self.progress(Moved(f"{url} cannot be reached: using its last transferred version"))
                 return self._used(last)
             why = no_answer(url, options or {}, error)
             raise EnvironmentFault(
                 f"cannot list {url}: {why or told(error).removeprefix(f'{url}: ')}",
-                remedy=f"{f'{NO_NETWORK}; ' if why else ''}try again when it can be reached",
+                remedy=f"{NO_NETWORK}; then try again" if why else "try again later",
             ) from error
         key = _key(url, listed, options, pack=pack)
         try:
@@ -117,7 +117,7 @@ class SmartSync:
                     url,
                     listed,
                     pack=pack,
-                    # Or brought before endpoints counted: one mark and size are the same bytes.
+                    # Or of a time when keys had no endpoint: the same mark and size mean the same bytes.
                     newest=self.newest(url, options) or self.newest(url),
                     make_room=self.make_room,
                     progress=self.progress,
@@ -135,12 +135,12 @@ class SmartSync:
             make_once(target, transfer.run, resume=True)
         version = Version.read(target)
         if version is None:
-            what = f"{target} has no manifest that can be read"
+            what = f"{target} has no readable manifest"
             raise EnvironmentFault(what, remedy="remove that folder")
         return version
 
     def _shared(self, key: str, *, whole: bool = False) -> Version | None:
-        """A version of others; with `whole` after the look that our own get."""
+        """A version in a shared folder; with `whole` it is checked like our own."""
         for folder in self.shared:
             version = Version.read(folder / key)
             if version is None:
@@ -151,17 +151,17 @@ class SmartSync:
         return None
 
     def _used(self, version: Version) -> Version:
-        """Note that it is used; what is others' is only read."""
+        """Note that a version of ours is used; versions of other users are only read."""
         return version.touch() if version.folder.parent == self.folder else version
 
     def newest(
         self, url: str, options: Mapping[str, Any] | None = None, *, pack: bool = True
     ) -> Version | None:
-        """The newest version of a source that is here, without asking the source.
+        """The newest local version of a source, without a request to the source.
 
         Args:
             url, options: the source.
-            pack: whether one will do of which files are packed.
+            pack: whether the version may have packed files.
         """
         for folder in (self.folder, *self.shared):
             told = _read(folder / _pointer(url, options))
@@ -172,7 +172,7 @@ class SmartSync:
         return None
 
     def _point(self, url: str, options: Mapping[str, Any] | None, version: Version) -> None:
-        """Note that it is the newest version of a source, and which one is without a pack."""
+        """Note that a version is the newest of its source, and which version is the newest without a pack."""
         place, key = self.folder / _pointer(url, options), version.folder.name
         before = _read(place)
         loose = key if version.pack_mtime_ns is None else before.get("loose", before.get("key"))
@@ -181,12 +181,12 @@ class SmartSync:
             return
         try:
             write_json(place, told)
-        except OSError as error:  # the version is there all the same
+        except OSError as error:  # the version exists without the note
             if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
                 raise
 
     def versions(self) -> list[Version]:
-        """All versions, the one used last first."""
+        """All versions, the most recently used first."""
         if not self.folder.is_dir():
             return []
         whole = (path for path in self.folder.iterdir() if _is_key(path.name))
@@ -194,9 +194,9 @@ class SmartSync:
         return sorted(found, key=lambda version: -version.used)
 
     def verify(self, version: Version) -> list[str]:
-        """Read every byte of a version again; returns the paths that are not what they were.
+        """Read every byte of a version again; return the paths of damaged files.
 
-        If its manifest is not, that comes first: of what it has lost nothing can be told.
+        A damaged manifest comes first: files whose lines it lost cannot be checked.
         """
         damaged = [kept.path for kept in self.damaged(version, thorough=True)]
         if not version.sound():
@@ -206,12 +206,12 @@ class SmartSync:
         return damaged
 
     def damaged(self, version: Version, *, thorough: bool = False) -> list[Kept]:
-        """The files of a version that are not what they were, by their sizes and times of change.
+        """The damaged files of a version, by their sizes and mtimes.
 
-        What has another time than it had is read, once for each time: a cache may have been copied without.
+        A file with another mtime is read, once for each mtime: a copy of a cache may have lost the mtimes.
 
         Args:
-            version: ours or others'.
+            version: ours or another user's.
             thorough: read every byte.
         """
         before = _read(place := self._right(version))
@@ -222,21 +222,21 @@ class SmartSync:
             known=times,
         )
         if times != before:
-            with contextlib.suppress(OSError):  # the next look takes longer
+            with contextlib.suppress(OSError):  # the next check takes longer
                 write_json(place, times)
         return found
 
     def _right(self, version: Version) -> Path:
-        """Where it is noted which times of change were seen on right files of a version."""
+        """The file that notes changed mtimes of right files of a version."""
         return self.folder / f"right-{_digest(str(version.folder))}.json"
 
     def repair(
         self, version: Version, paths: Collection[str], options: Mapping[str, Any] | None = None
     ) -> None:
-        """Bring files of a version again.
+        """Transfer files of a version again.
 
         Raises:
-            EnvironmentFault: the source no longer has them as they were.
+            EnvironmentFault: the source no longer has the same files.
         """
         storage = open_storage(version.url, options or {})
         if version.sound():
@@ -247,7 +247,7 @@ class SmartSync:
         except OSError as error:
             raise _unrepairable(version, error) from error
         ways = ((asked, pack) for asked in (options, None) for pack in (True, False))
-        for asked, pack in ways:  # before endpoints counted, none was in the key
+        for asked, pack in ways:  # older keys have no endpoint
             if _key(version.url, listed, asked, pack=pack) == version.folder.name:
                 transfer = Transfer(
                     storage,
@@ -261,17 +261,17 @@ class SmartSync:
                 self._make_anew(version, transfer)
                 return
         raise EnvironmentFault(
-            f"{version.folder / MANIFEST} is damaged, and {version.url} is no longer what it was",
-            remedy=f"remove {version.folder} and sync again: it becomes another version",
+            f"{version.folder / MANIFEST} is damaged, and {version.url} has changed since",
+            remedy=f"remove {version.folder} and sync again, which makes a new version",
         )
 
     def removable(self, lease: float = LEASE) -> list[Version]:
-        """Versions that may go, the one used longest ago first.
+        """Versions that may be removed, the least recently used first.
 
-        No experiment reads them, and they are ours to remove.
+        No experiment reads them, and we have the right to remove them.
 
         Args:
-            lease: seconds for which what was used stays, whoever did.
+            lease: seconds for which a used version stays, whichever process used it.
         """
         in_use, until = self.in_use(), time.time() - lease
         return [
@@ -281,86 +281,86 @@ class SmartSync:
         ]
 
     def remove(self, version: Version) -> bool:
-        """Remove a version: gone from its name at once, from the disk soon after.
+        """Remove a version: first its name, then its files.
 
-        Returns whether nothing of it is left: others may own folders in it.
+        Returns whether all its files are gone: other users may own folders in it.
         """
         doomed = self.folder / f"tmp-{secrets.token_hex(4)}-{version.folder.name}"
         try:
             version.folder.rename(doomed)
-        except FileNotFoundError:  # somebody else removed it
+        except FileNotFoundError:  # another process removed it
             return True
         with contextlib.suppress(OSError):
             self._right(version).unlink()
         remove(doomed)
         if doomed.exists():
-            _log.warning("%s: some of it is others' and stays", doomed)
+            _log.warning("%s: only other users can remove the rest of it", doomed)
         return not doomed.exists()
 
     def leftovers(self) -> list[Path]:
-        """What broken transfers and removals left, unless somebody is at work on it."""
+        """Files that broken transfers and removals left, unless a process is still working on them."""
         return leftovers(self.folder)
 
     def make_room(self, need: int, files: int, keep: Collection[str]) -> None:
-        """See that there is room for a version, by removing others where the limit says so.
+        """Ensure that a version fits; remove other versions where the limit requires it.
 
         Args:
-            need: bytes.
-            files: how many.
+            need: bytes of the version.
+            files: number of its files.
             keep: keys of versions that must stay.
 
         Raises:
-            EnvironmentFault: there is none.
+            EnvironmentFault: the disk has too little space or too few inodes.
         """
         doomed, gone = self._over_limit(need, keep)
         free = shutil.disk_usage(self.folder).free + gone.bytes
         if need > free:
             raise EnvironmentFault(
-                f"{size_text(need)} are needed, {self.folder} has {size_text(free)}",
-                remedy="`hpcbench data prune` removes what was used longest ago; or another `home`",
+                f"the files need {size_text(need)}, {self.folder} has {size_text(free)} free",
+                remedy="`hpcbench data prune` removes old versions; or set another `home`",
             )
         room = os.statvfs(self.folder)
         if room.f_files and files > room.f_favail + gone.files:
             raise EnvironmentFault(
-                f"{files} files are needed, {self.folder} has room for {room.f_favail}",
-                remedy="`hpcbench data prune` removes what was used longest ago; or another `home`",
+                f"the file system of {self.folder} has room for {room.f_favail} files, {files} are needed",
+                remedy="`hpcbench data prune` removes old versions; or set another `home`",
             )
         for version in doomed:
             self.remove(version)
 
     def _over_limit(self, need: int, keep: Collection[str]) -> tuple[list[Version], Freed]:
-        """The versions that must go so that the limit holds, and what that frees.
+        """The versions to remove so that the limit holds, and the space that this frees.
 
-        What is in use stays, limit or not.
+        Versions in use stay, even above the limit.
 
         Raises:
-            EnvironmentFault: the limit is less than what is needed for one version.
+            EnvironmentFault: the new version alone exceeds the limit.
         """
         doomed, gone = list[Version](), Freed()
         if self.limit is None:
             return doomed, gone
         versions = self.versions()
         if sum(version.bytes for version in versions) + need <= self.limit:
-            return doomed, gone  # of links it is less still
+            return doomed, gone  # shared files make the real sum smaller
         if need > self.limit:
             raise EnvironmentFault(
-                f"{size_text(need)} are needed, {self.folder} may hold {size_text(self.limit)}",
-                remedy="a larger `cache_gb` in the site profile",
+                f"the files need {size_text(need)}, {self.folder} is limited to {size_text(self.limit)}",
+                remedy="set a larger `cache_gb` in the site profile",
             )
         beyond = _held(versions) + need - self.limit
         for version in self.removable() if beyond > 0 else []:
             if beyond > gone.bytes and version.folder.name not in keep:
                 doomed.append(version)
                 gone.add(version)
-        if beyond > gone.bytes:  # no night is lost for that
+        if beyond > gone.bytes:  # a warning: the run goes on
             told = (
-                f"{size_text(beyond - gone.bytes)} more than `cache_gb` allows: the rest is in use"
+                f"{size_text(beyond - gone.bytes)} above `cache_gb`: all other versions are in use"
             )
             _log.warning("%s: %s", self.folder, told)
         return doomed, gone
 
     def _mend(self, version: Version, transfer: Transfer) -> None:
-        version.touch()  # so that nobody removes it while it is looked at
+        version.touch()  # so that no process removes it during the check
         if not version.sound():
             self._make_anew(version, transfer)
             return
@@ -372,21 +372,21 @@ class SmartSync:
         release(version)
 
     def _make_anew(self, version: Version, transfer: Transfer) -> None:
-        """Make a version again whose manifest is damaged, out of what is right in it.
+        """Rebuild a version with a damaged manifest, from its right files and the source.
 
         Raises:
-            EnvironmentFault: the one that is there cannot be replaced.
+            EnvironmentFault: the damaged version cannot be replaced.
         """
         folder, token = version.folder, secrets.token_hex(4)
         self.progress(Moved(f"repairing {folder / MANIFEST}"))
         transfer.newest, transfer.suspect = version, True
-        # So does `leftovers` find the lock of what is being filled.
+        # With these names `leftovers` finds the lock of a folder that is being filled.
         fresh = self.folder / f"tmp-{token}-fresh-{folder.name}"
         old = self.folder / f"tmp-{token}-old-{folder.name}"
         try:
             with alone(self.folder / f"fresh-{folder.name}.lock", math.inf):
                 if _is_sound(folder):
-                    return  # another process made it anew, too
+                    return  # another process has rebuilt it
                 transfer.run(fresh)
                 with contextlib.suppress(FileNotFoundError):
                     folder.rename(old)
@@ -394,7 +394,7 @@ class SmartSync:
         except OSError as error:
             if not _is_sound(folder):
                 what = f"{folder} is damaged and cannot be replaced: {told(error)}"
-                remedy = "its owner can: `hpcbench data verify --repair`"
+                remedy = "its owner can repair it: `hpcbench data verify --repair`"
                 raise EnvironmentFault(what, remedy=remedy) from error
         finally:
             remove(fresh)
@@ -402,14 +402,14 @@ class SmartSync:
 
 
 class Freed:
-    """What removing versions frees: a file that has a name in a version that stays is not gone."""
+    """Space that a removal of versions frees: a file that a remaining version shares is not freed."""
 
     def __init__(self) -> None:
         self.bytes = self.files = 0
         self._names: Counter[tuple[int, int]] = Counter()
 
     def add(self, version: Version) -> None:
-        """Count one that goes, too."""
+        """Count one more version to remove."""
         for stat in version.on_disk():
             file = stat.st_dev, stat.st_ino
             self._names[file] += 1
@@ -424,7 +424,7 @@ def _is_sound(folder: Path) -> bool:
 
 
 def _held(versions: Iterable[Version]) -> int:
-    """Bytes of versions on the disk, what several of them share once."""
+    """Bytes of versions on the disk; shared files count once."""
     sizes = {
         (stat.st_dev, stat.st_ino): stat.st_size
         for version in versions
@@ -434,7 +434,7 @@ def _held(versions: Iterable[Version]) -> int:
 
 
 def _read(place: Path) -> dict[str, Any]:
-    """What is noted in a file; nothing if there is none that can be read."""
+    """The object in a JSON file; empty if the file is missing or unreadable."""
     try:
         told = read_json(place)
     except (OSError, ValueError):
@@ -451,16 +451,16 @@ def _digest(text: str) -> str:
 
 
 def _where(options: Mapping[str, Any] | None) -> list[str]:
-    """What tells a URL from the same URL elsewhere: buckets of two servers may have one name."""
+    """The endpoint, which distinguishes equal URLs: buckets of two servers may have the same name."""
     endpoint = str((options or {}).get("endpoint") or "").rstrip("/")
     return [endpoint] if endpoint else []
 
 
 def _repair(version: Version, storage: Storage, damaged: Iterable[Kept]) -> None:
-    """Put back what the manifest says, byte for byte.
+    """Restore damaged files, byte for byte as in the manifest.
 
     Raises:
-        EnvironmentFault: the source has it no longer, or cannot be reached.
+        EnvironmentFault: the source no longer has a file, or cannot be reached.
     """
     try:
         fresh = {file.path: file for file in storage.list(version.url)}
@@ -468,14 +468,14 @@ def _repair(version: Version, storage: Storage, damaged: Iterable[Kept]) -> None
             file, linked = fresh.get(kept.path), _linked(version, kept)
             if file is None or not _put_back(version, storage, file, kept):
                 raise EnvironmentFault(
-                    f"{version.files / kept.path} is damaged, and {version.url} has it no longer as it was",
-                    remedy=f"remove {version.folder} and sync again: it becomes another version",
+                    f"{version.files / kept.path} is damaged, and {version.url} has changed since",
+                    remedy=f"remove {version.folder} and sync again, which makes a new version",
                 )
             for other in linked:
                 try:
                     _link_over(version.files / kept.path, other)
                 except PermissionError:
-                    _log.warning("%s is damaged, too, and its owner's to repair", other)
+                    _log.warning("%s is also damaged; only its owner can repair it", other)
         end_pack(version)
         Version.write(version.folder, version.url, version.kept())
     except OSError as error:
@@ -485,12 +485,12 @@ def _repair(version: Version, storage: Storage, damaged: Iterable[Kept]) -> None
 def _unrepairable(version: Version, error: OSError) -> EnvironmentFault:
     return EnvironmentFault(
         f"{version.folder} is damaged and cannot be repaired from {version.url}: {told(error)}",
-        remedy="try again when it can be reached",
+        remedy="try again later",
     )
 
 
 def _linked(version: Version, kept: Kept) -> list[Path]:
-    """A damaged file in the versions that share it: it is damaged there, too."""
+    """Paths of a damaged file in the versions that share it: it is damaged there, too."""
     place = version.files / kept.path
     if kept.offset is not None or not place.is_file() or place.stat().st_nlink == 1:
         return []
@@ -502,7 +502,7 @@ def _linked(version: Version, kept: Kept) -> list[Path]:
 def _same_file(one: Path, other: Path) -> bool:
     try:
         return one.samefile(other)
-    except OSError:  # one is missing, or private
+    except OSError:  # a file is missing, or private
         return False
 
 
@@ -516,12 +516,12 @@ def _link_over(source: Path, place: Path) -> None:
 
 
 def _put_back(version: Version, storage: Storage, file: StoredFile, kept: Kept) -> bool:
-    """Bring one file again; False if it is another one by now."""
+    """Transfer one file again; False if the source's file has changed."""
     if file.size != kept.size:
         return False
     arriving = pieces(storage, version.url, file, 0, file.size)
     if kept.offset is not None:
-        data = b"".join(arriving)  # small, as it is packed
+        data = b"".join(arriving)  # packed files are small
         if hashlib.sha256(data).hexdigest() != kept.sha256:
             return False
         pack = os.open(version.folder / "pack.tar", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -544,7 +544,7 @@ def _put_back(version: Version, storage: Storage, file: StoredFile, kept: Kept) 
             os.fsync(opened.fileno())
         if digest.hexdigest() != kept.sha256:
             return False
-        if kept.mtime_ns is not None:  # as it was, so that every manifest that tells of it is right
+        if kept.mtime_ns is not None:  # so that all manifests with this file stay right
             os.utime(temporary, ns=(kept.mtime_ns, kept.mtime_ns))
         temporary.replace(place)
     finally:
@@ -553,14 +553,14 @@ def _put_back(version: Version, storage: Storage, file: StoredFile, kept: Kept) 
 
 
 def _sound(url: str, listed: Iterable[StoredFile]) -> list[StoredFile]:
-    """What a storage lists, sorted, if all of it can be files of one folder.
+    """A storage's listing, sorted, if all its files fit into one folder.
 
     Raises:
-        UserError: it is nothing, or a name leads elsewhere, or one stands twice.
+        UserError: the listing is empty, or a name leads out of the folder, or is listed twice.
     """
     files = sorted(listed, key=lambda file: file.path)
     if not files:
-        raise UserError(Problem("nothing lies there", url))
+        raise UserError(Problem("the source has no files", url))
     names = {file.path for file in files}
     for file in files:
         parts = file.path.split("/")
@@ -570,7 +570,7 @@ def _sound(url: str, listed: Iterable[StoredFile]) -> list[StoredFile]:
             what = f"lists a file whose name is not UTF-8: {file.path!r}"
             raise UserError(Problem(what, url, remedy="rename it")) from error
         if {"", ".", ".."} & set(parts) or "\x00" in file.path or file.path.startswith("/"):
-            raise UserError(Problem(f"lists a file that leads out of it: {file.path!r}", url))
+            raise UserError(Problem(f"lists a file outside of it: {file.path!r}", url))
         above = {"/".join(parts[:depth]) for depth in range(1, len(parts))}
         if clash := above & names:
             raise UserError(Problem(f"lists {min(clash)!r} as a file and as a folder", url))

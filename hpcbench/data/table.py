@@ -1,9 +1,9 @@
-"""The table dataset: one record a sample, images beside it or inside it.
+"""The table dataset: one record for each sample, images beside the table or inside it.
 
 | annotations | a record is |
 |---|---|
 | `a.jsonl` | a line of JSON |
-| `a.json` | an object of the list; of an object's list under `records: KEY`, or its entries: `records: "*"` |
+| `a.json` | an object of the list; an object's list: `records: KEY`; an object's entries: `records: "*"` |
 | `a.csv`, `a.tsv` | a row under a header; `delimiter: ";"`, UTF-8 with or without BOM, else `encoding` |
 | `a.xlsx` | a row of its first sheet, or of `records: SHEET`; numbers as the sheet shows them |
 | `a.parquet`, `data/test-*.parquet` | a row; an image is a path, bytes, or Hugging Face's {bytes, path} |
@@ -15,8 +15,8 @@ In hpcbench's own form a record is
      "fields": {"question": "What is the total?"}, "references": ["12.50"],
      "metadata": {"doc_type": "receipt"}}
 
-and nothing else; any other form is read through the dataset document's `mapping`, and its further columns are
-left alone. `where: {column: value}` keeps only records of that value. Order is the file's.
+and no other key; the definition's `mapping` describes any other form, and its other columns are ignored.
+`where: {column: value}` keeps only records with that value. Samples have the order of the file.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from hpcbench.schema.records import FieldMap, Image, Sample, StoredImage
 KEYS = frozenset({"id", "images", "document", "split", "fields", "references", "metadata"})
 
 MOST_PROBLEMS = 20
-"""A dataset that is wrong in every line is told by its first ones."""
+"""Most problems reported of a dataset with many bad lines: the first ones."""
 
 LOOKED_INTO = 100
-"""Rows of a big file that are looked at for what the mapping names inside a column."""
+"""Number of rows of a big file that are searched for keys of the mapping inside a column."""
 
 _COLUMN = re.compile(r"\{([^{}]+)\}")
 
@@ -56,7 +56,7 @@ class TableDataset:
 
     api: ClassVar[int] = 1
     packs: ClassVar[bool] = True
-    annotations: ClassVar[str] = ""  # what holds where the dataset's document says nothing
+    annotations: ClassVar[str] = ""  # the default if the dataset's definition names none
     preset: ClassVar[FieldMap] = FieldMap()
     defaults: ClassVar[Mapping[str, Any]] = {}
 
@@ -89,7 +89,7 @@ class TableDataset:
         def _one_character(cls, delimiter: str | None) -> str | None:
             delimiter = "\t" if delimiter == "\\t" else delimiter  # YAML's '\t' is two characters
             if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
-                raise ValueError("columns are parted by one character")
+                raise ValueError("the delimiter must be one character")
             return delimiter
 
     def __init__(self, spec: DatasetSpec) -> None:
@@ -119,7 +119,7 @@ class TableDataset:
         self.strict = self.mapping == FieldMap() and self.path.suffix == ".jsonl"
 
     def count(self) -> int:
-        """Samples of the split."""
+        """Number of samples of the split."""
         return len(self._places)
 
     def iter(self, start: int, stop: int, images: bool = True) -> Iterator[Sample]:
@@ -127,18 +127,18 @@ class TableDataset:
 
         Args:
             start, stop: places within the split.
-            images: whether all images are needed; else only those that their names tell are given.
+            images: whether all images are needed; False: only images known by name, without reading a file.
         """
         return self.at(range(start, min(stop, self.count())), images)
 
     def at(self, places: Iterable[int], images: bool = True) -> Iterator[Sample]:
-        """Samples at some places of the split, in rising order; arguments as of `iter`."""
+        """Yield samples at some places of the split, in rising order; `images` as in `iter`."""
         rows = [self._places[place] for place in places if place < len(self._places)]
         for index, record in self._records(rows, images=images):
             yield self._sample(index, record, images=images)
 
     def files(self) -> Iterable[Path]:
-        """The annotations and every image file of the split, once each."""
+        """The annotations and every image file of the split, each once."""
         found = set(self._files)
         for _, record in self._records(self._places, images=False):
             for name in self._names(record):
@@ -147,7 +147,7 @@ class TableDataset:
         return sorted(found)
 
     def first(self, most: int) -> list[Record | Problem]:
-        """The first rows as they stand, of all splits and without bytes, for who looks for a mapping."""
+        """The first rows, unmapped, of all splits and without bytes, for finding a mapping."""
         return list(first_rows(self._rows, most))
 
     def bad(self) -> list[Problem]:
@@ -166,7 +166,7 @@ class TableDataset:
             return [self.path]
         found = self.tree.glob(self.path.relative_to(self.folder).as_posix())
         if not found:
-            open_file(self.path).close()  # says why it is none
+            open_file(self.path).close()  # raises the reason
             raise UserError(Problem("no such file", str(self.path)))
         return found
 
@@ -179,7 +179,7 @@ class TableDataset:
 
     @cached_property
     def _inside(self) -> bool:
-        """Whether images may lie in the table itself."""
+        """Whether images may be in the table itself."""
         return self._rows.names() is not None
 
     @property
@@ -188,10 +188,10 @@ class TableDataset:
 
     @cached_property
     def _looked(self) -> tuple[list[int], list[Problem]]:
-        """Index of each row of the split, and what is wrong with the others.
+        """Indices of the good rows of the split, and the problems of the bad rows.
 
         Raises:
-            UserError: every row that is wrong, unless they are skipped; or there is no other.
+            UserError: there are bad rows and they are not skipped, or there is no good row.
         """
         kept, bad, seen = [], list[Problem](), set[str]()
         missing = set(self.named) if self._rows.names() is None else set[str]()
@@ -209,7 +209,7 @@ class TableDataset:
         if bad and not self.skip:
             told = most_mistakes(bad, MOST_PROBLEMS)
             more = len(bad) - len(told)
-            rest = [Problem(f"and {more} more rows", str(self.path))] if more else []
+            rest = [Problem(f"and {more} more bad rows", str(self.path))] if more else []
             raise UserError(*self._empty_splits(kept), *told, *rest)
         if not kept:
             what = f"no sample of split '{self.split}'" if self.split else "no sample"
@@ -219,7 +219,7 @@ class TableDataset:
         return kept, bad
 
     def _empty_splits(self, kept: Iterable[int]) -> list[Problem]:
-        """Splits that have no sample beside such that have, as where those of a test are kept secret."""
+        """A problem if some splits have no sample and others do: answers of a test split may be secret."""
         samples, splits = set(kept), dict[str, bool]()
         for index, record in enumerate(self._rows.light(self._light_columns())):
             if not isinstance(record, Problem) and self._of_split(record) and self._wanted(record):
@@ -229,11 +229,13 @@ class TableDataset:
         if not empty or len(empty) == len(splits):
             return []
         known = ", ".join(sorted(splits))
-        what = f"no row of split {', '.join(empty)} is a sample (there are: {known})"
-        return [Problem(what, str(self.path), remedy="say `split: NAME` in the dataset's document")]
+        what = f"no row of split {', '.join(empty)} is usable (splits: {known})"
+        return [
+            Problem(what, str(self.path), remedy="set `split: NAME` in the dataset's definition")
+        ]
 
     def _not_in_first(self, kept: list[int]) -> set[str]:
-        """Keys into objects of a big file that its first rows lack; JSON kept as text may lack any."""
+        """Keys into objects of a big file that its first rows lack; JSON stored as text may lack any key."""
         known = self._rows.names() or {}
         inner = {key for key in self.named if key not in known} if self._inside else set[str]()
         lacking = set[str]()
@@ -243,18 +245,18 @@ class TableDataset:
         return inner & lacking
 
     def _tell_missing(self, keys: Iterable[str]) -> None:
-        """Raises UserError: the document names what no row has."""
+        """Raise a UserError: the definition names columns that no row has."""
         known = self._rows.names()
         if known is None:
             first = next(one for one in self._rows.light(None) if not isinstance(one, Problem))
             known = dict.fromkeys(map(str, first), False)
         lacking = ", ".join(map(repr, sorted(keys)))
         what = f"no column {lacking} (there are: {', '.join(known)})"
-        remedy = "see the dataset's `mapping`"
+        remedy = "correct the dataset's `mapping`"
         raise UserError(Problem(what, str(self._files[0]), remedy=remedy))
 
     def _light_columns(self) -> set[str] | None:
-        """Keys it takes to choose rows; images of big files stay where they are.
+        """Keys that are needed to choose rows; images of big files are not read.
 
         Raises:
             UserError: there is no such column.
@@ -271,7 +273,7 @@ class TableDataset:
         return {*self._needed, *_sources(mapping.references), *split, *self.options.where}
 
     def _records(self, places: Sequence[int], *, images: bool) -> Iterator[tuple[int, Record]]:
-        """Rows at some places, in order; without images light ones."""
+        """Yield the rows at some places, in order; light rows if images are not needed."""
         known, keys = self._rows.names(), None
         if not images and known is not None:
             light = {name for name, holds_bytes in known.items() if not holds_bytes}
@@ -282,7 +284,7 @@ class TableDataset:
         key = self.mapping.split
         if self.split is None or key is None:
             return True
-        # A Parquet file named for its split needs no column of it.
+        # A Parquet file named after its split needs no split column.
         if self._inside and column_of(key, record) not in record:
             return True
         return bool(value_of(record, key) == self.split)
@@ -297,11 +299,11 @@ class TableDataset:
         return not where or all(_is(value_of(record, key), value) for key, value in where.items())
 
     def _wrong(self, index: int, record: Record, seen: set[str]) -> Problem | None:
-        """What is wrong with a record."""
+        """The problem of a record; None: it is good."""
         message = self._complaint(index, record) or self._without_image(record)
         name = self._id(index, record) if message is None else ""
         if message is None and name in seen:
-            message = f"id '{name}' stands twice"
+            message = f"id '{name}' occurs twice"
         if message is not None:
             path, number = self._rows.place(index)
             return Problem(message, str(path), number)
@@ -325,15 +327,15 @@ class TableDataset:
 
     @cached_property
     def _needed(self) -> list[str]:
-        """Keys that every record has."""
+        """Keys that every record needs."""
         mapping = self.mapping
-        # Of several columns that make one answer any may be missing.
+        # If several columns form one answer, any of them may be missing.
         answer = [mapping.references] if isinstance(mapping.references, str) else []
         keys = (mapping.id, *_columns(mapping.images), *answer)
         return [key for key in keys if key != "#"]
 
     def _without_image(self, record: Record) -> str | None:
-        """Why a record has no image that may be read; None: it has."""
+        """Why a record has no permitted image; None: it has one."""
         key = self.mapping.images
         values = [_listed(value_of(record, column)) for column in _columns(key)]
         if len({len(one) for one in values if len(one) != 1}) > 1:
@@ -377,7 +379,7 @@ class TableDataset:
         return [json.dumps(one) if isinstance(one, (bool, int, float)) else one for one in found]
 
     def _answer(self, record: Record) -> Any:
-        """What answers are compared with: a column, or an object of several."""
+        """The reference of answers: a column, or an object of several columns."""
         where = self.mapping.references
         if isinstance(where, str):
             return value_of(record, where)
@@ -385,7 +387,7 @@ class TableDataset:
         return {name: value for name, value in found.items() if not is_empty(value)}
 
     def _names(self, record: Record) -> list[str | bytes]:
-        """Images as the record names or holds them; a list in a path is a path for each of it."""
+        """Images as the record names or holds them; a list inside a path gives a path for each item."""
         key = self.mapping.images
         if "{" in key:
             values = {column: _listed(value_of(record, column)) for column in _columns(key)}
@@ -406,7 +408,7 @@ class TableDataset:
         return found
 
     def _image(self, name: str) -> str:
-        """The path inside the folder of what a record calls an image."""
+        """The path, inside the folder, of an image that a record names."""
         if self.finder is not None and "*" not in name:
             file, page, number = name.partition("#page=")
             if (found := self.finder.find(file)) is not None:
@@ -414,7 +416,7 @@ class TableDataset:
         return self._in_folder(name)
 
     def _in_folder(self, name: str) -> str:
-        """An absolute path into the folder, or into the one that it was copied from, as it lies in there."""
+        """A name; if it is an absolute path into the folder or its origin, as a path relative to it."""
         if not name.startswith("/"):
             return name
         path, folders = PurePosixPath(name), (self.folder, self.origin or self.folder)
@@ -428,18 +430,18 @@ class TableDataset:
             try:
                 return self.pages.images(self.folder, name)
             except UserError as error:
-                return (StoredImage(name, partial(_fail, error)),)  # this sample's fault alone
+                return (StoredImage(name, partial(_fail, error)),)  # only this sample fails
         return (self.tree.image(path) for path in self._paths(name))
 
     def _paths(self, name: str) -> list[Path]:
-        """The files that a name stands for; one that is not there is found when it is read."""
+        """The files that a name denotes; a missing file is found when it is read."""
         if "*" in name:
             return sorted(self.tree.glob(name), key=_in_order) or [self.folder / name]
         return [self.folder / split_name(name)[0]]
 
 
 def _one_file(name: str | bytes) -> bool:
-    """Whether a name tells its image without a look at any file."""
+    """Whether a name identifies its image without reading a file."""
     return isinstance(name, str) and "*" not in name and not has_pages(name)
 
 
@@ -449,7 +451,7 @@ def _columns(key: str) -> list[str]:
 
 
 def _sources(where: str | Mapping[str, str]) -> list[str]:
-    """The columns that an answer is made of."""
+    """The columns that form an answer."""
     return [where] if isinstance(where, str) else list(where.values())
 
 
@@ -465,19 +467,19 @@ def _keys(mapping: FieldMap) -> Iterator[str]:
 
 
 def _over(preset: FieldMap, mapping: FieldMap) -> FieldMap:
-    """The mapping where the document says something, else the preset."""
+    """The preset, overridden by the fields that the definition's mapping sets."""
     said = {name: getattr(mapping, name) for name in mapping.model_fields_set}
     return preset.model_copy(update=said)
 
 
 def _named(own: FieldMap, mapping: FieldMap) -> set[str]:
-    """Keys that some row has to have: those that the document names itself, and what goes into prompts."""
+    """Keys that at least one row must have: keys that the definition itself names, and fields of prompts."""
     asked = set(mapping.fields.values()) if isinstance(mapping.fields, Mapping) else set[str]()
     return (set(_keys(own)) - set(_keys(FieldMap()))) | asked
 
 
 def _has(record: Record, key: str) -> bool:
-    """Whether a row has a key, be it null."""
+    """Whether a row has a key; its value may be null."""
     above, dot, last = key.rpartition(".")
     inner = value_of(record, above) if dot else None
     return (
@@ -488,7 +490,7 @@ def _has(record: Record, key: str) -> bool:
 
 
 def _lacks(record: Record, key: str) -> bool:
-    """Whether a row has something above a key, but not the key; of what is null above it nobody knows."""
+    """Whether a row lacks a key but has a value above it; a null value above it proves nothing."""
     above, dot, _ = key.rpartition(".")
     if not dot or _has(record, key):
         return not _has(record, key)
@@ -497,19 +499,19 @@ def _lacks(record: Record, key: str) -> bool:
 
 
 def _is(value: Any, wanted: str | float | bool) -> bool:
-    """Whether a value is the wanted one; text, as of CSV, if it is written as that is."""
+    """Whether a value equals the wanted one; a text, as in CSV, may also equal its written form."""
     if isinstance(value, str) and isinstance(wanted, bool):
         return value.lower() == str(wanted).lower()
     return bool(value == wanted) or (isinstance(value, str) and value == str(wanted))
 
 
 def is_outside(name: str) -> bool:
-    """Whether a path leads out of the folder it is in."""
+    """Whether a path leads out of its folder."""
     return name.startswith("/") or (".." in name and ".." in PurePosixPath(name).parts)
 
 
 def _in_order(path: Path) -> list[tuple[int, str]]:
-    """Sorts page 10 after page 2."""
+    """A sort key that puts page 10 after page 2."""
     parts = re.split("([0-9]+)", str(path))
     return [
         (len(one.lstrip("0")) if place % 2 else 0, one.lstrip("0") if place % 2 else one)
@@ -528,7 +530,7 @@ def _fail(error: UserError) -> bytes:
 
 
 def _listed(value: Any) -> list[Any]:
-    """A list as it is, one value as a list of one; nothing as none."""
+    """A list as it is, a single value as a list of one, None and empty text as an empty list."""
     if value is None or value == "":
         return []
     return list(value) if isinstance(value, (list, tuple)) else [value]

@@ -1,4 +1,4 @@
-"""How a table that is text is written: encoding, delimiter, and where JSON keeps its list."""
+"""The form of a text table: its encoding, its delimiter, and the key of its list in JSON."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from hpcbench.data.tree import Tree
 from hpcbench.errors import Problem, UserError
 
 HEAD = 1 << 20
-"""Characters that a delimiter is looked for in."""
+"""Number of characters searched for a delimiter."""
 
 
 def options_of(tree: Tree, path: Path) -> tuple[dict[str, Any], list[str]]:
-    """Options with which the table iterator reads a file, and what a person should know of them.
+    """Options with which the table iterator reads a file, and notes on them for people.
 
     Raises:
-        UserError: it cannot be read, or its encoding is unknown.
+        UserError: the file cannot be read, or its encoding is unknown.
     """
     suffix = path.suffix.lower()
     if suffix not in (".csv", ".tsv", ".jsonl", ".json"):
@@ -31,7 +31,7 @@ def options_of(tree: Tree, path: Path) -> tuple[dict[str, Any], list[str]]:
     encoding, sure = encoding_of(data, path)
     if encoding != "utf-8":
         options["encoding"] = encoding
-    notes = [] if sure else [f"not UTF-8, read as {encoding}: look whether the letters are right"]
+    notes = [] if sure else [f"not UTF-8, read as {encoding}: check that the letters are right"]
     if suffix == ".json":
         options |= _records(data, encoding)
     if suffix in (".csv", ".tsv"):
@@ -43,14 +43,14 @@ def options_of(tree: Tree, path: Path) -> tuple[dict[str, Any], list[str]]:
 
 
 def encoding_of(data: bytes, path: Path) -> tuple[str, bool]:
-    """The encoding of a text, and whether that is certain.
+    """The encoding of a text, and whether it is certain.
 
     Raises:
-        UserError: it is none of UTF-8, UTF-16 and the usual ones of western Europe and of Cyrillic.
+        UserError: it is none of UTF-8, UTF-16 and the usual encodings of western Europe and of Cyrillic.
     """
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "utf-16", True
-    if 0 in (head := data[:HEAD]):  # no text but UTF-16 has such bytes
+    if 0 in (head := data[:HEAD]):  # only text in UTF-16 has such bytes
         return ("utf-16-le" if head[1::2].count(0) > head[0::2].count(0) else "utf-16-be"), True
     try:
         data.decode("utf-8")
@@ -70,8 +70,8 @@ def encoding_of(data: bytes, path: Path) -> tuple[str, bool]:
 
 
 def delimiter_of(head: str, usual: str) -> str:
-    """What parts the columns of a CSV file: what gives the most rows of one length, then the most columns."""
-    if re.match(r"sep=.\r?\n", head, re.IGNORECASE):  # the reader goes by it
+    """The delimiter of a CSV file: it gives the most rows of equal length, then the most columns."""
+    if re.match(r"sep=.\r?\n", head, re.IGNORECASE):  # the reader uses it
         return usual
     best, found = (0.0, 0), usual
     for one in dict.fromkeys([usual, *",;\t|"]):
@@ -85,7 +85,7 @@ def delimiter_of(head: str, usual: str) -> str:
 
 
 def _lengths(head: str, delimiter: str) -> Iterator[int]:
-    """Columns of the first rows; the last line may be cut off."""
+    """Yield the number of columns of the first rows; a last line that may be cut off is left out."""
     lines = head.splitlines(keepends=True)
     try:
         for cells in csv.reader(lines if len(head) < HEAD else lines[:-1], delimiter=delimiter):
@@ -96,7 +96,7 @@ def _lengths(head: str, delimiter: str) -> Iterator[int]:
 
 
 def _records(data: bytes, encoding: str) -> dict[str, Any]:
-    """`records: KEY` of an object that holds a list of objects, at most one object further down."""
+    """`records: KEY` for an object with a list of objects, at most one level further down."""
     try:
         whole = json.loads(data.decode(encoding).removeprefix("\ufeff"))
     except (ValueError, RecursionError):

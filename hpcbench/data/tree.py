@@ -1,14 +1,14 @@
-"""The files of a dataset or model by name, however they lie: a plain folder, or a version in a cache.
+"""The files of a dataset or model by name, in a plain folder or in a version of a cache.
 
-A version is what a source held at one time, and is never changed once it has its name:
+A version has the files of a source at one time, and never changes once it has its name:
 
-    KEY/manifest.jsonl      a header, then a line a file with size and SHA-256, sorted by path
+    KEY/manifest.jsonl      a header, then one line for each file with size and SHA-256, sorted by path
     KEY/files/…             its files
-    KEY/pack.tar            its small files, where there are many: a million pages are one file
-    KEY/used                touched whenever somebody uses it
-    KEY/unsettled           there while a power cut could take something of it (`settled`)
+    KEY/pack.tar            its small files, if there are many: a million pages are one file
+    KEY/used                touched at every use
+    KEY/unsettled           present while a power cut could damage the version (`durability`)
 
-`Tree(KEY/files)` reads both kinds alike. What comes out of a pack is held against its hash on every read.
+`Tree(KEY/files)` reads folders and versions alike. Every read from a pack is checked against the file's hash.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from typing import Any, TypeVar
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.files.atomic import parse_line, read_lines, write_atomic
 from hpcbench.files.hashing import combined, file_hashes, hash_file
-from hpcbench.files.user import read_bytes
+from hpcbench.files.user import not_json, read_bytes
 from hpcbench.schema.records import StoredImage
 
 ItemT = TypeVar("ItemT")
@@ -41,13 +41,13 @@ ResultT = TypeVar("ResultT")
 MANIFEST_VERSION = 1
 
 BLOCK = 512
-"""Of a tar file."""
+"""Bytes of a block of a tar file."""
 
 QUEUED = 2000
-"""Calls that wait for a thread."""
+"""Most calls that wait for a thread."""
 
 PACK = "../pack.tar"
-"""The pack among a version's files; no file has such a path."""
+"""Name of the pack among the paths of a version's files; no file has such a path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +61,14 @@ class Kept:
     sha256: str
     """Hash of the content."""
     mark: str = ""
-    """The source's mark when it was read."""
+    """The source's mark at the transfer."""
     mtime_ns: int | None = None
-    """Time of change of the file when it was written; None if it is packed."""
+    """The file's mtime after writing; None if it is packed."""
     offset: int | None = None
-    """Where in `pack.tar` its bytes begin; None if it is a file."""
+    """Offset of its bytes in `pack.tar`; None if it is a file."""
 
     def record(self) -> dict[str, Any]:
-        """What its line holds; what is not set is left out."""
+        """The object of its line, without unset fields."""
         told: dict[str, Any] = {"path": self.path, "size": self.size, "sha256": self.sha256}
         for key in ("mark", "mtime_ns", "offset"):
             if (value := getattr(self, key)) not in (None, ""):
@@ -78,34 +78,34 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """What a source held at one time."""
+    """The files of a source at one time."""
 
     folder: Path
-    """Where it is."""
+    """Folder of the version."""
     url: str
-    """Where it came from."""
+    """URL of the source."""
     count: int
-    """Files."""
+    """Number of files."""
     bytes: int
-    """Their size in all."""
+    """Total size of the files."""
     content: str
     """`sha256:…` over hashes and paths of all files, as `content_hash` gives it."""
     pack_mtime_ns: int | None = None
-    """Time of change of `pack.tar` when it was written; None: there is none."""
+    """Mtime of `pack.tar` after writing; None: there is no pack."""
 
     @property
     def files(self) -> Path:
-        """The folder that stands for the source."""
+        """The folder with the files."""
         return self.folder / "files"
 
     @property
     def used(self) -> float:
-        """When it was last used, seconds since the epoch; 0 if it is gone."""
+        """Time of its last use, seconds since the epoch; 0 if it is gone."""
         stat = _stat(self.folder / "used") or _stat(self.folder)
         return stat.st_mtime if stat is not None else 0.0
 
     def touch(self) -> Version:
-        """Note that it is used; where we may not write, it is somebody else's to keep."""
+        """Note that it is used; a version that we may not write to belongs to another user."""
         with contextlib.suppress(OSError):
             (self.folder / "used").touch()
         return self
@@ -117,13 +117,13 @@ class Version:
         for line in lines:
             try:
                 kept = Kept(**line)
-            except TypeError:  # damaged, and JSON still: see `sound`
+            except TypeError:  # damaged, but still JSON: see `sound`
                 continue
             yield kept
 
     @classmethod
     def read(cls, folder: Path) -> Version | None:
-        """The version in a folder; None if there is none that we can read, or one of another hpcbench."""
+        """The version in a folder; None if it is missing, unreadable, or of another manifest version."""
         try:
             header = next(read_lines(folder / "manifest.jsonl"), None)
             if header is None or header.pop("version", None) != MANIFEST_VERSION:
@@ -134,7 +134,7 @@ class Version:
 
     @classmethod
     def write(cls, folder: Path, url: str, kept: Iterable[Kept]) -> Version:
-        """Write the manifest of files that lie in a folder."""
+        """Write the manifest of files in a folder."""
         files = sorted(kept, key=lambda one: one.path)
         pack = folder / "pack.tar"
         version = cls(
@@ -153,7 +153,7 @@ class Version:
         return version
 
     def sound(self) -> bool:
-        """Whether the manifest's lines are those that its header tells of."""
+        """Whether the manifest's lines match its header."""
         files = list(self.kept())
         return (
             len(files) == self.count
@@ -162,7 +162,7 @@ class Version:
         )
 
     def on_disk(self) -> Iterator[os.stat_result]:
-        """Of each file that holds bytes of it, its state: of its pack, and of what is not packed."""
+        """Yield the stat results of its pack and of its unpacked files."""
         places = [self.folder / "pack.tar"]
         for folder, _, names in os.walk(self.files):
             places += [Path(folder) / name for name in names]
@@ -175,13 +175,13 @@ class Version:
         progress: Callable[[int], None] = lambda count: None,
         known: dict[str, int] | None = None,
     ) -> list[Kept]:
-        """The files that are not what the manifest says.
+        """The files that differ from the manifest.
 
         Args:
-            thorough: read every byte; else only of what has another size or time of change than it had.
-            progress: told how many bytes were read, again and again.
-            known: other times of change than those in the manifest, of files that were right all the same;
-                such are not read again. What is found right now is added.
+            thorough: read every byte; otherwise only files with another size or mtime are read.
+            progress: called after each read with the number of bytes read.
+            known: path → mtime of right files whose mtime differs from the manifest; they are not read again.
+                Files found right now are added.
         """
         times = known if known is not None else {}
         pack = _stat(self.folder / "pack.tar")
@@ -201,7 +201,7 @@ class Version:
             time = stat.st_mtime_ns
             if thorough or time not in (one.mtime_ns, times.get(one.path)):
                 if hash_file(place, progress) != one.sha256:
-                    times.pop(one.path, None)  # and is looked at until it is mended
+                    times.pop(one.path, None)  # so that it is read until it is repaired
                     return True
                 if time != one.mtime_ns:
                     times[one.path] = time
@@ -219,14 +219,14 @@ class Version:
 
 
 class Tree:
-    """The files below a folder, which callers name by paths inside it. Reads nothing until asked."""
+    """The files below a folder, named by paths inside it. Creating it reads no file."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     @cached_property
     def version(self) -> Version | None:
-        """The version whose files these are; None for a plain folder."""
+        """The version of these files; None for a plain folder."""
         return Version.read(self.folder.parent) if self.folder.name == "files" else None
 
     @property
@@ -235,7 +235,7 @@ class Tree:
         return self.version is not None and self.version.pack_mtime_ns is not None
 
     def files(self, below: Path | None = None) -> list[Path]:
-        """All files below a folder of it, sorted by name; hidden ones left out."""
+        """All files below a folder of the tree, sorted by name, without hidden ones."""
         below = below or self.folder
         if self.is_packed:
             prefix = "" if below == self.folder else f"{self._name(below)}/"
@@ -248,7 +248,7 @@ class Tree:
         return sorted(found, key=str)
 
     def listing(self, folder: Path) -> list[Path]:
-        """The files that lie directly in a folder of it, sorted by name; hidden ones left out."""
+        """The files directly in a folder of the tree, sorted by name, without hidden ones."""
         if self.is_packed:
             return [path for path in self.files(folder) if path.parent == folder]
         if not folder.is_dir():
@@ -258,16 +258,16 @@ class Tree:
         return [folder / name for name in sorted(names)]
 
     def glob(self, pattern: str) -> list[Path]:
-        """The files whose paths inside the folder match, sorted by name; hidden ones left out.
+        """The files whose paths inside the folder match, sorted by name, without hidden ones.
 
-        `**` goes down any number of folders.
+        `**` matches any number of nested folders.
         """
         parts = [*PurePosixPath(pattern).parts]
         if parts[-1:] == ["**"]:
             parts.append("*")
         literal = re.split(r"[*?\[]", "/".join(parts))[0]
         if not self.is_packed and "**" in parts:
-            # `Path.glob` goes down into no folder that is a link, and `files` into all.
+            # `Path.glob` does not follow links to folders; `files` does.
             below = self.files(self.folder / literal.rpartition("/")[0])
             names = sorted(
                 name for name in map(self._name, below) if _matches(name.split("/"), parts)
@@ -281,7 +281,7 @@ class Tree:
         return [self.folder / name for name in names if not _hidden(name)]
 
     def has(self, path: Path) -> bool:
-        """Whether there is such a file."""
+        """Whether the file exists."""
         return self._in_pack(path) is not None or path.is_file()
 
     def read(self, path: Path) -> bytes:
@@ -289,14 +289,14 @@ class Tree:
 
         Raises:
             UserError: there is no such file, or it cannot be read.
-            EnvironmentFault: it is damaged.
+            EnvironmentFault: the packed file is damaged.
         """
         if (kept := self._in_pack(path)) is not None:
             data = self.packed_bytes(kept)
             if hashlib.sha256(data).hexdigest() != kept.sha256:
                 raise EnvironmentFault(
                     f"{self.folder.parent / 'pack.tar'}: {kept.path} is damaged",
-                    remedy="`hpcbench data verify --repair`",
+                    remedy="`hpcbench data verify --repair` fetches it again",
                 )
             return data
         return read_bytes(path)
@@ -305,7 +305,7 @@ class Tree:
         """A file's text, UTF-8 with or without BOM.
 
         Raises:
-            UserError: it cannot be read, or is not UTF-8; says where.
+            UserError: it cannot be read, or is not UTF-8, with its line.
         """
         data = self.read(path)
         try:
@@ -315,14 +315,26 @@ class Tree:
             what = f"not UTF-8: byte 0x{data[error.start]:02x}"
             raise UserError(Problem(what, str(path), line, remedy="convert it to UTF-8")) from error
 
+    def parsed(self, path: Path) -> Any:
+        """The content of a JSON file.
+
+        Raises:
+            UserError: as `text`; or it is not JSON, with line and column.
+        """
+        text = self.text(path)
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise UserError(not_json(error, path)) from error
+
     def image(self, path: Path) -> Path | StoredImage:
-        """An image as a sample holds it: its path, or where to read it if it is packed."""
+        """An image as a sample holds it: its path, or a reader if it is packed."""
         if self._in_pack(path) is None:
             return path
         return StoredImage(self._name(path), partial(self.read, path))
 
     def sha256(self, path: Path) -> str | None:
-        """Hash of a file, if the manifest knows it and the file was not touched since."""
+        """Hash of a file from the manifest; None if it is not there, or the file was touched since."""
         if self.version is None:
             return None
         kept = self._kept(self._name(path))
@@ -333,7 +345,7 @@ class Tree:
         return kept.sha256 if same else None
 
     def packed_bytes(self, kept: Kept) -> bytes:
-        """What stands in the pack where a file should; shorter if the pack is."""
+        """The bytes of a packed file, not checked; fewer if the pack is cut off."""
         assert kept.offset is not None
         return os.pread(self._pack, kept.size, kept.offset)
 
@@ -350,7 +362,7 @@ class Tree:
         return first if first is not None and first.path == name else None
 
     def _starting(self, prefix: str) -> Iterator[Kept]:
-        """The lines for names with a prefix: by bisection, for a million lines are no use in memory."""
+        """Yield the lines for names with a prefix, by bisection: a million lines should not be in memory."""
         lines = self._manifest
         low, high = lines.find(b"\n") + 1, len(lines)
         while low < high:
@@ -385,20 +397,20 @@ class Tree:
 
     @cached_property
     def _pack(self) -> int:
-        """The open pack; stays open as long as the tree is held."""
+        """Descriptor of the pack; open as long as the tree exists."""
         try:
             opened = os.open(self.folder.parent / "pack.tar", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise EnvironmentFault(
                 f"{self.folder.parent / 'pack.tar'} cannot be read: {error.strerror}",
-                remedy="`hpcbench data sync` brings it again",
+                remedy="`hpcbench data sync` fetches it again",
             ) from error
         weakref.finalize(self, os.close, opened)
         return opened
 
 
 def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Whether the parts of a path match those of a pattern as `Path.glob` takes it."""
+    """Whether the parts of a path match those of a pattern, as in `Path.glob`."""
     if not pattern:
         return not parts
     if pattern[0] == "**":
@@ -413,9 +425,9 @@ def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
 def at_once(
     do: Callable[[ItemT], ResultT], items: Iterable[ItemT], threads: int = 8
 ) -> Iterator[ResultT]:
-    """What a function gives for each, in order: a shared file system answers many questions at once.
+    """Yield a function's results, in order, from parallel calls: a shared file system answers many at once.
 
-    A call that waits takes more than a kilobyte, so those of a million files come in batches.
+    A waiting call takes more than a kilobyte, so calls for a million files are queued in batches.
     """
     waiting = iter(items)
     with ThreadPoolExecutor(threads) as pool:
@@ -424,12 +436,12 @@ def at_once(
 
 
 def walk(top: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
-    """Every folder with the names of the folders and of the files in it, as `os.walk` gives them.
+    """Yield every folder with the names of its folders and files, as `os.walk` does.
 
-    Links to folders are followed, but for one that leads to a folder on the way to it, or to one above that:
-    nothing new is below it, and it has no end. The caller may take folders out of the list.
+    It follows links to folders, except a link to a folder on its own path, or above: such a link has no new
+    files and never ends. The caller may remove folders from the list.
     """
-    # Folder → the real ones on the way to it.
+    # Folder → the real folders on the path to it.
     ways: dict[Path, tuple[Path, ...]] = {top: (top.resolve(),)}
     for folder, folders, names in os.walk(top, followlinks=True):
         here = Path(folder)
@@ -460,12 +472,12 @@ def content_hash(
     """`sha256:…` over the content and relative paths of files in a folder.
 
     Args:
-        folder: what the paths are relative to.
+        folder: folder of the relative paths.
         files: the files, in any order; each counts once.
         cache: file that remembers hashes between runs.
         progress: called with the bytes of each file when it is done.
-        read: read every byte, whatever manifest and cache know.
-        gone: whether a file may be missing; then the hash says that it is.
+        read: read every byte, even of files known to manifest or cache.
+        gone: whether a file may be missing; it then counts with `missing` as its hash.
 
     Raises:
         UserError: a file is missing or unreadable.
@@ -486,10 +498,10 @@ def content_hash(
 
 
 def folder_files(folder: Path) -> list[Path]:
-    """All files of a folder but hidden ones, e.g. those of a model.
+    """All files of a folder except hidden ones, e.g. the files of a model.
 
     Raises:
-        UserError: it is no folder, or it is empty.
+        UserError: the folder does not exist or is empty.
     """
     if not folder.is_dir():
         raise UserError(Problem("no such folder", str(folder)))

@@ -1,8 +1,8 @@
-"""Results go out: files of a folder to a storage, resumable, with a manifest of what was sent.
+"""Upload of results: files of a folder to a storage, resumable, with a manifest of the sent files.
 
-What was sent is noted line by line beside the files, with its hash; the next try sends what is missing or
-has changed. The manifest, `hpcbench-upload.json`, goes last, and is noted as they are: where it lies,
-everything it names lies.
+A log beside the files has a line for each sent file, with its hash. The next attempt sends new and changed
+files. The manifest, `hpcbench-upload.json`, is sent last and logged, too: if the storage has it, the storage
+has every file that it names.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ MANIFEST = "hpcbench-upload.json"
 
 @dataclass(frozen=True, slots=True)
 class Uploaded:
-    """What an upload came to."""
+    """Result of an upload."""
 
     sent: int
-    """Files that had to be sent."""
+    """Number of sent files."""
     left: tuple[str, ...] = ()
-    """Files that changed or went away meanwhile, a line each: the manifest does not name them."""
+    """Files that changed or disappeared meanwhile, one line each: the manifest does not name them."""
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A file as it was before it was sent."""
+    """The state of a file before it is sent."""
 
     path: Path
     size: int
@@ -50,7 +50,7 @@ class _File:
 
     @classmethod
     def read(cls, path: Path) -> _File | None:
-        """None: it is gone."""
+        """Read the state of a file; None: it is gone."""
         try:
             stat = path.stat()
             return cls(path, stat.st_size, stat.st_mtime_ns, hash_file(path))
@@ -58,13 +58,13 @@ class _File:
             return None
 
     def fault(self) -> str | None:
-        """What is wrong with it by now; None: it is as it was."""
+        """How the file has changed since; None: it has not."""
         try:
             stat = self.path.stat()
         except FileNotFoundError:
             return "is gone"
         same = (stat.st_size, stat.st_mtime_ns) == (self.size, self.mtime_ns)
-        return None if same else "changed while it was sent, the next upload sends it again"
+        return None if same else "changed while it was sent; the next upload sends it again"
 
 
 def upload(
@@ -79,17 +79,17 @@ def upload(
     """Send files.
 
     Args:
-        folder: what the files' paths are relative to.
-        files: what to send.
-        url: where to: `s3://…`, `sftp://…`, `file://…`.
+        folder: folder of the relative paths.
+        files: the files to send.
+        url: destination: `s3://…`, `sftp://…`, `file://…`.
         options: of the storage.
-        log: file that remembers what was sent.
-        progress: told how far it is.
-        patience: how long to wait while another upload of them is running, seconds.
+        log: file that remembers the sent files.
+        progress: receives the progress.
+        patience: seconds to wait while another upload of these files is running.
 
     Raises:
         UserError: there is no such storage.
-        EnvironmentFault: it cannot be sent, or another upload is running; what was sent stays sent.
+        EnvironmentFault: a file cannot be sent, or another upload is running; sent files stay sent.
     """
     storage, lock = open_storage(url, options), log.with_suffix(".lock")
     try:
@@ -102,7 +102,7 @@ def upload(
         why = no_answer(url, options, error)
         raise EnvironmentFault(
             f"cannot upload to {url}: {why or told(error)}",
-            remedy=f"{f'{NO_NETWORK}; ' if why else ''}`hpcbench upload` goes on where it broke off",
+            remedy=f"{f'{NO_NETWORK}; ' if why else ''}`hpcbench upload` continues where it stopped",
         ) from error
 
 
@@ -111,7 +111,7 @@ def _busy(url: str, lock: Path) -> EnvironmentFault:
     who = f"process {holder.get('pid')} on {holder.get('host')}"
     return EnvironmentFault(
         f"cannot upload to {url}: {who} is uploading these results",
-        remedy=f"`hpcbench upload` when it has ended; if it is gone, remove {lock}",
+        remedy=f"repeat `hpcbench upload` when that process has ended; if it no longer exists, remove {lock}",
     )
 
 
@@ -139,7 +139,7 @@ def _send(
         with lock:
             if fault is not None:
                 faults[name] = fault
-            # What lies there now of a file that changed meanwhile has no hash that we know.
+            # If the file changed meanwhile, we do not know the hash of the sent bytes.
             note(name, file.sha256 if fault is None else "")
             moved, done = moved + file.size, done + 1
             progress(Moved("uploading", moved, whole, done, len(here)))

@@ -1,11 +1,11 @@
-"""What lies behind HTTP: folders that a web server lists, single files, and the Hugging Face hub.
+"""Sources behind HTTP: folders that a web server lists, single files, and the Hugging Face hub.
 
     https://HOST/FOLDER/          a folder with an index page, or with a SHA256SUMS file
     https://HOST/FILE[?QUERY]     one file
     hf://ORGANISATION/NAME[@REVISION], hf://datasets/ORGANISATION/NAME[@REVISION]
 
-Files come through obstore, which keeps connections, follows redirects and reads ranges; pages and the hub's
-API, which are few, through the standard library.
+obstore transfers files: it keeps connections, follows redirects and reads ranges. The standard library reads
+index pages and the hub's API, which need few requests.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from urllib.parse import quote, unquote, urldefrag, urljoin, urlsplit
 
 from pydantic import BaseModel
 
-from hpcbench.data.hub import COMMIT, repository
+from hpcbench.data.hub import COMMIT, hub_path, repository
 from hpcbench.data.storage import CHANGED, PIECE, told_as_os_error
 from hpcbench.errors import EnvironmentFault
 from hpcbench.installed import install_hint
 from hpcbench.plugins import StoredFile
 
 SUMS = "SHA256SUMS"
-"""File of a folder that lists it, as `sha256sum` writes it: no index page is needed then."""
+"""File that lists its folder, as `sha256sum` writes it; it replaces index pages."""
 
 PARTS = 4 << 20
-"""Most bytes asked for in one range."""
+"""Most bytes requested in one range."""
 
 PLACES_KEPT = 10_000
-"""URLs for which it is remembered where a server leads."""
+"""Number of URLs whose redirect targets are remembered."""
 
 SMALL = 32 << 20
-"""Most bytes of a file of the hub that are checked at once; those without SHA-256 have 10 MB at most."""
+"""Most bytes of a hub file that is checked as a whole; files without SHA-256 have 10 MB at most."""
 
 DEEPEST = 20
-"""Folders in folders; a server that links in a circle ends here."""
+"""Most levels of nested folders; they end a server's circular links."""
 
 
-UNKNOWN_FORM = "lists its files in a form that is not known"
+UNKNOWN_FORM = "lists its files in an unknown form"
 
 
 class HttpStorage:
@@ -71,7 +71,7 @@ class HttpStorage:
         self._web = _Web(self._options.headers)
 
     def list(self, url: str) -> Iterator[StoredFile]:
-        """Every file of a folder by its SHA256SUMS or index pages, or the one file there is."""
+        """Yield every file of a folder by its SHA256SUMS or index pages, or the single file of the URL."""
         if not url.endswith("/"):
             size, mark = self._web.head(url)
             yield StoredFile(unquote(urlsplit(url).path.rpartition("/")[2]), size, mark)
@@ -84,19 +84,19 @@ class HttpStorage:
                 yield StoredFile(path, size, mark, (sums or {}).get(path))
 
     def read(self, url: str, file: StoredFile, start: int, stop: int) -> Iterable[bytes]:
-        """Bytes of one file."""
+        """Yield bytes of one file."""
         place = url + quote(file.path) if url.endswith("/") else url
         return self._web.read(place, file, start, stop, file.mark)
 
     def put(self, source: Path, url: str, path: str) -> None:
-        """There is no common way to write through HTTP."""
-        raise PermissionError(f"{url} can only be read")
+        """Refuse: HTTP has no common way to write."""
+        raise PermissionError(f"{url} is read-only")
 
     def _sums(self, url: str) -> dict[str, str] | None:
         try:
             text = self._web.get(url + SUMS).decode()
         except (FileNotFoundError, PermissionError):
-            return None  # what is like S3 refuses to say that there is none
+            return None  # servers like S3 refuse access to a missing file
         except UnicodeDecodeError as error:
             raise PermissionError(f"{url}{SUMS} is not UTF-8") from error
         found = {}
@@ -108,7 +108,7 @@ class HttpStorage:
         return found
 
     def _linked(self, top: str, below: str, depth: int) -> Iterator[str]:
-        """Paths that index pages link, folders in folders."""
+        """Yield the paths of files that index pages link, nested folders included."""
         here = top + quote(below)
         page = _Links()
         page.feed(self._web.get(here).decode("utf-8", "replace"))
@@ -144,10 +144,10 @@ class HubStorage:
         self._web = _Web({"Authorization": f"Bearer {token}"} if token else {})
         endpoint = given.endpoint or os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
         self._endpoint = endpoint.rstrip("/")
-        self._commits: dict[str, str] = {}  # what branches and tags were when they were listed
+        self._commits: dict[str, str] = {}  # commits of branches and tags at their listing
 
     def list(self, url: str) -> Iterator[StoredFile]:
-        """Every file of the repository at its revision; large ones with their SHA-256."""
+        """Yield every file of the repository at its revision; large files with their SHA-256."""
         kind, name, revision = repository(url)
         about = f"{self._endpoint}/api/{kind}/{name}"
         commit = self._commits[url] = self._commit(about, revision or "main")
@@ -160,7 +160,7 @@ class HubStorage:
                 raise OSError(f"{self._endpoint} {UNKNOWN_FORM}") from error
 
     def read(self, url: str, file: StoredFile, start: int, stop: int) -> Iterable[bytes]:
-        """Bytes of one file."""
+        """Yield bytes of one file."""
         kind, name, revision = repository(url)
         prefix = "" if kind == "models" else f"{kind}/"
         commit = self._commits.get(url) or revision or "main"
@@ -169,15 +169,15 @@ class HubStorage:
         )
         if file.sha256 or file.size > SMALL or not COMMIT.fullmatch(file.mark):
             return self._web.read(place, file, start, stop)
-        # Whole, whatever is asked for: a part of it could not be checked.
+        # Read whole for any range: a part of it could not be checked.
         return [_checked(file, self._web.read(place, file, 0, file.size))[start:stop]]
 
     def put(self, source: Path, url: str, path: str) -> None:
-        """Uploading to the hub is not what this is for."""
-        raise PermissionError(f"{url} can only be read")
+        """Refuse: hpcbench does not upload to the hub."""
+        raise PermissionError(f"{url} is read-only")
 
     def _commit(self, about: str, revision: str) -> str:
-        """What a branch or tag is now: it may be another before all files are read."""
+        """The current commit of a branch or tag, which may move before all files are read."""
         if COMMIT.fullmatch(revision):
             return revision
         found, _ = self._web.get_json(f"{about}/revision/{quote(revision, safe='')}")
@@ -188,15 +188,15 @@ class HubStorage:
 
 
 class _Web:
-    """GET and HEAD with the same headers, which may be secrets: none goes to where a server leads."""
+    """GET and HEAD with the same headers, which may be secrets: a redirect to another server gets none."""
 
     def __init__(self, headers: Mapping[str, str]) -> None:
         self._headers = dict(headers)
-        # obstore's client leaves only this one behind when it is led to another server.
+        # On a redirect to another server obstore's client drops only this header.
         self._followed_by_us = {name.lower() for name in headers} - {"authorization"}
         self._pages = urllib.request.build_opener(_Redirects)
         self._stores: dict[tuple[str, bool], Any] = {}
-        self._places: dict[str, str] = {}  # where servers lead, of URLs that we follow
+        self._places: dict[str, str] = {}  # URL → target of redirects that we follow
         self._lock = threading.Lock()
 
     def get(self, url: str) -> bytes:
@@ -208,17 +208,17 @@ class _Web:
         body, link = self._get(url)
         following = re.search(r'<([^>]+)>;\s*rel="next"', link)
         page = urljoin(url, following[1]) if following else None
-        if page and _origin(page) != _origin(url):  # a mirror hands on what the hub itself says
+        if page and _origin(page) != _origin(url):  # a mirror passes on the hub's own address
             page = urlsplit(url)._replace(query=urlsplit(page).query).geturl()
         if page == url:
-            raise PermissionError(f"{url} goes on at itself")
+            raise PermissionError(f"{url} names itself as its next page")
         try:
             return json.loads(body), page
         except ValueError as error:
-            raise OSError(f"{url} answers what is not JSON: {body[:40]!r}") from error
+            raise OSError(f"the answer of {url} is not JSON: {body[:40]!r}") from error
 
     def head(self, url: str) -> tuple[int, str]:
-        """Size of a file, and what marks its content."""
+        """Size of a file, and the mark of its content."""
         with told_as_os_error(url, _explain):
             found = self._obstore.head(*self._at(url))
             return found["size"], _mark(found)
@@ -226,7 +226,7 @@ class _Web:
     def read(
         self, url: str, file: StoredFile, start: int, stop: int, mark: str = ""
     ) -> Iterator[bytes]:
-        """Bytes of a file; parts of it only of one with this mark, if it is told."""
+        """Yield bytes of a file; a given mark must match when only a part is read."""
         with told_as_os_error(url, _explain):
             store, path = self._at(url)
             if (start, stop) == (0, file.size):
@@ -253,7 +253,7 @@ class _Web:
                 yield bytes(get(range=(at, end)).bytes())
                 start = end
         except self._obstore.exceptions.NotSupportedError:
-            # A server without ranges: what is before the part is read and dropped.
+            # A server without ranges: bytes before the part are read and dropped.
             at = 0
             for piece in get().stream(min_chunk_size=PIECE):
                 yield bytes(piece)[max(0, start - at) : max(0, stop - at)]
@@ -272,17 +272,17 @@ class _Web:
             with self._pages.open(request, timeout=60) as reply:
                 yield reply
         except http.client.HTTPException as error:
-            raise OSError(f"{url}: the answer broke off ({type(error).__name__})") from error
+            raise OSError(f"{url}: the answer is incomplete ({type(error).__name__})") from error
         except urllib.error.HTTPError as error:
-            error.close()  # it is the open answer, too
+            error.close()  # it is also the open response
             raise _refused(url, error.code, error.headers.get("X-Error-Code") or "") from error
 
     def _at(self, url: str) -> tuple[Any, str]:
-        """obstore's view of a server, and a path there."""
+        """obstore's store of a server, and a path there."""
         place = self._led_to(url) if self._followed_by_us else url
         ours, parts = _origin(place) == _origin(url), urlsplit(place)
         server, path = f"{parts.scheme}://{parts.netloc}", unquote(parts.path).lstrip("/")
-        if parts.query:  # signed ones are never seen again: not worth keeping
+        if parts.query:  # signed URLs never recur: not worth keeping
             return self._store(f"{server}/?{parts.query}", ours), path
         with self._lock:
             if (server, ours) not in self._stores:
@@ -290,14 +290,14 @@ class _Web:
             return self._stores[server, ours], path
 
     def _led_to(self, url: str) -> str:
-        """Where a server leads; kept, unless it may be signed, which ends soon."""
+        """The target of a URL's redirects; kept unless it may be signed: signatures expire soon."""
         place = self._places.get(url)
         if place is None:
             with self._opened(url, "HEAD") as reply:
                 place = str(reply.url)
             if place == url or not urlsplit(place).query:
                 if len(self._places) >= PLACES_KEPT:
-                    self._places.clear()  # other threads may be looking just now
+                    self._places.clear()  # other threads may be reading just now
                 self._places[url] = place
         return place
 
@@ -326,7 +326,7 @@ class _Web:
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects, and leaves our headers behind where they lead to another server."""
+    """Follows redirects, and drops our headers on a redirect to another server."""
 
     def redirect_request(
         self,
@@ -359,22 +359,22 @@ class _Links(HTMLParser):
 def _explain(error: BaseException) -> tuple[type[OSError], str]:
     name, text = type(error).__name__, str(error)
     if name in ("PermissionDeniedError", "UnauthenticatedError"):
-        return PermissionError, "refused: a token may be missing or too weak (HF_TOKEN for the hub)"
+        return PermissionError, "access refused: check the token (HF_TOKEN for the hub)"
     if name in ("NotFoundError", "FileNotFoundError"):
-        return FileNotFoundError, "it is not there"
-    # What it quotes may be where we were led to, signed in its query.
+        return FileNotFoundError, "it does not exist"
+    # The text may quote a redirect target with a signature in its query.
     return OSError, re.sub(r"\?\S+", "?…", text.split("Debug source")[0])
 
 
 def _refused(url: str, status: int, code: str) -> OSError:
     if code == "GatedRepo":
         return PermissionError(
-            f"{url} is gated: accept its terms on its page, and give a token that may read it (HF_TOKEN)"
+            f"{url} is gated: accept its terms on its page, and set HF_TOKEN to a token of that account"
         )
     if status in (401, 403):
-        return PermissionError(f"{url} is refused ({status}): a token may be missing or too weak")
+        return PermissionError(f"{url} refuses access ({status}): check the token")
     if status in (404, 410):
-        return FileNotFoundError(f"{url} is not there ({status})")
+        return FileNotFoundError(f"{url} does not exist ({status})")
     return OSError(f"{url}: the server answers {status}")
 
 
@@ -384,17 +384,17 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
 
 
 def _mark(found: Mapping[str, Any]) -> str:
-    """What marks the content; empty where the server tells neither tag nor time, to obstore 1970."""
+    """The mark of the content; empty if the server gives neither tag nor time (obstore then says 1970)."""
     changed = found["last_modified"]
     return found["e_tag"] or (changed.isoformat() if changed.timestamp() else "")
 
 
 def _checked(file: StoredFile, pieces: Iterable[bytes]) -> bytes:
-    """A small file of the hub, if it is what git's hash says."""
+    """The bytes of a small file of the hub, checked against git's hash."""
     data = b"".join(pieces)
     digest = hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
     if digest != file.mark:
-        raise OSError(f"{file.path} came with the hash {digest}, not {file.mark}")
+        raise OSError(f"{file.path} arrived with the hash {digest}, its source lists {file.mark}")
     return data
 
 
@@ -410,8 +410,7 @@ def _of_hub(entry: Mapping[str, Any]) -> StoredFile:
 def _stored_token() -> str | None:
     if found := os.environ.get("HF_TOKEN"):
         return found
-    home = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
     try:
-        return (Path(home) / "token").read_text(encoding="utf-8").strip() or None
+        return hub_path("HF_TOKEN_PATH", "token").read_text(encoding="utf-8").strip() or None
     except OSError:
         return None

@@ -1,7 +1,8 @@
-"""How many requests our engines are asked at once under `concurrency: auto`.
+"""Number of concurrent requests to our engines under `concurrency: auto`.
 
-The numbers depend on documents alone, so a plan asks as many on every machine. What an engine has no room for
-waits inside it. docs/what-to-set.md has the rule, docs/decisions/0066-auto-is-a-number.md the reasons.
+The numbers depend on definitions alone, so a plan sends the same number on every machine. Requests beyond an
+engine's capacity wait inside it. docs/what-to-set.md has the rule, docs/decisions/0066-auto-is-a-number.md
+the reasons.
 """
 
 from __future__ import annotations
@@ -10,20 +11,20 @@ from collections.abc import Mapping
 from typing import Any
 
 ON_GPUS = 64
-"""Of an engine on GPUs that adds requests to the batch while others are being answered."""
+"""For an engine on GPUs that adds requests to the running batch."""
 
 ON_CPUS = 4
-"""Of such an engine on CPUs."""
+"""For such an engine on CPUs."""
 
 ELSEWHERE = 8
-"""Of an endpoint elsewhere, whose capacity is not known and which others may use, too."""
+"""For an endpoint elsewhere, whose capacity is unknown and which may have other users."""
 
 
 def batched(options: Mapping[str, Any], gpus: int, limit: str) -> int:
-    """For an engine that batches: its usual number, or its own limit where that is lower.
+    """The number for an engine that batches: its usual number, or its own limit if that is lower.
 
     Args:
-        options: the model document's `engine_options`.
+        options: the model definition's `engine_options`.
         gpus: GPUs of the engine; 0: it runs on CPUs.
         limit: the option that limits its batch.
     """

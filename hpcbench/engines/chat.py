@@ -1,8 +1,8 @@
-"""OpenAI's chat completions as data: what is asked, what is answered, what is refused.
+"""OpenAI's chat completions as data: requests, answers, errors.
 
-Only what a benchmark of document work sends: text and images in, one answer out, and those of vLLM's sampling
-settings that are honoured. A field that would change the answer and is not known here is refused: an
-engine that ignores a setting measures something else than was asked for.
+Only the subset that a benchmark of document work sends: text and images in, one answer out, and the supported
+subset of vLLM's sampling settings. An unknown field that would change the answer is refused: an engine that
+ignores a setting measures something other than the request.
 https://platform.openai.com/docs/api-reference/chat
 """
 
@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, m
 
 
 class ApiError(Exception):
-    """A request that gets an error instead of an answer."""
+    """A request that gets an error as its answer."""
 
     def __init__(self, status: int, message: str, code: str) -> None:
         super().__init__(message)
@@ -40,7 +40,7 @@ class _Part(BaseModel):
 
 
 class ImageUrl(_Part):
-    """Where an image is: a data URI, or `file://` below the media root."""
+    """Location of an image: a data URI, or `file://` below the media root."""
 
     url: str
 
@@ -61,22 +61,22 @@ class ChatMessage(_Part):
 
 
 class StreamOptions(BaseModel):
-    """What a stream carries beside text."""
+    """Extra content of a stream, beside text."""
 
     model_config = ConfigDict(extra="forbid")
     include_usage: bool = False
     continuous_usage_stats: bool = False
-    """Each chunk tells the tokens so far, and each token has a chunk, even where it adds no text yet."""
+    """Each chunk has the token count so far, and each token has a chunk, even if it adds no text yet."""
 
 
 class JsonSchema(_Part):
-    """A schema with its name; `strict` is always meant."""
+    """A schema with its name; `strict` always applies."""
 
     schema_: dict[str, JsonValue] = Field(alias="schema")
 
 
 class ResponseFormat(_Part):
-    """What the answer has to be."""
+    """Required format of the answer."""
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchema | None = None
@@ -89,13 +89,13 @@ class ResponseFormat(_Part):
 
 
 class ChatRequest(BaseModel):
-    """The fields of a request that are honoured; null is as good as left out.
+    """The supported fields of a request; null counts as absent.
 
-    The first ones are OpenAI's, the later ones vLLM's, under vLLM's names. A setting left out is the
+    The first fields are OpenAI's, the later ones vLLM's, under vLLM's names. The default of a setting is the
     model's own (generation_config.json), else neutral.
     """
 
-    model_config = ConfigDict(extra="allow")  # to name what is not known
+    model_config = ConfigDict(extra="allow")  # to name unknown fields in errors
 
     model: str
     messages: list[ChatMessage] = Field(min_length=1)
@@ -113,10 +113,10 @@ class ChatRequest(BaseModel):
     n: Literal[1] | None = None
     logprobs: Literal[False] | None = None
     user: str | None = None
-    """Has no effect, as with OpenAI."""
+    """Has no effect, as in OpenAI's API."""
 
     top_k: int | None = Field(default=None, ge=-1)
-    """0 and -1: all tokens."""
+    """0 and -1 mean all tokens."""
     min_p: float | None = Field(default=None, ge=0, le=1)
     repetition_penalty: float | None = Field(default=None, gt=0)
     min_tokens: int | None = Field(default=None, ge=0)
@@ -148,7 +148,7 @@ def parse(body: bytes, model_name: str) -> ChatRequest:
     """Read a request.
 
     Raises:
-        ApiError: it is malformed, names another model, or wants what this engine cannot do.
+        ApiError: it is malformed, names another model, or requires an unsupported feature.
     """
     try:
         ask = ChatRequest.model_validate_json(body)
@@ -172,7 +172,7 @@ def parse(body: bytes, model_name: str) -> ChatRequest:
 def unpack(
     ask: ChatRequest, media_root: Path | None = None
 ) -> tuple[list[dict[str, Any]], list[bytes]]:
-    """Messages as chat templates take them, and the bytes of the images in their order.
+    """Messages in the form of chat templates, and the bytes of the images in their order.
 
     Raises:
         ApiError: an image is neither a base64 data URI nor a file below `media_root`.
@@ -216,9 +216,9 @@ def _decoded(url: str) -> bytes:
 
 
 def _file(url: str, media_root: Path | None) -> bytes:
-    """Links are followed first, so that none leads out; what lies outside is not even looked for."""
+    """Resolves links first, so that no link leads out; a file outside is not even looked up."""
     if media_root is None:
-        text = "no files may be named: the model was loaded without a media root"
+        text = "file:// needs a media root, and the model was loaded without one: send data URIs"
         raise ApiError(400, text, "media_not_allowed")
     parts = urllib.parse.urlsplit(url)
     try:
@@ -231,7 +231,9 @@ def _file(url: str, media_root: Path | None) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise ApiError(400, f"image: {error.strerror}", "invalid_image") from None
+        raise ApiError(
+            400, f"image file cannot be read: {error.strerror}", "invalid_image"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +255,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Builds the objects that make up one answer, streamed or whole."""
+    """Builds the objects of one answer, streamed or whole."""
 
     model: str
     id: str = field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex}")
@@ -271,7 +273,7 @@ class Answer:
         finish_reason: str | None = None,
         usage: Usage | None = None,
     ) -> bytes:
-        """An event of the stream: the role, a text, or the end; with the tokens so far, if wanted."""
+        """An event of the stream: the role, a text, or the end; with the tokens so far, if requested."""
         choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
         data = {**self._head("chat.completion.chunk"), "choices": [choice]}
         if usage is not None:
@@ -279,7 +281,7 @@ class Answer:
         return event(data)
 
     def usage(self, usage: Usage) -> bytes:
-        """The event after the last: tokens, and no choices."""
+        """The event after the last text: tokens, and no choices."""
         head = self._head("chat.completion.chunk")
         return event({**head, "choices": [], "usage": usage.to_json()})
 

@@ -1,14 +1,14 @@
-"""DeepSeek-OCR and DeepSeek-OCR-2 on vLLM and on SGLang, asked in the one way that their scores were made.
+"""DeepSeek-OCR and DeepSeek-OCR-2 on vLLM and on SGLang, with the settings of their published scores.
 
-What both need, whoever serves them:
+Both models need, on every engine:
 
 - a rule against repeated n-grams with a window and a whitelist, in every request: without it pages end in
-  loops. 30 and 90 are the authors' figures for images (20 and 90 for OCR-2, 20 and 50 for PDF, 40 and 90 in
-  their evaluation); `<td>` and `</td>` may repeat. They change scores, so they are options of the model;
+  loops. 30 and 90 are the authors' values for images (20 and 90 for OCR-2, 20 and 50 for PDF, 40 and 90 in
+  their evaluation); `<td>` and `</td>` may repeat. The values change scores: they are options of the model;
 - `skip_special_tokens: false`, or the marks of places on the page are lost;
-- one image, before the text, and no chat template of roles (hpcbench's client sends images first).
+- one image, before the text, and no chat template with roles (hpcbench's client sends images first).
 
-The engines' rules differ in one thing: vLLM's looks at the answer only, SGLang's at prompt and answer.
+The engines' rules differ in one point: vLLM's checks the answer only, SGLang's prompt and answer.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ _SGLANG_RULE = (
 _ONE_PAGE_OF_VLLM: Mapping[str, Any] = {"limit_mm_per_prompt": {"image": 1}}
 _ONE_PAGE_OF_SGLANG: Mapping[str, Any] = {"limit_mm_data_per_request": {"image": 1}}
 _FIXED = frozenset({"custom_params", "mm_processor_kwargs", "skip_special_tokens", "vllm_xargs"})
-"""Settings that belong to the model here: of equal names a request's own wins, and the rule would be off."""
+"""Settings that the model fixes: a request's own value would win and disable the rule."""
 
 
 @dataclass(frozen=True, slots=True)
 class OcrOptions:
-    """What a model document may say of DeepSeek-OCR in `engine_options`, beside the engine's own options."""
+    """Options of DeepSeek-OCR in `engine_options`, beside the engine's own options."""
 
     mode: str = "gundam"
     """One of `MODES`."""
     ngram_size: int = 30
-    """Tokens that must not come twice in a row … """
+    """A sequence of this many tokens must not repeat … """
     window_size: int = 90
-    """… within so many tokens."""
+    """… within this many tokens."""
     whitelist_token_ids: tuple[int, ...] = (128821, 128822)
-    """Tokens that may: `<td>` and `</td>` in both models' vocabulary."""
+    """Tokens that may repeat: `<td>` and `</td>` in both models' vocabulary."""
 
     def rule(self) -> dict[str, Any]:
-        """The rule against repetition as both engines call its parts."""
+        """The rule against repetition, under the names that both engines use."""
         return {
             "ngram_size": self.ngram_size,
             "window_size": self.window_size,
@@ -80,16 +80,16 @@ class DeepSeekOcrOnVllm(VllmEngine):
         """vLLM's command line with the rule loaded.
 
         Raises:
-            UserError: an option that does not fit, or a mode that the installed vLLM counts wrongly.
+            UserError: an option does not fit, or the installed vLLM miscounts the mode's tokens.
         """
         ocr, options = split(spec.options)
         source = _source_of_vllm() if Path(spec.model_path).is_dir() else None
         if ocr.mode != "gundam" and source is not None and counts_one_mode(source):
             raise UserError(
                 Problem(
-                    f"engine option 'mode': {ocr.mode} cannot be served: this vLLM scales pages to it but "
-                    "counts their tokens as for gundam",
-                    remedy="`mode: gundam`, or leave it out",
+                    f"engine option 'mode': this vLLM cannot serve {ocr.mode}: it scales pages to this "
+                    "mode, but counts their tokens as for gundam",
+                    remedy="set `mode: gundam`, or leave the option out",
                 )
             )
         ours: dict[str, Any] = {
@@ -104,17 +104,17 @@ class DeepSeekOcrOnVllm(VllmEngine):
         command = super().launch_command(replace(spec, options=options))
         if source is not None and not is_for_v1_runner(source):
             return command
-        # Wherever Triton is, vLLM 0.31 to 0.33 take their second model runner, and its loader refuses the
-        # rule, which is still written for the first one (read, not run). On a CPU there is but the first.
+        # With Triton, vLLM 0.31 to 0.33 use their second model runner, whose loader refuses the rule: it is
+        # still written for the first runner (read, not run). On a CPU there is only the first.
         return replace(command, env={**command.env, "VLLM_USE_V2_MODEL_RUNNER": "0"})
 
     def limits(self, spec: EngineSpec) -> Limits:
-        """vLLM's, of one page."""
+        """vLLM's limits for one page."""
         _, options = split(spec.options)
         return super().limits(replace(spec, options={**_ONE_PAGE_OF_VLLM, **options}))
 
     def request_fields(self, spec: EngineSpec) -> Mapping[str, Any]:
-        """The rule and the marks. Without `ngram_size` in a request vLLM's rule does nothing, in silence."""
+        """The rule and the marks. Without `ngram_size` in a request vLLM's rule silently does nothing."""
         ocr, _ = split(spec.options)
         return {"skip_special_tokens": False, "vllm_xargs": ocr.rule()}
 
@@ -122,8 +122,8 @@ class DeepSeekOcrOnVllm(VllmEngine):
 class DeepSeekOcrOnSglang(SglangEngine):
     """Serves DeepSeek-OCR with SGLang.
 
-    SGLang takes the rule as a pickled class from the request, and unpickles what it is given: whoever may
-    send requests may run code as the engine's user. So requests come through our socket and key only.
+    SGLang takes the rule as a pickled class from the request and unpickles it: a client that may send
+    requests can run code as the engine's user. So requests only come through our socket, with our key.
     """
 
     generation: ClassVar[frozenset[str]] = SglangEngine.generation - _FIXED
@@ -132,41 +132,41 @@ class DeepSeekOcrOnSglang(SglangEngine):
         """SGLang's command line with rules from requests allowed.
 
         Raises:
-            UserError: an option that does not fit, or a mode: SGLang has but one.
+            UserError: an option does not fit, or the mode: SGLang has only one.
         """
         ocr, options = split(spec.options)
         if ocr.mode != "gundam":
             raise UserError(
                 Problem(
-                    f"engine option 'mode': {ocr.mode} cannot be served: SGLang knows gundam only",
-                    remedy="`mode: gundam`, or leave it out",
+                    f"engine option 'mode': SGLang cannot serve {ocr.mode}, only gundam",
+                    remedy="set `mode: gundam`, or leave the option out",
                 )
             )
         ours = {
             "enable_custom_logit_processor": True,
             "disable_radix_cache": True,
             **_ONE_PAGE_OF_SGLANG,
-            # Else each token is chosen before the last one is in the history that the rule looks at, and
-            # repeats get through: seen with 0.5.23.
+            # Otherwise each token is chosen before its predecessor is in the history that the rule checks,
+            # and repeats get through: observed with 0.5.23.
             "disable_overlap_schedule": True,
         }
         return super().launch_command(replace(spec, options={**ours, **options}))
 
     def limits(self, spec: EngineSpec) -> Limits:
-        """SGLang's, of one page."""
+        """SGLang's limits for one page."""
         _, options = split(spec.options)
         return super().limits(replace(spec, options={**_ONE_PAGE_OF_SGLANG, **options}))
 
     def settings(self, spec: EngineSpec) -> dict[str, Any]:
-        """SGLang's settings with its own template for the model, which it else knows by the weights' path."""
+        """SGLang's settings with its template for the model, otherwise chosen by the weights' path."""
         template = "deepseek-ocr" if spec.chat_template is None else None
         return {**super().settings(spec), "chat_template": template}
 
     def request_fields(self, spec: EngineSpec) -> Mapping[str, Any]:
         """The rule and the marks.
 
-        The class goes by its name, as `CustomLogitProcessor.to_str` writes it with dill: a pickle that holds
-        nothing but `GLOBAL module name`, so none of SGLang is needed to write it.
+        The class is given by name, as `CustomLogitProcessor.to_str` writes it with dill: the pickle only
+        holds `GLOBAL module name`, so writing it needs no SGLang.
         """
         ocr, _ = split(spec.options)
         return {
@@ -180,7 +180,7 @@ def split(options: Mapping[str, Any]) -> tuple[OcrOptions, dict[str, Any]]:
     """Our options and the engine's.
 
     Raises:
-        UserError: one of ours has a value that cannot be.
+        UserError: one of ours has an invalid value.
     """
     given = {name.replace("-", "_"): value for name, value in options.items()}
     ours = {one.name: given.pop(one.name) for one in fields(OcrOptions) if one.name in given}
@@ -192,20 +192,24 @@ def split(options: Mapping[str, Any]) -> tuple[OcrOptions, dict[str, Any]]:
 
 
 def _problems(ours: Mapping[str, Any]) -> Iterator[Problem]:
-    if ours.get("mode", "gundam") not in list(MODES):  # a list, for it may be unhashable
-        yield Problem(f"engine option 'mode': {ours['mode']!r} is none of {', '.join(MODES)}")
-    # with n-grams of one token vLLM's rule compares the whole answer, and so bans nothing
+    if ours.get("mode", "gundam") not in list(MODES):  # a list: the value may be unhashable
+        yield Problem(
+            f"engine option 'mode' is {ours['mode']!r}; it must be one of {', '.join(MODES)}"
+        )
+    # with n-grams of one token vLLM's rule compares the whole answer, and so bans no token
     for name, least in (("ngram_size", 2), ("window_size", 1)):
         value = ours.get(name, least)
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            yield Problem(f"engine option '{name}': {value!r} is no whole number from {least}")
+            yield Problem(
+                f"engine option '{name}' is {value!r}; it must be a whole number, at least {least}"
+            )
     ids = ours.get("whitelist_token_ids", ())
     if not isinstance(ids, (list, tuple)) or not all(type(one) is int for one in ids):
-        yield Problem("engine option 'whitelist_token_ids' is no list of token ids")
+        yield Problem("engine option 'whitelist_token_ids' must be a list of token ids")
 
 
 def _source_of_vllm() -> ast.Module | None:
-    """The installed vLLM's file about DeepSeek-OCR, not imported; None if there is none to be read."""
+    """The installed vLLM's file about DeepSeek-OCR, not imported; None if no such file is readable."""
     found = importlib.util.find_spec("vllm")
     if found is None or found.origin is None:
         return None
@@ -217,7 +221,7 @@ def _source_of_vllm() -> ast.Module | None:
 
 
 def counts_one_mode(source: ast.Module) -> bool:
-    """Whether the number of a page's tokens is counted from constants, whatever the mode."""
+    """Whether this source counts a page's tokens from constants, regardless of the mode."""
     return any(
         isinstance(name, ast.Name) and name.id in ("BASE_SIZE", "IMAGE_SIZE")
         for function in ast.walk(source)

@@ -1,8 +1,8 @@
-"""Tokens to text, one at a time: whole characters only, nothing of a stop text.
+"""Tokens to text, one at a time: only whole characters, never a part of a stop text.
 
-A token may end within a character, and what a token looks like may depend on the one before it (a space at
-its front). So each new token is decoded together with those of the last piece handed out, and held back
-while the text ends in U+FFFD. vLLM and Text Generation Inference do the same.
+A token may end within a character, and the text of a token may depend on its predecessor (a leading space).
+So each new token is decoded together with the tokens of the last returned piece, and the text is held back
+while it ends in U+FFFD. vLLM and Text Generation Inference do the same.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Detokeniser:
         stops: Sequence[str] = (),
         min_tokens: int = 0,
     ) -> None:
-        """`stops` are looked for in what comes after the first `min_tokens` tokens."""
+        """`stops` are searched in the text after the first `min_tokens` tokens."""
         self._decode, self._stops, self._min_tokens = decode, tuple(stops), min_tokens
         self.ids: list[int] = []
         """All tokens so far."""
@@ -29,7 +29,7 @@ class Detokeniser:
         self._held = ""  # may be the beginning of a stop text
 
     def push(self, token: int) -> str:
-        """The text that this token makes certain; often, not always, its own."""
+        """The text that this token completes; often, not always, the token's own."""
         self.ids.append(token)
         before = self._decode(self.ids[self._from : self._read])
         text = self._decode(self.ids[self._from :])
@@ -39,9 +39,9 @@ class Detokeniser:
         return self._release(text[len(before) :])
 
     def end(self) -> str:
-        """What was held back as the possible beginning of a stop text, and was none.
+        """The text that was held back as a possible start of a stop text, but is none.
 
-        The bytes of a character that never became whole stay out, as in vLLM.
+        Bytes of an incomplete character are dropped, as in vLLM.
         """
         held, self._held = self._held, ""
         return held
@@ -62,6 +62,6 @@ class Detokeniser:
 
 
 def _overlap(text: str, stop: str) -> int:
-    """Length of the longest end of `text` that begins `stop`."""
+    """Length of the longest suffix of `text` that is a prefix of `stop`."""
     longest = min(len(text), len(stop) - 1)
     return next((n for n in range(longest, 0, -1) if text.endswith(stop[:n])), 0)

@@ -1,7 +1,7 @@
-"""Several answers out of one `generate` call of transformers, each token handed out as it is drawn.
+"""Several answers from one `generate` call of transformers, each token returned as soon as it is drawn.
 
-`Row` is one request in it, `Batch` the two places where `generate` lets others have a say: before a token is
-chosen, and after. Ends, limits, stop texts and cancellation are per row; the call ends with its last row.
+`Row` is one request of the call, `Batch` has the two hooks of `generate`: before a token is chosen, and
+after. Ends, limits, stop texts and cancellation are per row; the call ends with its last row.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from hpcbench.engines.hf_sampling import Chooser
 
 
 class Piece(NamedTuple):
-    """What one token adds to an answer."""
+    """The contribution of one token to an answer."""
 
     text: str
-    """Often, not always, the token's own: only whole characters, nothing of a stop text."""
+    """Often, not always, the token's own: only whole characters, never a part of a stop text."""
     tokens: int
-    """Of the answer so far."""
+    """Tokens of the answer so far."""
     reason: str
-    """Why it has ended, stop or length; empty: it goes on."""
+    """Reason of the answer's end, stop or length; empty: it continues."""
 
 
 Event = Piece | ApiError
@@ -33,54 +33,54 @@ Event = Piece | ApiError
 
 @dataclass(eq=False)
 class Job:
-    """A request, and whoever waits for its answer."""
+    """A request, and the receiver of its answer."""
 
     ask: ChatRequest
     say: Callable[[Event], None]
-    """Gets each event, the last one an error or a piece with a reason."""
+    """Receives each event; the last one is an error or a piece with a reason."""
     cancelled: bool = False
-    """Nobody waits any more."""
+    """The client has left."""
     prompt_tokens: int = 0
-    """Known before the first event."""
+    """Set before the first event."""
 
 
 HandOver = Callable[[list[tuple[Job, Event]]], None]
-"""Gets what one step brought, for all rows at once."""
+"""Receives the events of one step, for all rows at once."""
 
 
 @dataclass(eq=False)
 class Row:
-    """One request in a batch: what goes into the model, and where its answer stands."""
+    """One request in a batch: the model's input, and the state of its answer."""
 
     job: Job
     tensors: Mapping[str, Any]
-    """Arguments of `generate`, of this request alone."""
+    """Arguments of `generate`, for this request alone."""
     kind: Hashable
-    """Rows of one kind can be stacked."""
+    """Rows of equal kind can be stacked."""
     tokens: int
     """Length of the prompt."""
     limit: int
     """Most tokens of the answer."""
     ends: frozenset[int]
-    """Tokens that end the answer; their text is no part of it."""
+    """Tokens that end the answer; the answer excludes their text."""
     chooser: Chooser
     detokeniser: Detokeniser
     over: bool = False
-    """Nothing more will be said."""
+    """The answer is complete."""
     drawn: list[int] = field(default_factory=list)
     """Tokens of the answer."""
     step: int = 0
-    """How many of them came in the present call of `generate`."""
+    """Tokens of the answer in the current call of `generate`."""
 
     @property
     def cancelled(self) -> bool:
-        """Nobody waits any more."""
+        """Whether the client has left."""
         return self.job.cancelled
 
     def choose(self, scores: Any) -> None:
         """Change the scores of the next token in place.
 
-        A row that is generated once more, after its batch has failed, repeats what it has said.
+        A row that is generated again, after its batch failed, repeats its previous tokens.
         """
         if self.step < len(self.drawn):
             token = self.drawn[self.step]
@@ -90,7 +90,7 @@ class Row:
             self.chooser(scores)
 
     def take(self, token: int) -> Piece | None:
-        """The token that was drawn, as a piece of the answer; None: it has been said before."""
+        """The drawn token as a piece of the answer; None: a repeated token."""
         self.step += 1
         if self.step <= len(self.drawn):
             return None
@@ -113,7 +113,7 @@ class Row:
 
 
 class Batch:
-    """The hooks of one `generate` call: itself a logits processor, its `take` a stopping criterion."""
+    """The hooks of one `generate` call: the object is a logits processor, its `take` a stopping criterion."""
 
     def __init__(self, rows: Sequence[Row], hand_over: HandOver) -> None:
         self._rows, self._hand_over = rows, hand_over
@@ -121,13 +121,13 @@ class Batch:
             row.step = 0
 
     def __call__(self, input_ids: Any, scores: Any) -> Any:
-        """Before a token is chosen; scores are [rows, vocabulary]."""
+        """Hook before a token is chosen; scores are [rows, vocabulary]."""
         for row, of_row in zip(self._rows, scores, strict=True):
             row.choose(of_row)
         return scores
 
     def take(self, input_ids: Any, scores: Any, **kwargs: Any) -> Any:
-        """After it: hand the tokens out. Returns which rows are over, bool [rows]."""
+        """Hook after a token is chosen: hand the tokens out. Returns which rows are over, bool [rows]."""
         events: list[tuple[Job, Event]] = []
         for row, token in zip(self._rows, input_ids[:, -1].tolist(), strict=True):
             row.over = row.over or row.cancelled

@@ -1,8 +1,8 @@
-"""Answers that follow a JSON schema, by llguidance: imported with the first request that asks for it.
+"""Answers that follow a JSON schema, by llguidance: imported at the first request with a schema.
 
-Grammars are made as vLLM's own llguidance backend makes them, so that engines agree on what a schema means,
-but for one thing: white space in a row is limited, since weak models else write nothing but that until the
-limit of tokens. (vLLM has `disable_any_whitespace` for them, which forbids all of it.)
+Grammars are built as in vLLM's own llguidance backend, so that engines agree on the meaning of a schema, with
+one exception: the length of white space is limited, because weak models otherwise write only white space up
+to the token limit. (vLLM has `disable_any_whitespace` for them, which forbids all of it.)
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ import torch
 from hpcbench.engines.chat import ApiError
 
 _WHITE_SPACE = r"[\x20\x0A\x0D\x09]{1,32}"
-"""Between the parts of an answer: more than any indentation."""
+"""White space between the parts of an answer: more than any indentation."""
 
 
 class Grammars:
-    """Makes grammars for one tokenizer; for one thread."""
+    """Builds grammars for one tokenizer; for one thread."""
 
     def __init__(self, tokenizer: Any, vocabulary: int, ends: Collection[int]) -> None:
         self._tokenizer, self._vocabulary, self._ends = tokenizer, vocabulary, ends
-        self._tokens: Any = None  # the tokenizer as llguidance wants it
+        self._tokens: Any = None  # the tokenizer in llguidance's form
 
     def follow(self, schema: Mapping[str, Any]) -> JsonGrammar:
-        """Begin an answer of that schema.
+        """Start an answer with that schema.
 
         Raises:
-            ApiError: llguidance is not there, or cannot do this schema.
+            ApiError: llguidance is missing, or does not support this schema.
         """
         try:
             import llguidance
@@ -54,13 +54,13 @@ class Grammars:
 
 
 class JsonGrammar:
-    """Where one answer stands in its grammar."""
+    """State of one answer in its grammar."""
 
     def __init__(self, matcher: Any) -> None:
         self._matcher = matcher
 
     def mask(self, scores: Any) -> None:
-        """Rule out every token that cannot come next."""
+        """Exclude every token that the grammar does not allow next."""
         bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
         allowed = np.unpackbits(bits, bitorder="little")[: len(scores)].astype(bool)
         scores[len(allowed) :] = -torch.inf
@@ -69,7 +69,7 @@ class JsonGrammar:
         )
 
     def drew(self, token: int) -> None:
-        """Follow the answer.
+        """Advance the state by one token.
 
         Raises:
             ApiError: the grammar has become too complex to follow.
@@ -81,5 +81,5 @@ class JsonGrammar:
 
     @property
     def over(self) -> bool:
-        """Nothing more can come."""
+        """Whether the answer is complete."""
         return bool(self._matcher.is_stopped())

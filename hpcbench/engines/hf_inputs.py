@@ -1,7 +1,7 @@
-"""From messages and images to a model's inputs, one request at a time, and from several inputs to a batch.
+"""Builds a model's inputs from messages and images, one request at a time, and a batch from several inputs.
 
-The model's own processor makes them. Where that cannot be had, since processors of models that also know
-videos insist on torchvision, the Qwen2-VL family is put together from its parts, which need none.
+The model's own processor builds them. If it cannot be loaded, because processors of models with video support
+require torchvision, the Qwen2-VL family's is assembled from its parts, which do not.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _QWEN = ("qwen2_vl", "qwen2_5_vl")
 
 
 class Encoder(Protocol):
-    """Makes a model's inputs, and text of its tokens."""
+    """Builds a model's inputs, and decodes its tokens to text."""
 
     tokenizer: Any
 
@@ -32,10 +32,10 @@ class Encoder(Protocol):
 
 
 def encoder_for(path: str, model: Any, options: Mapping[str, Any]) -> Encoder:
-    """The model's processor, or what can stand in for it.
+    """The model's processor, or a substitute.
 
     Raises:
-        ImportError: the processor needs a package that is not there, and nothing stands in.
+        ImportError: the processor needs a missing package, and there is no substitute.
     """
     try:
         return _ByProcessor(_auto.AutoProcessor.from_pretrained(path, **options))
@@ -99,7 +99,9 @@ class _QwenParts(_Decoding):
         )
         found = text.split(self._image_token)
         if len(found) != len(images) + 1:
-            raise ValueError(f"{len(found) - 1} places for {len(images)} images in the prompt")
+            raise ValueError(
+                f"the prompt has places for {len(found) - 1} images, the request has {len(images)}"
+            )
         pixels: dict[str, Any] = {}
         if images:
             pixels = dict(self._images(images=list(images), return_tensors="pt"))
@@ -120,11 +122,11 @@ class _QwenParts(_Decoding):
 
 
 _PADDED = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids")
-"""Inputs of shape [1, tokens] that may be made longer at their left, all but the first with zeros."""
+"""Inputs of shape [1, tokens] that may be padded on the left, all but the first with zeros."""
 
 
 def kind_of(inputs: Mapping[str, Any]) -> Hashable:
-    """Requests of the same kind can be stacked: the same inputs, which fit together behind the first axis."""
+    """Requests of equal kind can be stacked: same inputs, and equal shapes behind the first axis."""
     parts: list[tuple[Hashable, ...]] = []
     for name, value in sorted(inputs.items()):
         if name in _PADDED:
@@ -132,15 +134,15 @@ def kind_of(inputs: Mapping[str, Any]) -> Hashable:
         elif torch.is_tensor(value) and value.dim():
             parts.append((name, value.dtype, tuple(value.shape[1:])))
         else:
-            parts.append((name, id(inputs)))  # nothing known: only like itself
+            parts.append((name, id(inputs)))  # unknown shape: only equal to itself
     return tuple(parts)
 
 
 def stack(inputs: Sequence[Mapping[str, Any]], pad_token: int) -> dict[str, Any]:
     """One batch of requests of one kind.
 
-    Prompts are padded at their left, so that all end where the answers begin. Everything else is one entry
-    per image or request along the first axis, in the order of the prompts, and put end to end.
+    Prompts are padded on the left, so that all end where the answers start. Every other input has one entry
+    per image or request along the first axis; these are concatenated in the order of the prompts.
     """
     if len(inputs) == 1:
         return dict(inputs[0])
@@ -159,15 +161,15 @@ def stack(inputs: Sequence[Mapping[str, Any]], pad_token: int) -> dict[str, Any]
 
 
 def open_image(data: bytes) -> Any:
-    """An image as vLLM sees it: turned as its EXIF data say, transparency on white, RGB.
+    """An image as vLLM reads it: rotated by its EXIF data, transparency on white, RGB.
 
     Raises:
-        ApiError: it is none, or broken, or too large.
+        ApiError: the data are no image, broken, or too large.
     """
     try:
         image: Any = Image.open(io.BytesIO(data))
         image.load()
-        with contextlib.suppress(Exception):  # broken EXIF data turn nothing, as with vLLM
+        with contextlib.suppress(Exception):  # broken EXIF data do not rotate, as in vLLM
             image = ImageOps.exif_transpose(image)
         if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
             layers = image.convert("RGBA")
@@ -177,7 +179,7 @@ def open_image(data: bytes) -> Any:
     except Image.DecompressionBombError as error:
         raise ApiError(400, f"image is too large: {error}", "invalid_image") from None
     except (OSError, SyntaxError, ValueError) as error:
-        # PIL names the buffer at its address: the same mistake must read the same each time
+        # PIL's message has the buffer's address: the same error must read the same each time
         text = "cannot identify image" if "BytesIO" in str(error) else f"broken image: {error}"
         message = f"{text} ({len(data)} bytes)"
         raise ApiError(400, message, "invalid_image") from None

@@ -56,8 +56,7 @@ class HfModel:
     ) -> HfModel:
         """Load weights and processor from a folder; never from the network.
 
-        Raises:
-            OSError, ValueError, RuntimeError: whatever is wrong with the folder.
+        OSError, ValueError, RuntimeError: the folder is unusable.
         """
         if not Path(path).is_dir():
             raise FileNotFoundError(f"there is no model folder {path}")
@@ -82,7 +81,7 @@ class HfModel:
             model = model.to(_device(gpus))
         model.eval()
         encoder = encoder_for(path, model, {**common, **options.get("processor", {})})
-        gc.freeze()  # nothing of this is ever garbage
+        gc.freeze()  # none of these objects is ever garbage
         root = None if media_root is None else Path(media_root)
         return cls(model, encoder, context_length or _longest(model.config), root)
 
@@ -90,7 +89,7 @@ class HfModel:
         """Decode images and build the model's inputs.
 
         Raises:
-            ApiError: a broken image, a prompt the model cannot take.
+            ApiError: a broken image, or a prompt that the model cannot take.
         """
         ask = job.ask
         messages, raw = unpack(ask, self._media_root)
@@ -124,7 +123,7 @@ class HfModel:
     def generate(self, rows: Sequence[Row], hand_over: HandOver) -> None:
         """Answer all rows in one call; `hand_over` gets each token's events at once.
 
-        Rows that have said something already, in a call that failed, go on from there.
+        Rows that already have tokens, from a call that failed, continue after them.
         """
         batch = Batch(rows, hand_over)
         tensors = stack([row.tensors for row in rows], self._pad)
@@ -137,10 +136,10 @@ class HfModel:
             )
 
     def recover(self) -> None:
-        """Give back what a failed call has left behind.
+        """Free the memory that a failed call left.
 
         Raises:
-            RuntimeError: the GPU does not answer any more; only a new process helps.
+            RuntimeError: the GPU does not respond any more; only a new process helps.
         """
         gc.collect()
         if torch.cuda.is_available():
@@ -148,7 +147,7 @@ class HfModel:
             torch.cuda.empty_cache()
 
     def figures(self) -> dict[str, int]:
-        """Threads, and bytes of memory: of the weights; of tensors and of their pool on the GPUs at most."""
+        """Threads, and bytes of memory: of the weights; peak of the tensors and of their pool on the GPUs."""
         kept = [*self._model.parameters(), *self._model.buffers()]
         devices = range(torch.cuda.device_count() if torch.cuda.is_available() else 0)
         return {
@@ -159,7 +158,7 @@ class HfModel:
         }
 
     def _room(self, tokens: int, ask: ChatRequest) -> int:
-        """Tokens the answer may have; refuses as vLLM does."""
+        """Most tokens of the answer; refuses requests as vLLM does."""
         if self._context is None:
             return ask.limit or 1024
         wanted = ask.limit or 1
@@ -179,14 +178,14 @@ class HfModel:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether that is what went wrong, on a GPU or a CPU."""
+    """Whether the error is a lack of memory, on a GPU or a CPU."""
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or (
         isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
     )
 
 
 def _leave_sampling_to_us(config: Any, pad_token: int) -> None:
-    """`generate` draws the likeliest token and never ends by itself: rows see to both."""
+    """`generate` takes the most likely token and never ends by itself: rows control both."""
     config.do_sample = False
     config.temperature = config.top_p = config.top_k = config.min_p = None
     config.repetition_penalty = None
@@ -196,26 +195,26 @@ def _leave_sampling_to_us(config: Any, pad_token: int) -> None:
 
 
 def _end_tokens(config: Any, tokenizer: Any) -> frozenset[int]:
-    """As the model says, and its tokenizer, as with vLLM."""
+    """End tokens of the model and of its tokenizer, as in vLLM."""
     ends = config.eos_token_id
     of_model = [] if ends is None else [ends] if isinstance(ends, int) else ends
     return frozenset(one for one in (*of_model, tokenizer.eos_token_id) if one is not None)
 
 
 def _pad_token(config: Any, tokenizer: Any) -> int:
-    """Any token will do: padding is masked."""
+    """A token for padding; any works, since padding is masked."""
     found = (one for one in (config.pad_token_id, tokenizer.pad_token_id) if one is not None)
     return int(next(found, 0))
 
 
 def _device(gpus: int) -> str:
     if gpus > 0 and not torch.cuda.is_available():
-        print("hpcbench: a GPU was asked for, but torch finds none: on the CPU", flush=True)  # noqa: T201
+        print("hpcbench: torch finds no GPU: the model runs on the CPU", flush=True)  # noqa: T201
     return "cuda" if gpus > 0 and torch.cuda.is_available() else "cpu"
 
 
 def _check_complete(report: Any, path: str) -> None:
-    """transformers only warns when weights are missing and fills them with noise."""
+    """Refuse incomplete weights: transformers only warns and fills missing weights with noise."""
     missing = sorted(map(str, report.get("missing_keys") or ()))
     wrong = sorted(map(str, report.get("mismatched_keys") or ()))
     if missing or wrong:

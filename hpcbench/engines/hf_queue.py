@@ -1,8 +1,8 @@
-"""The line in front of the model: which requests make up the next batch, and when it starts.
+"""The queue in front of the model: chooses the requests of the next batch, and its start.
 
-Requests are prepared (images decoded, prompt made) by one thread while another generates; `Line` stands
-between the two. A batch starts as soon as nobody else can be expected: with a client that sends one request
-at a time nothing ever waits, with eight at a time the eighth is waited for.
+One thread prepares requests (decodes images, builds the prompt) while another generates; `Line` connects the
+two. A batch starts as soon as no further request is expected: with a client that sends one request at a time
+nothing ever waits, with eight at a time the batch waits for the eighth.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 SPREAD = 2
-"""The longest prompt of a batch is at most so many times the shortest: padding is computed, too."""
+"""Largest ratio of the longest to the shortest prompt of a batch: padding is computed, too."""
 AHEAD = 2
-"""Batches that are prepared ahead of the model; a prepared page takes some 20 MB."""
+"""Batches to prepare ahead of the model; a prepared page takes some 20 MB."""
 
 
 class Waiting(Protocol):
-    """A request that has been prepared."""
+    """A prepared request."""
 
     tokens: int
     """Length of its prompt."""
     kind: Hashable
-    """Only requests of one kind can be in one batch."""
+    """A batch only holds requests of equal kind."""
 
     over: bool
-    """It has its answer."""
+    """Its answer is complete."""
 
     @property
     def cancelled(self) -> bool: ...
@@ -37,7 +37,7 @@ T = TypeVar("T", bound=Waiting)
 
 
 class Line(Generic[T]):
-    """Between the thread that prepares and the one that generates; its methods are for any thread."""
+    """Connects the thread that prepares with the thread that generates; its methods are for any thread."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Line(Generic[T]):
         self._ready: list[tuple[float, T]] = []
         self._batch: list[T] = []
         self._coming = 0
-        self._crowd = 0  # most requests at once since the last batch began
+        self._crowd = 0  # most requests at once since the last batch started
         self._closed = False
 
     @property
@@ -60,17 +60,17 @@ class Line(Generic[T]):
 
     @property
     def running(self) -> int:
-        """Requests of the present batch for whose answer somebody waits."""
+        """Requests of the current batch with a client that waits."""
         return sum(not (one.over or one.cancelled) for one in self._batch)
 
     def announce(self) -> None:
-        """A request came; `put` or `drop` will follow."""
+        """Count a new request; `put` or `drop` will follow."""
         with self._changed:
             self._coming += 1
             self._crowd = max(self._crowd, self.waiting + self.running)
 
     def put(self, one: T) -> None:
-        """It is prepared. Waits while more than enough are."""
+        """Add a prepared request. Blocks while more than enough are prepared."""
         with self._changed:
             enough = AHEAD * self.max_batch
             self._changed.wait_for(lambda: self._closed or len(self._ready) < enough)
@@ -79,26 +79,26 @@ class Line(Generic[T]):
             self._changed.notify_all()
 
     def drop(self) -> None:
-        """It will not be: refused, or nobody waits for it any more."""
+        """Remove an announced request: it was refused, or its client left."""
         with self._changed:
             self._coming -= 1
             self._changed.notify_all()
 
     def close(self) -> None:
-        """No further batches."""
+        """Allow no further batches."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def take(self) -> list[T]:
-        """The next batch, once it is time; empty when the line is closed."""
+        """The next batch, when it is due; empty when the line is closed."""
         with self._changed:
             self._batch = []
             while True:
                 wanted = [entry for entry in self._ready if not entry[1].cancelled]
                 if len(wanted) < len(self._ready):
                     self._ready = wanted
-                    self._changed.notify_all()  # there is room: `put` may be waiting for it
+                    self._changed.notify_all()  # there is space: `put` may be waiting for it
                 if self._closed:
                     return []
                 patience = self._patience()
@@ -124,7 +124,7 @@ class Line(Generic[T]):
 
 
 def choose(ready: Sequence[T], most: int) -> list[T]:
-    """Of requests in the order they came: the first, and those most like it."""
+    """The first of the requests, in order of arrival, and those most similar to it."""
     first = ready[0]
     alike = [
         one

@@ -1,8 +1,8 @@
-"""Drawing the next token of one answer: each row of a batch by its own settings.
+"""Draws the next token of one answer: each row of a batch has its own settings.
 
 Order and meaning of the settings are vLLM's: grammar, tokens that may not come yet, penalties, temperature,
-min_p, top_k, top_p. A row has its own random generator, so an answer with a seed does not depend on which
-others are in its batch.
+min_p, top_k, top_p. A row has its own random generator, so an answer with a seed does not depend on the other
+rows of its batch.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _NEUTRAL: Mapping[str, float] = {
     "frequency_penalty": 0.0,
 }
 DEFAULTS = tuple(_NEUTRAL)
-"""Settings whose default is the model's own, where its generation_config.json has them."""
+"""Settings whose default is the model's own, if its generation_config.json has them."""
 
 
 class Grammar(Protocol):
-    """Says which tokens may come next."""
+    """Decides which tokens may come next."""
 
     def mask(self, scores: Any) -> None: ...
     def drew(self, token: int) -> None: ...
@@ -53,7 +53,7 @@ class Settings:
 
     @classmethod
     def of(cls, ask: ChatRequest, defaults: Mapping[str, float]) -> Settings:
-        """What the request says, else the model, else nothing special."""
+        """Values of the request, else of the model, else neutral ones."""
         chosen: dict[str, Any] = {}
         for name, neutral in _NEUTRAL.items():
             asked = getattr(ask, name)
@@ -62,7 +62,7 @@ class Settings:
 
 
 class Chooser:
-    """Makes the token to be drawn the one with the highest score."""
+    """Gives the drawn token the highest score."""
 
     def __init__(
         self,
@@ -71,13 +71,13 @@ class Chooser:
         ends: frozenset[int],
         grammar: Grammar | None = None,
     ) -> None:
-        """`prompt`: its token ids, one dimension; `ends`: tokens that end the answer."""
+        """`prompt`: token ids of the prompt, one dimension; `ends`: tokens that end the answer."""
         self._settings, self._prompt, self._ends = settings, prompt, sorted(ends)
         self.grammar = grammar
         self._drawn = 0
         self._generator: Any = None
-        self._seen: Any = None  # bool [vocabulary]: in prompt or answer
-        self._counts: Any = None  # float [vocabulary]: times in the answer
+        self._seen: Any = None  # bool [vocabulary]: occurs in prompt or answer
+        self._counts: Any = None  # float [vocabulary]: occurrences in the answer
 
     def __call__(self, scores: Any) -> None:
         """Change the scores of the next token, one dimension, in place."""
@@ -93,7 +93,7 @@ class Chooser:
             scores[token] = 0.0
 
     def drew(self, token: int) -> None:
-        """That token came."""
+        """Record a drawn token."""
         self._drawn += 1
         if self.grammar is not None:
             self.grammar.drew(token)
@@ -103,7 +103,7 @@ class Chooser:
             self._counts[token] += 1
 
     def _penalise(self, scores: Any) -> None:
-        """Keskar et al. 2019 (repetition, over prompt and answer); OpenAI's two, over the answer."""
+        """Penalties: Keskar et al. 2019 (repetition, over prompt and answer); OpenAI's, over the answer."""
         settings = self._settings
         if settings.repetition_penalty != 1.0:
             if self._seen is None:
@@ -130,7 +130,7 @@ class Chooser:
         if settings.top_p < 1:
             ordered, places = scores.sort(descending=True)
             before = torch.softmax(ordered, -1).cumsum(-1).roll(1)
-            before[0] = 0.0  # the likeliest always stays
+            before[0] = 0.0  # the most likely token always stays
             scores[places[before >= settings.top_p]] = -torch.inf
         if self._generator is None:
             self._generator = torch.Generator(scores.device)

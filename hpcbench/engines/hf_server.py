@@ -1,7 +1,7 @@
-"""The Hugging Face engine's HTTP face: OpenAI's chat completions in front of the model's threads.
+"""The Hugging Face engine's HTTP server: OpenAI's chat completions in front of the model's threads.
 
-Each token reaches its client in an event of its own, as it is drawn. Work for a client that has gone away
-ends at the next token.
+Each token reaches its client in its own event, as soon as it is drawn. Work for a client that left ends at
+the next token.
 """
 
 from __future__ import annotations
@@ -12,6 +12,13 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 
 from aiohttp import web
+from prometheus_client import generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 
 from hpcbench.engines.chat import Answer, ApiError, StreamOptions, Usage, event, parse
 from hpcbench.engines.hf_batch import Event, Job, Piece
@@ -21,10 +28,11 @@ _BODY_BYTES = 1 << 30
 """Longest request; a page is a few MB."""
 _SIZES = (1, 2, 4, 8, 16, 32, 64)
 """Upper bounds of the histogram of batch sizes."""
+_OURS = "hpcbench_engine_"
 
 
 def application(model: Model, name: str, max_batch: int, wait_seconds: float) -> web.Application:
-    """The server; `/health` answers as soon as it runs, since the model is loaded before."""
+    """The server; `/health` answers as soon as it runs, because the model is loaded before."""
     app = web.Application(client_max_size=_BODY_BYTES)
     server = _Server(name)
 
@@ -47,7 +55,7 @@ class _Server:
     def __init__(self, name: str) -> None:
         self._name = name
         self._outcomes: Counter[str] = Counter()
-        """Requests by how they ended: stop, length, cancelled, or an error's code."""
+        """Requests by outcome: stop, length, cancelled, or an error's code."""
 
     async def health(self, request: web.Request) -> web.Response:
         return web.json_response({"status": "ok"})
@@ -57,17 +65,17 @@ class _Server:
         return web.json_response({"object": "list", "data": [model]})
 
     async def metrics(self, request: web.Request) -> web.Response:
-        return web.Response(text="".join(self._figures()), content_type="text/plain")
+        return web.Response(body=generate_latest(self), content_type="text/plain")
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
-        """Ended by CancelledError when the client goes away."""
+        """Raises CancelledError when the client leaves."""
         outcome, job = "cancelled", None
         try:
             ask = parse(await request.read(), self._name)
             events: asyncio.Queue[Event] = asyncio.Queue()
             job = Job(ask, events.put_nowait)
             self.worker.submit(job)
-            first = await _next(events)  # until here an error has a status of its own
+            first = await _next(events)  # up to here an error has a status of its own
             give = _stream if ask.stream else _whole
             response, outcome = await give(request, job, events, first, Answer(self._name))
             return response
@@ -77,10 +85,10 @@ class _Server:
         finally:
             self._outcomes[outcome] += 1
             if job is not None:
-                job.cancelled = True  # does nothing to one that has ended
+                job.cancelled = True  # no effect on a finished job
 
-    def _figures(self) -> Iterator[str]:
-        """In Prometheus' text form."""
+    def collect(self) -> Iterator[Metric]:
+        """The engine's current figures, in `prometheus_client`'s form."""
         worker = self.worker
         gauges = {
             "requests_running": worker.line.running,
@@ -90,22 +98,25 @@ class _Server:
             **worker.model.figures(),
         }
         for name, value in gauges.items():
-            yield f"# TYPE hpcbench_engine_{name} gauge\nhpcbench_engine_{name} {value}\n"
-        yield "# TYPE hpcbench_engine_tokens_total counter\n"
-        yield f'hpcbench_engine_tokens_total{{of="prompt"}} {worker.prompt_tokens}\n'
-        yield f'hpcbench_engine_tokens_total{{of="completion"}} {worker.completion_tokens}\n'
-        yield "# TYPE hpcbench_engine_requests_total counter\n"
+            yield GaugeMetricFamily(f"{_OURS}{name}", "", value)
+        tokens = CounterMetricFamily(f"{_OURS}tokens_total", "", labels=["of"])
+        tokens.add_metric(["prompt"], worker.prompt_tokens)
+        tokens.add_metric(["completion"], worker.completion_tokens)
+        yield tokens
+        requests = CounterMetricFamily(f"{_OURS}requests_total", "", labels=["outcome"])
         for outcome, count in sorted(self._outcomes.items()):
-            yield f'hpcbench_engine_requests_total{{outcome="{outcome}"}} {count}\n'
-        sizes = dict(worker.batches)
-        name = "hpcbench_engine_batch_size"
-        yield f"# TYPE {name} histogram\n"
-        for bound in _SIZES:
-            below = sum(count for size, count in sizes.items() if size <= bound)
-            yield f'{name}_bucket{{le="{bound}"}} {below}\n'
-        yield f'{name}_bucket{{le="+Inf"}} {sum(sizes.values())}\n'
-        yield f"{name}_sum {sum(size * count for size, count in sizes.items())}\n"
-        yield f"{name}_count {sum(sizes.values())}\n"
+            requests.add_metric([outcome], count)
+        yield requests
+        sizes = Counter(worker.batches)
+        buckets = [
+            (str(bound), sum(n for size, n in sizes.items() if size <= bound)) for bound in _SIZES
+        ]
+        yield HistogramMetricFamily(
+            f"{_OURS}batch_size",
+            "",
+            [*buckets, ("+Inf", sizes.total())],
+            sum(size * n for size, n in sizes.items()),
+        )
 
 
 async def _next(events: asyncio.Queue[Event]) -> Piece:
@@ -123,7 +134,7 @@ async def _next(events: asyncio.Queue[Event]) -> Piece:
 async def _whole(
     request: web.Request, job: Job, events: asyncio.Queue[Event], piece: Piece, answer: Answer
 ) -> tuple[web.StreamResponse, str]:
-    """The answer in one piece, and why it ended."""
+    """The whole answer, and the reason of its end."""
     texts = [piece.text]
     while not piece.reason:
         piece = await _next(events)
@@ -135,7 +146,7 @@ async def _whole(
 async def _stream(
     request: web.Request, job: Job, events: asyncio.Queue[Event], piece: Piece, answer: Answer
 ) -> tuple[web.StreamResponse, str]:
-    """The answer as it comes, and why it ended."""
+    """The answer as a stream, and the reason of its end."""
     options = job.ask.stream_options or StreamOptions()
     response = web.StreamResponse(
         headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
@@ -172,7 +183,7 @@ def run(app: web.Application, socket: str) -> None:
         print=None,
         access_log=None,
         backlog=2048,
-        handler_cancellation=True,  # the client has gone away
+        handler_cancellation=True,  # when the client leaves
         keepalive_timeout=600,
         shutdown_timeout=2,
     )

@@ -1,7 +1,7 @@
 """The two threads behind the Hugging Face engine: one prepares requests, one generates batches of them.
 
-Preparing a page takes tens of milliseconds and needs no model, so it goes on while the batch before is
-generated. What they have to say goes to the event loop, once a step for all rows of a batch.
+Preparing a page takes tens of milliseconds and needs no model, so it runs while the previous batch is
+generated. Their events go to the event loop, once per step for all rows of a batch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hpcbench.engines.hf_queue import Line
 
 
 class Model(Protocol):
-    """What the threads need of `HfModel`."""
+    """The part of `HfModel` that the threads use."""
 
     def prepare(self, job: Job) -> Row: ...
     def generate(self, rows: Sequence[Row], hand_over: HandOver) -> None: ...
@@ -32,7 +32,7 @@ class Model(Protocol):
 
 
 class Worker:
-    """Owns the model and its threads; made and used on the event loop."""
+    """Owns the model and its threads; created and used on the event loop."""
 
     def __init__(self, model: Model, max_batch: int, wait_seconds: float) -> None:
         self.model = model
@@ -50,7 +50,7 @@ class Worker:
             thread.start()
 
     def submit(self, job: Job) -> None:
-        """Put a request in line; its answer comes by `job.say`, on the event loop."""
+        """Queue a request; its answer comes through `job.say`, on the event loop."""
         self.line.announce()
         self._inbox.put(job)
 
@@ -84,18 +84,19 @@ class Worker:
                 continue
             if out_of_memory(error) and len(rows) > 1:
                 self.line.max_batch = len(rows) // 2
-                print(f"hpcbench: batches of {self.line.max_batch} from now on", flush=True)  # noqa: T201
-            for row in rows:  # alone it may fit, and what is wrong with one harms no other
+                fewer = f"at most {self.line.max_batch} requests from now on"
+                print(f"hpcbench: no memory for this batch: {fewer}", flush=True)  # noqa: T201
+            for row in rows:  # alone a row may fit, and its fault harms no other row
                 if not row.over and (error := self._attempt([row])) is not None:
                     row.over = True
                     self._hand_over([(row.job, _told(error))])
 
     def _attempt(self, rows: Sequence[Row]) -> Exception | None:
-        """Generate; returns what went wrong, without the frames that hold tensors."""
+        """Generate; returns the error, without the frames that hold tensors."""
         self.batches[len(rows)] += 1
         try:
             self.model.generate(rows, self._hand_over)
-        except Exception as error:  # noqa: BLE001 - told to those who wait
+        except Exception as error:  # noqa: BLE001 - reported to the clients
             traceback.print_exc()
             failure = error.with_traceback(None)
             failure.__context__ = failure.__cause__ = None
@@ -117,7 +118,7 @@ class Worker:
         self._post(events)
 
     def _post(self, events: list[tuple[Job, Event]]) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has closed: nobody listens
+        with contextlib.suppress(RuntimeError):  # the loop has closed: no client listens
             self._loop.call_soon_threadsafe(_say, events)
 
 
@@ -129,5 +130,5 @@ def _say(events: list[tuple[Job, Event]]) -> None:
 def _told(error: Exception) -> ApiError:
     if out_of_memory(error):
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        return ApiError(503, f"out of memory, alone in a batch, too: {first}", "out_of_memory")
+        return ApiError(503, f"out of memory, even alone in a batch: {first}", "out_of_memory")
     return ApiError(500, f"{type(error).__name__}: {error}", "generation_failed")

@@ -1,7 +1,7 @@
 """Hugging Face transformers as a child process: `python -m hpcbench.engines.huggingface`.
 
-The engine that needs nothing but torch and transformers, and the reference the others are compared with. What
-waits is answered in small batches; with `max_batch: 1` each answer is computed alone.
+This engine only needs torch and transformers, and is the reference for the others. Waiting requests are
+answered in small batches; with `max_batch: 1` each answer is computed alone.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from hpcbench.plugins import API, Command, EngineSpec, Limits
 
 OPTIONS = {
     "attn_implementation": "eager, sdpa or flash_attention_2",
-    "batch_wait_ms": "longest wait for others to share a batch, beyond those being prepared, ms",
-    "max_batch": "most requests of a batch",
+    "batch_wait_ms": "longest wait for more requests to share a batch, ms; preparation may extend it",
+    "max_batch": "most requests in a batch",
     "model": "further arguments of from_pretrained",
     "processor": "arguments of AutoProcessor.from_pretrained, e.g. max_pixels",
     "trust_remote_code": "run code that comes with the model",
 }
-"""What `engine_options` may hold."""
+"""Keys of `engine_options`."""
 MAX_BATCH, BATCH_WAIT_MS = 8, 10.0
-"""Defaults; benchmarks/hf_batching.py shows what they bring."""
+"""Defaults; benchmarks/hf_batching.py shows their effect."""
 
 
 class HuggingFaceEngine:
@@ -46,10 +46,10 @@ class HuggingFaceEngine:
             "repetition_penalty", "response_format", "skip_special_tokens", "stop_token_ids", "top_k",
         }
     )  # fmt: skip
-    """Settings of a request beyond the common ones, under vLLM's names; all are honoured (chat.py)."""
+    """Settings of a request beyond the common ones, under vLLM's names; all are supported (chat.py)."""
 
     def launch_command(self, spec: EngineSpec) -> Command:
-        """This very module as a server."""
+        """This module as a server."""
         if problems := list(_wrong(spec.options)):
             raise UserError(*problems)
         argv = [sys.executable, "-m", "hpcbench.engines.huggingface"]
@@ -68,7 +68,7 @@ class HuggingFaceEngine:
         return Command(argv, {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"})
 
     def limits(self, spec: EngineSpec) -> Limits:
-        """What the server answers with 400."""
+        """Requests that the server answers with 400."""
         own = None if spec.options.get("model") else positions(spec.model_path)
         return Limits(spec.context_length or own)
 
@@ -82,15 +82,19 @@ def _wrong(options: Mapping[str, Any]) -> Iterator[Problem]:
         elif name not in OPTIONS:
             yield Problem(unknown("engine option", name, OPTIONS))
         elif name == "max_batch" and (type(value) is not int or value < 1):
-            yield Problem(f"engine option 'max_batch' must be a whole number from 1: {value!r}")
+            yield Problem(
+                f"engine option 'max_batch' is {value!r}; it must be a whole number, at least 1"
+            )
         elif name == "batch_wait_ms" and (type(value) not in (int, float) or value < 0):
-            yield Problem(f"engine option 'batch_wait_ms' must be a number from 0: {value!r}")
+            yield Problem(
+                f"engine option 'batch_wait_ms' is {value!r}; it must be a number, 0 or more"
+            )
         elif name in ("model", "processor") and not isinstance(value, Mapping):
-            yield Problem(f"engine option '{name}' must be a mapping: {value!r}")
+            yield Problem(f"engine option '{name}' is {value!r}; it must be a mapping")
 
 
 def threads(environment: Mapping[str, str]) -> int:
-    """CPU threads to compute with: what the site says, or the cores we are bound to."""
+    """CPU threads to compute with: the site's number, or the cores of our CPU mask."""
     for name in ("OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK"):
         value = environment.get(name, "").split(",")[0]
         if value.isdigit() and int(value) > 0:
@@ -114,7 +118,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def serve(args: Any) -> None:
-    """Everything heavy is imported here."""
+    """Serve; all slow imports are in here."""
     from hpcbench.engines.hf_model import HfModel
     from hpcbench.engines.hf_server import application, run
 

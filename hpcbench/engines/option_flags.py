@@ -1,4 +1,4 @@
-"""A model document's engine options as a command line, in the form that vLLM and SGLang share."""
+"""A model definition's engine options as a command line, in the form that vLLM and SGLang share."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""`python -m hpcbench.engines.relay`: OpenAI's chat completions on a Unix socket, answered elsewhere.
+"""`python -m hpcbench.engines.relay`: OpenAI's chat completions on a Unix socket, forwarded elsewhere.
 
-Of a request only the model's name is changed and the key added; an answer passes byte for byte, as it comes.
-One that breaks off there breaks off here: it never looks complete. Redirects are not followed, since the
-key would go with them; certificates are verified; `HTTPS_PROXY` and `NO_PROXY` are honoured.
+The relay changes the model's name in a request and adds the key; an answer passes byte for byte, as it comes.
+An answer that breaks off there breaks off here: it never looks complete. Redirects are not followed, because
+the key would go with them; certificates are verified; `HTTPS_PROXY` and `NO_PROXY` are honoured.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from hpcbench.engines.remote import RemoteOptions
 from hpcbench.errors import unreached
 
 PATIENCE = 60.0
-"""Longest wait for an endpoint that is not there yet, seconds."""
+"""Longest wait for an unreachable endpoint, seconds."""
 
 _LOG = logging.getLogger("hpcbench.remote")
 _OF_STREAM_OPTIONS = ("include_usage", "include_obfuscation")
-"""What OpenAI's API knows of them."""
+"""The stream options of OpenAI's API."""
 _NOT_PASSED = frozenset(
     {
         "connection", "content-length", "date", "keep-alive", "proxy-authenticate",
         "proxy-authorization", "server", "set-cookie", "te", "trailer", "transfer-encoding", "upgrade",
     }
 )  # fmt: skip
-"""Headers of an answer that are of its connection, or nobody's business here."""
+"""Headers of an answer that belong to its connection, or are private to the endpoint."""
 
 
 class EndpointFailed(Exception):
-    """The endpoint cannot be used; says why."""
+    """The endpoint is unusable; the message has the reason."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Relay until SIGTERM; an endpoint that cannot be used ends in one line and exit code 1."""
+    """Relay until SIGTERM; an unusable endpoint ends in one line and exit code 1."""
     parser = argparse.ArgumentParser(prog="python -m hpcbench.engines.relay")
     parser.add_argument("--uds", required=True)
     parser.add_argument("--name", required=True)
@@ -57,19 +57,19 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def serve(options: RemoteOptions, name: str, socket: str) -> None:
-    """Relay until SIGTERM, once the endpoint has been seen to answer.
+    """Relay until SIGTERM, after the endpoint has answered once.
 
     Raises:
-        EndpointFailed: it does not, or not to us.
+        EndpointFailed: it does not answer, or refuses us.
     """
     relay = Relay(options, name, os.environ.get("API_KEY", "").strip())
     web.run_app(
         _reachable(relay),
         path=socket,
-        backlog=2048,  # as the wrapper in front of it has
+        backlog=2048,  # as the wrapper in front of it
         print=None,
         access_log=None,
-        handler_cancellation=True,  # a client that leaves ends its request there too
+        handler_cancellation=True,  # a client that leaves ends its request at the endpoint, too
         shutdown_timeout=2,
         keepalive_timeout=600,
     )
@@ -93,10 +93,10 @@ class Relay:
         self._session: aiohttp.ClientSession
 
     def session(self) -> aiohttp.ClientSession:
-        """Connections to the endpoint, as many as there are requests."""
+        """Connections to the endpoint, one for each request."""
         silence = self.options.timeout
         return aiohttp.ClientSession(
-            # many servers close idle connections after 5 s; a request sent just then is lost
+            # many servers close idle connections after 5 s; a request sent at that moment is lost
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=4),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=silence),
             headers=self._headers,
@@ -110,7 +110,7 @@ class Relay:
         """Wait until the endpoint answers.
 
         Raises:
-            EndpointFailed: it refuses us, or there is none.
+            EndpointFailed: it refuses us, or does not exist.
         """
         url = f"{self.options.base_url}/models"
         loop = asyncio.get_running_loop()
@@ -134,7 +134,7 @@ class Relay:
 
     def application(self) -> web.Application:
         """The server."""
-        app = web.Application(client_max_size=0)  # the wrapper has its limit already
+        app = web.Application(client_max_size=0)  # the wrapper already has its limit
         app.router.add_get("/health", self._health)
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/v1/models", self._models)
@@ -169,22 +169,22 @@ class Relay:
             return web.json_response(error.to_json(), status=error.status)
 
     def _translate(self, body: bytes) -> bytes:
-        """The request as the endpoint is to see it.
+        """The request for the endpoint.
 
         Raises:
-            ApiError: it is no chat request for this model, or names images that are not in it.
+            ApiError: it is no chat request for this model, or names images outside the request.
         """
         try:
             ask = json.loads(body)
         except ValueError as error:
             raise ApiError(400, f"the body is not JSON: {error}", "invalid_request") from None
         if not isinstance(ask, dict):
-            raise ApiError(400, "the body is no JSON object", "invalid_request")
+            raise ApiError(400, "the body is not a JSON object", "invalid_request")
         if ask.get("model") != self.name:
             text = f"the model '{ask.get('model')}' does not exist (there is: {self.name})"
             raise ApiError(404, text, "model_not_found")
         if any(not url.startswith("data:") for url in _image_urls(ask)):
-            text = "an image must be sent along as a data URI: the endpoint sees no files of ours"
+            text = "an image must be a data URI: the endpoint cannot read files of this machine"
             raise ApiError(400, text, "media_not_allowed")
         ask["model"] = self.options.model
         if "max_tokens" in ask:
@@ -215,32 +215,40 @@ class Relay:
         except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:  # noqa: UP041 (3.10)
             if passed is not None:
                 return self._cut(request, passed, error)
-            late = isinstance(error, asyncio.TimeoutError)  # aiohttp's are of this kind too
-            said = "is silent" if late else f"cannot be reached: {error or type(error).__name__}"
+            late = isinstance(error, asyncio.TimeoutError)  # aiohttp's timeouts are too
+            said = (
+                f"sent nothing for {self.options.timeout:g} s"
+                if late
+                else f"cannot be reached: {error or type(error).__name__}"
+            )
             code = "endpoint_timeout" if late else "endpoint_unreachable"
             raise ApiError(504 if late else 502, f"the endpoint {said}", code) from None
 
     def _cut(
         self, request: web.Request, passed: web.StreamResponse, error: Exception
     ) -> web.StreamResponse:
-        """End the connection without the end of an answer."""
+        """Close the connection without the end of an answer."""
         self._answers["broken"] += 1
-        _LOG.warning("an answer broke off: %s", error or type(error).__name__)
+        _LOG.warning("an answer of the endpoint is incomplete: %s", error or type(error).__name__)
         if request.transport is not None:
             request.transport.abort()
         return passed
 
 
 def _unusable(answer: aiohttp.ClientResponse) -> str | None:
-    """Why an endpoint with this answer is of no use now; None if it is.
+    """Reason why an endpoint with this answer is unusable now; None if it is usable.
 
     Raises:
-        EndpointFailed: it will not be later either.
+        EndpointFailed: it will not become usable.
     """
     if answer.status in (200, 404, 405):  # not every endpoint lists its models
         return None
     if answer.status in (401, 403):
-        key = "the key in `API_KEY`" if "Authorization" in answer.request_info.headers else "no key"
+        key = (
+            "the key in `API_KEY`"
+            if "Authorization" in answer.request_info.headers
+            else "a request without a key"
+        )
         raise EndpointFailed(
             f"{answer.url} answers {answer.status} to {key} (set `API_KEY` in the model's `env`)"
         )
@@ -251,9 +259,8 @@ def _unusable(answer: aiohttp.ClientResponse) -> str | None:
 
 def _redirected(answer: aiohttp.ClientResponse) -> str:
     where = answer.headers.get("Location", "nowhere")
-    return (
-        f"{answer.url} redirects to {where}, which is not followed (set `base_url` to the real one)"
-    )
+    remedy = "set `base_url` to the final address"
+    return f"{answer.url} redirects to {where}, and redirects are not followed ({remedy})"
 
 
 def _headers(answer: aiohttp.ClientResponse) -> list[tuple[str, str]]:

@@ -1,7 +1,7 @@
-"""A model that is served elsewhere: any OpenAI-compatible endpoint, so that it joins the same table.
+"""A model on another machine: any OpenAI-compatible endpoint, so that it appears in the same table.
 
 The child process is a relay on the engine's socket (hpcbench.engines.relay). The endpoint's key comes from
-`API_KEY` in the model document's `env`, a secret reference: it is in no argument list, no file and no log.
+`API_KEY` in the model definition's `env`, a secret reference: no argument list, file or log contains it.
 """
 
 from __future__ import annotations
@@ -50,9 +50,11 @@ class RemoteOptions(BaseModel):
         if url.scheme not in ("http", "https") or not url.hostname:
             raise ValueError("write https://HOST/v1")
         if url.username is not None or url.password is not None:
-            raise ValueError("no user or password here: the key is `API_KEY` in the model's `env`")
+            raise ValueError(
+                "a URL cannot have user and password: set the key as `API_KEY` in the model's `env`"
+            )
         if url.query or url.fragment:
-            raise ValueError("only scheme, host and path")
+            raise ValueError("give only scheme, host and path")
         return value.rstrip("/")
 
     @field_validator("headers")
@@ -60,9 +62,11 @@ class RemoteOptions(BaseModel):
     def _no_secrets(cls, value: dict[str, str]) -> dict[str, str]:
         for name, text in value.items():
             if _SECRET_HEADER.search(name):
-                raise ValueError(f"{name} looks like a secret: the key is `API_KEY` in `env`")
+                raise ValueError(
+                    f"{name} looks like a secret: set the key as `API_KEY` in the model's `env`"
+                )
             if not re.fullmatch(r"[A-Za-z0-9-]+", name) or not text.isprintable():
-                raise ValueError(f"{name!r} is no header")
+                raise ValueError(f"{name!r} is not a valid header")
         return value
 
 
@@ -81,17 +85,17 @@ class RemoteEngine:
             "repetition_penalty", "response_format", "service_tier", "top_k", "user", "verbosity",
         }
     )  # fmt: skip
-    """Settings of OpenAI's API and those most others share; an endpoint that does not know one says so."""
+    """Settings of OpenAI's API and the most common others; an endpoint refuses an unknown one."""
 
     def at_once(self, options: Mapping[str, Any], gpus: int) -> int:
-        """Most requests in flight under `concurrency: auto`; workers look for the best number up to it."""
+        """Most requests in flight under `concurrency: auto`; workers search for the best number up to it."""
         return ELSEWHERE
 
     def launch_command(self, spec: EngineSpec) -> Command:
         """The relay's command line.
 
         Raises:
-            UserError: an option is wrong, or something is asked for that only weights here could do.
+            UserError: an option is wrong, or a feature needs weights on this machine.
         """
         if problems := list(_problems(spec)):
             raise UserError(*problems)
@@ -106,7 +110,7 @@ def _problems(spec: EngineSpec) -> Iterator[Problem]:
         yield Problem(message)
     if not wrong and _in_the_clear(spec.options):
         yield Problem(
-            "option 'base_url': the key would cross the network in the clear",
+            "option 'base_url': http:// would send the key unencrypted",
             remedy="write https://, or set `allow_http: true`",
         )
     if spec.gpus:

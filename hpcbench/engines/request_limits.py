@@ -1,4 +1,4 @@
-"""What an engine refuses in every request, as far as its options and the model's files say it."""
+"""Limits of an engine for every request, as far as its options and the model's files state them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _POSITIONS = (
     "max_position_embeddings", "model_max_length", "max_seq_len", "max_seq_length", "max_sequence_length",
     "max_target_positions", "n_positions", "seq_len", "seq_length",
 )  # fmt: skip
-"""What configs of models call the most tokens that they can tell apart."""
+"""Keys of models' configs for the largest number of positions."""
 
 
 def positions(folder: str) -> int | None:
-    """Most tokens that a model of this folder can take, at the most generous reading of its config.
+    """Most tokens that the model in this folder can take, by the most generous reading of its config.
 
-    Engines read several keys, each with rules of its own; a limit above all of them refuses nothing that
-    could work. None: the config is not here, or does not say.
+    Engines read several keys, each by its own rules; a limit above all of them refuses no request that
+    could work. None: the config is missing, or has no such key.
     """
     try:
         config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
@@ -36,7 +36,7 @@ def positions(folder: str) -> int | None:
 
 
 def count_of(limits: Any, kind: str = "image") -> int | None:
-    """Most of a kind in one request, by engines' mapping of limits or its JSON; None: not said."""
+    """Most items of a kind in one request, from an engine's mapping of limits or its JSON; None: unset."""
     if isinstance(limits, str):
         try:
             limits = json.loads(limits)
@@ -49,7 +49,7 @@ def count_of(limits: Any, kind: str = "image") -> int | None:
 
 
 def _parts(config: Any) -> Iterator[Mapping[str, Any]]:
-    """A config and those inside it: the language model of a VLM has its own."""
+    """A config and its nested ones: the language model of a VLM has its own."""
     if isinstance(config, Mapping):
         yield config
         for value in config.values():

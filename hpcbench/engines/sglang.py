@@ -1,16 +1,16 @@
-"""SGLang as a child process, made to serve on a Unix socket: `python -m hpcbench.engines.sglang`.
+"""SGLang as a child process, changed to serve on a Unix socket: `python -m hpcbench.engines.sglang`.
 
-SGLang listens on TCP only (0.5.21, 0.5.23), and a TCP port of a shared node is open to everybody on it. A
-key would keep them out, but have to stand in its command line, and be added to each request by one more
-process in the way. So this module starts `sglang.launch_server` in its own process, with two things of other
-packages replaced before:
+SGLang listens on TCP only (0.5.21, 0.5.23), and every user of a shared node can reach its TCP ports. A key
+would keep them out, but it would appear in the command line, and a further process would have to add it to
+each request. So this module starts `sglang.launch_server` in its own process, after it replaced functions of
+two other packages:
 
 - uvicorn, which serves SGLang's API, gets our socket instead of a port (`Server.run`, `Config.bind_socket`),
-  and the API errors in OpenAI's form, of which SGLang sends the inner part only;
-- urllib3, by which SGLang warms itself up over its own port, goes to that socket (`create_connection`).
+  and the API errors in OpenAI's form, of which SGLang only sends the inner part;
+- urllib3, which SGLang's warm-up uses on its own port, goes to that socket (`create_connection`).
 
-The port in SGLang's settings is bound by us and never listened on, so it is nobody else's either.
-docs/engines.md tells what was run: the real SGLang 0.5.21 and 0.5.23, on a CPU.
+We bind the port in SGLang's settings and never listen on it, so no other process can take it.
+docs/engines.md lists the tests: the real SGLang 0.5.21 and 0.5.23, on a CPU.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ _OURS = {
     "api_key": None,
     "admin_api_key": None,
     "config": None,
-    # each of these serves on a port
+    # each of these opens a port
     "enable_http2": None,
     "enable_http_worker_reuseport": None,
     "grpc_mode": None,
     "grpc_port": None,
     "smg_grpc_mode": None,
 }
-"""Option → the field of the model document that sets it; None: the wrapper does, or it opens a port."""
+"""Option → the field of the model definition that sets it; None: the wrapper sets it, or it opens a port."""
 
 _OTHER_SERVERS = ("SGLANG_RUST_SERVER", "SGLANG_GRPC_PORT")
 _HOST = "127.0.0.1"
@@ -73,7 +73,7 @@ class SglangEngine:
     packages: ClassVar[tuple[str, ...]] = ("sglang", "torch", "transformers")
     """Distributions whose versions are recorded."""
     checks_media: ClassVar[bool] = False
-    """It opens any path that a request names."""
+    """False: it opens any path that a request names."""
     generation: ClassVar[frozenset[str]] = frozenset(
         {
             "chat_template_kwargs", "custom_params", "ebnf", "frequency_penalty", "ignore_eos",
@@ -83,7 +83,7 @@ class SglangEngine:
             "stop_token_ids", "top_k",
         }
     )  # fmt: skip
-    """Settings of its chat API that a benchmark may want; SGLang ignores in silence what it does not know."""
+    """Settings of its chat API that a benchmark may need; SGLang silently ignores unknown ones."""
 
     def at_once(self, options: Mapping[str, Any], gpus: int) -> int:
         """Requests in flight under `concurrency: auto`."""
@@ -93,16 +93,16 @@ class SglangEngine:
         """This module with SGLang's command line behind `--`.
 
         Raises:
-            UserError: an option that hpcbench sets itself, or that the installed SGLang does not know.
+            UserError: hpcbench sets the option itself, or the installed SGLang does not know it.
         """
         options = {name.replace("-", "_"): value for name, value in spec.options.items()}
-        # a plan is checked on machines without this SGLang; the weights are where it will run
+        # a plan may be checked on a machine without this SGLang; the weights are on the machine that runs it
         here = installed() if Path(spec.model_path).is_dir() else None
         if problems := list(_problems(options, here)):
             raise UserError(*problems)
         settings = {**self.settings(spec), **options}
         if settings.get("tokenizer_worker_num", 1) != 1:
-            # each such process would warm itself up over the port, which is not served
+            # each such process would warm up over the port, which is not served
             settings["skip_server_warmup"] = True
         if here is not None and "allowed_media_domains" in here.options:
             settings.setdefault("allowed_media_domains", [NOWHERE])  # an empty list is every host
@@ -119,7 +119,7 @@ class SglangEngine:
         )
 
     def limits(self, spec: EngineSpec) -> Limits:
-        """What SGLang answers with 400; with `allow_auto_truncate` it cuts what is too long."""
+        """Requests that SGLang answers with 400; with `allow_auto_truncate` it truncates long ones."""
         options = {name.replace("-", "_"): value for name, value in spec.options.items()}
         changed = "json_model_override_args" in options
         tokens = spec.context_length or (None if changed else positions(spec.model_path))
@@ -128,7 +128,7 @@ class SglangEngine:
         return Limits(None if cuts else tokens, images)
 
     def settings(self, spec: EngineSpec) -> dict[str, Any]:
-        """SGLang's settings as they follow from the model, the dataset and the machine."""
+        """SGLang's settings for the model, the dataset and the machine."""
         return {
             "model_path": spec.model_path,
             "served_model_name": spec.model_name,
@@ -137,7 +137,7 @@ class SglangEngine:
             "tp_size": spec.gpus if spec.gpus > 1 else None,
             "device": None if spec.gpus else "cpu",
             "enable_metrics": True,
-            "log_level_http": "warning",  # else a line a request
+            "log_level_http": "warning",  # else one line per request
             "disable_radix_cache": not spec.reuse,
             "limit_mm_data_per_request": {"image": spec.images} if spec.images else None,
         }
@@ -145,20 +145,20 @@ class SglangEngine:
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """One SGLang."""
+    """An installed SGLang."""
 
     version: str
-    """As its distribution says; `?` without one."""
+    """Version of its distribution; `?` without one."""
     options: frozenset[str]
-    """Names of its options with `_`; none: they could not be read."""
+    """Names of its options with `_`; empty: they could not be read."""
     negatable: frozenset[str]
-    """Switches with a `--no-…` form; all others are given or left out."""
+    """Switches with a `--no-…` form; all other switches can only be given or omitted."""
 
 
 def installed() -> Installed | None:
-    """The SGLang that this Python would import, read without importing it; None if there is none."""
+    """The SGLang that this Python would import, inspected without importing; None: not installed."""
     spec = importlib.util.find_spec("sglang")
-    if spec is None or spec.origin is None:  # a mere folder of that name has no origin
+    if spec is None or spec.origin is None:  # a plain folder of that name has no origin
         return None
     try:
         version = metadata.version("sglang")
@@ -180,7 +180,7 @@ def read_options(folder: Path) -> tuple[set[str], set[str]]:
 
     Raises:
         OSError, SyntaxError: it cannot be read.
-        ValueError: it looks otherwise than it did.
+        ValueError: its structure differs from these versions'.
     """
     options: set[str] = set()
     negatable: set[str] = set()
@@ -192,12 +192,12 @@ def read_options(folder: Path) -> tuple[set[str], set[str]]:
             if names and "BooleanOptionalAction" in ast.dump(node):
                 negatable |= names
     if lacking := _EXPECTED - options:
-        raise ValueError(f"its source names no option {', '.join(sorted(lacking))}")
+        raise ValueError(f"its source defines no option {', '.join(sorted(lacking))}")
     return options, negatable
 
 
 def _names(node: ast.AST) -> Iterator[str]:
-    """The options one node of the source declares."""
+    """The options that one node of the source declares."""
     if isinstance(node, ast.Call):
         if isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
             yield from _flag_names(node.args)
@@ -239,7 +239,7 @@ def _problems(options: Mapping[str, Any], here: Installed | None) -> Iterator[Pr
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run `sglang.launch_server` with what stands behind `--`, on a Unix socket."""
+    """Run `sglang.launch_server` with the arguments after `--`, on a Unix socket."""
     words = list(sys.argv[1:] if argv is None else argv)
     cut = words.index("--")
     parser = argparse.ArgumentParser(prog="python -m hpcbench.engines.sglang")
@@ -248,7 +248,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser.parse_args(words[:cut])
     theirs = words[cut + 1 :]
     if args.template is not None:
-        file = args.uds.with_name(f"{args.uds.name}.jinja")  # by its ending SGLang knows what it is
+        file = args.uds.with_name(f"{args.uds.name}.jinja")  # SGLang needs this suffix
         file.write_text(args.template, encoding="utf-8")
         theirs += ["--chat-template", str(file)]
     for name in _OTHER_SERVERS:
@@ -261,7 +261,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def listen_on(path: Path) -> None:
-    """From now on uvicorn serves on this Unix socket, which only its owner may open, whatever it is told."""
+    """Make uvicorn serve on this Unix socket, which only its owner may open, whatever its settings."""
     import uvicorn
 
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -279,11 +279,11 @@ def listen_on(path: Path) -> None:
         run(self, [listener])
 
     server.run = run_there
-    config.bind_socket = lambda self: listener  # what a server of several processes hands to them
+    config.bind_socket = lambda self: listener  # passed on to a server's further processes
 
 
 def with_openai_errors(app: Any) -> Any:
-    """An ASGI application whose errors have OpenAI's form; SGLang leaves out the object around them."""
+    """An ASGI application whose errors have OpenAI's form; SGLang omits the object around them."""
 
     async def wrapped(scope: Any, receive: Any, send: Any) -> None:
         head: dict[str, Any] = {}
@@ -320,7 +320,7 @@ def _in_openai_form(body: bytes) -> bytes:
 
 
 def connect_to(path: Path, port: int) -> None:
-    """From now on `requests` of this process to the port go to the Unix socket, past any proxy."""
+    """Send requests of this process to the port to the Unix socket instead, past any proxy."""
     from urllib3.util import connection
 
     create = connection.create_connection
@@ -341,7 +341,7 @@ _held: list[socket.socket] = []
 
 
 def _nobodys_port() -> int:
-    """A port that is bound until this process ends and never listened on."""
+    """A port that stays bound until this process ends and is never listened on."""
     holder = socket.socket()
     holder.bind((_HOST, 0))
     _held.append(holder)

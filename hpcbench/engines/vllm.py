@@ -1,8 +1,8 @@
-"""vLLM as a child process on a Unix socket: `vllm serve`, or its module where that cannot work.
+"""vLLM as a child process on a Unix socket: `vllm serve`, or its module where `vllm serve` cannot work.
 
-`engine_options` of a model document become flags (`option_flags.py`), checked against the vLLM that is
-installed (`vllm_options.py`). What depends on the dataset and the machine is set here, and an
-option of the document always wins; docs/engines.md says what and why.
+`engine_options` of a model definition become flags (`option_flags.py`), checked against the installed vLLM
+(`vllm_options.py`). This module sets the options that depend on the dataset and the machine; an option of the
+definition always wins; docs/engines.md has the list and the reasons.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _OURS = {
     "grpc": None,
     "headless": None,
 }
-"""Option → the field of the model document that sets it; None: the wrapper does, or it cannot work here."""
+"""Option → the field of the model definition that sets it; None: set by the wrapper, or unusable here."""
 
 _SECRET = "hf_token"
-"""An option whose value is a secret, which a command line would show to everybody on the node."""
+"""An option with a secret value, which a command line would show to every user of the node."""
 
 NOWHERE = "no-remote-images.invalid"
-"""The one host images may be fetched from: RFC 6761 keeps `.invalid` from ever being one. vLLM takes an empty
-list as every host."""
+"""The only host that images may be fetched from: RFC 6761 guarantees that `.invalid` never exists. vLLM takes
+an empty list as every host."""
 
 _QUIET = {
     "HF_HUB_OFFLINE": "1",
@@ -51,8 +51,8 @@ _QUIET = {
     "VLLM_MEDIA_URL_ALLOW_REDIRECTS": "0",
 }
 _CPU = {
-    "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB; vLLM would take half of the node's memory
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # Slurm has bound us to our cores already
+    "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB; vLLM's default is half of the node's memory
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # Slurm has already bound us to our cores
 }
 _CPUS_PER_SERVER, _MOST_SERVERS = 4, 4
 
@@ -72,18 +72,18 @@ class VllmEngine:
             "stop_token_ids", "structured_outputs", "top_k", "truncate_prompt_tokens", "vllm_xargs",
         }
     )  # fmt: skip
-    """Settings of its chat API that a benchmark may want; what it does not know, vLLM ignores in silence."""
+    """Settings of its chat API that a benchmark may need; vLLM silently ignores unknown ones."""
     generation_needs: ClassVar[Mapping[str, str]] = {
         "mm_processor_kwargs": "trust_request_mm_kwargs"
     }
-    """Setting → option that must be true, or each request that has the setting gets a 400."""
+    """Setting → option that must be true, or each request with the setting gets a 400."""
     renamed: ClassVar[Mapping[str, str]] = {
         "guided_choice": "structured_outputs: {choice: …}",
         "guided_grammar": "structured_outputs: {grammar: …}",
         "guided_json": "structured_outputs: {json: …}",
         "guided_regex": "structured_outputs: {regex: …}",
     }
-    """Setting of older versions → what it is called now."""
+    """Setting of older versions → its current name."""
 
     def at_once(self, options: Mapping[str, Any], gpus: int) -> int:
         """Requests in flight under `concurrency: auto`."""
@@ -93,11 +93,11 @@ class VllmEngine:
         """The server's command line.
 
         Raises:
-            UserError: an option that hpcbench sets itself, or that the installed vLLM does not know.
+            UserError: hpcbench sets the option itself, or the installed vLLM does not know it.
         """
         options = {name.replace("-", "_"): value for name, value in spec.options.items()}
-        # A plan is checked on machines with another vLLM than the one that will run, which is where
-        # the weights are.
+        # A plan may be checked on a machine with another vLLM than the one that runs it; the weights are on
+        # the machine that runs it.
         here = vllm_options.installed() if Path(spec.model_path).exists() else None
         if problems := _problems(options, here):
             raise UserError(*problems)
@@ -128,7 +128,7 @@ class VllmEngine:
         )
 
     def limits(self, spec: EngineSpec) -> Limits:
-        """What vLLM answers with 400."""
+        """Requests that vLLM answers with 400."""
         options = {name.replace("-", "_"): value for name, value in spec.options.items()}
         changed = any(name.partition(".")[0] == "hf_overrides" for name in options)
         own = None if changed else positions(spec.model_path)
@@ -147,33 +147,35 @@ def _program(model: str, serves: bool) -> tuple[str, ...]:
 def _problems(options: Mapping[str, Any], here: Installed | None) -> list[Problem]:
     found = [_owned(name) for name in options if name in _OURS]
     if _SECRET in options:
-        text = f"engine option '{_SECRET}' would stand in a command line that others can read"
+        text = (
+            f"engine option '{_SECRET}' would be part of a command line that other users can read"
+        )
         remedy = "set HF_TOKEN in the model's `env`, as ${env:HF_TOKEN}"
         found.append(Problem(text, remedy=remedy))
     if here is None:
         return found
     if "api_server_count" in options and not here.serves:
-        text = "engine option 'api_server_count' does nothing without `vllm serve`"
-        why = "which needs an installed distribution of the name vllm; leave it out"
+        text = "engine option 'api_server_count' has no effect without `vllm serve`"
+        why = "leave it out; `vllm serve` needs an installed distribution named vllm"
         found.append(Problem(text, remedy=why))
     return [*found, *here.refusals(options)]
 
 
 def _for_the_dataset(spec: EngineSpec) -> dict[str, Any]:
-    """Limits and caches that fit the dataset, where it is known."""
+    """Limits and caches for the dataset, if it is known."""
     if not spec.images:
         return {}
     settings: dict[str, Any] = {"limit_mm_per_prompt": {"image": spec.images, "video": 0}}
-    if not spec.reuse:  # a cache that nothing hits costs memory and the time to hash each image
+    if not spec.reuse:  # a cache without hits costs memory and the time to hash each image
         settings |= {"mm_processor_cache_gb": 0, "enable_prefix_caching": False}
     return settings
 
 
 def _api_servers(spec: EngineSpec) -> int | None:
-    """Processes that prepare images; None: one, as vLLM does.
+    """Processes that prepare images; None: one, vLLM's default.
 
-    vLLM decodes and resizes images in one thread of each API server, so that on a GPU the images of a
-    single server are the limit, not the model (vllm-project/vllm#58266: 14 pages/s at most).
+    vLLM decodes and resizes images in one thread per API server, so that on a GPU the image thread of a
+    single server is the limit, not the model (vllm-project/vllm#58266: 14 pages/s at most).
     """
     if not (spec.gpus and spec.images):
         return None
@@ -182,11 +184,11 @@ def _api_servers(spec: EngineSpec) -> int | None:
 
 
 def _environment(spec: EngineSpec, servers: int) -> dict[str, str]:
-    """Ours, but for what the site has set; on a CPU, what makes vLLM fit a share of a node."""
-    if spec.gpus:  # several servers with a thread for each CPU of the job would wait for each other
+    """Our variables, except those that the site sets; on a CPU, they fit vLLM to a share of a node."""
+    if spec.gpus:  # servers with a thread per CPU of the job would wait for each other
         return {**_QUIET, "OMP_NUM_THREADS": "1"} if servers > 1 else dict(_QUIET)
     share = {name: value for name, value in _CPU.items() if name not in os.environ}
-    # One is the API server's: two that share a CPU spin while they wait for each other.
+    # One CPU is for the API server: two processes on one CPU spin while they wait for each other.
     if spec.cpus:
         share["OMP_NUM_THREADS"] = str(max(1, spec.cpus - 1))
     return {**_QUIET, **share}

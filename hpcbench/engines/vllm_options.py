@@ -1,8 +1,8 @@
-"""What the vLLM of this Python can do, read from its source: importing it takes 10 to 25 s.
+"""Options of this Python's vLLM, read from its source: importing it takes 10 to 25 s.
 
-Its options are the flags that `EngineArgs.add_cli_args` and `make_arg_parser` spell out, and the fields of
-the `FrontendArgs` classes, of which vLLM makes flags itself. So it is in 0.31.0 to 0.33.0; by a source that
-looks otherwise no option is judged, since vLLM refuses what it does not know too, only later.
+Its options are the flags in `EngineArgs.add_cli_args` and `make_arg_parser`, and the fields of the
+`FrontendArgs` classes, which vLLM turns into flags. This holds for 0.31.0 to 0.33.0; with a differently
+structured source no option is checked: vLLM refuses unknown options, too, only later.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LOG = logging.getLogger(__name__)
 
 RENAMED: Mapping[str, str] = {
     "cuda_graph_sizes": "cudagraph_capture_sizes",
-    "disable_log_requests": "enable_log_requests: false, which is what it does anyhow",
+    "disable_log_requests": "enable_log_requests: false, which is the default",
     "disable_mm_preprocessor_cache": "mm_processor_cache_gb: 0",
     "enable_reasoning": "reasoning_parser",
     "guided_decoding_backend": "structured_outputs_config: {backend: …}",
@@ -36,26 +36,26 @@ RENAMED: Mapping[str, str] = {
     "rope_theta": "hf_overrides: {rope_parameters: …}",
     "task": "runner",
 }
-"""Option that older recipes have → what vLLM has now."""
+"""Option in older recipes → its current name in vLLM."""
 
 _EXPECTED = {"dtype", "max_model_len", "model", "served_model_name", "uds"}
 
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """One vLLM."""
+    """An installed vLLM."""
 
     version: str
-    """As its package says; `?` where it does not."""
+    """Version of its package; `?` without one."""
     serves: bool
-    """Whether `vllm serve` works: it looks for a distribution named `vllm`, which some builds are not."""
+    """Whether `vllm serve` works: it needs a distribution named `vllm`, which some builds lack."""
     options: frozenset[str] = frozenset()
-    """Names of its options with `_`; none: they could not be read."""
+    """Names of its options with `_`; empty: they could not be read."""
     switches: frozenset[str] = frozenset()
-    """Those that are given or left out and have no `--no-` form."""
+    """Options that can only be given or omitted and have no `--no-` form."""
 
     def refusals(self, names: Iterable[str]) -> Iterator[Problem]:
-        """What is wrong with options of these names: nothing, if it cannot be known."""
+        """Problems of options with these names; none if the options could not be read."""
         for name in names:
             option = name.partition(".")[0].rstrip("+")  # --compilation-config.mode, --…list+
             if not self.options or option in self.options:
@@ -68,9 +68,9 @@ class Installed:
 
 
 def installed() -> Installed | None:
-    """The vLLM that this Python would import, without importing it; None if there is none."""
+    """The vLLM that this Python would import, inspected without importing; None: not installed."""
     spec = importlib.util.find_spec("vllm")
-    if spec is None or spec.origin is None:  # a mere folder of that name has no origin
+    if spec is None or spec.origin is None:  # a plain folder of that name has no origin
         return None
     folder = Path(spec.origin).parent
     version = _version(folder)
@@ -90,7 +90,7 @@ def _flags(folder: Path) -> tuple[set[str], set[str]]:
     """All options, and those without a negative form.
 
     Raises:
-        ValueError: the source looks otherwise than it did.
+        ValueError: its structure differs from these versions'.
     """
     options: set[str] = set()
     switches: set[str] = set()
@@ -104,7 +104,7 @@ def _flags(folder: Path) -> tuple[set[str], set[str]]:
                 if any(_text(one.value) == "store_true" for one in node.keywords):
                     switches |= names
     if lacking := _EXPECTED - options:
-        raise ValueError(f"its source names no option {', '.join(sorted(lacking))}")
+        raise ValueError(f"its source defines no option {', '.join(sorted(lacking))}")
     return options, switches
 
 
@@ -119,7 +119,7 @@ def _fields(node: ast.ClassDef) -> Iterator[str]:
 
 
 def _name(word: ast.expr) -> str:
-    """The option a flag stands for; empty for anything else, short flags too."""
+    """The option of a flag; empty for any other word, also for short flags."""
     text = _text(word)
     return text[2:].replace("-", "_") if text.startswith("--") else ""
 

@@ -5,9 +5,9 @@
     environment = prepare("docker://registry.example/vllm:1", cache, site.container)
     command = wrap(environment, ["python", "-m", "hpcbench.wrapper", …], mounts, env, gpus, site.container)
 
-The first word of the command is the literal `python`: it becomes the Python of the image or of the virtual
-environment. A mount is `SRC[:DST[:ro]]`. The first mount that may be written must be private to this run:
-a container's /tmp and home lie in it.
+The literal `python` at the start of the command becomes the Python of the image or of the virtual
+environment. A mount is `SRC[:DST[:ro]]`. The first writable mount must be private to this run: it holds
+a container's /tmp and home.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from pathlib import Path
 
 from hpcbench import plugins
 from hpcbench.plugins import Command, Environment, EnvManager
-from hpcbench.schema.documents import ContainerSite
+from hpcbench.schema.definitions import ContainerSite
 
 __all__ = ["ELSEWHERE", "kind_of", "prepare", "wrap"]
 
 ELSEWHERE = frozenset({"runpod"})
-"""Environments of another machine: its memory and GPUs are not this one's."""
+"""Environments on another machine, whose memory and GPUs differ from this machine's."""
 
 
 def kind_of(reference: str | None, manager: str = "apptainer") -> str:
-    """Name of the plugin that an image reference is for.
+    """Name of the plugin for an image reference.
 
-    The one it begins with, `NAME:…`, or else the site's for images; `docker://` is where an image lies, and
-    says nothing of what it runs in.
+    The prefix of the reference, `NAME:…`, or else the site's manager; `docker://` only names the location of
+    an image, not the program that runs it.
     """
     scheme, colon, rest = (reference or "venv:").partition(":")
     named = colon and not rest.startswith("//") and scheme in plugins.available("environments")
@@ -43,11 +43,11 @@ def prepare(
     requirements: Sequence[str] = (),
     say: Callable[[str], None] = lambda line: None,
 ) -> Environment:
-    """Make the environment ready, or find that it is, with a plan's packages beside the engine.
+    """Prepare the environment, with a plan's packages beside the engine; does nothing if it is ready.
 
     Raises:
-        UserError: the reference is not one or names nothing; a package conflicts with what is there.
-        EnvironmentFault: the machine cannot make it: no Apptainer, no registry, no space.
+        UserError: the reference is invalid or names nothing; a package conflicts with an installed one.
+        EnvironmentFault: the machine cannot prepare it: no Apptainer, no registry, no space.
     """
     manager: EnvManager = plugins.load("environments", kind_of(reference, container.manager))()
     return manager.prepare(reference or "", cache, container, requirements, say)
@@ -63,10 +63,10 @@ def wrap(
 ) -> Command:
     """The command that runs `argv` in the environment.
 
-    It is for this machine, now: it looks at the environment variables it is to keep out, and at the mounts.
+    The result is valid on this machine and now: it depends on the current variables and mounts.
 
     Raises:
-        EnvironmentFault: the image, or a folder to be mounted, is not here.
+        EnvironmentFault: the image, or a folder to mount, is not on this machine.
     """
     manager: EnvManager = plugins.load("environments", environment.kind)()
     return manager.wrap(environment, argv, mounts, env, gpus, container)

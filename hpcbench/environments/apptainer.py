@@ -1,4 +1,4 @@
-"""Container images as SIF files: built once by the digest of their source, run without root."""
+"""Container images as SIF files: built once per digest of their source, run without root."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from hpcbench.environments.sources import Source
 from hpcbench.errors import EnvironmentFault
 from hpcbench.files.lease import make_once
 from hpcbench.plugins import Command, Environment
-from hpcbench.schema.documents import ContainerSite
+from hpcbench.schema.definitions import ContainerSite
 
 PASSED = (
     "CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "OMP_NUM_THREADS",
     "SLURM_CPUS_ON_NODE", "SLURM_CPUS_PER_TASK", "SLURM_JOB_ID", "SLURM_GPUS_ON_NODE",
 )  # fmt: skip
-"""Variables of the job that a container sees; of the host's others it sees none."""
+"""The only variables of the host that a container sees."""
 
 GPU_OPTION = {"nvidia": "--nv", "amd": "--rocm"}
 
 
 class Apptainer:
-    """Runs what `sources` can name: images of registries and archives, recipes, SIF files."""
+    """Runs every kind of image in `sources`: images of registries and archives, recipes, SIF files."""
 
     api: ClassVar[int] = 1
 
@@ -47,11 +47,11 @@ class Apptainer:
         requirements: Sequence[str],
         say: Say,
     ) -> Environment:
-        """Have the SIF in the cache and the wrapper's packages beside it.
+        """Put the SIF into the cache and the wrapper's packages beside it.
 
         Raises:
-            UserError: the reference is not one, or names no file.
-            EnvironmentFault: Apptainer, the registry or the disk does not let us.
+            UserError: the reference is invalid, or names no file.
+            EnvironmentFault: Apptainer, the registry or the disk prevents it.
         """
         program = Program.find(container, cache)
         source = Source.of(reference, cache, container)
@@ -67,7 +67,7 @@ class Apptainer:
             make_once(sif, lambda path: program.build(source, path, say))
             took = time.monotonic() - begun
             told = (source.transport, source.origin, source.digest, program.version)
-            # Identity of the file: two builds of one digest differ in their bytes.
+            # Identifies the file: two builds of one digest differ in their bytes.
             facts = {"sif_sha256": f"sha256:{note(sif, reference, *told, took).sha256}"}
         if container.signed and source.transport in ("sif", "oras"):
             program.check_signature(sif)
@@ -91,7 +91,7 @@ class Apptainer:
         )
 
     def _of_another(self, program: Program, source: Source, cache: Path, say: Say) -> Path | None:
-        """An image of that source that another program built, if this one can read it."""
+        """An image of that source, built by another program and readable by this one."""
         other = same_source(cache, source.digest, source.transport)
         if other is None or program.opens(other):
             return other
@@ -107,10 +107,10 @@ class Apptainer:
         gpus: int,
         container: ContainerSite,
     ) -> Command:
-        """`apptainer exec` of the command, cut off from the host but for what is mounted.
+        """`apptainer exec` of the command, isolated from the host except for the mounts.
 
-        The container's environment goes through APPTAINERENV_*, so no value stands in an argument list.
-        What the caller's own environment would add is taken away by `env -u`: a Command can only add.
+        The container's environment goes through APPTAINERENV_*, so no value appears in an argument list.
+        `env -u` removes the variables that the caller's own environment would add: a Command can only add.
         """
         sif = Path(environment.path)
         if not sif.exists():
@@ -123,10 +123,10 @@ class Apptainer:
         tool = environment.details.get("apptainer", "")
         inside = _environment(tool, variables(environment, env, PASSED))
         options = ["--containall"]
-        # Without it, `$HOME` and `$(…)` in a value would be evaluated by a shell in the container.
+        # Without it, a shell in the container would evaluate `$HOME` and `$(…)` in a value.
         options += ["--no-eval"] if knows_no_eval(tool) else []
         if (own := private([Bind.parse(mount) for mount in mounts])) is not None:
-            # /tmp and home in the run's own folder: else both are 64 MB of memory.
+            # /tmp and home in the run's own folder: by default both are 64 MB of memory.
             options += ["--workdir", own.source, "--pwd", own.target]
         options += [GPU_OPTION[container.gpu_maker]] if gpus else []
         options += ["--net", "--network", "none"] if container.network == "none" else []
@@ -138,10 +138,10 @@ class Apptainer:
 
 
 def labels(container: ContainerSite, cache: Path) -> Callable[[Path], str | None]:
-    """What asks a SIF for the digest it is labelled with.
+    """A function that reads the source digest from a SIF's label.
 
     Raises:
-        EnvironmentFault: there is no Apptainer here.
+        EnvironmentFault: Apptainer is not installed here.
     """
     return Program.find(container, cache).label
 
@@ -149,8 +149,8 @@ def labels(container: ContainerSite, cache: Path) -> Callable[[Path], str | None
 def _option(bind: Bind) -> str:
     if {",", ":"} & set(bind.source + bind.target):
         raise EnvironmentFault(
-            f"{bind.source} cannot be mounted: Apptainer takes `,` and `:` for separators",
-            remedy="rename it",
+            f"Apptainer cannot mount {bind.source}: `,` and `:` are separators",
+            remedy="rename the file or folder",
         )
     if bind.source.endswith(".sqsh"):
         return f"{bind.source}:{bind.target}:image-src=/"
@@ -158,7 +158,7 @@ def _option(bind: Bind) -> str:
 
 
 def _environment(tool: str, inside: Mapping[str, str]) -> dict[str, str]:
-    # Singularity does not know Apptainer's prefix; Apptainer takes the other one, with a warning.
+    # Singularity ignores Apptainer's prefix; Apptainer accepts Singularity's, with a warning.
     prefix = "SINGULARITYENV" if is_singularity(tool) else "APPTAINERENV"
     return {f"{prefix}_{name}": value for name, value in inside.items()}
 

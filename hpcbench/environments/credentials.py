@@ -1,8 +1,8 @@
-"""Logins of image registries, from where the usual tools keep them.
+"""Logins of image registries, read from the files of the usual tools.
 
-In this order: APPTAINER_DOCKER_USERNAME and APPTAINER_DOCKER_PASSWORD (or SINGULARITY_…), podman's and
-skopeo's `auth.json`, Docker's `config.json`, Apptainer's `docker-config.json`. All but the first have one
-form: logins by host, or helper programs that are asked for one
+The order: APPTAINER_DOCKER_USERNAME and APPTAINER_DOCKER_PASSWORD (or SINGULARITY_…), podman's and
+skopeo's `auth.json`, Docker's `config.json`, Apptainer's `docker-config.json`. The files share one
+format: logins by host, or helper programs that return a login
 (https://docs.docker.com/reference/cli/docker/login/#credential-stores).
 """
 
@@ -20,21 +20,21 @@ from typing import Any
 from hpcbench import secret
 
 DOCKER_HUB = ("docker.io", "index.docker.io", "registry-1.docker.io")
-"""Names of one registry."""
+"""Names of the same registry."""
 
 HELPER_SECONDS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Who we are at a registry."""
+    """User and password for a registry."""
 
     source: str
-    """Where it was found, for messages."""
+    """Origin of the login, for messages."""
     username: str
     password: str = field(repr=False)
     is_token: bool = False
-    """Whether the password is an identity token, which a registry's token service takes instead."""
+    """Whether the password is an identity token, which is only valid for a registry's token service."""
 
     @property
     def basic(self) -> str:
@@ -44,7 +44,7 @@ class Login:
 
 
 def login_for(host: str, repository: str = "") -> Login | None:
-    """The login of a registry, the most specific one of the first file that has any; None: nobody's.
+    """The most specific login for a registry in the first file that has any; None: no login exists.
 
     Args:
         host: `HOST[:PORT]`.
@@ -61,7 +61,7 @@ def login_for(host: str, repository: str = "") -> Login | None:
             data = json.loads(path.read_text(encoding="utf-8"))
             found = _in_file(path, data, host, repository)
         except (OSError, ValueError, AttributeError, TypeError):
-            continue  # a file of another program; what it is for is told by the registry's refusal
+            continue  # another program's file; the registry's refusal will say which login is missing
         if found is not None:
             return _kept(found)
     return None
@@ -98,7 +98,7 @@ def _in_file(path: Path, data: Mapping[str, Any], host: str, repository: str) ->
 
 
 def _names(host: str, repository: str) -> Iterator[str]:
-    """What a login may be filed under, the most specific first."""
+    """Keys under which a file may store a login, the most specific first."""
     groups = repository.split("/")
     for one in DOCKER_HUB if host in DOCKER_HUB else (host,):
         for depth in range(len(groups), 0, -1):
@@ -142,6 +142,6 @@ def _ask_helper(helper: str, host: str) -> Login | None:
 
 
 def _kept(login: Login) -> Login:
-    """The login, with its password masked from now on."""
+    """The login; its password is masked in all output from now on."""
     secret.remember(login.password)
     return login

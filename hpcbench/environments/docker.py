@@ -1,7 +1,7 @@
-"""Images in Docker, or in podman, which answers the same requests.
+"""Images in Docker, or in podman, which has the same API.
 
-Docker keeps images in a store of its own, on every machine another: `prepare` fetches the image to find out
-what is in it, and a node that has not got it fetches it when a program is started.
+Each machine's Docker has its own image store: `prepare` fetches the image to inspect it, and a node without
+the image fetches it when a program starts.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from hpcbench.environments.sources import Source
 from hpcbench.errors import Problem, UserError
 from hpcbench.files.atomic import read_json, write_json
 from hpcbench.plugins import Command, Environment
-from hpcbench.schema.documents import ContainerSite
+from hpcbench.schema.definitions import ContainerSite
 
 PASSED = (
     "ROCR_VISIBLE_DEVICES", "OMP_NUM_THREADS", "SLURM_CPUS_ON_NODE", "SLURM_CPUS_PER_TASK",
     "SLURM_JOB_ID", "SLURM_GPUS_ON_NODE",
 )  # fmt: skip
-"""Variables of the job that a container sees; NVIDIA's devices are counted anew in it."""
+"""The only variables of the job that a container sees; in the container NVIDIA devices count from 0."""
 
 RUNNER = (sys.executable, "-m", "hpcbench.environments.docker_run")
 
@@ -56,11 +56,11 @@ class Docker:
         requirements: Sequence[str],
         say: Callable[[str], None],
     ) -> Environment:
-        """Have the image in Docker's store, and the wrapper's packages in the cache.
+        """Put the image into Docker's store, and the wrapper's packages into the cache.
 
         Raises:
-            UserError: the reference is not one, or names no file; the site's options are wrong.
-            EnvironmentFault: Docker, the registry or the disk does not let us.
+            UserError: the reference is invalid, or names no file; the site's options are wrong.
+            EnvironmentFault: Docker, the registry or the disk prevents it.
         """
         socket = docker_run.find_socket(_options(container).socket)
         client = docker_run.connect(socket)
@@ -70,7 +70,7 @@ class Docker:
         if not reference.startswith(("docker://", "docker-archive:")):
             raise UserError(
                 Problem(
-                    f"'{reference}' is no image for Docker",
+                    f"'{reference}' is not an image for Docker",
                     remedy="write docker://… or docker-archive:FILE",
                 )
             )
@@ -116,15 +116,15 @@ class Docker:
         gpus: int,
         container: ContainerSite,
     ) -> Command:
-        """The runner that stands in for the program, see `docker_run`.
+        """The runner that represents the program, see `docker_run`.
 
-        The program's words are the runner's, so that `ps` tells what runs; the values of variables go
-        through the runner's environment.
+        The program's arguments are the runner's arguments, so `ps` shows the program; the values of variables
+        go through the runner's environment.
         """
         binds = checked((*mounts, *container.binds), environment.packages)
         own = private([Bind.parse(mount) for mount in mounts])
         home = own.target if own is not None else None
-        # Nobody in the image has our number, so nobody has a home there.
+        # Our user id does not exist in the image, so it has no home there.
         inside = variables(environment, {"HOME": home or "/tmp", **env}, PASSED)
         spec = Spec(
             socket=docker_run.find_socket(_options(container).socket),
@@ -155,9 +155,9 @@ def _probe(spec: Spec) -> Probe:
 
 
 def _gpu_ids(count: int) -> list[str]:
-    """Which GPUs of the machine are the job's, as the daemon counts them, which is not in the job.
+    """The job's GPUs, by the daemon's numbers; the daemon runs outside the job.
 
-    Slurm counts CUDA_VISIBLE_DEVICES from nought where it hides the other GPUs from a job.
+    Where Slurm hides the other GPUs from a job, it counts CUDA_VISIBLE_DEVICES from 0.
     """
     names = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES")
     given = next((os.environ[name] for name in names if os.environ.get(name)), None)

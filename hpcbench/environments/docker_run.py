@@ -1,12 +1,12 @@
-"""`python -m hpcbench.environments.docker_run PROGRAM …`: a program in a container, as if it were our child.
+"""`python -m hpcbench.environments.docker_run PROGRAM …`: runs a program in a container like a child process.
 
 Containers are children of Docker's daemon: a signal to us, the end of our stdin or a kill -9 would not reach
-them. This process stands in for the program: it hands on output, input and signals, ends with the program's
-exit code, and has the container removed whatever becomes of itself. What it is to run is told by two kinds
-of environment variables: SPEC, without secrets, and GIVEN + NAME for each variable of the container.
+them. This process represents the program: it forwards output, input and signals, ends with the program's exit
+code, and has the container removed however it ends itself. Two kinds of environment variables say what to
+run: SPEC, without secrets, and GIVEN + NAME for each variable of the container.
 
-Its own exit codes are Docker's: 125 no container could be made, 126 the program cannot be executed, 127 the
-image has no such program. A program may end with them, too; then nothing of ours stands in the log.
+Its own exit codes are Docker's: 125 the container could not be created, 126 the program cannot be executed,
+127 the image has no such program. A program may end with them, too; then the log has no line of ours.
 """
 
 from __future__ import annotations
@@ -31,22 +31,23 @@ from hpcbench.environments.credentials import login_for
 from hpcbench.environments.failures import recognise
 from hpcbench.environments.oci import Reference
 from hpcbench.errors import EnvironmentFault
+from hpcbench.experiment.process_identity import started
 from hpcbench.installed import install_hint
 
 SPEC = "HPCBENCH_DOCKER"
 GIVEN = "HPCBENCH_DOCKER_ENV_"
 
 USER, RUNNER = "hpcbench.user", "hpcbench.runner"
-"""Labels of a container: whose it is, and the process that stands in for it."""
+"""Labels of a container: its user, and the runner process."""
 
 ENDING = (signal.SIGTERM, signal.SIGINT)
 PASSED = (*ENDING, signal.SIGUSR2)
 
 GRACE = 20.0
-"""Seconds a program has to end after SIGTERM or SIGINT."""
+"""Seconds between SIGTERM or SIGINT and the kill of a program."""
 
 PULL_SECONDS = 3600.0
-"""Longest silence of Docker while it fetches an image: podman says nothing until it is there."""
+"""Longest silence of Docker while it fetches an image: podman says nothing until the fetch ends."""
 
 NO_PROGRAM = re.compile(
     r'exec: "[^"]*": (executable file not found|stat .*no such file)'
@@ -57,35 +58,35 @@ NOT_EXECUTABLE = re.compile(r'exec: "[^"]*": permission denied|OCI permission de
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What to run a program in."""
+    """The container of a program."""
 
     socket: str
-    """Docker's, on this machine."""
+    """Path of Docker's socket on this machine."""
     image: str
-    """`HOST/REPOSITORY@DIGEST`, or the id of an image that came from a file."""
+    """`HOST/REPOSITORY@DIGEST`, or the id of an image from a file."""
     reference: str
-    """Where to have it from if it is not there."""
+    """Source of the image if it is not in the store."""
     mounts: Sequence[tuple[str, str, bool]]
     """Source, target, whether read-only."""
     names: Sequence[str]
-    """Variables of the container; their values are in our own environment, as GIVEN + name."""
+    """Names of the container's variables; their values are in our own environment, as GIVEN + name."""
     workdir: str | None = None
     network: str = "host"
     gpus: Sequence[str] = ()
-    """Which, as the driver counts them on this machine."""
+    """The GPUs, by the driver's numbers on this machine."""
     gpu_maker: str = "nvidia"
 
     def environment(self, env: Mapping[str, str]) -> dict[str, str]:
-        """The variables by which a runner is told."""
+        """The variables that instruct a runner."""
         given = {GIVEN + name: env[name] for name in self.names}
         return {SPEC: json.dumps(asdict(self)), **given}
 
 
 def find_socket(option: str | None) -> str:
-    """Docker's socket: the site's, or where Docker and podman have it.
+    """Docker's socket: the site's, or the usual one of Docker or podman.
 
     Raises:
-        EnvironmentFault: there is none, or Docker is on another machine.
+        EnvironmentFault: there is no socket, or Docker is on another machine.
     """
     host = os.environ.get("DOCKER_HOST", "")
     if option is None and host and not host.startswith("unix://"):
@@ -105,7 +106,7 @@ def find_socket(option: str | None) -> str:
                 return place
     raise EnvironmentFault(
         f"there is no Docker on this machine: no socket at {' or '.join(places)}",
-        remedy="start Docker, or `systemctl --user start podman.socket`; another place: "
+        remedy="start Docker, or run `systemctl --user start podman.socket`; for another socket set "
         "container.options.socket in the site profile",
     )
 
@@ -114,10 +115,10 @@ def connect(path: str, timeout: float = 60) -> Any:
     """Docker's client.
 
     Raises:
-        EnvironmentFault: the SDK is missing, or Docker does not answer us.
+        EnvironmentFault: the SDK is missing, or Docker refuses us.
     """
     try:
-        import docker  # heavy, and only an extra
+        import docker  # slow to import, and only an extra
     except ImportError as error:
         raise EnvironmentFault(
             "Python's package for Docker is not installed", remedy=install_hint("docker")
@@ -127,21 +128,21 @@ def connect(path: str, timeout: float = 60) -> Any:
     except docker.errors.DockerException as error:
         if "Permission denied" in str(error):
             raise EnvironmentFault(
-                f"you may not use Docker: permission denied on {path}",
-                remedy="your admin must put you into the docker group, or "
+                f"no access to Docker: permission denied on {path}",
+                remedy="ask your administrator to add you to the docker group, or run "
                 "`systemctl --user start podman.socket`",
             ) from error
         raise EnvironmentFault(
             f"Docker does not answer at {path}: {error}",
-            remedy="does it run? `systemctl status docker`, `systemctl --user start podman.socket`",
+            remedy="check `systemctl status docker`, or run `systemctl --user start podman.socket`",
         ) from error
 
 
 def have_image(path: str, image: str, reference: str) -> bool:
-    """Have an image in Docker's own store, which every machine has for itself; whether it was fetched now.
+    """Put an image into Docker's own store, which each machine has; returns whether it was fetched now.
 
     Raises:
-        EnvironmentFault: the registry, the file or the disk does not let us.
+        EnvironmentFault: the registry, the file or the disk prevents it.
     """
     client = connect(path, PULL_SECONDS)
     import docker
@@ -166,7 +167,7 @@ def load(path: str, file: Path) -> str:
     """Put an archive into Docker's own store; returns the image's id.
 
     Raises:
-        EnvironmentFault: it holds no image or several, or the disk does not let us.
+        EnvironmentFault: it holds no image or several, or the disk prevents it.
     """
     client = connect(path, PULL_SECONDS)
     import docker
@@ -201,7 +202,7 @@ def _pull(client: Any, image: str) -> None:
             if login.is_token
             else {"username": login.username, "password": login.password}
         )
-    # `images.pull` of the SDK drops what goes wrong on the way.
+    # The SDK's `images.pull` hides errors during the fetch.
     for line in client.api.pull(image, stream=True, decode=True, auth_config=auth):
         if "error" in line:
             raise _not_fetched(image, str(line["error"]))
@@ -210,10 +211,12 @@ def _pull(client: Any, image: str) -> None:
 def _not_fetched(image: str, said: str) -> EnvironmentFault:
     known = recognise(said, building=True)
     if known is not None and "space" in known.what:
-        remedy = "make room where Docker keeps its images: `docker system df`, `docker image prune`"
+        remedy = (
+            "free space where Docker keeps its images: `docker system df`, `docker image prune`"
+        )
     elif "HTTP response to HTTPS client" in said:
         remedy = (
-            "Docker itself must know that the registry has no TLS: insecure-registries in "
+            "tell Docker that the registry has no TLS: insecure-registries in "
             "/etc/docker/daemon.json, or podman's registries.conf"
         )
     else:
@@ -223,21 +226,21 @@ def _not_fetched(image: str, said: str) -> EnvironmentFault:
 
 
 def sweep(client: Any) -> None:
-    """Remove this user's containers whose runner is gone without having removed them.
+    """Remove this user's containers whose runner ended without removing them.
 
-    That takes a kill of runner and guard at once, as at the end of a Slurm job, or a crash of the machine.
+    The causes: runner and guard were killed together, as at the end of a Slurm job, or the machine crashed.
     """
     import docker
 
     mine = {"label": f"{USER}={os.getuid()}"}
     try:
         every = client.api.containers(all=True, filters=mine)
-    except (docker.errors.DockerException, OSError):  # podman, if one goes while it looks
+    except (docker.errors.DockerException, OSError):  # podman, if one ends meanwhile
         return
     for found in every:
         place, _, process = found["Labels"].get(RUNNER, "").partition("/")
         pid = process.partition(".")[0]
-        # Of runners elsewhere (another host's daemon, another container's processes) we know nothing.
+        # Runners elsewhere (another host's daemon, another container's processes) cannot be checked.
         if place == _place() and pid.isdigit() and _process(int(pid)) != process:
             _remove(client, found["Id"])
 
@@ -247,21 +250,18 @@ def _place() -> str:
 
 
 def _process(pid: int) -> str:
-    """`PID.STARTED`: numbers come again, both together do not; empty if there is none."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return ""
-    return f"{pid}.{fields[19]}"
+    """`PID.STARTED`: process ids are reused, the pair is not; empty if there is no such process."""
+    began = started(pid)
+    return f"{pid}.{began}" if began is not None else ""
 
 
 def _remove(client: Any, name: str) -> None:
-    """Kill a container, if need be, and remove it; podman refuses while it is busy with it."""
+    """Kill a container, if it runs, and remove it; podman refuses while it is busy with the container."""
     import docker
 
     for _ in range(20):
         try:
-            with contextlib.suppress(docker.errors.APIError):  # podman's own way is to wait 10 s
+            with contextlib.suppress(docker.errors.APIError):  # podman's own stop waits 10 s
                 client.api.kill(name)
             client.api.remove_container(name, force=True, v=True)
             return
@@ -272,20 +272,20 @@ def _remove(client: Any, name: str) -> None:
 
 
 def _guard(path: str, name: str) -> int:
-    """Start a process that removes the container should this one be killed.
+    """Start a process that removes the container if this process is killed.
 
     Returns:
-        The pipe by which it is told that it need not; the pipe's end alone tells that we are gone.
+        The pipe that cancels the removal; if the pipe ends without a message, this process has ended.
     """
     reading, writing = os.pipe()
     if os.fork():
         os.close(reading)
         return writing
-    with contextlib.suppress(BaseException):  # nobody is left to be told
+    with contextlib.suppress(BaseException):  # no process is left to report to
         os.close(writing)
-        os.setsid()  # who kills our process group does not mean this one
+        os.setsid()  # a kill of our process group must not reach the guard
         null = os.open(os.devnull, os.O_RDWR)
-        for number in (0, 1, 2):  # nobody is to wait for the end of a pipe because we hold it
+        for number in (0, 1, 2):  # an open pipe in the guard would let its reader wait for ever
             os.dup2(null, number)
         if not os.read(reading, 1):
             _remove(connect(path), name)
@@ -293,8 +293,8 @@ def _guard(path: str, name: str) -> int:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run a program as the environment says; returns its exit code."""
-    # Blocked from the start, and so in all threads: one of them takes the signals one by one.
+    """Run a program according to the environment's variables; returns its exit code."""
+    # Blocked from the start, and so in all threads: one thread takes the signals one by one.
     signal.pthread_sigmask(signal.SIG_BLOCK, PASSED)
     spec = Spec(**json.loads(os.environ[SPEC]))
     name = f"hpcbench-{secrets.token_hex(8)}"
@@ -323,7 +323,7 @@ def _run(
         sweep(client)
         have_image(spec.socket, spec.image, spec.reference)
         _create(client, spec, name, argv)
-        # Before it starts, so that no word of it is lost.
+        # Attached before the start, so that no output is lost.
         both = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
         attached = client.api.attach_socket(name, params=both)
         connection: socket.socket = getattr(attached, "_sock", attached)
@@ -338,17 +338,17 @@ def _run(
     try:
         _pass_output(connection)
         return int(client.api.wait(name, timeout=None)["StatusCode"])
-    except BrokenPipeError:  # nobody listens to us any more
+    except BrokenPipeError:  # our output has no reader any more
         return 128 + signal.SIGPIPE
     except (docker.errors.DockerException, OSError) as error:
-        return _failed(125, f"Docker was lost while the container ran: {error}")
+        return _failed(125, f"the connection to Docker broke while the container ran: {error}")
 
 
 def _create(client: Any, spec: Spec, name: str, argv: Sequence[str]) -> None:
     import docker
     from docker.types import LogConfig, Mount
 
-    # Without root, the container's root is the caller; with it, the caller must be named.
+    # Without root, the container's root is the caller; with root, the caller must be named.
     rootless = any("rootless" in one for one in client.info().get("SecurityOptions") or ())
     whose: dict[str, Any] = {"user": "0:0"}
     if not rootless:
@@ -359,7 +359,7 @@ def _create(client: Any, spec: Spec, name: str, argv: Sequence[str]) -> None:
     image = client.api.inspect_image(spec.image)
     told: dict[str, Any] = {
         "name": name,
-        "entrypoint": [argv[0]],  # an image's own would take the program for its arguments
+        "entrypoint": [argv[0]],  # else the image's own entry point gets the program
         "command": list(argv[1:]),
         "environment": {one: os.environ[GIVEN + one] for one in spec.names},
         "working_dir": spec.workdir,
@@ -369,12 +369,12 @@ def _create(client: Any, spec: Spec, name: str, argv: Sequence[str]) -> None:
         ],
         "stdin_open": True,
         "read_only": True,
-        # By default nothing in a tmpfs may be executed, which engines do with what they compile.
+        # By default nothing in a tmpfs may be executed, but engines execute the code they compile there.
         "tmpfs": {place: "exec,mode=1777" for place in ("/tmp", "/var/tmp")},
         "shm_size": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2,  # as on a host
         "network_mode": spec.network,
         "cap_drop": ["ALL"],
-        # SELinux would want all that is mounted relabelled, also what others own.
+        # With SELinux, every mounted file would have to be relabelled, also files of other users.
         "security_opt": ["no-new-privileges", "label=disable"],
         "labels": {
             "hpcbench.run": name,
@@ -382,13 +382,13 @@ def _create(client: Any, spec: Spec, name: str, argv: Sequence[str]) -> None:
             RUNNER: f"{_place()}/{_process(os.getpid())}",
         },
         "log_config": LogConfig(type="none"),
-        # Where there is none, podman 4 would start a timer for the one that is not to be.
+        # For a container without a health check, podman 4 would start a timer for the disabled one.
         "healthcheck": {"test": ["NONE"]} if image["Config"].get("Healthcheck") else None,
         **whose,
         **_gpus(*engine(client), spec),
     }
     try:
-        # As process 1 a program would not die of signals it does not handle, nor bury orphans.
+        # As process 1 a program would not die of signals it does not handle, nor reap orphans.
         client.containers.create(spec.image, init=True, **told)
     except docker.errors.APIError as error:
         if "init binary" not in str(error):
@@ -407,17 +407,17 @@ def _gpus(name: str, version: str, spec: Spec) -> dict[str, Any]:
         asked = DeviceRequest(device_ids=list(spec.gpus), capabilities=[["gpu"]])
         return {"device_requests": [asked]}
     numbers = tuple(int(part) for part in version.split(".")[:2])
-    if numbers < (5, 4):  # it would give none and say nothing
+    if numbers < (5, 4):  # it would give no GPU and report nothing
         raise EnvironmentFault(
-            f"podman {version} gives no GPU through its socket",
-            remedy="podman 5.4 or newer, Docker, or Apptainer",
+            f"podman {version} provides no GPU through its socket",
+            remedy="use podman 5.4 or newer, Docker, or Apptainer",
         )
     names = [f"nvidia.com/gpu={one}" for one in spec.gpus]
     return {"device_requests": [DeviceRequest(driver="cdi", device_ids=names)]}
 
 
 def _pass_output(connection: socket.socket) -> None:
-    """Copy what the program says to our own stdout and stderr, as it comes."""
+    """Copy the program's output to our own stdout and stderr, as it arrives."""
     with connection.makefile("rb") as stream:
         while len(header := stream.read(8)) == 8:
             said = memoryview(stream.read(int.from_bytes(header[4:], "big")))
@@ -437,7 +437,7 @@ def _pass_signals(path: str, name: str, running: threading.Event) -> None:
     while True:
         number = signal.sigwait(PASSED)
         if number in ENDING and not running.is_set():
-            os._exit(128 + number)  # the guard removes what there is
+            os._exit(128 + number)  # the guard removes the container
         running.wait()
         _signal(path, name, number)
         if number in ENDING:
@@ -458,7 +458,7 @@ def _explained(error: Exception, program: str) -> tuple[int, str]:
     if NO_PROGRAM.search(said):
         return 127, f"the image has no program {program}: {said}"
     if NOT_EXECUTABLE.search(said):
-        return 126, f"the image's {program} cannot be executed: {said}"
+        return 126, f"the image's {program} is not executable: {said}"
     known = recognise(said)
     what = f"{known.what}: {said} ({known.remedy})" if known else said
     return 125, f"Docker cannot start the container: {what}"

@@ -1,6 +1,6 @@
-"""The text of a Dockerfile as Docker reads it: instructions, words, variables; each knows its place.
+"""Parses a Dockerfile as Docker does: instructions, words, variables, each with its position.
 
-https://docs.docker.com/reference/dockerfile/, without what a recipe has no use for.
+https://docs.docker.com/reference/dockerfile/, without the parts that recipes do not use.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Variable:
 
 
 Pieces: TypeAlias = tuple["str | Variable", ...]
-"""A value: text and variables that the text does not settle."""
+"""A value: text, and variables whose values the file does not give."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,12 @@ class Word:
     """One word of an instruction, its quotes and backslashes resolved."""
 
     offset: int
-    """Where in the instruction's text it begins."""
+    """Offset of the word in the instruction's text."""
     pieces: Pieces
 
     @property
     def plain(self) -> str:
-        """The word, variables as they were written: for names and options."""
+        """The word with its variables as written: for names and options."""
         return "".join(p if isinstance(p, str) else f"${{{p.name}}}" for p in self.pieces)
 
 
@@ -49,12 +49,12 @@ class Instruction:
     keyword: str
     """In capitals."""
     text: str
-    """What follows it."""
+    """The text after the keyword."""
     file: str
     start: int
-    """Where the text begins, in characters after the keyword's first."""
+    """Offset of the text, in characters from the keyword's first."""
     places: tuple[tuple[int, int, int], ...]
-    """Where each of its lines begins: characters after the keyword's first, line, column."""
+    """Start of each of its lines: offset from the keyword's first character, line, column."""
 
     @property
     def line(self) -> int:
@@ -62,18 +62,18 @@ class Instruction:
         return self.places[0][1]
 
     def wrong(self, message: str, remedy: str, offset: int | None = None) -> UserError:
-        """The error that says what is wrong at an offset of the text; none is the keyword."""
+        """The error at an offset of the text; None: at the keyword."""
         position = 0 if offset is None else self.start + offset
         begins = [begin for begin, _, _ in self.places]
         begin, line, column = self.places[bisect_right(begins, position) - 1]
         return UserError(Problem(message, self.file, line, column + position - begin, remedy))
 
     def words(self) -> list[Word]:
-        """The words, by blanks; what stands in quotes is one."""
+        """The words, separated by blanks; a quoted text is one word."""
         return list(_words(self))
 
     def as_list(self) -> list[str] | None:
-        """The JSON form, `["a", "b"]`; None if the text is not one: Docker then takes it for a shell's."""
+        """The JSON form, `["a", "b"]`; None for any other text, which Docker gives to a shell."""
         try:
             found = json.loads(self.text) if self.text.startswith("[") else None
         except ValueError:
@@ -89,22 +89,22 @@ def instructions(text: str, file: str) -> Iterator[Instruction]:
     """The instructions of a Dockerfile.
 
     Raises:
-        UserError: a line does not begin with a word, or the escape character is another.
+        UserError: a line does not begin with a word, or sets another escape character.
     """
     joined, places = "", list[tuple[int, int, int]]()
     for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
         bare = line.strip()
         if control := _CONTROL.search(line):
             problem = Problem("a control character", file, number, control.start() + 1)
-            raise UserError(problem._replace(remedy="take it out"))
+            raise UserError(problem._replace(remedy="remove it"))
         if re.match(r"#\s*escape\s*=", bare, re.IGNORECASE):
             problem = Problem("the escape character cannot be changed", file, number, 1)
             raise UserError(problem._replace(remedy="use the backslash"))
-        if not bare or bare.startswith("#"):  # also amid an instruction, says Docker
+        if not bare or bare.startswith("#"):  # Docker skips it inside an instruction, too
             continue
         kept = line if places else line.lstrip()
         places.append((len(joined), number, len(line) - len(kept) + 1))
-        # An escaped backslash continues nothing.
+        # An escaped backslash does not continue the line.
         continued = re.sub(r"(?:(?<=[^\\])|^)\\[ \t]*$", "", kept)
         joined += continued
         if continued == kept:
@@ -115,7 +115,7 @@ def instructions(text: str, file: str) -> Iterator[Instruction]:
 
 
 def substituted(pieces: Pieces, known: Mapping[str, Pieces]) -> Pieces:
-    """The value with every variable replaced whose value is known."""
+    """The value, with each known variable replaced by its value."""
     found: list[str | Variable] = []
     for piece in pieces:
         found += known.get(piece.name, (piece,)) if isinstance(piece, Variable) else (piece,)
@@ -126,10 +126,10 @@ def _instruction(joined: str, file: str, places: list[tuple[int, int, int]]) -> 
     match = re.match(r"([A-Za-z]+)(?:[ \t]+|$)", joined)
     if match is None:
         problem = Problem(
-            "no instruction begins so",
+            "this line does not begin with an instruction",
             file,
             *places[0][1:],
-            remedy="a line begins with FROM, RUN, …; `\\` at the end of a line continues it",
+            remedy="begin it with FROM, RUN, …; `\\` at the end of a line continues it",
         )
         raise UserError(problem)
     text = joined[match.end() :].rstrip()

@@ -1,8 +1,8 @@
-"""The images that were built here: `HOME/cache/images`.
+"""The images built here: `HOME/cache/images`.
 
-DIGEST-KEY.sif          built from the source of that digest; KEY names tool and compression
-DIGEST-KEY.json         what was built from what, when, by which tool; touched whenever it is used
-DIGEST-KEY.probe.json   what its Python says of itself
+DIGEST-KEY.sif          built from the source with that digest; KEY names tool and compression
+DIGEST-KEY.json         its source, build time and tool; touched at each use
+DIGEST-KEY.probe.json   answers of its Python, see `packages.Probe`
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ _NAME = re.compile(r"[0-9a-f]{64}-[0-9a-f]{12}\.(sif|json|probe\.json)")
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What is known of an image that was built."""
+    """Facts of a built image."""
 
     reference: str
-    """What was asked for."""
+    """The requested reference."""
     transport: str
     """docker, oci-archive or docker-archive."""
     origin: str
-    """What it was built from, by digest or path."""
+    """Source of the build, by digest or path."""
     digest: str
-    """Of the source, `sha256:…`."""
+    """Digest of the source, `sha256:…`."""
     tool: str
     """`apptainer version 1.4.5`."""
     built: float
-    """When, seconds since the epoch."""
+    """Time of the build, seconds since the epoch."""
     seconds: float
-    """How long it took."""
+    """Duration of the build."""
     sha256: str
-    """Of the SIF, which no two builds have alike."""
+    """Hash of the SIF, different for each build."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class BuiltImage:
 
     path: Path
     record: Record | None
-    """None: it was built by an hpcbench that wrote none, or was not noted yet."""
+    """None: an old hpcbench built it and wrote no record, or the record is not written yet."""
 
     @property
     def name(self) -> str:
@@ -68,45 +68,45 @@ class BuiltImage:
 
     @property
     def bytes(self) -> int:
-        """Its size."""
+        """Size of the SIF."""
         return self.path.stat().st_size
 
     @property
     def used(self) -> float:
-        """When it was prepared for an experiment last, seconds since the epoch."""
+        """Time of its last preparation for an experiment, seconds since the epoch."""
         noted = _record_file(self.path)
         return (noted if noted.exists() else self.path).stat().st_mtime
 
     @property
     def probe(self) -> Probe | None:
-        """What its Python said of itself."""
+        """Answers of its Python."""
         stored = _probe_file(self.path)
         return Probe(**read_json(stored)) if stored.exists() else None
 
     def damage(self, label: Callable[[Path], str | None]) -> str | None:
-        """What is wrong with it; None: nothing. Reads all of it; without a record its label alone tells.
+        """The damage of the image; None: it is intact. Reads the whole SIF; without a record, only its label.
 
         Args:
-            label: asks a SIF for the digest it is labelled with.
+            label: reads the source digest from a SIF's label.
         """
         if self.record is not None and hash_file(self.path) != self.record.sha256:
-            return "its bytes are not those that were built"
+            return "its bytes differ from the image that was built"
         digest = f"sha256:{self.name.partition('-')[0]}"
         found = label(self.path)
         if found is None and self.record is not None:
-            return None  # Singularity labels nothing that it builds from an archive
+            return None  # Singularity sets no label when it builds from an archive
         if found != digest:
-            return f"it is labelled {found}, not {digest}"
+            return f"its label is {found}, not {digest}"
         return None
 
     def remove(self) -> None:
-        """Remove it: the SIF last, for without it the rest is nothing."""
+        """Remove it: the SIF last, because the other files are useless without it."""
         for path in (_record_file(self.path), _probe_file(self.path), self.path):
             path.unlink(missing_ok=True)
 
 
 def built_images(cache: Path) -> list[BuiltImage]:
-    """All of them, the one used last first."""
+    """All images, the most recently used first."""
     found = [
         BuiltImage(path, _read(path))
         for path in (cache / "images").glob("*.sif")
@@ -116,7 +116,7 @@ def built_images(cache: Path) -> list[BuiltImage]:
 
 
 def unfinished(cache: Path) -> list[Path]:
-    """What builds that broke off left."""
+    """Files that interrupted builds left."""
     old = time.time() - 86400  # a build takes minutes, a slow one hours
     working = [path for path in (cache / "tmp").glob("*") if path.lstat().st_mtime < old]
     return [*leftovers(cache / "images"), *sorted(working)]
@@ -125,7 +125,7 @@ def unfinished(cache: Path) -> list[Path]:
 def note(
     sif: Path, reference: str, transport: str, origin: str, digest: str, tool: str, seconds: float
 ) -> Record:
-    """What is known of a SIF, written down once; and that it is used."""
+    """Write the record of a SIF once, and mark the SIF as used."""
     record = _read(sif)
     if record is None:
         record = Record(
@@ -133,13 +133,13 @@ def note(
         )
         write_json(_record_file(sif), asdict(record))
     else:
-        with contextlib.suppress(OSError):  # others' cache
+        with contextlib.suppress(OSError):  # another user's cache
             os.utime(_record_file(sif))
     return record
 
 
 def same_source(cache: Path, digest: str, transport: str) -> Path | None:
-    """An image of that source that another tool built, or that was brought from elsewhere."""
+    """An image of that source, built by another tool or on another machine."""
     for image in built_images(cache):
         record = image.record
         if record is not None and (record.digest, record.transport) == (digest, transport):
@@ -151,12 +151,12 @@ def save(images: Iterable[BuiltImage], bundle: Path, beside: Path | None = None)
     """Write images with their records into one tar file, for a cluster without a registry.
 
     Args:
-        images: which.
-        bundle: the file.
-        beside: a folder that goes with them, as `hpcbench`.
+        images: the images to write.
+        bundle: the tar file.
+        beside: a folder to add as `hpcbench`.
 
     Raises:
-        OSError: there is no room, or one of them is gone.
+        OSError: the disk is full, or an image is gone.
     """
     with (
         replacing(bundle) as temporary,
@@ -171,15 +171,15 @@ def save(images: Iterable[BuiltImage], bundle: Path, beside: Path | None = None)
 
 
 def restore(bundle: Path, cache: Path) -> list[BuiltImage]:
-    """Have the images of a tar file in the cache; each only if its bytes are those that were built.
+    """Copy the images of a tar file into the cache; an image only if its bytes match its record.
 
     Raises:
-        UserError: it is no such file, or was damaged on its way.
-        OSError: there is no room.
+        UserError: it is no such file, or is damaged.
+        OSError: the disk is full.
     """
     folder = cache / "images"
     folder.mkdir(parents=True, exist_ok=True)
-    mark = f"restore-{secrets.token_hex(4)}"  # its lock says that we are at work
+    mark = f"restore-{secrets.token_hex(4)}"  # its lock marks the restore as running
     with (
         alone(folder / f"{mark}.lock"),
         tempfile.TemporaryDirectory(dir=folder, prefix="tmp-", suffix=f"-{mark}") as name,
@@ -191,13 +191,13 @@ def restore(bundle: Path, cache: Path) -> list[BuiltImage]:
                         with Path(name, member.name).open("wb") as file:
                             shutil.copyfileobj(_opened(tar, member), file, 1 << 20)
         except (tarfile.TarError, EOFError) as error:
-            raise UserError(Problem(f"is no bundle of images: {error}", str(bundle))) from error
+            raise UserError(Problem(f"is not a bundle of images: {error}", str(bundle))) from error
         found = [BuiltImage(path, _read(path)) for path in sorted(Path(name).glob("*.sif"))]
         if not found:
             raise UserError(Problem("holds no images", str(bundle)))
         for image in found:
             if image.record is None or hash_file(image.path) != image.record.sha256:
-                what = f"{image.name[:12]} is not what was saved"
+                what = f"{image.name[:12]} differs from the saved image"
                 raise UserError(Problem(what, str(bundle), remedy="copy it again"))
         kept = []
         for image in found:
@@ -211,12 +211,12 @@ def restore(bundle: Path, cache: Path) -> list[BuiltImage]:
 
 def _opened(tar: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
     file = tar.extractfile(member)
-    assert file is not None  # it is a regular one
+    assert file is not None  # a regular file
     return file
 
 
 def file_digest(path: Path, cache: Path) -> str:
-    """Hash of a file, remembered as long as its size and times are the same."""
+    """Hash of a file, cached while its size and times are the same."""
     state = path.stat()
     text = json.dumps([str(path), state.st_size, state.st_mtime_ns, state.st_ino])
     stored = cache / "images" / f"file-{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"

@@ -1,4 +1,4 @@
-"""What a program finds in a container: what is mounted, `SRC[:DST[:ro]]`, its variables, its Python."""
+"""A program's view of its container: mounts, `SRC[:DST[:ro]]`, variables, Python."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from hpcbench.errors import EnvironmentFault
 from hpcbench.plugins import Environment
 
 PACKAGES = "/opt/hpcbench/packages"
-"""Where the packages mounted just in time lie in a container."""
+"""Folder of the packages mounted just in time in a container."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """One mount, taken apart."""
+    """One parsed mount."""
 
     source: str
     target: str
@@ -24,16 +24,16 @@ class Bind:
 
     @classmethod
     def parse(cls, text: str) -> Bind:
-        """Read `SRC[:DST[:ro]]`; variables are expanded, DST is SRC if it is not said."""
+        """Read `SRC[:DST[:ro]]`; variables are expanded, DST defaults to SRC."""
         source, _, rest = os.path.expandvars(text).partition(":")
         target, _, mode = rest.partition(":")
         return cls(source, target or source, mode == "ro")
 
     def check(self) -> None:
-        """See that it is here: what mounts it would say so late and little.
+        """Check that the source is on this machine: the container program would report it late and vaguely.
 
         Raises:
-            EnvironmentFault: it is not.
+            EnvironmentFault: it is not here.
         """
         if not Path(self.source).exists():
             raise EnvironmentFault(
@@ -43,11 +43,11 @@ class Bind:
 
     @property
     def is_private(self) -> bool:
-        """Whether it can be the run's home."""
+        """Whether it can be the run's private folder."""
         return not self.read_only and Path(self.source).is_dir()
 
     def links(self) -> Iterable[Bind]:
-        """Folders that links in a mounted folder lead to, as in Hugging Face's cache of models."""
+        """Targets of links in a mounted folder, as in Hugging Face's cache of models."""
         source = Path(self.source)
         if not self.read_only or not source.is_dir():
             return
@@ -60,14 +60,14 @@ class Bind:
 
 
 def private(mounts: Sequence[Bind]) -> Bind | None:
-    """The folder that is this run's alone: the first that may be written."""
+    """This run's private folder: the first writable mount."""
     return next((bind for bind in mounts if bind.is_private), None)
 
 
 def variables(
     environment: Environment, env: Mapping[str, str], passed: Sequence[str]
 ) -> dict[str, str]:
-    """The variables of a program: those of the job that it may see, its own, the way to its packages."""
+    """The variables of a program: the visible ones of the job, its own, the path of its packages."""
     inside = {name: os.environ[name] for name in passed if name in os.environ}
     inside |= {"PYTHONDONTWRITEBYTECODE": "1", **env}
     if environment.packages is not None:
@@ -77,16 +77,16 @@ def variables(
 
 
 def words(argv: Sequence[str]) -> list[str]:
-    """A command with the image's Python for the literal `python`."""
+    """A command with the image's Python in place of the literal `python`."""
     first, *rest = argv
     return ["python3" if first == "python" else first, *rest]
 
 
 def checked(mounts: Sequence[str], packages: str | None) -> list[Bind]:
-    """All that is to be mounted, with what links in it lead to, each once.
+    """All mounts, with the targets of their links, each once.
 
     Raises:
-        EnvironmentFault: one of them is not on this machine.
+        EnvironmentFault: a source is not on this machine.
     """
     binds = [Bind.parse(mount) for mount in mounts]
     if packages is not None:

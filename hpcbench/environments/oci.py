@@ -1,7 +1,7 @@
-"""Image references, and the digest a tag stands for, asked of the registry itself.
+"""Image references, and the digest of a tag, read from the registry itself.
 
-Only what that takes of the OCI distribution API: a HEAD for the manifest, with the login of `credentials` or,
-where the registry wants one, a token (https://distribution.github.io/distribution/spec/auth/token/).
+Uses little of the OCI distribution API: a HEAD for the manifest, with the login of `credentials` or,
+if the registry requires one, a token (https://distribution.github.io/distribution/spec/auth/token/).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hpcbench.environments.credentials import Login, login_for
 from hpcbench.errors import NO_NETWORK, EnvironmentFault, Problem, UserError, unreached
 
 TIMEOUT = 30.0
-"""Longest wait for one answer of a registry, seconds."""
+"""Longest wait for one response of a registry, seconds."""
 
 _ACCEPT = ", ".join(
     (
@@ -34,7 +34,7 @@ _ACCEPT = ", ".join(
     )
 )
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
-"""How images call architectures, where that differs from the kernel."""
+"""Names of architectures in images, where they differ from the kernel's."""
 
 _REFERENCE = re.compile(
     r"(?P<repository>[a-z0-9]+(?:[._/-]+[a-z0-9]+)*)"
@@ -45,14 +45,14 @@ _REFERENCE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """`docker://HOST/REPOSITORY:TAG@DIGEST`, taken apart."""
+    """A parsed `docker://HOST/REPOSITORY:TAG@DIGEST`."""
 
     host: str
-    """`HOST[:PORT]`; Docker Hub's where none was named."""
+    """`HOST[:PORT]`; by default Docker Hub's."""
     repository: str
     """`group/name`."""
     tag: str
-    """`latest` where none was named."""
+    """By default `latest`."""
     digest: str | None
     """`sha256:…` if the reference pins it."""
 
@@ -61,7 +61,7 @@ class Reference:
         """Read `docker://…`.
 
         Raises:
-            UserError: it is not such a reference.
+            UserError: the reference is invalid.
         """
         rest = text.partition("://")[2]
         host, slash, repository = rest.partition("/")
@@ -71,14 +71,14 @@ class Reference:
         if match is None or not host:
             raise UserError(
                 Problem(
-                    f"'{text}' is no image reference",
+                    f"'{text}' is not an image reference",
                     remedy="write docker://HOST/REPOSITORY:TAG, in lower case",
                 )
             )
         return cls(host, match["repository"], match["tag"] or "latest", match["digest"])
 
     def at(self, digest: str) -> str:
-        """`HOST/REPOSITORY@DIGEST`, as a definition file wants it."""
+        """`HOST/REPOSITORY@DIGEST`, the form for a definition file."""
         return f"{self.host}/{self.repository}@{digest}"
 
     def __str__(self) -> str:
@@ -86,10 +86,10 @@ class Reference:
 
 
 def download_size(reference: Reference, insecure: Sequence[str]) -> int:
-    """Bytes of a pinned image's layers for this machine, as the registry keeps them.
+    """Bytes of a pinned image's layers for this machine, compressed as in the registry.
 
     Raises:
-        EnvironmentFault: there is none for this machine's architecture, or the registry does not answer.
+        EnvironmentFault: no image for this architecture, or the registry does not answer.
     """
     manifest = _manifest(reference, insecure)
     if "manifests" in manifest:
@@ -106,7 +106,7 @@ def download_size(reference: Reference, insecure: Sequence[str]) -> int:
             )
             raise EnvironmentFault(
                 f"{reference} is not made for this machine, linux/{machine}, but for {found}",
-                remedy="another image, or a machine of that kind",
+                remedy="use another image, or a machine of that kind",
             )
         manifest = _manifest(replace(reference, digest=fitting[0]), insecure)
     return sum(layer["size"] for layer in manifest.get("layers", ()))
@@ -120,12 +120,12 @@ def _manifest(reference: Reference, insecure: Sequence[str]) -> Mapping[str, Any
 
 
 def resolve(reference: Reference, insecure: Sequence[str]) -> str:
-    """The digest that a reference names: of the manifest, or of the index of several platforms.
+    """The digest of a reference: of the manifest, or of the index of several platforms.
 
     A pinned reference costs no request, so it works without the registry.
 
     Raises:
-        EnvironmentFault: the registry cannot be reached, does not know the image or wants a password.
+        EnvironmentFault: the registry cannot be reached, does not know the image or requires a password.
     """
     if reference.digest is not None:
         return reference.digest
@@ -140,7 +140,7 @@ def resolve(reference: Reference, insecure: Sequence[str]) -> str:
 
 
 def _url(reference: Reference, name: str, insecure: Sequence[str]) -> str:
-    # Docker Hub's name is not its registry's.
+    # The host of Docker Hub's registry differs from its name in references.
     host = "registry-1.docker.io" if reference.host == "docker.io" else reference.host
     scheme = "http" if reference.host in insecure else "https"
     return f"{scheme}://{host}/v2/{reference.repository}/manifests/{name}"
@@ -148,7 +148,7 @@ def _url(reference: Reference, name: str, insecure: Sequence[str]) -> str:
 
 @contextlib.contextmanager
 def _asked_of(reference: Reference) -> Iterator[None]:
-    """Inside, what a registry refuses becomes a line for people."""
+    """Turns a registry's refusals inside the block into readable errors."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -159,9 +159,9 @@ def _asked_of(reference: Reference) -> Iterator[None]:
         raise EnvironmentFault(
             f"cannot reach the registry of {reference}, {reference.host}: "
             f"{why or getattr(error, 'reason', error)}",
-            remedy=f"{NO_NETWORK if why else 'check the network'}; a registry without TLS: add "
-            f"{reference.host} to container.insecure_registries of the site profile; an image in the "
-            "cache: pin it by @sha256",
+            remedy=f"{NO_NETWORK if why else 'check the network'}; for a registry without TLS, add "
+            f"{reference.host} to container.insecure_registries in the site profile; for an image in "
+            "the cache, pin it by @sha256",
         ) from error
 
 
@@ -179,17 +179,17 @@ def _authorised(url: str, method: str, reference: Reference) -> tuple[Message, b
     if kind == "basic" and login is not None and not login.is_token:
         return _request(url, method, {"Authorization": login.basic})
     if kind != "bearer":
-        raise urllib.error.HTTPError(url, 401, "login wanted", Message(), None)
+        raise urllib.error.HTTPError(url, 401, "login required", Message(), None)
     token = _token(challenge, reference, login, secure=url.startswith("https://"))
     return _request(url, method, {"Authorization": f"Bearer {token}"})
 
 
 def _token(challenge: str, reference: Reference, login: Login | None, *, secure: bool) -> str:
-    """What a registry's token service gives for the challenge: to us, or to anybody."""
+    """The token service's token for the challenge: for our login, or anonymous."""
     words = dict(re.findall(r'(\w+)="([^"]*)"', challenge))
     realm = words.get("realm", "")
     if login is not None and secure and not realm.startswith("https://"):
-        raise ValueError(f"the registry wants the password sent in the clear, to {realm}")
+        raise ValueError(f"the registry requests the password without encryption, at {realm}")
     asked = {"scope": words.get("scope") or f"repository:{reference.repository}:pull"}
     if "service" in words:
         asked["service"] = words["service"]
@@ -205,7 +205,7 @@ def _token(challenge: str, reference: Reference, login: Login | None, *, secure:
 
 
 class _SameHost(urllib.request.HTTPRedirectHandler):
-    """Follows redirects, but takes no login along to another host."""
+    """Follows redirects, but does not send the login to another host."""
 
     def redirect_request(self, *given: Any, **named: Any) -> urllib.request.Request | None:
         request, url = given[0], given[-1]
@@ -222,7 +222,7 @@ def _request(
     url: str, method: str, headers: Mapping[str, str] | None = None, data: bytes | None = None
 ) -> tuple[Message, bytes]:
     if not url.startswith(("http://", "https://")):
-        raise ValueError(f"the registry sends us to {url}")
+        raise ValueError(f"the registry redirects to {url}, which is not HTTP")
     request = urllib.request.Request(
         url, data=data, method=method, headers={"Accept": _ACCEPT, **(headers or {})}
     )
@@ -242,13 +242,14 @@ def _refusal(reference: Reference, code: int) -> EnvironmentFault:
         if login is not None:
             who = f"with the login of {login.source}"
         return EnvironmentFault(
-            f"the registry does not give {reference} {who}",
-            remedy=f"`apptainer registry login docker://{reference.host}`, or `docker login`, `podman login`",
+            f"the registry refuses {reference} {who}",
+            remedy=f"run `apptainer registry login docker://{reference.host}`, `docker login` or "
+            "`podman login`",
         )
     if code == 429:
         return EnvironmentFault(
             f"the registry of {reference} has answered too many requests from here (429)",
-            remedy=f"log in, `apptainer registry login docker://{reference.host}`; wait some hours; "
+            remedy=f"log in with `apptainer registry login docker://{reference.host}`, wait some hours, "
             "or pin the image by @sha256 once it is in the cache",
         )
     return EnvironmentFault(

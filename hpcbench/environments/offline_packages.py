@@ -1,4 +1,4 @@
-"""hpcbench itself with all it needs, as files that a machine without internet installs."""
+"""hpcbench itself with all its dependencies, as files for a machine without internet."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ here=$(cd "$(dirname "$0")" && pwd)
 """
 
 EXTRAS = "s3,http"
-"""What a login node may want beyond the least."""
+"""Extras that a login node may need."""
 
 
 def collect(folder: Path, python: str) -> None:
-    """Fill a folder with wheels for a Python of this kind of machine, and the script that installs them.
+    """Fill a folder with wheels for a Python on this kind of machine, and the script that installs them.
 
     Args:
-        folder: made; its parent is there.
+        folder: created here; its parent exists.
         python: `3.11`.
 
     Raises:
-        EnvironmentFault: something that is needed cannot be had.
+        EnvironmentFault: a needed package is not available.
     """
     wheels = folder / "wheels"
     wheels.mkdir(parents=True)
@@ -49,8 +49,8 @@ def collect(folder: Path, python: str) -> None:
     done = subprocess.run([*argv, f"{own}[{EXTRAS}]"], capture_output=True, text=True, check=False)
     if done.returncode:
         raise EnvironmentFault(
-            f"cannot fetch what hpcbench needs: {last_words(done.stderr)}",
-            remedy="it takes pip and its index: see `pip config list`",
+            f"cannot fetch hpcbench's dependencies: {last_words(done.stderr)}",
+            remedy="check the index of pip: `pip config list`",
         )
     script = INSTALL.replace("NAME", installed.own().name).replace("EXTRAS", EXTRAS)
     (folder / "install.sh").write_text(script, encoding="utf-8")
@@ -65,7 +65,7 @@ def own_wheel(folder: Path) -> Path:
         for path in sorted(package.rglob("*"))
         if path.is_file() and "__pycache__" not in path.parts
     }
-    if not (package / "share").is_dir():  # a checkout keeps beside the code what a wheel has in it
+    if not (package / "share").is_dir():  # a checkout has them beside the code
         for source in ("registries", "slurm_templates", "ci_templates", "examples/demo"):
             for path in sorted((package.parent / source).rglob("*")):
                 if path.is_file():

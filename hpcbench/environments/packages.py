@@ -1,12 +1,12 @@
-"""Python packages mounted just in time: what the wrapper and a plan's plugins need and a Python lacks.
+"""Python packages mounted just in time: packages that the wrapper and plugins need and a Python lacks.
 
-The rule: a requirement that the foreign Python meets is left alone. What is missing is resolved with all that
-is there held at its version, and only what is not there is installed, by exact version and hash: nothing of
-the image's is shadowed. A plan's package that cannot be had so is refused. Only for the wrapper itself, where
-that cannot be resolved (an image with pydantic 1), the rest is let go of and our versions win.
+The rule: a requirement that the foreign Python meets is left alone. The resolver pins every installed package
+to its version, and only missing packages are installed, by exact version and hash: no package of the image is
+shadowed. A plan's package that does not fit these pins is refused. Only for the wrapper itself, if these pins
+allow no solution (an image with pydantic 1), the pins are dropped and our versions win.
 
 hpcbench itself always goes beside an engine, as an *installed* copy with its `dist-info`: entry points
-live there.
+need it.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ from hpcbench.environments.failures import recognise
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.files.atomic import read_json, write_json
 from hpcbench.files.lease import make_once
+from hpcbench.installed import normal
 from hpcbench.sanitize import sanitize
 
 INDEX = "--extra-index-url "
-"""How a requirement line that names an index begins."""
+"""Prefix of a requirement line that names an index."""
 
 _PROBE = """
 import json, os, platform, re, sys
@@ -64,24 +65,24 @@ print(json.dumps({
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What a foreign Python says of itself."""
+    """Facts that a foreign Python reports of itself."""
 
     python: str
-    """Its version, `3.11.2`."""
+    """Its version, e.g. `3.11.2`."""
     glibc: str
-    """Version of its C library; empty if that is not glibc."""
+    """Version of its C library; empty if the library is not glibc."""
     machine: str
     """`x86_64`, `aarch64`."""
     pythonpath: str
     """PYTHONPATH as its image sets it."""
     distributions: Mapping[str, str]
-    """Normalised name → version of all that is installed."""
+    """Normalised name → version of every installed distribution."""
     cuda_version: str = ""
     """CUDA_VERSION as its image sets it."""
 
     @property
     def versions(self) -> dict[str, str]:
-        """Of all that is installed, of Python itself and, where there is one, of CUDA, `12.8`."""
+        """Versions of all installed distributions, of Python itself and, if present, of CUDA, e.g. `12.8`."""
         found = {**self.distributions, "python": self.python}
         if self.cuda is not None:
             found["cuda"] = self.cuda
@@ -89,7 +90,7 @@ class Probe:
 
     @property
     def cuda(self) -> str | None:
-        """The CUDA its programs were built for: as torch's version or packages tell, or else the image."""
+        """The CUDA version of its programs: from torch's version or packages, or else from the image."""
         if local := re.search(r"\+cu(\d+)(\d)$", self.distributions.get("torch", "")):
             return f"{local[1]}.{local[2]}"
         for name in ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu13", "nvidia-cuda-runtime-cu12"):
@@ -103,12 +104,12 @@ class Probe:
         return ".".join(self.python.split(".")[:2])
 
     def satisfies(self, requirement: Requirement) -> bool:
-        """Whether the requirement is met by what is installed."""
-        version = self.distributions.get(_normal(requirement.name))
+        """Whether the installed packages meet the requirement."""
+        version = self.distributions.get(normal(requirement.name))
         return version is not None and _in_range(requirement, version)
 
     def details(self) -> dict[str, str]:
-        """What the manifest keeps: the versions of what may change an answer."""
+        """The manifest's entries: versions of the packages that may change an answer."""
         engines = (
             "torch",
             "transformers",
@@ -127,9 +128,9 @@ def probe(python: Sequence[str], what: str, env: Mapping[str, str] | None = None
     """Ask a Python about itself.
 
     Args:
-        python: the command that starts it, `python3` in a container or an interpreter.
-        what: how a message calls it.
-        env: its whole environment; none: ours.
+        python: the command that starts it: `python3` in a container, or an interpreter.
+        what: its name in messages.
+        env: its whole environment; None: ours.
 
     Raises:
         EnvironmentFault: it does not run.
@@ -148,12 +149,12 @@ def probe(python: Sequence[str], what: str, env: Mapping[str, str] | None = None
         why = f"{known.what}: {last_words(done.stderr)}" if known else last_words(done.stderr)
         raise EnvironmentFault(
             f"Python of {what} does not run: {why}",
-            remedy=known.remedy if known else "it needs Python 3.10 or newer, called python3",
+            remedy=known.remedy if known else "hpcbench needs Python 3.10 or newer, as python3",
         ) from error
 
 
 def probed_once(stored: Path, ask: Callable[[], Probe]) -> Probe:
-    """What an image's Python says, as it was asked once: an image never changes."""
+    """Facts of an image's Python, queried once: an image never changes."""
     if stored.exists():
         return Probe(**read_json(stored))
     probed = ask()
@@ -162,32 +163,32 @@ def probed_once(stored: Path, ask: Callable[[], Probe]) -> Probe:
 
 
 def last_words(output: str) -> str:
-    """The line of a program's output that says why it failed."""
+    """The line of a program's output with the reason of its failure."""
     lines = [line.strip() for line in map(sanitize, output.splitlines()) if line.strip()]
     first = ("FATAL:", "ERROR:", "ERROR  :", "error:", "×")
     fatal = [line for line in lines if line.startswith(first)]
-    return (fatal or lines or ["it said nothing"])[-1]
+    return (fatal or lines or ["it printed no message"])[-1]
 
 
 @functools.cache  # a plan may have twenty images
 def wrapper_requirements() -> tuple[Requirement, ...]:
-    """What the wrapper needs, from hpcbench's own metadata: the extra `wrapper`."""
+    """The wrapper's requirements, from hpcbench's own metadata: the extra `wrapper`."""
     return tuple(map(Requirement, installed.requirements("wrapper")))
 
 
 def packages_for(
     probed: Probe, cache: Path, requirements: Sequence[str] = (), *, squash: bool = False
 ) -> Path:
-    """The folder to put on PYTHONPATH of that Python, made if it is not there.
+    """The folder for PYTHONPATH of that Python; it is built if it does not exist.
 
     Args:
-        probed: the Python beside which it will lie.
-        cache: where it is kept, once for all who want the same.
+        probed: the Python that will import from the folder.
+        cache: parent of the folder; equal requests share one folder.
         requirements: lines of a plan's packages, see `plugin_packages.Locked`.
-        squash: whether it is to be one squashfs file, where the number of files is limited.
+        squash: whether to pack it into one squashfs file, where the number of files is limited.
 
     Raises:
-        UserError: a package of the plan conflicts with what is there; names both versions.
+        UserError: a package of the plan conflicts with an installed one; names both versions.
         EnvironmentFault: packages cannot be fetched.
     """
     missing = [
@@ -200,7 +201,7 @@ def packages_for(
         if missing or requirements:
             install(probed, folder, cache, requirements, missing)
         install_hpcbench(folder)
-        if probed.minor == _own_minor():  # bytecode of another Python would be of no use
+        if probed.minor == _own_minor():  # another Python cannot use this bytecode
             compileall.compile_dir(folder, quiet=2)
 
     if not squash:
@@ -219,7 +220,7 @@ def packages_for(
 
 @contextlib.contextmanager
 def metadata_of(packages: Path) -> Iterator[Path]:
-    """A folder with at least the metadata of what is in such a folder or file."""
+    """A folder with at least the metadata of the packages in a folder or a squashfs file."""
     if packages.is_dir():
         yield packages
         return
@@ -247,7 +248,7 @@ def _squash(folder: Path, file: Path) -> None:
     except FileNotFoundError as error:
         raise EnvironmentFault(
             "container.squash_packages needs mksquashfs",
-            remedy="where Apptainer builds images it is: add its folder (/usr/sbin, …) to PATH",
+            remedy="add its folder (/usr/sbin, …) to PATH: machines that build images with Apptainer have it",
         ) from error
     if done.returncode:
         raise EnvironmentFault(f"mksquashfs failed: {last_words(done.stderr)}")
@@ -273,14 +274,14 @@ def folder_for_host(cache: Path, requirements: Sequence[str], editable: Sequence
 def install(
     probed: Probe, folder: Path, cache: Path, requirements: Sequence[str], wrapper: Sequence[str]
 ) -> None:
-    """Put into `folder` all that is wanted and not there, and its lock, `lock.txt`, beside it.
+    """Install the required packages that are missing into `folder`, and write its lock, `lock.txt`, there.
 
     Args:
-        probed: what is there.
+        probed: the Python with its installed packages.
         folder: exists and is empty.
-        cache: where downloads are kept.
-        requirements: of a plan's packages; may not shadow anything.
-        wrapper: of the wrapper; may, where there is no other way.
+        cache: for downloads.
+        requirements: of a plan's packages; they may not shadow installed packages.
+        wrapper: of the wrapper; they may, if there is no other solution.
 
     Raises:
         UserError, EnvironmentFault: as `packages_for`.
@@ -288,7 +289,7 @@ def install(
     installer = _Installer.find(probed, cache)
     lines = [one for one in requirements if not one.startswith(INDEX)]
     indexes = [one.removeprefix(INDEX).strip() for one in requirements if one.startswith(INDEX)]
-    held = _holdable(probed, {_normal(re.split(r"[^A-Za-z0-9._-]", one)[0]) for one in wrapper})
+    held = _holdable(probed, {normal(re.split(r"[^A-Za-z0-9._-]", one)[0]) for one in wrapper})
     try:
         pins = installer.resolve([*wrapper, *lines], held, folder, indexes)
         replaced: set[str] = set()
@@ -309,7 +310,7 @@ def install(
 
 
 def _shadowed(probed: Probe, pins: Sequence[str]) -> set[str]:
-    """Distributions that are there in another version than the pins say."""
+    """Distributions that are installed in another version than the pins'."""
     found = set()
     for pin in pins:
         name, version = _pinned(pin)
@@ -326,8 +327,9 @@ def _conflict(
     return UserError(
         *(
             Problem(
-                f"{named} needs {name} {versions[name]}, and there is {name} {probed.distributions[name]}",
-                remedy="another version of the package, or an image that has what it needs",
+                f"{named} needs {name} {versions[name]}, but {name} {probed.distributions[name]} "
+                "is installed",
+                remedy="use another version of the package, or an image with the needed version",
             )
             for name in sorted(shadowed)
         )
@@ -335,7 +337,7 @@ def _conflict(
 
 
 def install_hpcbench(folder: Path) -> None:
-    """Copy the running hpcbench as pip would have installed it, also out of a checkout."""
+    """Copy the running hpcbench as pip would have installed it, also from a checkout."""
     package = Path(hpcbench.__file__).parent
     shutil.copytree(
         package, folder / "hpcbench", ignore=shutil.ignore_patterns("__pycache__", "share")
@@ -350,7 +352,7 @@ def install_hpcbench(folder: Path) -> None:
 
 @functools.cache
 def _own_hash() -> str:
-    """Hash of the running hpcbench: another version goes into another folder."""
+    """Hash of the running hpcbench: each version has its own folder."""
     own = hashlib.sha256()
     package = Path(hpcbench.__file__).parent
     for path in sorted(package.rglob("*")):
@@ -368,7 +370,7 @@ def _key(probed: Probe, lines: Sequence[str], own: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Installer:
-    """uv, or pip where there is none; both only take wheels for the foreign Python."""
+    """uv, or pip where uv is missing; both only take wheels for the foreign Python."""
 
     uv: str | None
     platforms: tuple[str, ...]
@@ -379,17 +381,17 @@ class _Installer:
     def find(cls, probed: Probe, cache: Path) -> _Installer:
         if not probed.glibc:
             raise EnvironmentFault(
-                "the image's C library is not glibc, there are no wheels for it",
+                "the image's C library is not glibc, and there are no wheels for it",
                 remedy="use an image based on Debian, Ubuntu or Red Hat",
             )
-        # Caches beside our own: a quota on $HOME is soon full, and uv can link instead of copy.
+        # Caches beside our own: a quota on $HOME fills soon, and uv can link instead of copy.
         env = {"UV_CACHE_DIR": str(cache / "uv"), "PIP_CACHE_DIR": str(cache / "pip"), **os.environ}
         uv = _find_uv()
         if uv is None and probed.minor != _own_minor():
-            # pip reads markers such as `python_version < "3.11"` with the Python it runs in.
+            # pip evaluates markers such as `python_version < "3.11"` with its own Python.
             raise EnvironmentFault(
                 f"pip of Python {_own_minor()} cannot choose packages for Python {probed.minor}",
-                remedy=f"{installed.pip('install')} uv",
+                remedy=f"run {installed.pip('install')} uv",
             )
         last = int(probed.glibc.split(".")[1])
         if uv is not None:
@@ -407,14 +409,14 @@ class _Installer:
         indexes: Sequence[str],
         prefer: Mapping[str, str] | None = None,
     ) -> list[str]:
-        """Lock entries, `name==version --hash=…`, of all that is needed.
+        """Lock entries, `name==version --hash=…`, of all needed packages.
 
         Args:
             wanted: requirement lines.
             held: name → version that must stay.
             folder: for temporary files.
-            indexes: further indexes, as written: with references.
-            prefer: name → version to stay where it can.
+            indexes: further indexes as written: with references to secrets.
+            prefer: name → version that stays if possible.
         """
         held = {**held, **dict.fromkeys(_OURS, hpcbench.__version__)}
         files = {"wanted": "".join(f"{one}\n" for one in wanted), "held": _lines(held)}
@@ -442,13 +444,13 @@ class _Installer:
             ]
             argv += ["--python", sys.executable, *self._target("--python-platform")]
             lock = Path(room) / "lock.txt"
-            lock.write_text(_lines(prefer or {}))  # uv keeps what stands there where it can
+            lock.write_text(_lines(prefer or {}))  # uv keeps these versions if possible
             argv += ["--find-links", room]
             self._run([*argv, "-c", f"{room}/held", "-o", str(lock), f"{room}/wanted"], indexes)
             return _without_ours(_entries(lock.read_text()), wanted)
 
     def install(self, lock: Path, folder: Path, indexes: Sequence[str]) -> None:
-        """Put exactly what the lock says into a folder."""
+        """Install exactly the lock's packages into a folder."""
         if self.uv is not None:
             argv = [self.uv, "pip", "install", "-q", "--no-deps", "--python", sys.executable]
             argv += ["--require-hashes", *self._target("--python-platform")]
@@ -457,7 +459,7 @@ class _Installer:
         self._run([*argv, "--target", str(folder), "-r", str(lock)], indexes)
 
     def install_editable(self, path: Path, folder: Path) -> None:
-        """Let a folder point at a package's own: its changes count at once."""
+        """Link a package's own folder into a folder, so that its changes take effect at once."""
         argv = [self.uv, "pip"] if self.uv is not None else [sys.executable, "-m", "pip", "-q"]
         self._run(
             [*argv, "install", "--no-deps", "--target", str(folder), "--editable", str(path)], ()
@@ -473,7 +475,7 @@ class _Installer:
     def _run(self, argv: Sequence[str], indexes: Sequence[str] = ()) -> str:
         env = dict(self.env)
         if indexes:
-            # Through the environment: an index's password must not stand in an argument list.
+            # Through the environment: an index's password must not appear in an argument list.
             urls = " ".join(secret.reveal(index) for index in indexes)
             env["PIP_EXTRA_INDEX_URL" if self.uv is None else "UV_INDEX"] = urls
         done = subprocess.run(
@@ -482,15 +484,15 @@ class _Installer:
         if done.returncode:
             raise EnvironmentFault(
                 f"cannot fetch packages: {secret.mask(why(done.stderr))}",
-                remedy="packages are fetched once, on a machine with network or a package mirror",
+                remedy="fetch packages once, on a machine with network or a package mirror",
             )
         return done.stdout
 
 
 def why(output: str) -> str:
-    """What uv or pip says of a failure, on one line."""
+    """The reason of a failure of uv or pip, on one line."""
     lines = [line.strip(" │╰─▶×") for line in output.splitlines()]
-    return " ".join(line for line in lines if line)[:600] or "it said nothing"
+    return " ".join(line for line in lines if line)[:600] or "it printed no message"
 
 
 def _lines(pins: Mapping[str, str]) -> str:
@@ -512,7 +514,7 @@ _OURS = (installed.NAME, installed.OLD_NAME)
 
 
 def _write_stand_in(folder: Path, name: str) -> None:
-    """A wheel without files, so that what depends on hpcbench can be resolved: no index need have it."""
+    """A wheel without files in place of hpcbench, so that its dependents resolve without an index."""
     stem = f"{name.replace('-', '_')}-{hpcbench.__version__}"
     with zipfile.ZipFile(folder / f"{stem}-py3-none-any.whl", "w") as wheel:
         told = f"Metadata-Version: 2.1\nName: {name}\nVersion: {hpcbench.__version__}\n"
@@ -522,40 +524,40 @@ def _write_stand_in(folder: Path, name: str) -> None:
 
 
 def _without_ours(entries: Sequence[str], wanted: Sequence[str]) -> list[str]:
-    """The entries of a lock without hpcbench itself, which is always there.
+    """The entries of a lock without hpcbench itself, which is always installed.
 
     Raises:
-        UserError: something depends on the distribution `hpcbench`.
+        UserError: a package depends on the distribution `hpcbench`.
     """
     if any(_pinned(one)[0] == installed.OLD_NAME for one in entries):
         named = " and ".join(re.split(r"[\s@=\[]", line)[0] for line in wanted)
         raise UserError(
             Problem(
                 f"{named} depends on '{installed.OLD_NAME}', which is another project's distribution",
-                remedy=f"depend on '{installed.NAME}' in pyproject.toml, or on nothing of hpcbench's",
+                remedy=f"depend on '{installed.NAME}' in pyproject.toml, or remove the dependency",
             )
         )
     return [one for one in entries if _pinned(one)[0] != installed.NAME]
 
 
 def _pinned(entry: str) -> tuple[str, str]:
-    """Normalised name and version of a lock's entry; a wheel's file name says its version."""
+    """Normalised name and version of a lock entry; for a wheel, from its file name."""
     first = entry.split()[0]
     if " @ " in entry.splitlines()[0]:
         wheel = entry.splitlines()[0].partition(" @ ")[2].split()[0].rpartition("/")[2]
-        return _normal(first), wheel.split("-")[1] if wheel.endswith(".whl") else ""
+        return normal(first), wheel.split("-")[1] if wheel.endswith(".whl") else ""
     name, _, version = first.partition("==")
-    return _normal(name), version
+    return normal(name), version
 
 
 def _holdable(probed: Probe, named: set[str]) -> dict[str, str]:
-    """What the resolver is to keep: all that is there with a version an index may know."""
+    """The resolver's pins: all installed distributions with a version that an index may know."""
     kept = {}
     for name, version in probed.distributions.items():
         try:
             if name not in named and Version(version).local is None:
                 kept[name] = version
-        except InvalidVersion:  # a distribution's own numbering
+        except InvalidVersion:  # a private version scheme
             continue
     return kept
 
@@ -583,7 +585,3 @@ def _find_uv() -> str | None:
 
 def _own_minor() -> str:
     return f"{sys.version_info.major}.{sys.version_info.minor}"
-
-
-def _normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()

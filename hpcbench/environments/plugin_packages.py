@@ -1,8 +1,8 @@
-"""Packages that a plan uses and nobody installed: locked to the bit, built once, put where they run.
+"""Packages that a plan uses and this machine lacks: locked by hash, built once, put where they run.
 
-A folder or a git repository becomes a wheel, kept by the hash of what it was made of; a package of an index
-is named by its version. What runs on the host (datasets, prompts, metrics, reports …) goes into one folder
-for hpcbench's own Python; what serves a model goes beside the engine, see `packages.packages_for`.
+A folder or a git repository becomes a wheel, cached by the hash of its source; a package of an index is
+identified by its version. Packages that run on the host (datasets, prompts, metrics, reports …) go into one
+folder for hpcbench's own Python; packages that serve a model go beside the engine (`packages.packages_for`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hpcbench.environments.packages import INDEX, folder_for_host, why
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.files.lease import make_once
 from hpcbench.registry.source import Source, read
-from hpcbench.schema.documents import GitSource, Package, PypiSource
+from hpcbench.schema.definitions import GitSource, Package, PypiSource
 
 Say = Callable[[str], None]
 
@@ -36,16 +36,16 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 @dataclass(frozen=True, slots=True)
 class Locked:
-    """A package of which every byte is settled."""
+    """A package with every byte fixed."""
 
     name: str
-    """Name of its document."""
+    """Name of the package's definition."""
     identity: str
-    """What it was made of, for the manifest: a commit, a hash, a version."""
+    """Its source, for the manifest: a commit, a hash, a version."""
     requirements: tuple[str, ...]
-    """Lines as pip reads them."""
+    """Requirement lines for pip."""
     editable: Path | None = None
-    """Its folder, where changes count at once."""
+    """Its folder, if changes there take effect at once."""
 
 
 def lock(
@@ -56,17 +56,17 @@ def lock(
     say: Say = lambda line: None,
     kept: Path | None = None,
 ) -> Locked:
-    """Settle what a package's document stands for.
+    """Resolve a package's definition to exact files.
 
     Args:
-        package: the document, paths absolute.
-        cache: where wheels are kept.
+        package: the definition, paths absolute.
+        cache: for wheels.
         dev: RUN_MODE; local folders may be editable, branches may move.
-        say: told what takes long.
-        kept: where the files of its local folder are today, if not there; its identity stays the same.
+        say: receives messages about slow steps.
+        kept: current location of its local folder's files, if they moved; the identity stays the same.
 
     Raises:
-        UserError: there is no such package, commit or tag, or `prod` does not take it.
+        UserError: there is no such package, commit or tag, or `prod` does not allow it.
         EnvironmentFault: it cannot be fetched or built.
     """
     source = package.source
@@ -95,8 +95,8 @@ def host_folder(locked: Sequence[Locked], cache: Path) -> Path:
     """The folder with these packages for hpcbench's own Python.
 
     Raises:
-        UserError: one conflicts with what is installed here; names both versions.
-        EnvironmentFault: what they need cannot be fetched.
+        UserError: a package conflicts with an installed one; names both versions.
+        EnvironmentFault: a dependency cannot be fetched.
     """
     requirements = [line for one in locked for line in one.requirements]
     editable = [one.editable for one in locked if one.editable is not None]
@@ -106,10 +106,10 @@ def host_folder(locked: Sequence[Locked], cache: Path) -> Path:
 def check_provides(
     folder: Path, packages: Mapping[str, Package], origins: Mapping[str, str]
 ) -> None:
-    """Compare what packages say they bring with the entry points that came.
+    """Compare the plugins that packages declare with their installed entry points.
 
     Raises:
-        UserError: an entry point is declared that is not there.
+        UserError: a declared entry point is missing.
     """
     there = {
         (point.group, point.name)
@@ -119,8 +119,8 @@ def check_provides(
     problems = [
         _place(origins.get(f"packages/{name}"), kind, plugin).problem(
             ("provides", kind, number),
-            f"package '{name}' says it provides the {kind} plugin '{plugin}', and has no such entry point",
-            f'its pyproject.toml needs [project.entry-points."hpcbench.{kind}"] {plugin} = …',
+            f"package '{name}' provides no {kind} plugin '{plugin}': it has no such entry point",
+            f'add [project.entry-points."hpcbench.{kind}"] {plugin} = … to its pyproject.toml',
         )
         for name, package in packages.items()
         for kind, plugins in package.provides.items()
@@ -132,7 +132,7 @@ def check_provides(
 
 
 def _place(file: str | None, kind: str, plugin: str) -> Source:
-    """The document that makes a promise; one written out inside a plan has no file of its own."""
+    """The definition that declares a plugin; a definition inside a plan has no file of its own."""
     try:
         return read(Path(file or ""))
     except UserError:
@@ -151,7 +151,7 @@ def _extras(package: Package) -> str:
 def _wheel(
     package: Package, identity: str, cache: Path, source: Callable[[Path], Path], say: Say
 ) -> Path:
-    """The wheel of a package, built if nobody did."""
+    """The wheel of a package; it is built if the cache has none."""
     key = hashlib.sha256(f"{sys.version_info[:2]} {identity}".encode()).hexdigest()[:24]
     target = cache / "wheels" / key
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -176,21 +176,21 @@ def _build(package: Package, source: Path, target: Path) -> None:
     if done.returncode or len(wheels) != 1:
         raise EnvironmentFault(
             f"package '{package.name}' cannot be built: {why(done.stderr)}",
-            remedy="`pip wheel` in its folder shows the whole story",
+            remedy="run `pip wheel` in its folder to see the whole output",
         )
     with zipfile.ZipFile(wheels[0]) as archive:
         if not any(name.endswith(".dist-info/METADATA") for name in archive.namelist()):
-            raise EnvironmentFault(f"package '{package.name}' was built into no wheel")
+            raise EnvironmentFault(f"the build of package '{package.name}' made no valid wheel")
 
 
 def _commit(package: Package, source: GitSource, dev: bool) -> str:
-    """The commit that a ref means now; `prod` takes no branch."""
+    """The current commit of a ref; `prod` takes no branch."""
     ref = source.ref or "HEAD"
     if _COMMIT.fullmatch(ref):
         return ref
     listed = _git(source, "ls-remote", _plain(source.url), ref, f"refs/tags/{ref}^{{}}")
     found = {name: commit for commit, name in (line.split("\t") for line in listed.splitlines())}
-    # A tag of its own kind (annotated) stands for the commit it peels to.
+    # An annotated tag is an object of its own; the commit is the one it peels to.
     for name in (f"refs/tags/{ref}^{{}}", f"refs/tags/{ref}"):
         if name in found:
             return found[name]
@@ -199,15 +199,16 @@ def _commit(package: Package, source: GitSource, dev: bool) -> str:
             if not dev:
                 raise UserError(
                     Problem(
-                        f"package '{package.name}': {ref} is a branch of {_plain(source.url)}, which moves",
-                        remedy=f"ref: {found[name]}, or RUN_MODE=dev",
+                        f"package '{package.name}': {ref} is a branch of {_plain(source.url)}, which "
+                        "can change",
+                        remedy=f"set ref: {found[name]}, or RUN_MODE=dev",
                     )
                 )
             return found[name]
     raise UserError(
         Problem(
             f"package '{package.name}': {_plain(source.url)} has no commit, tag or branch '{ref}'",
-            remedy="a commit is named by all its 40 digits",
+            remedy="write all 40 digits of a commit",
         )
     )
 
@@ -218,7 +219,7 @@ def _checkout(source: GitSource, commit: str, room: Path) -> Path:
     _git(source, *where, "init", "-q")
     try:
         _git(source, *where, "fetch", "-q", "--depth", "1", _plain(source.url), commit)
-    except EnvironmentFault:  # an old server gives no single commits
+    except EnvironmentFault:  # an old server does not serve single commits
         _git(source, *where, "fetch", "-q", _plain(source.url), "+refs/*:refs/remotes/all/*")
     _git(source, *where, "checkout", "-q", commit)
     return room / source.subdirectory if source.subdirectory else room
@@ -234,7 +235,7 @@ def _git(source: GitSource, *arguments: str) -> str:
     if done.returncode:
         raise EnvironmentFault(
             f"git cannot reach {_plain(source.url)}: {secret.mask(why(done.stderr))}",
-            remedy="packages are fetched once, on a machine with network",
+            remedy="fetch packages once, on a machine with network",
         )
     return done.stdout
 
@@ -248,7 +249,7 @@ def _plain(url: str) -> str:
 
 
 def _credentials(url: str) -> dict[str, str]:
-    """User and password of a URL as a header from the environment: no argument list shows them."""
+    """User and password of a URL as a header in the environment: no argument list shows them."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or "@" not in parts.netloc:
         return {}
@@ -262,7 +263,7 @@ def _credentials(url: str) -> dict[str, str]:
 
 
 def package_files(folder: Path) -> list[str]:
-    """The files of a package's folder, relative to it; caches and what builds left do not count."""
+    """The files of a package's folder, relative to it, without caches and build outputs."""
     found = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     return sorted(
         path.as_posix()

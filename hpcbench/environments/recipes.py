@@ -1,7 +1,8 @@
-"""Image recipes: one Dockerfile, from which Docker builds, and Apptainer by the definition made of it here.
+"""Image recipes: one Dockerfile; Docker builds from it, Apptainer from the definition generated here.
 
-A recipe is a folder: the `Dockerfile` and the files it copies. What FROM names is pinned there, by
-`NAME:TAG@sha256:…`. Only what both tools do alike is taken; the rest is refused at its place.
+A recipe is a folder: the `Dockerfile` and the files it copies. FROM pins its image there, by
+`NAME:TAG@sha256:…`. Only instructions that both tools treat alike are accepted; others are refused, with
+their line.
 """
 
 from __future__ import annotations
@@ -27,56 +28,56 @@ from hpcbench.environments.oci import Reference
 from hpcbench.errors import Problem, UserError
 
 STAGING = "/.recipe"
-"""Where %files lays what is copied; %post puts it into its place when its turn has come."""
+"""Folder where %files puts copied files; %post moves each into its place at its instruction's turn."""
 
 _REMEDIES = {
-    "ADD": "write COPY; fetch in RUN, and check what came by its SHA-256",
-    "SHELL": 'commands are run by /bin/sh -c: write RUN ["bash", "-c", "…"]',
+    "ADD": "write COPY; or download in RUN, and check the SHA-256 there",
+    "SHELL": 'RUN uses /bin/sh -c: write RUN ["bash", "-c", "…"]',
     "EXPOSE": "leave it out: a container shares the host's network",
-    "VOLUME": "leave it out: mounts are given when the container is started",
+    "VOLUME": "leave it out: hpcbench mounts folders when it starts the container",
     "HEALTHCHECK": "leave it out: Apptainer has none",
     "STOPSIGNAL": "leave it out: Apptainer has none",
-    "ONBUILD": "write what it would run",
+    "ONBUILD": "write the instruction that it would run",
     "MAINTAINER": "write LABEL org.opencontainers.image.authors=…",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """A file that goes into the image."""
+    """A file to copy into the image."""
 
     path: Path
-    """Where it lies, absolute."""
+    """Its absolute path."""
     sha256: str
     staged: str
-    """Where %files lays it."""
+    """Its path after %files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one instruction has the build do."""
+    """The build commands of one instruction."""
 
     keyword: str
     line: int
     shell: str
-    """As commands of /bin/sh, on one line each."""
+    """Commands of /bin/sh, one a line."""
     text: str = ""
-    """RUN as it was written."""
+    """RUN as written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A Dockerfile that was understood."""
+    """A parsed Dockerfile."""
 
     path: Path
     base: Reference
-    """What FROM names."""
+    """The image in FROM."""
     base_line: int
-    """Where it stands."""
+    """Line of FROM."""
     steps: tuple[Step, ...]
     files: tuple[Copied, ...]
     environment: Mapping[str, Pieces]
-    """What ENV sets; variables left in are those of the base image."""
+    """Variables from ENV; unresolved variables are those of the base image."""
     variables: tuple[tuple[str, int, str, str], ...]
     """Every ARG and ENV: keyword, line, name, value."""
     labels: Mapping[str, str]
@@ -84,9 +85,9 @@ class Recipe:
     command: tuple[str, ...]
     workdir: str
     notes: tuple[Problem, ...]
-    """What was left out, and why."""
+    """The ignored parts, with the reasons."""
     digest_of_rest: str
-    """SHA-256 of all but the base."""
+    """SHA-256 of everything but the base."""
 
     @property
     def digest(self) -> str:
@@ -94,11 +95,11 @@ class Recipe:
         return "sha256:" + _sha256(f"{self.digest_of_rest}\n{self._source}".encode())
 
     def at(self, digest: str) -> Recipe:
-        """The same, its base pinned by what its registry says."""
+        """The same recipe, its base pinned by the registry's digest."""
         return replace(self, base=replace(self.base, digest=digest))
 
     def definition(self, labels: Mapping[str, str]) -> str:
-        """The Apptainer definition file that builds the same.
+        """The Apptainer definition file that builds the same image.
 
         Args:
             labels: added to the recipe's own.
@@ -119,7 +120,7 @@ class Recipe:
 
     @property
     def _source(self) -> str:
-        # A reference with both a tag and a digest is refused by Apptainer.
+        # Apptainer refuses a reference with both a tag and a digest.
         if self.base.digest is not None:
             return self.base.at(self.base.digest)
         return f"{self.base.host}/{self.base.repository}:{self.base.tag}"
@@ -127,7 +128,7 @@ class Recipe:
     def _post(self) -> list[str]:
         if not self.steps:
             return []
-        # A user's own umask would show in the image.
+        # Otherwise the user's own umask would change the image.
         lines = ["set -e", "umask 022", *(line for s in self.steps for line in s.shell.split("\n"))]
         return [*lines, f"rm -rf {STAGING}"] if self.files else lines
 
@@ -144,11 +145,11 @@ def parse(path: Path, args: Mapping[str, str] | None = None) -> Recipe:
     """Read a Dockerfile.
 
     Args:
-        path: the Dockerfile; what it copies lies in its folder.
-        args: values for its ARGs, as `docker build --build-arg`.
+        path: the Dockerfile; the files it copies are in its folder.
+        args: values for its ARGs, as in `docker build --build-arg`.
 
     Raises:
-        UserError: it cannot be read, or has what a recipe may not have; says where and what to do.
+        UserError: it cannot be read, or has an unsupported instruction; says where, and the remedy.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -162,7 +163,7 @@ def parse(path: Path, args: Mapping[str, str] | None = None) -> Recipe:
 
 @dataclass
 class _Reader:
-    """What is known at one line of a Dockerfile."""
+    """State of the parser at one line of a Dockerfile."""
 
     path: Path
     args: dict[str, str]
@@ -171,7 +172,7 @@ class _Reader:
     defaults: dict[str, Pieces] = field(default_factory=dict)
     """ARGs before FROM."""
     known: dict[str, Pieces] = field(default_factory=dict)
-    """ARGs and ENVs, as an instruction may name them."""
+    """ARGs and ENVs that an instruction may use."""
     environment: dict[str, Pieces] = field(default_factory=dict)
     variables: list[tuple[str, int, str, str]] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
@@ -185,22 +186,24 @@ class _Reader:
     declared: set[str] = field(default_factory=set)
 
     def read(self, one: Instruction) -> None:
-        """Take one instruction."""
+        """Process one instruction."""
         readers: dict[str, Callable[[Instruction], None]] = {
             "ARG": self._arg, "FROM": self._from, "ENV": self._env, "COPY": self._copy,
             "RUN": self._run, "WORKDIR": self._workdir, "USER": self._user, "LABEL": self._label,
             "ENTRYPOINT": self._entrypoint, "CMD": self._cmd,
         }  # fmt: skip
         if one.keyword not in readers:
-            remedy = _REMEDIES.get(one.keyword, f"a recipe has {', '.join(readers)}")
-            raise one.wrong(f"a recipe has no {one.keyword}", remedy)
+            remedy = _REMEDIES.get(one.keyword, f"use only {', '.join(readers)}")
+            raise one.wrong(f"a recipe cannot contain {one.keyword}", remedy)
         if self.base is None and one.keyword not in ("ARG", "FROM"):
-            raise one.wrong(f"{one.keyword} before FROM", "begin with FROM; only ARG may go before")
+            raise one.wrong(
+                f"{one.keyword} before FROM", "begin with FROM; only ARG may precede it"
+            )
         if not one.text:
-            raise one.wrong(f"{one.keyword} says nothing", "complete it or take it out")
+            raise one.wrong(f"{one.keyword} has no arguments", "complete it or remove it")
         if one.text.startswith("--"):
             option = one.text.split()[0].partition("=")[0]
-            raise one.wrong(f"{one.keyword} has the option {option}", "write it without", 0)
+            raise one.wrong(f"{one.keyword} has the option {option}", "remove the option", 0)
         heredoc = re.search(r"(?<!\S)\d*<<-?[\"']?[A-Za-z_]", one.text)
         if heredoc and one.keyword in ("RUN", "COPY") and one.as_list() is None:
             remedy = "COPY a file, or continue lines by `\\`"
@@ -208,18 +211,18 @@ class _Reader:
         readers[one.keyword](one)
 
     def recipe(self, text: str) -> Recipe:
-        """All that was read."""
+        """The recipe of all instructions."""
         if self.base is None:
             raise UserError(Problem("no FROM", str(self.path), remedy="begin with FROM IMAGE"))
         if self.command_at is not None and self.entrypoint is None:
             raise self.command_at.wrong(
-                "CMD alone means what the base's ENTRYPOINT makes of it",
+                "the meaning of CMD alone depends on the base's ENTRYPOINT",
                 "write ENTRYPOINT [] before it, or the program as ENTRYPOINT",
             )
         if unknown := sorted(set(self.args) - self.declared):
             raise UserError(
                 Problem(
-                    f"no ARG {unknown[0]}", str(self.path),
+                    f"the recipe declares no ARG {unknown[0]}", str(self.path),
                     remedy=f"it declares {', '.join(sorted(self.declared)) or 'none'}",
                 )
             )  # fmt: skip
@@ -250,7 +253,7 @@ class _Reader:
             self.variables.append(("ARG", one.line, name, _plain(one, word, value)))
             if self.base is None:
                 self.defaults[name] = value
-            elif name not in self.environment:  # ENV wins, says Docker, over a later ARG, too
+            elif name not in self.environment:  # in Docker, ENV wins over an ARG, even a later one
                 self.known[name] = value
                 self.steps.append(Step("ARG", one.line, f"export {name}={_double(value)}"))
 
@@ -303,7 +306,7 @@ class _Reader:
         path = Path(self._folder, name.lstrip("/")).resolve()
         if not path.is_relative_to(self._folder):
             raise one.wrong(
-                f"{name} lies outside the recipe's folder", "copy it there", word.offset
+                f"{name} is outside the recipe's folder", "copy it into that folder", word.offset
             )
         if not path.is_file():
             raise one.wrong(
@@ -317,7 +320,7 @@ class _Reader:
 
     def _run(self, one: Instruction) -> None:
         listed = one.as_list()
-        # Docker gives every RUN a shell of its own, without `set -e`: what it sets or leaves stays in it.
+        # Docker runs each RUN in its own shell, without `set -e`: a variable or folder change ends with it.
         argv = ["/bin/sh", "-c", one.text] if listed is None else listed
         self.steps.append(Step("RUN", one.line, _joined(argv), one.text))
 
@@ -331,8 +334,8 @@ class _Reader:
         self.steps.append(Step("WORKDIR", one.line, f"mkdir -p {folder}\ncd {folder}"))
 
     def _user(self, one: Instruction) -> None:
-        problem = Problem("USER is left out", str(self.path), one.line, 1)
-        remedy = "a container of Apptainer runs as who starts it; the build runs as root"
+        problem = Problem("hpcbench ignores USER", str(self.path), one.line, 1)
+        remedy = "a container of Apptainer runs as the user that starts it; the build runs as root"
         self.notes.append(problem._replace(remedy=remedy))
 
     def _label(self, one: Instruction) -> None:
@@ -341,8 +344,8 @@ class _Reader:
             if not given:
                 raise one.wrong("LABEL without `=`", "write LABEL NAME=VALUE", word.offset)
             value = _plain(one, word, substituted(pieces, self.known))
-            if "{{" in value:  # Apptainer would put a build argument there
-                raise one.wrong("a label with `{{`", "write it without", word.offset)
+            if "{{" in value:  # Apptainer would insert a build argument there
+                raise one.wrong("a label with `{{`", "remove it", word.offset)
             self.labels[name] = value
 
     def _entrypoint(self, one: Instruction) -> None:
@@ -365,7 +368,7 @@ def _assigned(
     match = re.match(rf"({name})(=|$)", first) if isinstance(first, str) else None
     if match is None or not isinstance(first, str) or not (match[2] or len(word.pieces) == 1):
         remedy = f"write {one.keyword} NAME=VALUE, a value with blanks in quotes"
-        raise one.wrong(f"'{word.plain}' names nothing", remedy, word.offset)
+        raise one.wrong(f"'{word.plain}' has no valid name", remedy, word.offset)
     rest = first[match.end() :]
     return match[1], bool(match[2]), (*([rest] if rest else []), *word.pieces[1:])
 
@@ -373,7 +376,9 @@ def _assigned(
 def _plain(one: Instruction, word: Word, pieces: Pieces) -> str:
     for piece in pieces:
         if isinstance(piece, Variable):
-            remedy = "give it a value by ARG; what the base image sets is not known here"
+            remedy = (
+                "give it a value by ARG; hpcbench does not know the variables of the base image"
+            )
             raise one.wrong(f"no value for ${piece.name}", remedy, word.offset)
     return _shown(pieces)
 
@@ -388,13 +393,13 @@ def _argv(one: Instruction) -> tuple[str, ...]:
 
 
 def _export(values: Mapping[str, Pieces]) -> list[str]:
-    """One `export`: so no value sees another, as in Docker."""
+    """One `export`, so that no value sees another, as in Docker."""
     words = [f"    {name}={_double(value)}" for name, value in values.items()]
     return ["export \\", *(f"{word} \\" for word in words[:-1]), words[-1]] if words else []
 
 
 def _double(pieces: Pieces) -> str:
-    """In double quotes, variables left to the shell."""
+    """In double quotes; the shell expands the variables."""
     text = "".join(
         f"${{{p.name}}}" if isinstance(p, Variable) else re.sub(r'([\\"$`])', r"\\\1", p)
         for p in pieces
@@ -403,7 +408,7 @@ def _double(pieces: Pieces) -> str:
 
 
 def _quoted(word: str) -> str:
-    # A line that begins with a percent sign would begin a section.
+    # A line that starts with a percent sign would start a section.
     quoted = f"'{word}'" if re.fullmatch(r"%[\w@%+=:,./-]*", word) else shlex.quote(word)
     return _apart(quoted, "''")
 
@@ -413,7 +418,7 @@ def _joined(argv: Sequence[str]) -> str:
 
 
 def _apart(text: str, empty: str) -> str:
-    """Put nothing between two braces: Apptainer takes `{{ NAME }}` for its own, everywhere."""
+    """Separate two braces by an empty text: Apptainer replaces `{{ NAME }}` everywhere."""
     return re.sub(r"\{(?=\{)", "{" + empty, text)
 
 

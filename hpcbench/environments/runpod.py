@@ -1,11 +1,11 @@
-"""Images in a rented pod of RunPod: nothing but the keys to it is on this machine.
+"""Images in a rented pod of RunPod: only the keys of the pod are on this machine.
 
     container:
       manager: runpod
       options: {gpu_types: [NVIDIA L40S], max_cost: 5}
 
-A wrapped command is a *runner* here (`runpod_run`) that rents the pod, has the command run in it, and gives
-the pod back, however it ends. The image needs root, and `sshd` and `rsync`, or apt to install them.
+A wrapped command is a *runner* here (`runpod_run`): it rents the pod, runs the command in it, and deletes
+the pod, however the command ends. The image needs root, and `sshd` and `rsync`, or apt to install them.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from hpcbench.experiment import process_identity
 from hpcbench.files.atomic import read_json, write_json
 from hpcbench.files.lease import boot_id
 from hpcbench.plugins import Command, Environment
-from hpcbench.schema.documents import ContainerSite
+from hpcbench.schema.definitions import ContainerSite
 
 SPEC = "HPCBENCH_RUNPOD"
-"""Variable that tells the runner what to do."""
+"""Variable with the runner's instructions."""
 
 
 START_SECONDS = 3600.0
-"""Longest wait for a command: the pod is rented and its data brought first; each step has its own limit."""
+"""Longest wait for a command: the pod is rented and its data copied first; each step has its own limit."""
 
 KEPT_SECONDS = 14 * 86400.0
-"""So long it is remembered what a pod of another machine has cost."""
+"""Seconds for which the cost of another machine's pod is kept."""
 
 
 class RunPod:
-    """`docker://…`, as everywhere else."""
+    """`docker://…`, as in the other environments."""
 
     api: ClassVar[int] = 1
 
@@ -64,7 +64,7 @@ class RunPod:
         api_key: str = "${env:RUNPOD_API_KEY}"
         """A reference."""
         cloud: Literal["secure", "community"] = "secure"
-        """Whose machines: of data centres, or of anybody."""
+        """Whose machines: of data centres, or of any provider."""
         disk_gb: int = Field(default=100, gt=0)
         """Room for image, model and results."""
         registry_login: str | None = None
@@ -87,7 +87,7 @@ class RunPod:
         @classmethod
         def _encrypted(cls, value: str) -> str:
             if not value.startswith(("https://", "http://127.0.0.1:")):
-                raise ValueError("must begin with https://, for the key is sent there")
+                raise ValueError("must begin with https://: hpcbench sends the key there")
             return value
 
     def prepare(
@@ -98,19 +98,19 @@ class RunPod:
         requirements: Sequence[str],
         say: Callable[[str], None],
     ) -> Environment:
-        """Check options, key and image; delete pods that earlier runs left.
+        """Check options, key and image; delete leftover pods of earlier runs.
 
-        What Python the image has, only a pod can tell: the packages are made when the first one runs.
+        Only a pod can report the image's Python: the packages are built when the first pod runs.
 
         Raises:
             UserError: the options are wrong, or the reference names no image of a registry.
-            EnvironmentFault: RunPod or the registry does not let us, or a program is missing.
+            EnvironmentFault: RunPod or the registry refuses, or a program is missing.
         """
         if not reference.startswith("docker://"):
             raise UserError(
                 Problem(
                     f"'{reference}' cannot run at RunPod",
-                    remedy="only images of a registry can, docker://HOST/NAME",
+                    remedy="use an image of a registry, docker://HOST/NAME",
                 )
             )
         options = _options(container)
@@ -139,22 +139,22 @@ class RunPod:
         gpus: int,
         container: ContainerSite,
     ) -> Command:
-        """The runner, told by a variable: an argument list is for everybody to read.
+        """The runner, instructed by a variable: every user can read an argument list.
 
-        What is mounted read-only is copied into the pod. What may be written begins empty there and comes
-        back; where a file of that name is here already, it is appended.
+        Read-only mounts are copied into the pod. Writable mounts start empty there and are copied back; files
+        that already exist here are appended to.
         """
         options = _options(container)
         if gpus and not options.gpu_types:
             raise EnvironmentFault(
-                "container.options names no gpu_types, and the model wants a GPU",
-                remedy="name some as RunPod calls them, e.g. `gpu_types: [NVIDIA L40S]`",
+                "container.options names no gpu_types, but the model needs a GPU",
+                remedy="name some in RunPod's spelling, e.g. `gpu_types: [NVIDIA L40S]`",
             )
         folders = tuple(Bind.parse(mount) for mount in (*mounts, *container.binds))
         for folder in folders:
             if not Path(folder.source).exists():
                 raise EnvironmentFault(
-                    f"{folder.source} cannot be brought to the pod: it is not here"
+                    f"cannot copy {folder.source} to the pod: it is not on this machine"
                 )
         spec = Spec(
             options=options,
@@ -173,7 +173,7 @@ class RunPod:
 
 
 class Spec(BaseModel, extra="forbid", frozen=True):
-    """What a runner is to do. Holds references, no secrets but those in `env`."""
+    """A runner's task. Holds references, no secrets except in `env`."""
 
     options: RunPod.Options
     image: str
@@ -186,33 +186,33 @@ class Spec(BaseModel, extra="forbid", frozen=True):
 
 
 class Rented(BaseModel, frozen=True):
-    """What is kept of a pod as long as it may be there, so that another process can judge it."""
+    """Record of a pod, kept while the pod may exist, so that another process can check it."""
 
     name: str
     """`hpcbench-USER-HOST-PID-TOKEN`."""
     host: str
     boot: str
-    """Of that host: another one means that all its processes of then are gone."""
+    """Boot id of that host: after a reboot, all its earlier processes are gone."""
     pid: int
-    """Of the runner."""
+    """Process id of the runner."""
     started: str
-    """When, in the kernel's words: a number may be given to another process."""
+    """Start time of the runner in the kernel's format: process ids are reused."""
     worker: tuple[int, str]
-    """The same of the process that started the runner."""
+    """Process id and start time of the process that started the runner."""
     begun: float
-    """Unix time."""
+    """Start of the lease, Unix time."""
     price: float = 0.0
     """USD an hour."""
     id: str | None = None
-    """None: it was asked for, no answer has come yet."""
+    """None: the pod was requested, and no response has come yet."""
     deadline: float | None = None
     """Unix time."""
     ended: float | None = None
-    """Unix time; kept as long as its worker lives, which may spend so much less."""
+    """Unix time; the record stays while its worker lives: the pod's cost reduces the worker's budget."""
 
     @classmethod
     def by_me(cls) -> Rented:
-        """One that this process is going to rent."""
+        """A record for a pod that this process will rent."""
         host, pid, worker = _host(), os.getpid(), os.getppid()
         return cls(
             name=f"{_prefix()}{host}-{pid}-{os.urandom(4).hex()}",
@@ -225,15 +225,15 @@ class Rented(BaseModel, frozen=True):
         )
 
     def write(self, cache: Path) -> None:
-        """Before the pod is asked for, and whenever more is known."""
+        """Write the record: before the pod is requested, and at each change."""
         write_json(self._file(cache), self.model_dump())
 
     def close(self, cache: Path) -> None:
-        """The pod is gone, and that was seen."""
+        """Mark the pod as deleted, after that was verified."""
         self.model_copy(update={"ended": self.ended or time.time()}).write(cache)
 
     def forget(self, cache: Path) -> None:
-        """There was no pod, or nobody needs to know of it any more."""
+        """Delete the record: there was no pod, or no process needs it any more."""
         self._file(cache).unlink(missing_ok=True)
 
     def same_worker(self, other: Rented) -> bool:
@@ -247,11 +247,11 @@ class Rented(BaseModel, frozen=True):
 
     @property
     def left(self) -> str | None:
-        """Why nobody needs it any more; None: somebody may."""
+        """Reason why no process needs the pod any more; None: a process may need it."""
         if self.deadline is not None and time.time() > self.deadline:
-            return "its time is over"
+            return "its time is used up"
         if self._gone(self.pid, self.started):
-            return f"its process {self.pid} is gone"
+            return f"its process {self.pid} has ended"
         return None
 
     @property
@@ -260,7 +260,7 @@ class Rented(BaseModel, frozen=True):
         return time.time() - self.begun > KEPT_SECONDS or self._gone(*self.worker)
 
     def _gone(self, pid: int, started: str) -> bool:
-        """Whether a process of then has ended; never so of another machine's, which cannot be seen."""
+        """Whether that process has ended; False for another machine, whose processes are invisible here."""
         return self.host == _host() and (
             self.boot != boot_id() or process_identity.started(pid) != started
         )
@@ -270,16 +270,16 @@ class Rented(BaseModel, frozen=True):
 
 
 def sweep(api: Api, cache: Path, say: Callable[[str], None]) -> None:
-    """Delete pods whose runner is gone or whose time is over.
+    """Delete pods whose runner has ended or whose time is used up.
 
-    Only those that this cache knows of: nobody sees from here whether another machine's process lives.
+    Only pods in this cache: processes of other machines are invisible here.
     """
     try:
         there = {str(pod.get("name")): str(pod["id"]) for pod in api.pods()}
     except ApiFault as fault:
         if fault.status:
             raise
-        raise EnvironmentFault(f"RunPod cannot be asked: {fault.message}", fault.remedy) from fault
+        raise EnvironmentFault(f"cannot query RunPod: {fault.message}", fault.remedy) from fault
     known = {rented.name: rented for rented in _rented(cache)}
     for rented in known.values():
         why, pod = rented.left, there.get(rented.name)
@@ -292,11 +292,13 @@ def sweep(api: Api, cache: Path, say: Callable[[str], None]) -> None:
             rented.close(cache)
     for name in there:
         if name.startswith(_prefix()) and name not in known:
-            say(f"pod {there[name]} ({name}) is of another cache: if nobody needs it, {CONSOLE}")
+            say(
+                f"pod {there[name]} ({name}) is of another cache: if no run needs it, delete it at {CONSOLE}"
+            )
 
 
 def spent(cache: Path, by: Rented) -> float:
-    """USD that the worker of a pod has spent on others before."""
+    """USD that the worker of a pod has spent on its other pods."""
     others = (one for one in _rented(cache) if one.name != by.name)
     return sum(one.cost for one in others if one.same_worker(by))
 
@@ -317,7 +319,7 @@ def _options(container: ContainerSite) -> RunPod.Options:
 
 
 def _check_machine(options: RunPod.Options) -> None:
-    """What the runner will need, before anything is paid for."""
+    """Check the runner's programs and files before the pod costs money."""
     for program, package in (("ssh", "openssh-client"), ("rsync", "rsync")):
         if shutil.which(program) is None:
             raise EnvironmentFault(

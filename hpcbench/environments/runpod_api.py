@@ -1,4 +1,4 @@
-"""RunPod's REST API, as far as renting a pod and giving it back needs it (docs.runpod.io/api-reference)."""
+"""The part of RunPod's REST API that rents and deletes pods (docs.runpod.io/api-reference)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from hpcbench.errors import EnvironmentFault, unreached
 CONSOLE = "https://console.runpod.io/pods"
 
 TIMEOUT = 20.0
-"""Longest wait for one answer, seconds."""
+"""Longest wait for one response, seconds."""
 
 WAITS = (1.0, 2.0, 4.0)
-"""Seconds before a request is tried again."""
+"""Seconds before each retry of a request."""
 
 GIVE_BACK_SECONDS = 60.0
-"""So long it is tried to delete a pod, before somebody is told to do it by hand."""
+"""Seconds of attempts to delete a pod, before the user is asked to delete it by hand."""
 
 _SOLD_OUT = re.compile(
     r"no (longer any )?instances|does not have the resources|not enough free GPUs", re.I
@@ -35,12 +35,12 @@ class ApiFault(EnvironmentFault):
 
     def __init__(self, status: int, message: str, remedy: str | None = None) -> None:
         self.status = status
-        """HTTP's; 0: no answer came, so what was asked for may have happened."""
+        """HTTP status; 0: no response came, so the request may have taken effect."""
         super().__init__(message, remedy)
 
     @property
     def passing(self) -> bool:
-        """Whether asking again may help."""
+        """Whether a retry may help."""
         return self.status in (0, 408, 429) or self.status >= 500
 
 
@@ -49,16 +49,16 @@ class Api:
 
     def __init__(self, endpoint: str, key: str) -> None:
         self.endpoint, self._key = endpoint.rstrip("/"), key
-        # A redirect would carry the key to wherever it leads.
+        # A redirect would send the key to another address.
         self._opener = urllib.request.build_opener(_NoRedirect)
 
     def pods(self) -> list[dict[str, Any]]:
-        """All pods there are."""
+        """All pods of the account."""
         found = self._patiently("GET", "/pods")
         return [pod for pod in found or [] if isinstance(pod, dict)]
 
     def find(self, pod: str) -> dict[str, Any] | None:
-        """A pod as it is now; None: there is none (any more)."""
+        """A pod's current state; None: the pod does not exist (any more)."""
         try:
             found: dict[str, Any] | None = self._patiently("GET", f"/pods/{pod}")
         except ApiFault as fault:
@@ -70,10 +70,10 @@ class Api:
     def create(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Rent a pod.
 
-        Where no answer came it is looked for by its name: asking again blindly could rent two.
+        If no response came, the pod is looked up by its name: a blind retry could rent two.
 
         Raises:
-            ApiFault: none is to be had.
+            ApiFault: no pod is available.
         """
         for wait in (*WAITS, None):
             try:
@@ -82,9 +82,9 @@ class Api:
             except ApiFault as fault:
                 if _SOLD_OUT.search(fault.message):
                     raise ApiFault(
-                        409,  # the API's own is 500, but asking again would not help
-                        f"RunPod has no such machine now: {fault.message}",
-                        remedy="name more gpu_types, take the other cloud, or try later",
+                        409,  # the API's own is 500, but a retry would not help
+                        f"RunPod has no such machine available now: {fault.message}",
+                        remedy="name more gpu_types, use the other cloud, or try later",
                     ) from fault
                 if fault.passing and fault.status != 429:
                     named = [pod for pod in self.pods() if pod.get("name") == body["name"]]
@@ -96,10 +96,10 @@ class Api:
         raise AssertionError("unreachable")
 
     def give_back(self, pod: str, patience: float = GIVE_BACK_SECONDS) -> None:
-        """Delete a pod, and see that it is gone.
+        """Delete a pod, and verify that it is gone.
 
         Raises:
-            EnvironmentFault: that could not be seen; names the pod and where it is deleted by hand.
+            EnvironmentFault: the deletion is unverified; names the pod and the page to delete it by hand.
         """
         until, wait = time.monotonic() + patience, 0.5
         while True:
@@ -111,7 +111,7 @@ class Api:
                         raise
                 if self.find(pod) is None:
                     return
-                why = "it is still there"
+                why = "it still exists"
             except ApiFault as fault:
                 why = fault.message
             wait = min(2 * wait, 30.0)
@@ -123,7 +123,7 @@ class Api:
             time.sleep(wait)
 
     def _patiently(self, method: str, path: str) -> Any:
-        """An answer, asked for again where that may help."""
+        """A response, with retries where they may help."""
         for wait in WAITS:
             try:
                 return self._once(method, path)
@@ -169,8 +169,8 @@ def _refusal(status: int, body: str) -> ApiFault:
         return ApiFault(
             status,
             f"RunPod refuses the API key (HTTP {status})",
-            remedy="container.options.api_key of the site, or RUNPOD_API_KEY: a key with read and write "
-            "rights from console.runpod.io/user/settings",
+            remedy="set container.options.api_key of the site, or RUNPOD_API_KEY, to a key with read and "
+            "write rights from console.runpod.io/user/settings",
         )
     try:
         told = json.loads(body)
@@ -178,4 +178,4 @@ def _refusal(status: int, body: str) -> ApiFault:
     except (ValueError, AttributeError):
         said = body
     said = secret.mask(" ".join(said.split()))[:300]
-    return ApiFault(status, f"RunPod answers HTTP {status}: {said or 'nothing more'}")
+    return ApiFault(status, f"RunPod answers HTTP {status}: {said or 'no message'}")

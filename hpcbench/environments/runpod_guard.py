@@ -1,7 +1,7 @@
-"""Deletes a pod whose runner is gone, however it went; a process of its own session, started by the runner.
+"""Deletes a pod whose runner ended, in any way; a process in its own session, started by the runner.
 
-Standard input is a pipe that only the runner holds: lines of JSON say which pod, its end without the word
-`done` that the runner was killed. When the pod's time is over the runner is not waited for either.
+Standard input is a pipe that only the runner holds: lines of JSON name the pod; if the pipe ends without the
+word `done`, the runner was killed. After the pod's deadline the guard does not wait for the runner either.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from hpcbench.environments.runpod_api import Api, ApiFault
 from hpcbench.errors import EnvironmentFault
 
 PATIENCE = 1800.0
-"""So long it is tried to delete the pod, seconds."""
+"""Seconds of attempts to delete the pod."""
 
 LATE = 60.0
-"""A pod that was asked for without an answer may appear within so many seconds."""
+"""Seconds in which a pod may still appear after a request without a response."""
 
 GRACE = 5.0
-"""Seconds after the deadline in which the runner may do it itself."""
+"""Seconds after the deadline in which the runner may delete the pod itself."""
 
 
 def main() -> int:
-    """Wait for the runner's end, or the pod's."""
+    """Wait for the runner's end, or the pod's deadline."""
     print("ready", flush=True)  # noqa: T201 - to the runner, which rents nothing before
     told: dict[str, Any] = {}
     rest, ended = b"", False

@@ -1,8 +1,8 @@
-"""`python -m hpcbench.environments.runpod_run`: rents a pod, runs a command in it, gives the pod back.
+"""`python -m hpcbench.environments.runpod_run`: rents a pod, runs a command in it, deletes the pod.
 
-What the command reads, prints and is told by signals goes through, as does every connection to a Unix socket
-that it makes in its private folder. However it ends, the pod is deleted: by this process, by `runpod_guard`
-if this one was killed, by the pod itself when its time is over, or by the next `prepare`.
+Input, output and signals of the command are forwarded, and so is every connection to a Unix socket in its
+private folder. However the command ends, the pod is deleted: by this process, by `runpod_guard` if this
+process was killed, by the pod itself after its deadline, or by the next `prepare`.
 """
 
 from __future__ import annotations
@@ -31,18 +31,20 @@ from hpcbench.environments.runpod import SPEC, Rented, Spec, spent
 from hpcbench.environments.runpod_api import Api, ApiFault
 from hpcbench.errors import EnvironmentFault, HpcbenchError
 from hpcbench.files.atomic import replacing
+from hpcbench.ssh.connection import Connection
+from hpcbench.ssh.login import Host
 
 FETCH_SECONDS = 15.0
-"""How often what was written in the pod is brought here, so that little is lost with it."""
+"""Interval in which files written in the pod are copied here, so that little is lost with the pod."""
 
 FOUND_SECONDS = 30.0
-"""So long a new pod may be unknown to the API that made it."""
+"""Seconds in which a new pod may be unknown to the API."""
 
 LATE = 15.0
-"""Seconds after its deadline in which a pod is left to us and the guard; then it deletes itself."""
+"""Seconds after its deadline in which we or the guard delete a pod; then it deletes itself."""
 
 FAILED = 255
-"""Exit code when it was not the command that failed; the last line then begins with FATAL."""
+"""Exit code if something other than the command failed; the last line then begins with FATAL."""
 
 START = """
 (umask 077; export -p > /run/hpcbench.env; mkdir -p /root/.ssh
@@ -57,17 +59,17 @@ exec /usr/sbin/sshd -D -e -h /run/hpcbench.host -o PermitRootLogin=prohibit-pass
     -o PasswordAuthentication=no -o UsePAM=no -o AllowStreamLocalForwarding=yes \\
     -o AllowTcpForwarding=yes -o MaxSessions=50
 """
-"""What a pod runs instead of its image's entry point. Sessions of sshd lack the image's environment, so it
-is kept in a file; a host key that came with the image would be everybody's, so there is a new one."""
+"""Replaces the entry point of the image in a pod. Sessions of sshd lack the image's environment, so a file
+keeps it; a host key in the image would be public, so a new one is generated."""
 
 IMAGE = ". /run/hpcbench.env; unset PUBLIC_KEY SSH_PUBLIC_KEY RUNPOD_API_KEY; "
-"""Shell words that give a session the image's environment."""
+"""Shell commands that give a session the image's environment."""
 
 LAUNCH = f"""
 import json, os, sys
 line = b""
 while not line.endswith(b"\\n"):
-    line += os.read(0, 1) or sys.exit("nothing was said")
+    line += os.read(0, 1) or sys.exit("no command came")
 asked = json.loads(line)
 os.environ.update(asked["env"])
 paths = ["{PACKAGES}", *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -81,52 +83,12 @@ except OSError as error:
     print(asked["argv"][0] + ":", error.strerror, file=sys.stderr)
     sys.exit(127)
 """
-"""What becomes the command in the pod. Its environment comes as the first line of standard input: arguments
-are for everybody to read, there as here."""
-
-SSH = """
-Host pod
-HostName {host}
-Port {port}
-User root
-IdentityFile "{key}"
-IdentitiesOnly yes
-UserKnownHostsFile "{folder}/known"
-GlobalKnownHostsFile /dev/null
-StrictHostKeyChecking accept-new
-ControlPath "{folder}/c"
-ControlPersist no
-BatchMode yes
-RequestTTY no
-RemoteCommand none
-ForwardAgent no
-ForwardX11 no
-PermitLocalCommand no
-ClearAllForwardings no
-ExitOnForwardFailure no
-StreamLocalBindUnlink yes
-ConnectTimeout 10
-ServerAliveInterval 15
-ServerAliveCountMax 4
-LogLevel ERROR
-Host *
-Include ~/.ssh/config
-Include /etc/ssh/ssh_config
-"""
-"""Own things first, which count; then the user's, who may have to go through a proxy.
-
-The pod makes its host key when it starts, and RunPod's API does not tell it: so it is accepted at first
-contact, into a file of this run alone. The address came from the API over TLS; who can redirect packets to it
-could still pose as the pod, and would get the model and the data.
-"""
-
-
-LONGEST_FOLDER = 60
-"""Bytes of a folder in which ssh can still have its socket, with a name that it adds to."""
+"""Becomes the command in the pod. The first line of standard input has its environment: every user can read
+arguments, there as here."""
 
 
 class _Stopped(Exception):
-    """A signal came before there was a command to pass it on to."""
+    """A signal came before the command started."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -134,11 +96,11 @@ class _Stopped(Exception):
 
 
 class _Signals:
-    """What a signal does now: it stops us, waits, or is passed on to the command in the pod."""
+    """Current effect of a signal: it stops us, waits, or is forwarded to the command in the pod."""
 
     def __init__(self) -> None:
         self.pod: _Pod | None = None
-        """Where the command runs that is to get them."""
+        """The pod whose command gets the signals."""
         self.deaf = False
         self._heard: int | None = None
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2):
@@ -146,7 +108,7 @@ class _Signals:
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """Inside they wait: no answer of the API may be lost."""
+        """Signals wait inside the block: no response of the API may be lost."""
         self.deaf = True
         yield
         self.deaf = False
@@ -163,7 +125,7 @@ class _Signals:
 
 
 def main() -> int:
-    """Run what the environment variable says."""
+    """Execute the task in the environment variable."""
     spec = Spec.model_validate_json(os.environ.pop(SPEC))
     signals = _Signals()
     begun = threading.Event()
@@ -182,12 +144,10 @@ def run(spec: Spec, signals: _Signals, begun: threading.Event) -> int:
     """The whole life of a pod; returns the command's exit code.
 
     Raises:
-        EnvironmentFault: there is no such pod, it costs too much, or it went away.
+        EnvironmentFault: there is no such pod, it costs too much, or it disappeared.
     """
     own = private(spec.mounts)
     within = None if own is None else own.source
-    if within is not None and len(os.fsencode(within)) > LONGEST_FOLDER:
-        within = None
     with tempfile.TemporaryDirectory(prefix=".pod-", dir=within) as name:
         folder = Path(name)
         key = _key(spec, folder)
@@ -207,7 +167,7 @@ def run(spec: Spec, signals: _Signals, begun: threading.Event) -> int:
 def _command(
     spec: Spec, pod: _Pod, signals: _Signals, deadline: float, begun: threading.Event
 ) -> int:
-    """Start the command, be its hands and ears until it ends, bring home what it wrote."""
+    """Start the command, serve it until it ends, copy its files here."""
     written = _Written([mount for mount in spec.mounts if not mount.read_only], pod)
     own = private(spec.mounts)
     process = pod.start(spec, own.target if own else "/")
@@ -218,15 +178,14 @@ def _command(
         while process.poll() is None:
             if time.time() > deadline:
                 raise EnvironmentFault(
-                    "the pod's time is over: more would cost more than max_cost, or last longer than "
-                    "max_hours",
-                    remedy="what is answered is kept; raise them in container.options, then resume",
+                    "the pod's time is used up: it has reached max_cost or max_hours",
+                    remedy="answers are kept; raise the limit in container.options, then resume",
                 )
             due = time.monotonic() - fetched > FETCH_SECONDS
             if own is not None and (due or not forwarded):
                 forwarded |= pod.forward(own)
             if due:
-                with contextlib.suppress(EnvironmentFault):  # the last time counts
+                with contextlib.suppress(EnvironmentFault):  # only the last fetch must succeed
                     written.fetch()
                 fetched = time.monotonic()
             time.sleep(0.1)
@@ -234,13 +193,13 @@ def _command(
         process.kill()
         process.wait()
     if process.returncode == FAILED and pod.lost():
-        raise EnvironmentFault(f"the connection to the pod broke: {pod.said}")
+        raise EnvironmentFault("the connection to the pod broke")
     written.fetch(last=True)
     return process.returncode
 
 
 class _Lease:
-    """A pod, from before it is asked for until it is seen to be gone."""
+    """A pod, from before its request until its deletion is verified."""
 
     def __init__(self, spec: Spec, signals: _Signals) -> None:
         self._spec, self._signals, self._cache = spec, signals, Path(spec.cache)
@@ -264,8 +223,8 @@ class _Lease:
         )
         assert self._guard.stdout is not None
         with self._guard.stdout as answer:
-            if not answer.readline():  # without it nothing is rented
-                raise EnvironmentFault("the process that watches over the pod does not start")
+            if not answer.readline():  # nothing is rented without the guard
+                raise EnvironmentFault("the process that guards the pod does not start")
         return self
 
     def __exit__(
@@ -286,28 +245,28 @@ class _Lease:
                 raise
             _say(f"FATAL: {fault}")
         finally:
-            # Without the word `done` the guard goes on trying, when we are gone.
+            # Without the word `done` the guard keeps trying after our end.
             with contextlib.suppress(OSError, subprocess.TimeoutExpired):
                 self._guard.stdin.close()
                 self._guard.wait(10 if self._done else 0)
 
     @property
     def reachable_until(self) -> float:
-        """Unix time by which the pod must be reached."""
+        """Unix time by which the pod must be reachable."""
         return min(self.deadline, self._begun + 60 * self._spec.options.start_minutes)
 
     def rent(self, public_key: str) -> None:
-        """Ask for the pod, and refuse it if it costs too much.
+        """Request the pod, and refuse it if it costs too much.
 
         Raises:
-            EnvironmentFault: there is none, or not at this price.
+            EnvironmentFault: no pod is available, or not at this price.
         """
         options = self._spec.options
         left = options.max_cost - spent(self._cache, self._rented)
         if left <= 0:
             raise EnvironmentFault(
                 f"earlier pods of this worker have cost max_cost = {options.max_cost:g} USD",
-                remedy="find out why they ended, see above; then resume, or raise max_cost",
+                remedy="find out why they ended (see above), then resume, or raise max_cost",
             )
         body: dict[str, Any] = {
             "name": self._rented.name,
@@ -334,7 +293,7 @@ class _Lease:
             try:
                 pod = self._api.create(body)
             except ApiFault as fault:
-                if not fault.passing:  # a plain no: there is nothing to give back
+                if not fault.passing:  # a clear refusal: there is no pod to delete
                     self._rented.forget(self._cache)
                     self._end()
                 raise
@@ -344,14 +303,14 @@ class _Lease:
         self._know(price=price, deadline=self._begun + 3600 * hours)
 
     def address(self) -> tuple[str, int]:
-        """Where the pod's sshd is, when it is told.
+        """Address of the pod's sshd, as soon as it is known.
 
         Raises:
-            EnvironmentFault: that takes too long, or the pod went away.
+            EnvironmentFault: that takes too long, or the pod disappeared.
         """
         pause, pod = 0.5, str(self._rented.id)
         while True:
-            # A pod that was made this moment may not be found everywhere yet.
+            # A new pod may be missing in some of the API's replies.
             new = time.time() - self._begun < FOUND_SECONDS
             found = self._api.find(pod) or ({} if new else {"desiredStatus": "gone"})
             state = found.get("desiredStatus")
@@ -363,13 +322,13 @@ class _Lease:
             if time.time() > self.reachable_until:
                 raise EnvironmentFault(
                     f"pod {pod} had no address after {self._spec.options.start_minutes:g} minutes",
-                    remedy="a large image takes its time: container.options.start_minutes of the site",
+                    remedy="a large image needs time: raise container.options.start_minutes of the site",
                 )
             time.sleep(pause)
             pause = min(1.5 * pause, 5.0)
 
     def _know(self, **more: Any) -> None:
-        """Keep what is known now where the guard and another process find it."""
+        """Record known facts for the guard and other processes."""
         self._rented = self._rented.model_copy(update=more)
         self.deadline = self._rented.deadline or self.deadline
         told = {"pod" if name == "id" else name: value for name, value in more.items()}
@@ -377,30 +336,30 @@ class _Lease:
         self._rented.write(self._cache)
 
     def _end(self) -> None:
-        """There is no pod any more, and that is sure."""
+        """Report that the pod is verified to be gone."""
         self._tell(done=True)
         self._done = True
 
     def _tell(self, **words: Any) -> None:
         assert self._guard.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # somebody killed it; we are still here
+        with contextlib.suppress(BrokenPipeError):  # the guard was killed; we still run
             self._guard.stdin.write(json.dumps(words).encode() + b"\n")
             self._guard.stdin.flush()
 
 
 class _Pod:
-    """The way into a pod: one ssh connection, through which everything goes."""
+    """The way into a pod: one ssh connection, through which everything goes.
+
+    The pod makes its host key when it starts, and RunPod's API does not report it. So the key is accepted at
+    first contact, into a file of this run alone. The address comes from the API over TLS; an attacker who
+    redirects packets to it could still pose as the pod, and would get the model and the data.
+    """
 
     def __init__(self, folder: Path, key: Path, host: str, port: int) -> None:
         self.folder = folder
-        config = folder / "ssh"
-        where = str(folder).replace("%", "%%")
-        config.write_text(SSH.format(host=host, port=port, key=key, folder=where))
-        self.ssh = ("ssh", "-F", str(config), "pod")
         self.forwarded: set[str] = set()
-        self.said = "it said nothing"
-        """Why ssh ended, in its words."""
-        self._master: subprocess.Popen[bytes] | None = None
+        there = Host(host, "root", port, identity=str(key), first_contact=folder / "known")
+        self._connection = Connection(there, terminal=False, within=folder)
 
     def __enter__(self) -> _Pod:
         return self
@@ -408,51 +367,39 @@ class _Pod:
     def __exit__(self, *exc_info: object) -> None:
         for path in self.forwarded:
             Path(path).unlink(missing_ok=True)
-        self._hang_up()
+        self._connection.close()
+
+    @property
+    def ssh(self) -> Sequence[str]:
+        """Words before a command line for the pod."""
+        return (*self._connection.words(), "pod")
 
     def connect(self, until: float) -> None:
-        """Have a connection, as soon as the pod's sshd is up.
+        """Log in, as soon as the pod's sshd is up.
 
         Raises:
             EnvironmentFault: not in time.
         """
         while True:
-            (self.folder / "c").unlink(missing_ok=True)
-            with (self.folder / "said").open("wb") as said:
-                # `cat` ends with the pipe, and so with us: nothing stays behind after a kill -9.
-                self._master = subprocess.Popen(
-                    [*self.ssh[:-1], "-o", "ControlMaster=yes", "pod", "cat"],
-                    stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True,
-                )  # fmt: skip
-            while self._master.poll() is None:
-                if self._ask("-O", "check").returncode == 0:
-                    return
+            try:
+                return self._connection.connect(seconds=max(1.0, until - time.time()))
+            except EnvironmentFault as fault:
                 if time.time() > until:
-                    self._master.kill()
-                time.sleep(0.1)
-            self._hang_up()
-            if time.time() > until:
-                raise EnvironmentFault(
-                    f"the pod cannot be reached over ssh: {self.said}",
-                    remedy="its image must run as root and have sshd, or apt to install it; and from here "
-                    "connections to any port must be allowed",
-                )
+                    raise EnvironmentFault(
+                        f"cannot reach the pod over ssh: {fault.message}",
+                        remedy="its image must run as root and have sshd, or apt to install it; this "
+                        "machine must be allowed to connect to any port",
+                    ) from fault
             time.sleep(1)
 
     def lost(self) -> bool:
-        """Whether the connection is gone; a moment after a command's end it is sure."""
-        assert self._master is not None
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._master.wait(2)
-        if self._master.poll() is None:
-            return False
-        self._hang_up()
-        return True
+        """Whether the connection is gone."""
+        return not self._connection.lives()
 
     def lay_out(self, mounts: Sequence[Bind], deadline: float) -> None:
-        """Make folders and empty files, and have the pod delete itself if nobody does.
+        """Create folders and empty files, and let the pod delete itself after the deadline.
 
-        `runpodctl` and a key for it are in every pod. That is for the day when this whole machine fails.
+        Every pod has `runpodctl` and a key for it. This covers a failure of this whole machine.
         """
         folders, files = [PACKAGES], ["/run/hpcbench.pid"]  # empty: nothing runs yet
         for mount in mounts:
@@ -472,25 +419,25 @@ class _Pod:
     def probe(self, image: str) -> Probe:
         """Ask the image's Python about itself."""
         python = shlex.join([*self.ssh, _shell(f"{IMAGE}exec python3 -")])
-        # It is called with -c and the code, which takes the safer way through standard input.
+        # The caller passes -c and the code; the code goes through standard input, which needs no quoting.
         return probe(["sh", "-c", f'printf %s "$2" | {python}', "sh"], image)
 
     def send(self, mount: Bind) -> None:
-        """Bring a file or folder; links that lead out of it become what they lead to."""
+        """Copy a file or folder into the pod; a link to the outside becomes a copy of its target."""
         source = f"{mount.source}/" if Path(mount.source).is_dir() else mount.source
         self._rsync("-rlpt", "--copy-unsafe-links", source, f"pod:{mount.target}")
 
     def fetch(self, mount: Bind, place: Path) -> None:
-        """Bring what is over there to a place here; no links, which could lead anywhere."""
+        """Copy a file or folder from the pod; no links, which could lead anywhere."""
         slash = "/" if Path(mount.source).is_dir() else ""
         self._rsync("-rt", f"pod:{mount.target}{slash}", f"{place}{slash}")
 
     def start(self, spec: Spec, cwd: str) -> subprocess.Popen[bytes]:
-        """Start the command; our standard input becomes its own."""
+        """Start the command; our standard input becomes its input."""
         process = subprocess.Popen(
             [*self.ssh, _shell(f"{IMAGE}python3 -c {shlex.quote(LAUNCH)}; exit $?")],
             stdin=subprocess.PIPE,
-            start_new_session=True,  # a Ctrl-C is for us, who pass it on
+            start_new_session=True,  # Ctrl-C reaches us, and we forward it
         )
         env = {"PYTHONDONTWRITEBYTECODE": "1", **spec.env}
         first = json.dumps({"argv": spec.argv, "env": env, "cwd": cwd})
@@ -501,14 +448,14 @@ class _Pod:
         return process
 
     def signal(self, number: int) -> None:
-        """Give the command a signal."""
+        """Send a signal to the command."""
         name = signal.Signals(number).name.removeprefix("SIG")
         pid = "/run/hpcbench.pid"
         until_there = f"for n in 1 2 3 4 5; do test -s {pid} && break; sleep 1; done"
         self._run([*self.ssh, _shell(f"{until_there}; kill -s {name} $(cat {pid})")])
 
     def forward(self, own: Bind) -> bool:
-        """Have sockets of the command's private folder here as well; whether there is one."""
+        """Forward the sockets of the command's private folder to here; returns whether there is one."""
         listed = self._run(
             [*self.ssh, shlex.join(["find", own.target, "-maxdepth", "1", "-type", "s"])]
         )
@@ -517,33 +464,19 @@ class _Pod:
             here = f"{own.source}/{name}"
             if here not in self.forwarded and re.fullmatch(r"[\w.-]+", name):
                 self.forwarded.add(here)
-                done = self._ask("-O", "forward", "-L", f"{here}:{there}")
-                if done.returncode:
-                    raise EnvironmentFault(f"{there} cannot be forwarded: {done.stderr.strip()}")
+                self._connection.forward(here, there)
         return bool(self.forwarded)
-
-    def _hang_up(self) -> None:
-        if self._master is not None:
-            with self._master:
-                self._master.kill()
-            # One that was cut off says nothing; then what the one before said counts.
-            if words := (self.folder / "said").read_text(errors="replace").strip():
-                self.said = last_words(words)
-
-    def _ask(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Tell the connection itself something."""
-        return self._run([*self.ssh[:-1], *words, "pod"])
 
     def _do(self, script: str) -> None:
         done = self._run([*self.ssh, _shell(script)])
         if done.returncode:
-            raise EnvironmentFault(f"the pod cannot be laid out: {last_words(done.stderr)}")
+            raise EnvironmentFault(f"cannot prepare the pod's folders: {last_words(done.stderr)}")
 
     def _rsync(self, *words: str) -> None:
-        ssh = shlex.join(self.ssh[:-1])
+        ssh = shlex.join(self._connection.words())
         done = self._run(["rsync", "-s", "--timeout=300", "-e", ssh, *words], limit=None)
-        if done.returncode not in (0, 24):  # 24: files went away meanwhile
-            first = (done.stderr.strip() or "it said nothing").splitlines()[0]
+        if done.returncode not in (0, 24):  # 24: files disappeared meanwhile
+            first = (done.stderr.strip() or "it printed no message").splitlines()[0]
             raise EnvironmentFault(f"rsync with the pod failed: {first}")
 
     def _run(
@@ -559,9 +492,9 @@ class _Pod:
 
 
 class _Written:
-    """What the command writes, brought here again and again.
+    """The command's files, copied here repeatedly.
 
-    Folders and files began empty over there. A file that is here already gets what is new appended: it is a
+    Folders and files start empty in the pod. A file that exists here already gets new text appended: it is a
     log to which we, or the worker, write as well.
     """
 
@@ -571,7 +504,7 @@ class _Written:
         self._copied: dict[Path, tuple[int, int]] = {}
 
     def fetch(self, last: bool = False) -> None:
-        """Bring what is new."""
+        """Copy new content."""
         for number, mount in enumerate(self.mounts):
             staged = self._pod.folder / f"back-{number}"
             self._pod.fetch(mount, staged)
@@ -590,7 +523,7 @@ class _Written:
             opened.seek(begin)
             new = opened.read()
         if not last:
-            new = new[: new.rfind(b"\n") + 1]  # others write lines to it, too
+            new = new[: new.rfind(b"\n") + 1]  # other processes write lines to it, too
         with here.open("ab") as log:
             log.write(new)
         self._appended[here] = begin + len(new)
@@ -604,7 +537,7 @@ class _Written:
 
 
 def _key(spec: Spec, folder: Path) -> Path:
-    """The private key file, made if the user names none."""
+    """The private key file, generated if the user names none."""
     if spec.options.ssh_key is not None:
         return Path(spec.options.ssh_key).expanduser()
     key = folder / "key"
@@ -614,7 +547,7 @@ def _key(spec: Spec, folder: Path) -> Path:
 
 
 def _packages(spec: Spec, pod: _Pod) -> Path:
-    """Packages for the Python of the image, which is asked once."""
+    """Packages for the Python of the image, which is probed once."""
     cache = Path(spec.cache)
     stored = cache / "runpod" / f"{spec.image.rpartition(':')[2]}.probe.json"
     probed = probed_once(stored, lambda: pod.probe(spec.image))
@@ -622,7 +555,7 @@ def _packages(spec: Spec, pod: _Pod) -> Path:
 
 
 def _price(pod: Mapping[str, Any]) -> float:
-    """USD an hour; the API writes it as text."""
+    """USD an hour; the API gives it as text."""
     try:
         return float(pod.get("costPerHr") or 0)
     except ValueError:
@@ -630,25 +563,27 @@ def _price(pod: Mapping[str, Any]) -> float:
 
 
 def _hours(price: float, max_cost: float, max_hours: float | None, left: float) -> float:
-    """How long a pod of that price may live, with so much left of the cost."""
+    """Allowed hours of a pod at that price, with `left` USD remaining."""
     if price <= 0:
-        raise EnvironmentFault("RunPod names no price for the pod, so max_cost cannot be kept")
+        raise EnvironmentFault(
+            "RunPod names no price for the pod, so hpcbench cannot keep max_cost"
+        )
     if max_hours is not None and price * max_hours > max_cost:
         raise EnvironmentFault(
-            f"the pod costs {price:.2f} USD an hour: in max_hours = {max_hours:g} that would be "
-            f"{price * max_hours:.2f} USD, and max_cost is {max_cost:g}",
+            f"the pod costs {price:.2f} USD an hour: max_hours = {max_hours:g} would cost "
+            f"{price * max_hours:.2f} USD, but max_cost is {max_cost:g} USD",
             remedy="raise max_cost, lower max_hours, or name cheaper gpu_types",
         )
     return min(max_hours or left / price, left / price)
 
 
 def _shell(script: str) -> str:
-    """A script as one command line, whatever shell root has there."""
+    """A script as one command line, for any login shell of root."""
     return shlex.join(["sh", "-c", script])
 
 
 def _pass_on(first: bytes, pipe: IO[bytes]) -> None:
-    """Our standard input to the command's, and its end as well."""
+    """Forward our standard input, and its end, to the command's."""
     data = first
     with contextlib.suppress(OSError):
         while data:
@@ -660,7 +595,7 @@ def _pass_on(first: bytes, pipe: IO[bytes]) -> None:
 
 
 def _until_alone(begun: threading.Event, parent: int) -> None:
-    """End what is being prepared when the worker is gone, by kill -9 perhaps; later its pipe's end tells."""
+    """Stop the preparation if the worker is gone, even by kill -9; later the end of its pipe says so."""
     while not begun.wait(1):
         if os.getppid() != parent:
             os.kill(os.getpid(), signal.SIGTERM)

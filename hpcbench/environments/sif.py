@@ -1,6 +1,6 @@
-"""Apptainer, or Singularity, on this machine: builds SIF files and asks them what they are.
+"""Apptainer, or Singularity, on this machine: builds and inspects SIF files.
 
-It is called directly: spython hard-codes the program's name and its `pull` takes a failure for done.
+We call the program directly: spython hard-codes the program's name and its `pull` hides failures.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from hpcbench.environments.packages import Probe, last_words, probed_once
 from hpcbench.environments.packages import probe as ask_python
 from hpcbench.environments.sources import LABEL, Source
 from hpcbench.errors import EnvironmentFault
-from hpcbench.schema.documents import ContainerSite
+from hpcbench.schema.definitions import ContainerSite
 
 Say = Callable[[str], None]
-"""Told what is going on, a line at a time."""
+"""Receives progress messages, a line at a time."""
 
 COMPRESSION = "-comp zstd -Xcompression-level 3"
-"""A third quicker to build than gzip, quicker to read, 4 % larger."""
+"""Builds a third faster than gzip, reads faster, 4 % larger."""
 
 FROM = "org.label-schema.usage.singularity.deffile.from"
-"""Label that every build gives: what the image was made from, by digest if it was named so."""
+"""Label of every build: the source of the image, by digest if the reference had one."""
 
 OLDEST = {"apptainer": (1, 1), "singularity": (3, 8)}
-"""Versions before these lack what we ask of them; SingularityCE counts as Singularity does."""
+"""Older versions lack options that we need; SingularityCE counts as Singularity."""
 
 UNPACKED = 3
-"""An image's files take about so many times the room of its compressed layers."""
+"""An image's files need about this many times the space of its compressed layers."""
 
 _KEPT = ("CACHEDIR", "TMPDIR", "CONFIGDIR", "KEYSDIR", "SYPGPDIR")
 
@@ -53,7 +53,7 @@ _EXPANDED_THERE = (
     "os.path.expandvars(sys.argv[1]); os.makedirs(os.environ['APPTAINER_TMPDIR'], exist_ok=True); "
     "os.execvp(sys.argv[2], sys.argv[2:])"
 )
-"""Where a build runs, a variable such as $TMPDIR may stand for another folder."""
+"""A variable such as $TMPDIR may name another folder on the machine of the build."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +68,13 @@ class Program:
 
     @classmethod
     def find(cls, site: ContainerSite, cache: Path) -> Program:
-        """The one the site names.
+        """The program that the site names.
 
         Raises:
-            EnvironmentFault: there is none, it does not start, or it is too old.
+            EnvironmentFault: it is missing, does not start, or is too old.
         """
         path = found(site.program)
-        # What the site's module sets on purpose (a local TMPDIR) stays; $HOME is never filled.
+        # Settings of the site's module (a local TMPDIR) stay; $HOME is never filled.
         env = {
             "APPTAINER_CACHEDIR": str(cache / "apptainer"),
             "APPTAINER_TMPDIR": str(cache / "tmp"),
@@ -92,15 +92,15 @@ class Program:
 
     @property
     def key(self) -> str:
-        """What beside its source makes a SIF what it is."""
+        """Hash of everything but the source that determines a SIF."""
         text = json.dumps([Source("", "", "").definition("", ""), self.version, COMPRESSION])
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def build(self, source: Source, target: Path, say: Say) -> None:
-        """Build and verify; the log stays if it fails.
+        """Build and verify; the log stays after a failure.
 
         Raises:
-            EnvironmentFault: it failed, with the reason and the remedy where they are known.
+            EnvironmentFault: it failed, with the reason and the remedy if they are known.
         """
         say(f"building {source.origin}")
         self._check_room(source, target)
@@ -124,11 +124,12 @@ class Program:
         target.chmod(0o644)
 
     def _tries(self, source: Source, target: Path, definition: Path) -> list[list[str]]:
-        """Command lines of a build, of which the next is taken where the first's compression is unknown."""
+        """Command lines of a build; the next one is used if the first one's compression is unsupported."""
         verb = "pull" if source.transport == "oras" else "build"
         words = [self.path, verb, *(["--no-https"] if source.insecure else [])]
         if verb == "pull" or (self.is_singularity and source.transport != "recipe"):
-            # Singularity takes an address from everybody, a definition file from root or by subordinate ids.
+            # Singularity builds from an address for every user, from a definition file only for root or
+            # with subordinate ids.
             return [[*words, str(target), source.address]]
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         definition.write_text(source.definition(self.version, now))
@@ -136,31 +137,31 @@ class Program:
             words += self._as_root()
             words += [word for bind in self.site.build_binds for word in ("--bind", bind)]
         plain = [*words, str(target), str(definition)]
-        if self.is_singularity:  # it knows no zstd, neither to write nor to read it
+        if self.is_singularity:  # it can neither write nor read zstd
             return [plain]
         return [[*words, "--mksquashfs-args", COMPRESSION, *plain[-2:]], plain]
 
     def _as_root(self) -> list[str]:
-        """How the commands of a recipe are run as root by who is not."""
+        """Options that run a recipe's commands as root for another user."""
         if not os.getuid():
             return []
-        # Singularity takes proot by itself: sites offer it that give nobody subordinate ids.
+        # Singularity uses proot by itself: sites without subordinate ids offer it.
         by_proot = self.is_singularity and shutil.which("proot") and not has_subordinate_ids()
         return [] if by_proot else ["--fakeroot"]
 
     def _check(self, source: Source, target: Path) -> None:
-        if source.transport == "oras":  # somebody else's SIF, whose bytes the digest vouches for
+        if source.transport == "oras":  # a downloaded SIF, verified by its digest
             return
         label = self.label(target)
         if label is None and self.is_singularity and "@" not in source.origin:
-            return  # from an archive, whose file was hashed just now
+            return  # from an archive, whose file was just hashed
         if label != source.digest:
             raise EnvironmentFault(f"the image built from {source.origin} is labelled {label}")
 
     def _follow(
         self, argv: Sequence[str], env: Mapping[str, str], folder: Path | None, log: Path, say: Say
     ) -> tuple[int, str]:
-        """Run a build where the site wants builds; its output goes to a log as it comes."""
+        """Run a build on the machine that the site sets; its output goes to a log as it arrives."""
         if self.site.build_tmp is not None:
             argv = [sys.executable, "-c", _EXPANDED_THERE, self.site.build_tmp, *argv]
         kept: collections.deque[str] = collections.deque(maxlen=400)
@@ -184,11 +185,11 @@ class Program:
             return process.wait(), "".join(kept)
         finally:
             if process.poll() is None:
-                process.terminate()  # it removes what it unpacked
+                process.terminate()  # it removes its unpacked files
                 process.wait()
 
     def _check_room(self, source: Source, target: Path) -> None:
-        """See that there is room, before an hour is spent."""
+        """Check the free space before an hour is spent."""
         if source.transport != "docker":
             return
         size = download_size(Reference.parse(f"docker://{source.origin}"), self._insecure(source))
@@ -202,22 +203,23 @@ class Program:
         for place, need in wanted.values():
             if (free := shutil.disk_usage(place).free) < need:
                 raise EnvironmentFault(
-                    f"building {source.origin} ({size_text(size)}) takes about {size_text(need)}, "
-                    f"{place} has {size_text(free)}",
-                    remedy="`hpcbench images prune`, `container.build_tmp: $TMPDIR`, or another `home`",
+                    f"building {source.origin} ({size_text(size)}) needs about {size_text(need)} "
+                    f"of disk space, {place} has {size_text(free)}",
+                    remedy="run `hpcbench images prune`, or set `container.build_tmp: $TMPDIR` or another "
+                    "`home`",
                 )
 
     def _insecure(self, source: Source) -> tuple[str, ...]:
         return (source.origin.partition("/")[0],) if source.insecure else ()
 
     def probe(self, sif: Path, stored: Path) -> Probe:
-        """Ask the image's Python about itself, once an image."""
+        """Probe the image's Python, once per image."""
         options = start_options(self.path, self.version)
         python = [self.path, "--quiet", "exec", "--containall", *options, str(sif)]
         return probed_once(stored, lambda: ask_python([*python, "python3"], str(sif), self.env))
 
     def label(self, sif: Path) -> str | None:
-        """The digest that a SIF says it was built from; None: it says none."""
+        """The source digest in a SIF's label; None: it has no label."""
         done = _run([self.path, "inspect", "--json", sif], self.env)
         try:
             labels: Mapping[str, Any] = json.loads(done.stdout)["data"]["attributes"]["labels"]
@@ -227,27 +229,27 @@ class Program:
         return labels.get(LABEL) or (named if named.startswith("sha256:") else None)
 
     def opens(self, sif: Path) -> bool:
-        """Whether it can read an image that another program made: Singularity cannot, if that is zstd."""
+        """Whether it can read another program's image: Singularity cannot if the compression is zstd."""
         return _run([self.path, "inspect", sif], self.env).returncode == 0
 
     def check_signature(self, sif: Path) -> None:
-        """See that somebody whose key is in the user's keyring has signed it.
+        """Check that the image has a signature by a key in the user's keyring.
 
         Raises:
-            EnvironmentFault: nobody has.
+            EnvironmentFault: it has none.
         """
         done = _run([self.path, "verify", "--local", sif], self.env)
         if done.returncode:
             raise EnvironmentFault(
                 f"{sif} is not signed by a key you have: {last_words(done.stdout + done.stderr)}",
-                remedy=f"`{Path(self.path).name} key import FILE` with its maker's key, "
-                "or container.signed: false",
+                remedy=f"run `{Path(self.path).name} key import FILE` with its maker's key, "
+                "or set container.signed: false",
             )
 
 
 @functools.cache
 def _version(path: str) -> str:
-    """What it calls itself; asked once, for a plan may have twenty images."""
+    """The program's version line; queried once, since a plan may have twenty images."""
     done = _run([path, "--version"], os.environ)
     if done.returncode:
         raise EnvironmentFault(f"{path} does not start: {last_words(done.stderr)}")
@@ -257,7 +259,7 @@ def _version(path: str) -> str:
 
 
 def check_version(text: str) -> None:
-    """See that what `--version` says is new enough.
+    """Check that the output of `--version` names a supported version.
 
     Raises:
         EnvironmentFault: it is too old.
@@ -266,38 +268,38 @@ def check_version(text: str) -> None:
     if version < OLDEST[name]:
         oldest = ".".join(map(str, OLDEST[name]))
         raise EnvironmentFault(
-            f"{text} is too old: {name} {oldest} is needed",
-            remedy="`module avail apptainer singularity` may show a newer one: container.program",
+            f"{text} is too old: hpcbench needs {name} {oldest} or newer",
+            remedy="`module avail apptainer singularity` may show a newer one: set container.program",
         )
 
 
 def is_singularity(version: str) -> bool:
-    """Whether that is what Singularity or SingularityCE call themselves."""
+    """Whether the version line is one of Singularity or SingularityCE."""
     return _parsed(version)[0] == "singularity"
 
 
 def knows_no_eval(version: str) -> bool:
-    """Whether a program of that version takes `--no-eval`: Apptainer always did, Singularity since 3.10."""
+    """Whether that version accepts `--no-eval`: every Apptainer, and Singularity since 3.10."""
     name, numbers = _parsed(version)
     return name == "apptainer" or numbers >= (3, 10)
 
 
 def _parsed(text: str) -> tuple[str, tuple[int, ...]]:
-    """Name and version of a program; one that cannot be read counts as a new Apptainer."""
+    """Name and version of a program; an unreadable version counts as a new Apptainer."""
     match = re.search(r"(apptainer|singularity)\S*(?: version)? v?(\d+)\.(\d+)", text)
     return (match[1], (int(match[2]), int(match[3]))) if match else ("apptainer", (99,))
 
 
 def start_options(program: str, version: str) -> list[str]:
-    """What starting an image on this machine takes beside the usual.
+    """Extra options to start an image on this machine.
 
-    Singularity unpacks by itself what it cannot mount, and has no such option.
+    Singularity unpacks by itself an image that it cannot mount, and has no such option.
     """
     return ["--unsquash"] if not is_singularity(version) and _must_unpack(program) else []
 
 
 def _must_unpack(program: str) -> bool:
-    """Whether an image must be unpacked to be started here: no FUSE, and nothing setuid to mount it."""
+    """Whether an image must be unpacked to start here: no FUSE, and no setuid program to mount it."""
     if os.access("/dev/fuse", os.R_OK | os.W_OK) or os.getuid() == 0:
         return False
     done = _run([program, "buildcfg", "LIBEXECDIR"], os.environ)
@@ -307,22 +309,22 @@ def _must_unpack(program: str) -> bool:
 
 
 def found(program: str) -> str:
-    """Where a program is.
+    """Path of a program.
 
     Raises:
-        EnvironmentFault: it is not here.
+        EnvironmentFault: it is not installed here.
     """
     path = shutil.which(program)
     if path is None:
         raise EnvironmentFault(
             f"there is no {program} on this machine",
-            remedy="`module load apptainer`, or name it as container.program in the site profile",
+            remedy="run `module load apptainer`, or set container.program in the site profile",
         )
     return path
 
 
 def foreign() -> list[str]:
-    """Variables by which the caller's surroundings would change a container: binds, environment."""
+    """Variables of the caller that would change a container: binds, environment."""
     return [
         name
         for name in os.environ
@@ -350,12 +352,12 @@ def has_subordinate_ids() -> bool:
 
 
 def _cannot_zstd(output: str) -> bool:
-    """Whether it was the compression: an old Apptainer or a mksquashfs without zstd."""
+    """Whether the compression failed: an old Apptainer, or a mksquashfs without zstd."""
     return any(word in output for word in ("unknown flag", "Compressor", "zstd", "mksquashfs"))
 
 
 def _build_failed(source: Source, output: str, log: Path) -> EnvironmentFault:
     known = recognise(output, building=True)
     what = f"{known.what}: {last_words(output)}" if known else last_words(output)
-    remedy = known.remedy if known else f"all it said is in {log}"
+    remedy = known.remedy if known else f"see its whole output in {log}"
     return EnvironmentFault(f"cannot build {source.origin}: {what}", remedy=remedy)

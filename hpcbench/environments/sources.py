@@ -1,4 +1,4 @@
-"""What an image is made from: a reference, taken apart, and the digest of what it names now."""
+"""The source of an image: a parsed reference, and its current digest."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from hpcbench.environments.recipes import Recipe, parse
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.files.hashing import hash_file
 from hpcbench.registry.paths import is_dockerfile
-from hpcbench.schema.documents import ContainerSite
+from hpcbench.schema.definitions import ContainerSite
 
 LABEL = "hpcbench.source.digest"
-"""Label of a SIF we built: the digest of what it was built from."""
+"""Label of a SIF we built: the digest of its source."""
 
 FORMS = (
     "write docker://…, oras://…, oci:FOLDER, oci-archive:FILE, docker-archive:FILE, docker-daemon:NAME:TAG, "
@@ -32,7 +32,7 @@ FORMS = (
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What an image is made from."""
+    """The source of an image."""
 
     transport: str
     """docker, oras, oci, oci-archive, docker-archive, docker-daemon, recipe or sif.
@@ -40,25 +40,25 @@ class Source:
     The same image has another digest by each.
     """
     origin: str
-    """What a definition file names as `From`."""
+    """The `From` of a definition file."""
     digest: str
-    """Of the manifest, the archive, the recipe with all it copies, or the SIF."""
+    """Digest of the manifest, the archive, the recipe with all copied files, or the SIF."""
     insecure: bool = False
     """Whether its registry has no TLS."""
     sif: Path | None = None
-    """The image itself, where nothing is to be built."""
+    """The image itself, if no build is needed."""
     recipe: Recipe | None = None
-    """The Dockerfile that is to be run."""
+    """The Dockerfile to build from."""
     text: str = ""
-    """The definition file that is to be run."""
+    """The definition file to build from."""
 
     @classmethod
     def of(cls, reference: str, cache: Path, site: ContainerSite) -> Source:
-        """Find out what a reference names now.
+        """Resolve a reference to its current source.
 
         Raises:
-            UserError: it is no reference, or names nothing.
-            EnvironmentFault: whoever knows cannot be asked.
+            UserError: the reference is invalid, or names nothing.
+            EnvironmentFault: the registry or daemon cannot be reached.
         """
         transport, colon, rest = reference.partition(":")
         insecure = site.insecure_registries
@@ -86,21 +86,21 @@ class Source:
             recipe = recipe.at(resolve(recipe.base, insecure))
             insecurely = recipe.base.host in insecure
             return cls("recipe", str(path), recipe.digest, insecurely, recipe=recipe)
-        raise UserError(Problem(f"'{reference}' is no image", remedy=FORMS))
+        raise UserError(Problem(f"'{reference}' is not an image reference", remedy=FORMS))
 
     @property
     def address(self) -> str:
-        """What names it on a command line, but for recipes."""
+        """Its name on a command line; recipes have none."""
         slashes = "//" if self.transport in ("docker", "oras") else ""
         return f"{self.transport}:{slashes}{self.origin}"
 
     @property
     def folder(self) -> Path | None:
-        """Where a definition file's paths begin; None: nowhere in particular."""
+        """Base folder of a definition file's paths; None: no particular one."""
         return Path(self.origin).parent if self.text else None
 
     def login(self) -> dict[str, str]:
-        """Variables by which Apptainer is told the registry's login; identity tokens it finds itself."""
+        """Variables with the registry's login for Apptainer; it finds identity tokens itself."""
         if self.recipe is not None:
             host, repository = self.recipe.base.host, self.recipe.base.repository
         elif self.transport in ("docker", "oras"):
@@ -117,7 +117,7 @@ class Source:
         }
 
     def definition(self, tool: str, time: str) -> str:
-        """The definition file; but for recipes nothing is run, so no fakeroot is needed."""
+        """The definition file; except for recipes it runs no command, so it needs no fakeroot."""
         labels = {LABEL: self.digest, "hpcbench.build.tool": tool, "hpcbench.build.time": time}
         labels = {name: value for name, value in labels.items() if value}
         if self.recipe is not None:
@@ -129,7 +129,7 @@ class Source:
 
 
 def _of_definition(path: Path) -> Source:
-    """A definition file, by its text and the files it copies; what its base is now, it must say itself."""
+    """A definition file: its digest covers its text and copied files; the file itself must pin its base."""
     text = path.read_text(encoding="utf-8")
     digest = hashlib.sha256(text.encode())
     for section in re.findall(r"^%files[^\n]*\n(.*?)(?=^%|\Z)", text, re.MULTILINE | re.DOTALL):
@@ -141,12 +141,12 @@ def _of_definition(path: Path) -> Source:
 
 
 def _in_layout(text: str, reference: str) -> tuple[Path, str]:
-    """Folder of an OCI layout and the digest of one of its images: FOLDER, FOLDER:TAG or FOLDER@DIGEST."""
+    """Folder of an OCI layout and the digest of one image: FOLDER, FOLDER:TAG or FOLDER@DIGEST."""
     place, _, wanted = text.partition("@")
     tag = ""
     try:
         tagged = not wanted and not Path(place).expanduser().is_dir()
-    except OSError:  # it lies in a folder of somebody else
+    except OSError:  # it is in another user's folder
         tagged = True
     if tagged:
         place, _, tag = place.rpartition(":")
@@ -159,7 +159,7 @@ def _in_layout(text: str, reference: str) -> tuple[Path, str]:
         }
     except (OSError, ValueError, LookupError, AttributeError, TypeError) as error:
         raise UserError(
-            Problem(f"image '{reference}': {folder} is no OCI layout ({type(error).__name__})")
+            Problem(f"image '{reference}': {folder} is not an OCI layout ({type(error).__name__})")
         ) from error
     chosen = [one for one in images if (one == wanted if wanted else images[one] == tag or not tag)]
     if len(chosen) != 1:
@@ -174,10 +174,10 @@ def _in_layout(text: str, reference: str) -> tuple[Path, str]:
 
 
 def _in_daemon(name: str, reference: str) -> str:
-    """What Docker's daemon on this machine has under a name."""
+    """Digest of an image name in Docker's daemon on this machine."""
     place = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
     if not place.startswith("unix://"):
-        raise EnvironmentFault(f"DOCKER_HOST is {place}", remedy="a socket, unix:///…, is needed")
+        raise EnvironmentFault(f"DOCKER_HOST is {place}", remedy="set it to a socket, unix:///…")
     try:
         with _SocketConnection(place.removeprefix("unix://")) as connection:
             connection.request("GET", f"/images/{urllib.parse.quote(name, safe='')}/json")
@@ -186,16 +186,16 @@ def _in_daemon(name: str, reference: str) -> str:
     except OSError as error:
         raise EnvironmentFault(
             f"cannot ask Docker's daemon at {place}: {error.strerror or error}",
-            remedy="start it, or name its socket by DOCKER_HOST; a registry or `docker save` works without",
+            remedy="start it, or set DOCKER_HOST to its socket; a registry or `docker save` needs no daemon",
         ) from error
     if answer.status == 404:
         raise UserError(
-            Problem(f"image '{reference}': the daemon at {place} has none of that name")
+            Problem(f"image '{reference}': the daemon at {place} has no image of that name")
         )
     digest: str | None = json.loads(body).get("Id") if answer.status == 200 else None
     if digest is None:
         raise EnvironmentFault(f"Docker's daemon at {place} answers {answer.status}")
-    return f"sha256:{str(digest).removeprefix('sha256:')}"  # podman leaves the prefix out
+    return f"sha256:{str(digest).removeprefix('sha256:')}"  # podman omits the prefix
 
 
 class _SocketConnection(HTTPConnection):

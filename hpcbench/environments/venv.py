@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, ClassVar
 
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.plugins import Command, Environment
-from hpcbench.schema.documents import ContainerSite
+from hpcbench.schema.definitions import ContainerSite
 
 if (
     TYPE_CHECKING
-):  # a worker only wraps: what resolves packages takes as long to import as the plan to read
+):  # a worker only wraps: importing the package resolver takes as long as reading the plan
     from hpcbench.environments.packages import Probe
 
 
 class Venv:
-    """`venv:DIR`, or nothing for the Python hpcbench runs in."""
+    """`venv:DIR`, or an empty reference for hpcbench's own Python."""
 
     api: ClassVar[int] = 1
 
@@ -33,7 +33,7 @@ class Venv:
         requirements: Sequence[str],
         say: Callable[[str], None],
     ) -> Environment:
-        """Check the interpreter; add what the wrapper needs if it is not there.
+        """Check the interpreter; add the wrapper's missing requirements.
 
         Raises:
             UserError: there is no interpreter in that folder.
@@ -67,11 +67,11 @@ class Venv:
         gpus: int,
         container: ContainerSite,
     ) -> Command:
-        """The command with that interpreter; on the host everything is mounted already.
+        """The command with that interpreter; on the host no mount is needed.
 
-        What was mounted just in time goes before the environment's own packages, because our hpcbench
-        must win over an older one there; of all else the folder only has what the environment lacks. Files
-        of the current folder are not imported (Python 3.11 and newer).
+        The packages mounted just in time go before the environment's own, because our hpcbench must win over
+        an older one there; all their other packages are missing in the environment. Files of the current
+        folder are not imported (Python 3.11 and newer).
         """
         python = Path(environment.path)
         if not python.exists():
@@ -98,18 +98,18 @@ class Venv:
 def _interpreter(reference: str) -> Path:
     if not reference:
         return Path(sys.executable)
-    # Not resolved: the link's own place is what makes it the virtual environment's Python.
+    # Not resolved: the link's own path makes it the virtual environment's Python.
     folder = Path(reference.removeprefix("venv:")).expanduser().absolute()
     python = folder / "bin" / "python"
     if not python.exists():
         raise UserError(
-            Problem(f"{folder} is no virtual environment: {python} is missing")
+            Problem(f"{folder} is not a virtual environment: {python} is missing")
         )  # fmt: skip
     return python
 
 
 def _complete(python: Path, probed: Probe) -> bool:
-    """Whether it is our own Python with all the wrapper needs: then nothing is added."""
+    """Whether it is our own Python with all requirements of the wrapper: then nothing is added."""
     from hpcbench.environments.packages import wrapper_requirements
 
     return python == Path(sys.executable) and all(

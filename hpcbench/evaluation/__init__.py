@@ -1,14 +1,15 @@
 """Answers become scores, scores become tables: read → score → aggregate, per run task.
 
-Every sample that was asked about is in the table, answered or not: `coverage` is ok ÷ (asked + skipped), and
-a run task of which no sample was scored has no value at all (`experiment/ending.py`). What a sample without
-an answer counts is the run task's `on_failed`; what an answer without a value counts is its `on_invalid`, and
-a table that has any tells what the other policy would give. What a metric raises or takes too long for is a
-fault of that sample: counted, told, and no score.
+The table has every usable sample of the run task, answered or not: `coverage` is ok ÷ (asked + skipped),
+and a run task without a scored sample has no value (`experiment/ending.py`). The run task's `on_failed` says
+how a sample without an answer counts; its `on_invalid` says how an answer without a value counts. A table
+with such samples also gives the value under the other policy. An exception or a timeout of a metric is a
+fault of that sample: it is counted and reported, and gives no score.
 
-Samples pass in batches (`scoring`) into columns on the disk (`scores`), from which every table is made
-(`tables`, `summary`). `metrics.json` holds nothing of time or place: the same answers give the same bytes,
-whatever the size of shards and batches. What `speed` makes of times and tokens goes to `performance.json`.
+Samples pass in batches (`scoring`) into columns on the disk (`scores`), and every table is computed from
+these columns (`aggregate`, `summary`). `metrics.json` holds nothing of time or place: the same answers give
+the same bytes, whatever the size of shards and batches. `speed`'s figures of times and tokens go to
+`performance.json`.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ from hpcbench.evaluation.aggregate import (
     table,
 )
 from hpcbench.evaluation.performance import measure_performance, write_performance
-from hpcbench.evaluation.scores import Change, Place, Subject, update
+from hpcbench.evaluation.scores import Change, Subject, update
 from hpcbench.evaluation.scores import what_is_due as _what_is_due
-from hpcbench.evaluation.scoring import OF_SAMPLES
 from hpcbench.evaluation.summary import faults_of, tabulate
 from hpcbench.experiment.claims import answers_of, digest_of, shard_states
 from hpcbench.experiment.control import control_state
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.results import METRICS_VERSION
 from hpcbench.experiment.view.answer import Answer
+from hpcbench.experiment.view.evaluated import METRICS_VERSION, Metrics
+from hpcbench.experiment.view.scores import OF_SAMPLES, Place
 from hpcbench.files.atomic import write_json
 from hpcbench.parsers import reading_of
-from hpcbench.schema.documents import Metric
+from hpcbench.schema.definitions import Metric
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Sample
 
@@ -50,11 +51,11 @@ __all__ = [
 ]  # fmt: skip
 
 
-def evaluate(experiment: Experiment) -> dict[str, Any]:
-    """Score all answers there are; writes scores, `metrics.json` and `performance.json`.
+def evaluate(experiment: Experiment) -> Metrics:
+    """Score all existing answers; write scores, `metrics.json` and `performance.json`.
 
     Returns:
-        What `metrics.json` holds.
+        The contents of `metrics.json`.
     """
     scored = [
         score(experiment, subject_of(experiment, one))[0] for one in experiment.resolved.run_tasks
@@ -70,11 +71,11 @@ def score(
     """Bring the scores of a run task up to date.
 
     Args:
-        experiment: its experiment.
+        experiment: the experiment of the run task.
         subject: its answers, and the metrics to score them by.
-        folder: where the scores go; None: the experiment's own. Columns that the experiment's own scores
-            have already are taken from there.
-        anew: score by every metric, whatever is there.
+        folder: folder of the scores; None: the experiment's own. Columns that the experiment's own scores
+            already have are copied from them.
+        anew: score by every metric, even where columns exist.
     """
     own = Place(experiment.scores_dir, subject.run_task.name)
     place = own if folder is None else Place(folder, subject.run_task.name)
@@ -87,23 +88,21 @@ def score(
 
 
 def what_is_due(experiment: Experiment, subject: Subject, folder: Path | None = None) -> Change:
-    """What `score` would do."""
+    """The change that `score` would make."""
     own = Place(experiment.scores_dir, subject.run_task.name)
     place = own if folder is None else Place(folder, subject.run_task.name)
     return _what_is_due(subject, place, own)
 
 
-def write_metrics(
-    experiment: Experiment, scored: Sequence[Scored], path: Path | None
-) -> dict[str, Any]:
-    """What `metrics.json` says of scores; written to `path` unless that is None."""
+def write_metrics(experiment: Experiment, scored: Sequence[Scored], path: Path | None) -> Metrics:
+    """The contents of `metrics.json` for these scores; written to `path` unless that is None."""
     tables = {
         (name := one.run_task.name): tabulate(one, experiment.unusable(name)) for one in scored
     }
-    data = {"version": METRICS_VERSION, "run_tasks": tables}
+    metrics = Metrics(version=METRICS_VERSION, run_tasks=tables)
     if path is not None:
-        write_json(path, data)
-    return data
+        write_json(path, metrics.to_json())
+    return metrics
 
 
 def subject_of(
@@ -115,15 +114,15 @@ def subject_of(
 ) -> Subject:
     """A run task of an experiment with its answers.
 
-    Of one whose arms are told apart by enough answers only shards that are done count: nobody is to ask for
-    the others any more.
+    Where a run task has enough answers for its comparison, only finished shards count: no worker will process
+    the others.
 
     Args:
         experiment: the experiment.
         run_task: one of its run tasks.
         metrics: other metrics than the plan's.
         columns: metadata or fields to keep beside the dataset's `group_by`.
-        shards: numbers of the only shards that count; None: all that are to be asked.
+        shards: numbers of the only shards that count; None: all shards to be processed.
     """
     if shards is None and run_task.name in control_state(experiment).enough_tasks:
         states = shard_states(experiment, [run_task.name])
@@ -149,28 +148,30 @@ def subject_of(
 
 
 def load_metrics(run_task: ResolvedRunTask) -> dict[str, Any]:
-    """A run task's metrics by the names of their documents, options filled in.
+    """A run task's metrics by the names of their definitions, options filled in.
 
     Raises:
-        UserError: there is no such metric, it does not know an option, or a document has the name of a
+        UserError: there is no such metric, it does not know an option, or a definition has the name of a
             column of scores.
     """
     found: dict[str, Any] = {}
-    for document in run_task.metrics:
-        if document.name in OF_SAMPLES:
-            what = f"a metric cannot be called '{document.name}': a column of scores is"
-            raise UserError(Problem(what, remedy="rename its document"))
-        plugin = plugins.load("metrics", document.plugin)
-        if wrong := plugins.check_options(plugin, document.options):
-            problems = (Problem(f"metric '{document.name}': {message}") for _, message in wrong)
+    for definition in run_task.metrics:
+        if definition.name in OF_SAMPLES:
+            what = (
+                f"a metric cannot have the name '{definition.name}', the name of a column of scores"
+            )
+            raise UserError(Problem(what, remedy="rename its definition"))
+        plugin = plugins.load("metrics", definition.plugin)
+        if wrong := plugins.check_options(plugin, definition.options):
+            problems = (Problem(f"metric '{definition.name}': {message}") for _, message in wrong)
             raise UserError(*problems)
-        found[document.name] = plugin(**document.options)
+        found[definition.name] = plugin(**definition.options)
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class _Answered:
-    """Samples of a run task with their answers, each time anew."""
+    """Samples of a run task with their answers; each iteration reads them again."""
 
     experiment: Experiment
     run_task: ResolvedRunTask
@@ -189,4 +190,4 @@ class _Answered:
             for sample in samples(iterator, chosen, shard.start, shard.stop, images=False):
                 met.add(sample.id)
                 yield sample, answers.get(sample.id)
-            check_answers(answers, met, dataset.name)  # rather no score than one without them
+            check_answers(answers, met, dataset.name)  # no score rather than one without them

@@ -1,4 +1,4 @@
-"""`python -m hpcbench.evaluation EXPERIMENT`: score all answers there are."""
+"""`python -m hpcbench.evaluation EXPERIMENT`: score all existing answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hpcbench.experiment.layout import Experiment
 
 
 def main(argv: Sequence[str]) -> None:
-    """Evaluate one experiment, if that is a stage of its plan."""
+    """Evaluate one experiment, if its plan has an evaluation stage."""
     experiment = Experiment(Path(argv[0]))
     experiment.use_packages()
     if "evaluation" in experiment.resolved.plan.stages:

@@ -1,13 +1,13 @@
-"""Tables over scores: one value with its interval for each metric and group, whatever samples are grouped by.
+"""Tables over scores: one value with its interval for each metric and group of samples.
 
     table(scored)                             each run task as a whole
     table(scored, by=["doc_type"])            each run task by a column of the dataset's metadata
-    table(scored, by=["model", "language"])   each model, all its run tasks together, by language
+    table(scored, by=["model", "language"])   each model, over all its run tasks, by language
     table(scored, by=["field"])               by field of the object, of metrics that score fields
-    pivot(rows, "doc_type", "model")          what is compared, side by side
+    pivot(rows, "doc_type", "model")          compared groups side by side
 
-Run tasks stand apart unless `run_task` or `model` is among what is grouped by. What is put together has one
-signature: a row never mixes two metrics, or two options of one.
+Run tasks stay separate unless `run_task` or `model` is a grouping column. Scores in one row have one
+signature: a row never mixes two metrics, or two options of one metric.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from hpcbench.errors import Problem, UserError, unknown
 from hpcbench.evaluation import pooling
-from hpcbench.evaluation.scores import Place, fields_of, scan
-from hpcbench.evaluation.scoring import META, Policy, is_corpus, takes_reading
+from hpcbench.evaluation.scoring import Policy, is_corpus, takes_reading
 from hpcbench.experiment.counts import Counts
+from hpcbench.experiment.view.scores import META, Place, fields_of, scan
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.speed import ANSWERED
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 OF_RUN_TASKS = ("run_task", "model", "dataset", "split", "prompt", "ml_task")
-"""What run tasks can be grouped by."""
+"""Columns by which run tasks can be grouped."""
 
 OF_SAMPLES = ("document", "outcome", "reason", "form", "images", "truncated", "invalid")
-"""Columns of every sample that tables can be grouped by, beside its metadata."""
+"""Columns of every sample by which tables can be grouped, beside its metadata."""
 
 FIELD = "field"
 """Groups by field of the object."""
@@ -50,26 +50,26 @@ class Scored:
     run_task: ResolvedRunTask
     """The run task."""
     metrics: Mapping[str, Any]
-    """Metrics whose columns are there."""
+    """Metrics that have columns."""
     place: Place
-    """Where the files are."""
+    """Place of the files."""
     seed: int = 0
-    """Of the random swaps of a comparison."""
+    """Seed of the random swaps of a comparison."""
     reading: str = ""
     """Parser and version that the answers were read by; empty: version 1."""
     signatures: Mapping[str, str] = field(default_factory=dict)
-    """Metric → the signature that it was scored by, where that may be another than it has now."""
+    """Metric → the signature it was scored by, where that may differ from its present signature."""
     skipped: int = 0
-    """Samples beside those it asks about that could not be used."""
+    """Unusable samples, in addition to the samples of the run task."""
 
     def signature(self, metric: str) -> str:
-        """The metric with its options and version, as it was scored."""
+        """The metric with its options and version at the time of scoring."""
         found: str = self.signatures.get(metric) or self.metrics[metric].signature
         return found
 
     @property
     def policy(self) -> Policy:
-        """What samples count without a value."""
+        """How samples without a value count."""
         return Policy(self.run_task.task.on_failed, self.run_task.task.on_invalid)
 
 
@@ -78,7 +78,7 @@ class Row:
     """One metric over one group of samples."""
 
     by: Mapping[str, str | None]
-    """What they have in common; None: they lack it."""
+    """The group's common values by column; None: the samples lack the value."""
     metric: str
     """Name of the metric."""
     asked: int
@@ -88,23 +88,23 @@ class Row:
     ok: int
     """Of these, those whose answer could be read."""
     skipped: int
-    """Samples beside these that could not be used; told of whole run tasks."""
+    """Unusable samples in addition to these; given for whole run tasks."""
     invalid: int
     """Of these, those whose answer has no value; 0 for a metric that looks at how answers were read."""
     faults: int
-    """Samples lost because the metric raised, or took too long."""
+    """Samples lost because the metric raised an exception or took too long."""
     n: int
     """Samples scored."""
     documents: int
-    """Documents they belong to."""
+    """Documents of these samples."""
     value: float | None
-    """None when no sample is scored: what a policy counts as the worst makes no value alone."""
+    """None when no sample is scored: samples that only a policy counts as the worst give no value alone."""
     low: float | None
     """Lower end of the interval; None where undefined."""
     high: float | None
     """Upper end of the interval; None where undefined."""
     method: str
-    """How the interval was found, or why there is none."""
+    """The method of the interval, or the reason why there is none."""
     average: str
     """`micro`: over all samples; `macro`: the mean of the groups' values."""
     weight: str | None
@@ -137,10 +137,10 @@ def table(
 
     Args:
         scored: run tasks with their scores.
-        by: what to group by: `OF_RUN_TASKS`, `OF_SAMPLES`, `field`, or metadata by its name.
-        metrics: only these; None: all.
+        by: grouping columns: `OF_RUN_TASKS`, `OF_SAMPLES`, `field`, or metadata by its name.
+        metrics: only these metrics; None: all.
         weight: metadata whose numbers are the samples' weights.
-        macro: not one row a group, but the mean of their values.
+        macro: one row with the mean of the groups' values, instead of one row per group.
 
     Raises:
         UserError: no sample has such a column, or a weight is no number of 0 or more.
@@ -164,8 +164,8 @@ def pivot(
 
     Args:
         rows: of one table.
-        index: what a line is of, one of its `by`.
-        columns: what a column is of, another one.
+        index: the column of `by` that gives the lines.
+        columns: another column of `by`, which gives the columns.
 
     Returns:
         The columns, and lines of metric, `index` and the rows by column.
@@ -180,12 +180,12 @@ def pivot(
 
 
 def label(value: str | None) -> str:
-    """How a group is called in print."""
+    """The printed name of a group."""
     return "–" if value is None else value
 
 
 def _alike(scored: Sequence[Scored], metric: str) -> dict[str, list[Scored]]:
-    """Run tasks with a metric, those of one signature together."""
+    """Run tasks with a metric, grouped by signature."""
     found: dict[str, list[Scored]] = {}
     for one in scored:
         if metric in one.metrics:
@@ -195,20 +195,20 @@ def _alike(scored: Sequence[Scored], metric: str) -> dict[str, list[Scored]]:
 
 @dataclass(frozen=True, slots=True)
 class _Samples:
-    """Samples of some run tasks with what one metric says of them."""
+    """Samples of some run tasks with their values of one metric."""
 
     name: str
     metric: Any
     groups: Any
-    """Frame of row numbers, `#`, and what to group by."""
+    """Frame of row numbers, `#`, and the grouping columns."""
     arrays: Mapping[str, NDArray[Any]]
-    """Of each row: ok, answered, invalid, lost, whether it counts under each policy, document, weight."""
+    """For each row: ok, answered, invalid, lost, whether it counts under each policy, document, weight."""
     addends: pooling.Addends
     keys: Sequence[str]
     on_invalid: str
     weight: str | None
     skipped: int
-    """Samples that could not be used, where these rows are of whole run tasks that are told apart."""
+    """Samples that could not be used, where these rows are of whole run tasks that stay separate."""
 
     @classmethod
     def read(
@@ -219,7 +219,7 @@ class _Samples:
         keys: Sequence[str],
         weight: str | None,
     ) -> _Samples | None:
-        """Read what is needed of the files; None where the metric has nothing to say."""
+        """Read the required columns of the files; None where the metric has no values."""
         import polars
 
         metric = scored[0].metrics[name]
@@ -243,7 +243,7 @@ class _Samples:
         return cls(name, metric, groups, arrays, addends, keys, policy, weight, skipped)
 
     def rows(self) -> list[Row]:
-        """One row a group."""
+        """One row per group."""
         return [
             self._row(group, self._estimate(numbers), numbers) for group, numbers in self._groups()
         ]
@@ -292,7 +292,7 @@ class _Samples:
         )
 
     def _counted(self, numbers: NDArray[Any], policy: str | None = None) -> NDArray[Any]:
-        """Those of some rows that count."""
+        """The numbers of the rows that count."""
         counted = self.arrays[f"counted_{policy or self.on_invalid}"]
         kept: NDArray[Any] = numbers[counted[numbers]]
         return kept
@@ -354,13 +354,14 @@ def read_parts(
     Args:
         one: the run task.
         metric: one of its metrics.
-        keys: what to group by.
+        keys: grouping columns.
         weight: metadata whose numbers are weights.
 
     Returns:
-        A frame: sample, document, value, what it brings to the metric (numerator and denominator, or counts
-        as JSON), whether it counts under each policy, fault; and what was asked for. Where the metric has
-        scored no sample of the run task, none counts: what policies count as zero is no value alone.
+        A frame: sample, document, value, its parts of the metric (numerator and denominator, or counts as
+            JSON), whether it counts under each policy, fault; and the requested columns. Where the metric has
+            scored no sample of the run task, no sample counts: samples that policies count as zero give no
+            value alone.
 
     Raises:
         UserError: no sample has such a column, or a weight is no number of 0 or more.
@@ -411,7 +412,7 @@ def read_parts(
 
 
 def addends_of(metric: Any, frame: Any) -> pooling.Addends:
-    """What the rows of a frame of `read_parts` bring to the metric."""
+    """The parts of the metric in a frame of `read_parts`."""
     if is_corpus(metric):
         return pooling.of_counts(frame["counts"].fill_null("{}"), frame.height)
     numbers = (frame[part].fill_null(0.0).to_numpy() for part in ("numerator", "denominator"))
@@ -460,16 +461,16 @@ def _meta(one: Scored, name: str, there: Sequence[str]) -> Any:
 def _check_weights(weights: Any, name: str) -> None:
     lacking = int(weights.is_null().sum())
     if lacking or (weights.len() and (weights.min() < 0 or weights.is_nan().any())):
-        what = f"{lacking} of them have none" if lacking else "not all of them are 0 or more"
+        what = f"{lacking} samples have none" if lacking else "some values are not 0 or more"
         raise UserError(Problem(f"'{name}' cannot be the samples' weight: {what}"))
 
 
 def _order(
     values: Sequence[str | None], as_they_come: bool = False
 ) -> dict[str | None, tuple[bool, float, str]]:
-    """How groups are sorted: run tasks as the plan has them, else as numbers where all are, else as texts.
+    """Sort keys of groups: run tasks in the plan's order, else numbers if all are numbers, else texts.
 
-    What has no value comes last.
+    Groups without a value come last.
     """
     if as_they_come:
         return {value: (value is None, number, "") for number, value in enumerate(values)}

@@ -5,27 +5,26 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from hpcbench.experiment.claims import answers_of, shard_states
 from hpcbench.experiment.control import ControlState, control_state
 from hpcbench.experiment.ending import Ending, ending_of, quoted
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.results import metrics_of
 from hpcbench.experiment.view.answer import MISSING, Answer
+from hpcbench.experiment.view.evaluated import Scores, metrics_of
 from hpcbench.experiment.view.workers import worker_runs
 from hpcbench.speed import ANSWERED
 
 
 def endings(experiment: Experiment) -> dict[str, Ending]:
-    """Run task → how it ended, in the plan's order. Of one without scores every answer is read.
+    """Run task → how it ended, in the plan's order. For a run task without scores, every answer is read.
 
     Raises:
         EnvironmentFault: `metrics.json` is damaged.
     """
     now = control_state(experiment)
     names = [run_task.name for run_task in experiment.resolved.run_tasks]
-    # Of arms that are told apart nobody asks the rest any more.
+    # Run tasks with enough answers: no worker processes the rest.
     left = Counter(
         one.shard.run_task
         for one in shard_states(
@@ -33,18 +32,18 @@ def endings(experiment: Experiment) -> dict[str, Ending]:
         )
         if one.state != "done"
     )
-    tables: Mapping[str, Any] = {}
+    tables: Mapping[str, Scores] = {}
     if experiment.metrics_file.exists():
-        tables = metrics_of(experiment)["run_tasks"]
+        tables = metrics_of(experiment).run_tasks
     found = {}
     for name in names:
         table = tables.get(name) or _counted(experiment, name)
         least = experiment.resolved.min_coverage(name)
         ending = ending_of(table, least, left[name])
-        if ending.state != "done" and table["outcomes"].get(MISSING):
+        if ending.state != "done" and table.outcomes.get(MISSING):
             ending = _with_load(ending, experiment, name)
         if name in now.failed_tasks and ending.state == "done" and _is_silent(experiment, name):
-            ending = replace(ending, state="failed")  # all was asked before its pilot had an end
+            ending = replace(ending, state="failed")  # all was asked before its pilot ended
         found[name] = _with_wish(ending, now, name)
     return found
 
@@ -59,7 +58,7 @@ def _is_silent(experiment: Experiment, run_task: str) -> bool:
 
 
 def _with_load(found: Ending, experiment: Experiment, run_task: str) -> Ending:
-    """With the reason why its model could not be loaded, where that was why samples were not asked."""
+    """The ending with the reason why the model could not be loaded, if samples were not asked for it."""
     model = experiment.run_task(run_task).model.name
     last = ""
     for run in worker_runs(experiment):
@@ -67,7 +66,7 @@ def _with_load(found: Ending, experiment: Experiment, run_task: str) -> Ending:
             if event.get("model") != model:
                 continue
             if event["event"] == "model_ready":
-                return found  # somewhere it was loaded: something else keeps it from its end
+                return found  # some worker loaded it: another cause keeps the run task from its end
             if event["event"] == "model_failed":
                 last = str(event.get("message", ""))
     return (
@@ -77,8 +76,8 @@ def _with_load(found: Ending, experiment: Experiment, run_task: str) -> Ending:
     )
 
 
-def _counted(experiment: Experiment, run_task: str) -> dict[str, Any]:
-    """What a table would say of a run task that is not evaluated: how its requests ended."""
+def _counted(experiment: Experiment, run_task: str) -> Scores:
+    """Counts of the requests' outcomes of a run task that is not evaluated, as in a table."""
     asked, outcomes, errors = 0, Counter[str](), Counter[tuple[str, str]]()
     for shard, answers in answers_of(experiment, run_task, Answer.from_json):
         size = shard.stop - shard.start
@@ -90,18 +89,18 @@ def _counted(experiment: Experiment, run_task: str) -> dict[str, Any]:
             for one in answers.values()
             if one.outcome not in ANSWERED
         )
-    return {
+    table = {
         "asked": asked,
         "answered": sum(outcomes[outcome] for outcome in ANSWERED),
         "skipped": experiment.skipped(run_task),
         "outcomes": {outcome: count for outcome, count in outcomes.items() if count},
         "errors": [{"message": why, "count": count} for (_, why), count in errors.most_common(1)],
-        "metrics": {},
     }
+    return Scores.model_validate(table)
 
 
 def _with_wish(found: Ending, now: ControlState, run_task: str) -> Ending:
-    """With the reason why it was ended before its time, if it was. That of a failed pilot says all."""
+    """The ending with the reason of an early end, if there was one. A failed pilot's reason suffices."""
     if run_task in now.failed_tasks and found.state != "done":
         return replace(found, reason=now.failed_tasks[run_task])
     why = now.stopped_tasks.get(run_task)

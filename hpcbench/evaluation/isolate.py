@@ -1,7 +1,7 @@
-"""One sample's fault stays its own: what a metric or parser raises, or takes too long for, is a text.
+"""A fault of one sample affects no other: an exception or a timeout of a metric or parser becomes a text.
 
-The time limit is a timer of the process (SIGALRM), so it holds in the main thread alone, and between two
-steps of Python: a library that computes for minutes in one call is only found out when it returns.
+The time limit is a timer of the process (SIGALRM), so it works only in the main thread and between two steps
+of Python: a library that computes for minutes in one call is detected only when it returns.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ LONGEST = 300
 """Characters of a fault that are kept."""
 
 LOOKS = 4
-"""How often within the limit the clock is looked at: what is over it is ended a quarter of it late."""
+"""Checks of the clock within the limit: a call is ended up to a quarter of the limit late."""
 
 
 class TookTooLong(BaseException):
-    """A call was over its limit. No `Exception`, so that foreign code that catches all does not catch it."""
+    """A call was over its limit. Not an `Exception`: foreign code that catches all must not catch it."""
 
 
 class Guard:
@@ -30,12 +30,12 @@ class Guard:
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self.over = f"took longer than {seconds:g} s"
-        """What is said of a call that was over its limit."""
+        """The fault of a call that was over its limit."""
         self._since: float | None = None
         self._before: tuple[Any, float, float, float] | None = None
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> tuple[Any, str | None]:
-        """What a function returns, or why it does not: (result, None) or (None, fault)."""
+        """The result of a function, or why there is none: (result, None) or (None, fault)."""
         try:
             self._since = time.monotonic()
             try:
@@ -67,18 +67,18 @@ class Guard:
         self._before = None
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, handler if handler is not None else signal.SIG_DFL)
-        if left:  # somebody else's timer: what is left of it, and at least a moment
+        if left:  # another caller's timer: restore its remaining time, and at least a moment
             left = max(left - (time.monotonic() - begun), 0.001)
             signal.setitimer(signal.ITIMER_REAL, left, every)
 
     def _look(self, number: int, frame: FrameType | None) -> None:
         if self._since is not None and time.monotonic() - self._since >= self.seconds:
-            # The call may be over already and not yet say so: the next look must not end what comes after it.
+            # The call may be over before it says so: the next check must not end the code that follows.
             self._since = None
             raise TookTooLong
 
 
 def told(error: BaseException) -> str:
-    """Type and message of what was raised, in one line."""
+    """Type and message of an exception, in one line."""
     text = " ".join(f"{type(error).__name__}: {error}".split())
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"

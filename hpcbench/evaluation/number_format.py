@@ -1,13 +1,13 @@
-"""How numbers are written for people, in one place: reports, tables of the command line, comparisons."""
+"""Formats of numbers for readers, in one place: reports, tables of the command line, comparisons."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 DASH = "–"
-"""Stands for what is not known."""
+"""Printed for an unknown value."""
 
 
 def value(number: float | None) -> str:
@@ -22,7 +22,7 @@ def interval(low: float | None, high: float | None, *, sign: bool = False) -> st
 
     Args:
         low, high: its ends.
-        sign: of a difference: `[-0.012, +0.034]`.
+        sign: print signs, for a difference: `[-0.012, +0.034]`.
     """
     if low is None or high is None or not math.isfinite(low) or not math.isfinite(high):
         return DASH
@@ -31,7 +31,7 @@ def interval(low: float | None, high: float | None, *, sign: bool = False) -> st
 
 
 def value_with_interval(number: float | None, low: float | None, high: float | None) -> str:
-    """`0.912 [0.874, 0.950]`, as far as there are ends."""
+    """`0.912 [0.874, 0.950]`; without the interval where its ends are unknown."""
     ends = interval(low, high)
     return value(number) if number is None or ends == DASH else f"{value(number)} {ends}"
 
@@ -44,7 +44,7 @@ def difference(number: float | None) -> str:
 
 
 def share(number: float | None) -> str:
-    """A share of a whole: `97.5 %`; never `100.0 %` or `0.0 %` for what is almost so."""
+    """A share of a whole: `97.5 %`; a value just below 100 % or above 0 % is never `100.0 %` or `0.0 %`."""
     if number is None or not math.isfinite(number):
         return DASH
     text = f"{number * 100:.1f}"
@@ -63,11 +63,11 @@ def p_value(number: float | None) -> str:
 
 
 def why_inconclusive(comparison: Mapping[str, Any], level: str) -> str | None:
-    """Why a comparison decides nothing: its p-value beside the level that it has to reach.
+    """Why a comparison decides nothing: its p-value beside the level to reach.
 
     Args:
         comparison: a `statistics.Comparison` as plain data.
-        level: what the level is called: `the level of this look`.
+        level: name of the level: `the level of this look`.
 
     Returns:
         The reason; None where the comparison is conclusive.
@@ -81,20 +81,20 @@ def why_inconclusive(comparison: Mapping[str, Any], level: str) -> str | None:
     p = comparison["p_value"] if adjusted is None else adjusted
     why = f"p = {p:.4g} is above {1 - interval['level']:.4g}, {level}"
     if excludes_zero(interval):
-        why += "; the interval leaves out 0, but better and worse need the p-value"
+        why += "; the interval excludes 0, but `better` and `worse` also need the p-value"
     if margin is not None:
         why += f"; the interval is not within ± {margin:g}"
     return why
 
 
 def excludes_zero(interval: Mapping[str, Any]) -> bool:
-    """Whether an interval of a difference leaves out 0."""
+    """Whether an interval of a difference excludes 0."""
     low, high = interval["low"], interval["high"]
     return low is not None and high is not None and not low <= 0 <= high
 
 
 def figure(number: float | None) -> str:
-    """A measured figure of any size: three digits that count, or all before the point: `0.0123`, `12 345`."""
+    """A measured figure: three significant digits, or all digits before the point: `0.0123`, `12 345`."""
     if number is None or not math.isfinite(number):
         return DASH
     if not number:
@@ -104,7 +104,7 @@ def figure(number: float | None) -> str:
 
 
 def figure_with_interval(number: float | None, low: float | None, high: float | None) -> str:
-    """`12.1 [11.8, 12.6]`, as far as there are ends."""
+    """`12.1 [11.8, 12.6]`; without the interval where its ends are unknown."""
     if number is None or (low is None and high is None):
         return figure(number)
     return f"{figure(number)} [{figure(low)}, {figure(high)}]"
@@ -121,14 +121,14 @@ def gib(size: float | None) -> str:
 
 
 def hours(number: float | None) -> str:
-    """Hours: three digits after the point, one of large figures; a dash for none at all."""
+    """Hours: three digits after the point, one for large figures; a dash for None."""
     if not number:
         return DASH
     return f"{number:.1f}" if number >= 100 else f"{number:.3f}"
 
 
 def seconds(number: float | None) -> str:
-    """A time for people: `38 s`, `4 min 10 s`, `2 h 05 min`."""
+    """A duration for readers: `38 s`, `4 min 10 s`, `2 h 05 min`."""
     if number is None:
         return DASH
     whole = round(number)
@@ -149,5 +149,11 @@ def _digits(number: float) -> int:
 
 
 def many(number: int, what: str) -> str:
-    """So many of something: `1 sample`, `2 samples`."""
+    """A number with its noun: `1 sample`, `2 samples`."""
     return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def few(names: Sequence[str], most: int) -> str:
+    """The first of many names: `a, b and 3 more`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

@@ -1,4 +1,4 @@
-"""What `performance.json` says: speed's figures under the load that a run task was asked with."""
+"""The contents of `performance.json`: speed's figures under the load of a run task's requests."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 from hpcbench import speed
 from hpcbench.experiment.claims import unread_pieces
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.results import PERFORMANCE_VERSION
+from hpcbench.experiment.view.evaluated import PERFORMANCE_VERSION, Performance
 from hpcbench.experiment.view.workers import run_task_of, worker_runs
 from hpcbench.files.atomic import write_json
 from hpcbench.schema.plan import ResolvedRunTask
 
 _READ = (*speed.EVENTS, "started", "model_ready", "shard_claimed", "concurrency")
-"""Events of workers that `performance.json` is made of."""
+"""Events of workers that `performance.json` is computed from."""
 
 
 def write_performance(experiment: Experiment) -> None:
@@ -38,23 +38,21 @@ def write_performance(experiment: Experiment) -> None:
         found["load"]["chosen"] = _chosen(run_task, workers)
         found["hardware"] = _hardware(run_task, workers.values())
         performance[run_task.name] = found
-    write_json(
-        experiment.performance_file,
-        {
-            "version": PERFORMANCE_VERSION,
-            "run_tasks": performance,
-            "sweeps": speed.sweeps(performance),
-        },
-    )
+    whole = {
+        "version": PERFORMANCE_VERSION,
+        "run_tasks": performance,
+        "sweeps": speed.sweeps(performance),
+    }
+    write_json(experiment.performance_file, Performance.model_validate(whole).to_json())
 
 
 def measure_performance(
     experiment: Experiment, run_task: ResolvedRunTask, events: Sequence[Mapping[str, Any]] = ()
 ) -> dict[str, Any]:
-    """What `performance.json` says of a run task: the load it was under, and `speed`'s figures.
+    """The entry of a run task in `performance.json`: its load, and `speed`'s figures.
 
-    Every request counts that was made. Scores take one answer a sample; speed takes those of an attempt that
-    was taken over, too: the engine had to answer them.
+    Every request counts. Scores take one answer per sample; speed also takes the answers of an attempt that
+    another worker took over: the engine had to answer them.
     """
     task = run_task.task
     load = {
@@ -71,7 +69,7 @@ def measure_performance(
 def _chosen(
     run_task: ResolvedRunTask, workers: Mapping[str, Iterable[Mapping[str, Any]]]
 ) -> dict[str, int] | None:
-    """Worker → requests at once that `concurrency: auto` came to there at last; None: none was chosen."""
+    """Worker → the last number of parallel requests that `concurrency: auto` chose; None: none was chosen."""
     found = {
         worker: int(event["at_once"])
         for worker, events in workers.items()
@@ -84,18 +82,18 @@ def _chosen(
 def _hardware(
     run_task: ResolvedRunTask, workers: Iterable[Sequence[Mapping[str, Any]]]
 ) -> list[dict[str, Any]] | None:
-    """The kinds of machine that asked a run task's samples, and which nodes these were.
+    """The kinds of machine that processed a run task's samples, with their nodes.
 
     Returns:
-        One entry a kind: what `model_ready` tells of it, `nodes` and `workers`. None where a worker does not
-        tell: its engine ran elsewhere, or it is of an older version.
+        One entry per kind: its description in `model_ready`, `nodes` and `workers`. None where a worker
+        reports no machine: its engine ran elsewhere, or the worker is of an older version.
     """
     kinds: dict[str, dict[str, Any]] = {}
     for events in workers:
         if not any(_is_of(event, run_task.name) for event in events):
             continue
         told = [event.get("hardware") for event in events if _loaded(event, run_task.model.name)]
-        if not told:  # it never came to ask
+        if not told:  # it never sent a request
             continue
         if not all(isinstance(one, Mapping) for one in told):
             return None
@@ -109,7 +107,7 @@ def _hardware(
 
 
 def _is_of(event: Mapping[str, Any], run_task: str) -> bool:
-    """Whether a worker began a shard of this run task."""
+    """Whether a worker started a shard of this run task."""
     return event["event"] == "shard_claimed" and run_task_of(event) == run_task
 
 

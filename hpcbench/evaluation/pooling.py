@@ -1,4 +1,4 @@
-"""Parts of many samples become a value with its interval. Pure: arrays in, plain data out."""
+"""Parts of many samples become a value with its interval. Pure functions from arrays to plain data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 DENSE = 20_000_000
-"""Numbers up to which those of a corpus metric are kept for every sample, also those that have none."""
+"""Most numbers of a corpus metric that are stored densely, also for samples without the count."""
 
 NOTHING = "undefined: empty references"
 """Method of a ratio whose denominators add up to 0."""
@@ -23,14 +23,14 @@ NOTHING = "undefined: empty references"
 
 @dataclass(frozen=True, slots=True)
 class Addends:
-    """What samples bring to a metric: K named numbers each, of which only sums matter."""
+    """The samples' parts of a metric: K named numbers per sample; only their sums matter."""
 
     names: tuple[str, ...]
-    """Numerator and denominator; of a corpus metric the names of its counts."""
+    """Numerator and denominator; for a corpus metric the names of its counts."""
     size: int
     """Samples, n."""
     columns: Mapping[str, tuple[NDArray[Any] | None, NDArray[Any]]]
-    """Name → which samples have it (None: all, in order), and their numbers."""
+    """Name → the samples that have it (None: all, in order), and their numbers."""
 
     def column(self, name: str) -> NDArray[Any]:
         """Numbers of one name, (n,)."""
@@ -44,7 +44,7 @@ class Addends:
         return whole
 
     def of(self, chosen: NDArray[Any]) -> Addends:
-        """Those of some samples, by their numbers."""
+        """The addends of the samples with these numbers."""
         return Addends(
             self.names,
             len(chosen),
@@ -104,13 +104,13 @@ def value_of_sums(metric: Any, sums: Mapping[str, float]) -> float:
     """The value of a set of samples from the sums of their parts."""
     if metric.aggregation == "corpus":
         return float(metric.combine(sums))
-    if metric.aggregation == "mean":  # by definition, whatever its `aggregate` makes of one sum
+    if metric.aggregation == "mean":  # by definition, whatever its `aggregate` returns for one sum
         return divide(sums["numerator"], sums["denominator"])
     return float(metric.aggregate([Parts(sums["numerator"], sums["denominator"])]))
 
 
 def value(metric: Any, addends: Addends) -> float | None:
-    """The value of a set of samples; None of none."""
+    """The value of a set of samples; None for an empty set."""
     return value_of_sums(metric, addends.sums()) if addends.size else None
 
 
@@ -120,13 +120,13 @@ def estimate(
     clusters: NDArray[Any],
     weights: NDArray[Any] | None = None,
 ) -> dict[str, Any] | None:
-    """Value with its interval; None of no samples.
+    """Value with its interval; None without samples.
 
     Args:
-        metric: what they are of.
-        addends: one a sample.
+        metric: the metric of the addends.
+        addends: one per sample.
         clusters: the document of each, (n,) whole numbers.
-        weights: of each, (n,); None: all alike.
+        weights: the weight of each, (n,); None: equal weights.
     """
     if not addends.size or (weights is not None and not weights.any()):
         return None
@@ -139,10 +139,10 @@ def estimate(
 def macro(
     metric: Any, groups: Sequence[Addends], clusters: Sequence[NDArray[Any]]
 ) -> dict[str, Any] | None:
-    """Mean of the values of groups, each as heavy as any other; None of no groups.
+    """Mean of the values of groups with equal weights; None without groups.
 
-    The unit of chance is the document, over all groups together: one that has samples in several leaves them
-    all at once. A group that is empty without a document is left out of the mean.
+    The sampling unit is the document, over all groups together: a document with samples in several groups
+    leaves them all at once. A group that is empty without a document does not count in the mean.
     """
     import numpy
 
@@ -183,7 +183,7 @@ def _interval(
     clusters: NDArray[Any],
     weights: NDArray[Any] | None,
 ) -> statistics.Interval | None:
-    """Which interval fits a metric; None where there is no value to have one."""
+    """The interval that fits a metric; None where there is no value."""
     if metric.aggregation == "corpus":
         if not weighed.names:
             return None
@@ -209,12 +209,12 @@ def _interval(
 
 
 def _combine(metric: Any, names: Sequence[str]) -> Callable[[Any], Any]:
-    """Values (R,) of R rows of sums, in the order of `names`; a mean has its numbers to divide by, too."""
+    """Values (R,) of R rows of sums, in the order of `names`; for a mean the sums include its divisors."""
     return statistics.combine_of(metric, names) or statistics.ratio
 
 
 def _mean_of_groups(metric: Any, names: Sequence[Sequence[str]]) -> Callable[[Any], Any]:
-    """Mean over groups of R rows: of each group its sums, then how many samples it has."""
+    """Mean over groups for R rows: each group gives its sums, then its number of samples."""
 
     def combine(sums: Any) -> Any:
         import numpy

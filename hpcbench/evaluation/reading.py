@@ -1,4 +1,4 @@
-"""Reading: what the parser of an ML task makes of an answer."""
+"""Reading: the parser of an ML task reads an answer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hpcbench.schema.records import Reading, Sample
 
 
 def read_answer(reader: Read, guard: Guard, sample: Sample, answer: Answer) -> Reading:
-    """How an answer is read; a parser that raises or hangs leaves one without a value."""
+    """Read an answer; a parser that raises or hangs gives a reading without a value."""
     if answer.text is None:
         return Reading(None, reason="no text")
     truncated = answer.outcome == "truncated"

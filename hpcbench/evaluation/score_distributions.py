@@ -1,14 +1,14 @@
-"""What a metric says of single samples: how that is distributed, and those that it likes least."""
+"""A metric's scores of single samples: their distribution, and the worst samples."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from hpcbench.evaluation.scores import Place, rows_of
+from hpcbench.experiment.view.scores import Place, rows_of
 
 TEXTS = ("sample", "document", "outcome", "answer", "prediction", "references")
-"""Columns of a scores file that tell of a sample."""
+"""Columns of a scores file that describe a sample."""
 
 BINS = 20
 """Bins of a distribution."""
@@ -17,15 +17,15 @@ BINS = 20
 def distributions(
     places: Mapping[str, Place], metric: str
 ) -> dict[str, tuple[float, float, list[int]]]:
-    """How the scores of run tasks' samples are distributed, all in the same bins.
+    """Distributions of the scores of run tasks' samples, all in the same bins.
 
     Args:
-        places: run task → where its scores lie.
-        metric: one that they share.
+        places: run task → place of its scores.
+        metric: a metric that they share.
 
     Returns:
-        Run task → where the first bin begins, where the last one ends, samples in each of `BINS` equal bins.
-        From 0 to 1, and further where values are. A run task without scores of it is left out.
+        Run task → start of the first bin, end of the last bin, samples in each of `BINS` equal bins. The bins
+        span 0 to 1, and further where values do. A run task without scores of the metric is left out.
     """
     import numpy
 
@@ -45,23 +45,23 @@ def distributions(
 
 
 def worst(place: Place, metric: str, count: int, *, higher_is_better: bool) -> list[dict[str, Any]]:
-    """The worst samples of a run task, worst first; none that are as good as a sample can be.
+    """The worst samples of a run task, worst first; without samples of the best possible score.
 
     Args:
-        place: where its scores lie.
+        place: place of its scores.
         metric: one of its metrics.
-        count: so many at most.
-        higher_is_better: of the metric.
+        count: the most samples to return.
+        higher_is_better: the direction of the metric.
 
     Returns:
-        Of each: `place` (its number among the samples asked, from 0), `sample`, `document`, `score`,
+        For each sample: `place` (its number among the samples asked, from 0), `sample`, `document`, `score`,
         `outcome`, `answer`, `prediction`, `references`; empty where there are no scores of this metric.
     """
     import polars
 
     if not place.scores.exists():
         return []
-    # Texts are read of the few that are shown: a million answers would not fit.
+    # Read texts only of the few samples shown: a million answers would not fit into memory.
     known = rows_of(place.scores, ["sample", metric]).with_row_index("place")
     if metric not in known.columns:
         return []

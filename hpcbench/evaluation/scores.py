@@ -1,13 +1,9 @@
-"""Scores files: one row a sample, kept up to date a column at a time.
+"""Scores files (`experiment/view/scores.py`), kept up to date a column at a time.
 
-    FOLDER/RUN_TASK.parquet         a row a sample: how it was read, and what each metric says of it
-    FOLDER/RUN_TASK.fields.parquet  a row a field of a sample, where a metric scores fields
-
-What they were made of stands in their metadata, a key for the samples and one for each metric. A key is a
-hash of all that determines a column. Same key, no work: a metric that changed is scored alone, and the
-columns of the others are taken from the file as it is. The file of samples is written last and counts the
-fields: after a kill at any moment old and new scores are told apart, and what does not belong together is
-scored again.
+A key is a hash of all that determines a column. Same key, no work: only a changed metric is scored, and the
+columns of the others are copied from the file. The file of samples is written last and counts
+the fields: after a kill at any moment old and new scores can be distinguished, and scores that do not belong
+together are computed again.
 """
 
 from __future__ import annotations
@@ -17,126 +13,69 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import hpcbench
 from hpcbench.evaluation.isolate import Guard
 from hpcbench.evaluation.scoring import (
-    ENDINGS,
-    META,
-    OF_FIELDS,
-    OF_SAMPLES,
-    TEXTS,
     Answered,
     Batch,
     Policy,
     batches,
 )
+from hpcbench.experiment.view.scores import (
+    KEYS,
+    META,
+    OF_FIELDS,
+    OF_SAMPLES,
+    TEXTS,
+    VERSION,
+    Keys,
+    Place,
+    fields_of,
+    metric_of,
+    read_keys,
+    scan,
+)
 from hpcbench.files.atomic import open_beside, replacing
 from hpcbench.parsers import reader, reading_of
 from hpcbench.schema.plan import ResolvedRunTask
 
-VERSION = 3
-"""Of the scores files."""
-
-KEYS = "hpcbench.keys"
-"""In a Parquet file's metadata: what it was made of, as JSON; the same in both files of a run task."""
-
 ROW_GROUP = 25_000
-"""Rows of scores that a reader of a few of them has to decode, where a column is a list."""
-
-SMALL = 256 << 10
-"""Bytes of a scores file that is read whole: to open it takes as long as all its columns."""
-
-HELD = 8
-"""Small files that are held: whoever reads one has three questions, not one."""
+"""Rows that a reader of a few scores has to decode, where a column is a list."""
 
 SPILL = 256 << 20
-"""Bytes of scores in memory above which they wait on the disk."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where the scores of a run task lie."""
-
-    folder: Path
-    """The folder."""
-    name: str
-    """The run task's name."""
-
-    @property
-    def scores(self) -> Path:
-        """A row a sample."""
-        return self.folder / f"{self.name}.parquet"
-
-    @property
-    def fields(self) -> Path:
-        """A row a field of a sample; not there where the metrics score no fields."""
-        return self.folder / f"{self.name}.fields.parquet"
+"""Bytes of scores in memory above which scores move to the disk."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What is scored: a run task's answers, wherever they come from."""
+    """The answers of a run task to score, from any source."""
 
     run_task: ResolvedRunTask
-    """The run task: how answers are read and what they count."""
+    """The run task: how answers are read, and how they count."""
     metrics: Mapping[str, Any]
-    """Metrics, by the names of their documents."""
+    """Metrics, by the names of their definitions."""
     answered: Answered
-    """Its samples with their answers, in an order that is always the same; iterated over anew each time."""
+    """Its samples with their answers, always in the same order; each iteration reads them again."""
     source: str = ""
-    """Hash of answers and samples; empty: not known, and nothing is ever kept."""
+    """Hash of answers and samples; empty: unknown, and no column is ever reused."""
     more_columns: tuple[str, ...] = ()
     """Metadata or fields to keep beside the dataset's `group_by`."""
 
     @property
     def policy(self) -> Policy:
-        """What samples count without a value."""
+        """How samples without a value count."""
         return Policy(self.run_task.task.on_failed, self.run_task.task.on_invalid)
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
-    """What scores were made of."""
-
-    samples: str
-    """Of answers, dataset and how they are read."""
-    columns: tuple[str, ...]
-    """Metadata that is kept."""
-    metrics: Mapping[str, str]
-    """Metric → key."""
-    rows: int = 0
-    """Samples."""
-    fields: int = 0
-    """Rows of the file of fields; 0: there is none."""
-    reading: str = ""
-    """Parser and version, as `reading_of`; empty: version 1, as in files that do not name it."""
-    signatures: Mapping[str, str] = field(default_factory=dict)
-    """Metric → its signature; empty in files of earlier versions of hpcbench."""
-
-    def to_json(self) -> dict[str, Any]:
-        """As it is written."""
-        return {
-            "version": VERSION,
-            "samples": self.samples,
-            "columns": list(self.columns),
-            "metrics": dict(self.metrics),
-            "rows": self.rows,
-            "fields": self.fields,
-            "reading": self.reading,
-            "signatures": dict(self.signatures),
-        }
-
-
-@dataclass(frozen=True, slots=True)
 class Change:
-    """What an update of scores files does, or would do."""
+    """The effect of an update of scores files."""
 
     scored: tuple[str, ...]
-    """Metrics that samples are scored by anew."""
+    """Metrics by which samples are scored again."""
     kept: tuple[str, ...]
     """Metrics whose columns stay."""
     written: bool
@@ -144,14 +83,14 @@ class Change:
 
 
 def keys_of(subject: Subject) -> Keys:
-    """What its scores will have been made of."""
+    """The keys that the scores of a subject will have."""
     run_task = subject.run_task
     ml_task = run_task.ml_task.model_dump(mode="json", exclude=_NOT_READING)
     reading = reading_of(run_task.ml_task)
     made = [VERSION, hpcbench.__version__, subject.source, ml_task, *([reading] if reading else [])]
     samples = _hash(made)
     policy = [subject.policy.on_failed, subject.policy.on_invalid, run_task.task.score_timeout]
-    plugins = {document.name: document.plugin for document in run_task.metrics}
+    plugins = {definition.name: definition.plugin for definition in run_task.metrics}
     metrics = {
         name: _hash([samples, policy, plugins.get(name), metric.signature])
         for name, metric in subject.metrics.items()
@@ -162,7 +101,7 @@ def keys_of(subject: Subject) -> Keys:
 
 
 def what_is_due(subject: Subject, place: Place, other: Place | None = None) -> Change:
-    """What `update` would do."""
+    """The change that `update` would make."""
     wanted = keys_of(subject)
     old = _usable(subject, place, other)
     return _change(wanted, old, place)
@@ -174,13 +113,13 @@ def update(
     """Bring scores files up to date.
 
     Args:
-        subject: what is scored.
-        place: where the scores are to be.
-        other: scores to take columns from, where `place` has none.
-        anew: score by every metric, whatever is there.
+        subject: the answers to score.
+        place: place of the scores.
+        other: scores to copy columns from, where `place` has none.
+        anew: score by every metric, even where columns exist.
 
     Raises:
-        OSError: the disk is full, or the folder cannot be written; the old files are as they were.
+        OSError: the disk is full, or the folder cannot be written; the old files are unchanged.
     """
     wanted = keys_of(subject)
     old = None if anew else _usable(subject, place, other)
@@ -218,7 +157,7 @@ _NOT_READING = {
     "name", "version", "description", "notes", "metadata", "metrics", "default_metrics", "prompt",
     "required_packages", "sample_fields", "schema_version",
 }  # fmt: skip
-"""Fields of an ML task that do not say how an answer is read."""
+"""Fields of an ML task that do not affect how an answer is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,37 +176,6 @@ def _usable(subject: Subject, place: Place, other: Place | None) -> _Old | None:
         if one is not None and keys is not None:
             return _Old(one, keys)
     return None
-
-
-def read_keys(place: Place) -> Keys | None:
-    """What scores files were made of; None if there are none, or they do not belong together."""
-    import polars
-
-    try:
-        text = polars.read_parquet_metadata(place.scores)[KEYS]
-        data = json.loads(text)
-        if data["version"] != VERSION:
-            return None
-        if data["fields"] and polars.read_parquet_metadata(place.fields)[KEYS] != text:
-            return None
-        return Keys(
-            data["samples"], tuple(data["columns"]), data["metrics"], data["rows"], data["fields"],
-            data.get("reading", ""), data.get("signatures", {}),
-        )  # fmt: skip
-    except (OSError, ValueError, KeyError, TypeError, polars.exceptions.PolarsError):
-        return None
-
-
-def fields_of(place: Place) -> Any:
-    """Rows of a run task's fields, as a frame of `OF_FIELDS`; none where no metric scores fields."""
-    import polars
-
-    if not place.fields.exists():
-        texts, numbers = OF_FIELDS[:4], OF_FIELDS[4:]
-        return polars.DataFrame(
-            schema=dict.fromkeys(texts, polars.String) | dict.fromkeys(numbers, polars.Float64)
-        )
-    return polars.read_parquet(place.fields, glob=False)
 
 
 def _change(wanted: Keys, old: _Old | None, place: Place) -> Change:
@@ -311,7 +219,7 @@ def _series(name: str, values: Sequence[Any]) -> Any:
 
 
 def _texts(name: str, values: Sequence[str | None]) -> Any:
-    """A column of text. Half a surrogate pair, which engines do send, is written as an escape."""
+    """A column of text. Half a surrogate pair, which engines send now and then, is written as an escape."""
     import polars
 
     try:
@@ -322,7 +230,7 @@ def _texts(name: str, values: Sequence[str | None]) -> Any:
 
 
 def _references(values: Sequence[Sequence[str | None]]) -> Any:
-    """Lists of texts. Made of a flat column: polars takes a hundred times as long for Python's lists."""
+    """Lists of texts. Built from a flat column: polars takes a hundred times as long for Python's lists."""
     import polars
 
     flat = _texts("references", [one for some in values for one in some])
@@ -359,7 +267,7 @@ def _beside(
     order: Sequence[str],
     columns: Sequence[str],
 ) -> Any:
-    """A batch with the columns of metrics that stay, taken from the rows of the old file."""
+    """A batch with the kept columns of metrics, copied from the rows of the old file."""
     import polars
 
     rows = scan(old.place.scores)
@@ -372,16 +280,8 @@ def _beside(
     return whole.select([*first, *found])
 
 
-def metric_of(column: str, metrics: Sequence[str]) -> str | None:
-    """The metric that a column belongs to."""
-    for metric in metrics:
-        if column == metric or column in {metric + ending for ending in ENDINGS}:
-            return metric
-    return None
-
-
 def _write(place: Place, keys: Keys, rows: _Held, fields: _Held) -> None:
-    """In this order: what a kill leaves between two of them is seen not to belong together."""
+    """Write in this order: a reader then detects the files that a kill leaves between two writes."""
     metadata = {KEYS: json.dumps(keys.to_json(), sort_keys=True, ensure_ascii=False)}
     if keys.fields:
         fields.write(metadata)
@@ -392,7 +292,7 @@ def _write(place: Place, keys: Keys, rows: _Held, fields: _Held) -> None:
 
 @dataclass
 class _Held:
-    """Frames on their way into a file: in memory, and beside the file where they are many."""
+    """Frames to be written to a file: in memory, and on the disk beside the file when there are many."""
 
     path: Path
     """The file."""
@@ -401,7 +301,7 @@ class _Held:
     height: int = 0
     """Rows so far."""
     parts: list[Path] = field(default_factory=list)
-    """Files of frames, with names of what is not whole yet: after a kill `hpcbench gc` finds them."""
+    """Files of frames, named as incomplete files: after a kill `hpcbench gc` finds them."""
 
     def add(self, frame: Any) -> None:
         """Add rows."""
@@ -423,7 +323,7 @@ class _Held:
         self.frames, self.size = [], 0
 
     def write(self, metadata: dict[str, str]) -> None:
-        """Write the file as a whole."""
+        """Write the complete file."""
         import polars
 
         with replacing(self.path) as temporary:
@@ -443,38 +343,6 @@ class _Held:
     def __exit__(self, *_: object) -> None:
         for path in self.parts:
             path.unlink(missing_ok=True)
-
-
-def scan(path: Path) -> Any:
-    """A scores file as a lazy frame of polars.
-
-    Raises:
-        OSError, PolarsError: a small one cannot be read; of others `collect` says so.
-    """
-    import polars
-
-    stat = path.stat()
-    if stat.st_size <= SMALL:
-        return _whole(path, (stat.st_ino, stat.st_size, stat.st_mtime_ns)).lazy()
-    return polars.scan_parquet(path, glob=False)
-
-
-@lru_cache(maxsize=HELD)
-def _whole(path: Path, _stamp: tuple[int, int, int]) -> Any:
-    import polars
-
-    return polars.read_parquet(path, glob=False)
-
-
-def rows_of(path: Path, columns: Sequence[str], only: Sequence[str] | None = None) -> Any:
-    """Some columns of a scores file, those that it has; of all samples, or only of some by their ids."""
-    import polars
-
-    rows = scan(path)
-    known = set(rows.collect_schema().names())
-    if only is not None:
-        rows = rows.filter(polars.col("sample").is_in(list(only)))
-    return rows.select([name for name in columns if name in known]).collect()
 
 
 def _hash(data: Any) -> str:

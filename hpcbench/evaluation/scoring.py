@@ -1,4 +1,4 @@
-"""Scoring: samples with their answers become columns, a batch at a time; no batch knows of another."""
+"""Scoring: samples with their answers become columns, a batch at a time; batches are independent."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from hpcbench.experiment.view.answer import (
     Answer,
     is_answered,
 )
+from hpcbench.experiment.view.scores import ENDINGS, META, OF_FIELDS, OF_SAMPLES
 from hpcbench.metrics.base import value_of
 from hpcbench.parsers import Read
 from hpcbench.schema.records import Fault, Reading, Sample
@@ -23,54 +24,34 @@ from hpcbench.schema.records import Fault, Reading, Sample
 BATCH = 20_000
 """Samples in memory as objects at a time."""
 
-META = "meta."
-"""Before the names of columns that hold a sample's metadata."""
-
-TEXTS = (
-    "sample", "document", "outcome", "prompt", "error", "answer", "prediction", "reason", "form",
-    "repairs", "faults",
-)  # fmt: skip
-"""Text columns of every sample."""
-
-OF_SAMPLES = (
-    *TEXTS, "images", "truncated", "invalid", "e2e_ms", "completion_tokens", "references",
-)  # fmt: skip
-"""Columns of every sample, beside its metadata and its metrics' own."""
-
-ENDINGS = (".numerator", ".denominator", ".counts", ".fault")
-"""Of a metric's columns beside the value itself."""
-
-OF_FIELDS = ("sample", "document", "metric", "field", "numerator", "denominator")
-"""Columns of the file of fields."""
-
 Answered = Iterable[tuple[Sample, Answer | None]]
-"""Every sample that was to be asked, with its answer; None without one."""
+"""Every sample of the run task with its answer; None without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What samples count that a metric has nothing to compare of."""
+    """How samples count that give a metric nothing to compare."""
 
     on_failed: str
-    """Of samples without an answer: `exclude` or `zero`."""
+    """For samples without an answer: `exclude` or `zero`."""
     on_invalid: str
-    """Of answers without a value: `exclude` or `zero`."""
+    """For answers without a value: `exclude` or `zero`."""
 
 
 @dataclass(slots=True)
 class Batch:
-    """Columns of some samples that follow on each other."""
+    """Columns of consecutive samples."""
 
     samples: dict[str, list[Any]]
     """Columns of the samples themselves."""
     metrics: dict[str, dict[str, list[Any]]]
     """Metric → its columns."""
     fields: dict[str, list[Any]]
-    """Columns of fields, one row a field of a sample."""
+    """Columns of fields, one row per field of a sample."""
 
     @property
     def size(self) -> int:
-        """Samples."""
+        """Number of samples."""
         return len(self.samples["sample"])
 
 
@@ -87,10 +68,10 @@ def batches(
     Args:
         answered: the samples.
         reader: how their answers are read.
-        metrics: those to score by, by the names of their columns.
-        policy: what samples count that have no answer, or none that could be read.
+        metrics: the metrics to score by, by the names of their columns.
+        policy: how samples count that have no answer, or no readable one.
         columns: metadata to keep.
-        guard: what a parser or metric raises is a fault of its sample.
+        guard: turns an exception of a parser or metric into a fault of its sample.
     """
     pairs = iter(answered)
     while some := list(itertools.islice(pairs, BATCH)):
@@ -148,8 +129,8 @@ def _scored(
 class _Scorer:
     """One metric over the samples of a batch.
 
-    Parts are kept of samples, too, that the policy leaves out, as of an answer that could not be read: so
-    tables can say what the other policy would give. Their value is none.
+    Parts are also kept of samples that the policy leaves out, such as unreadable answers: so tables can give
+    the value under the other policy. The value of such a sample is None.
     """
 
     name: str
@@ -205,7 +186,7 @@ class _Scorer:
         """Parts, value and fields of one sample.
 
         Raises:
-            ValueError: a number that is not finite; whatever else the metric raises.
+            ValueError: a number is not finite. The metric may raise other exceptions.
         """
         parts = self.metric.score(prediction, references)
         if f"{self.name}.counts" in self.columns:
@@ -223,12 +204,12 @@ class _Scorer:
 
 
 def takes_reading(metric: Any) -> bool:
-    """Whether a metric looks at how an answer was read, and so has something to say of every answer."""
+    """Whether a metric uses how an answer was read, and so has a value for every answer."""
     return "reading" in getattr(metric, "accepts", ())
 
 
 def takes_sample(metric: Any) -> bool:
-    """Whether a metric is given the sample itself in place of its references: numbers that came with it."""
+    """Whether a metric receives the sample instead of its references: numbers that came with the sample."""
     return "sample" in getattr(metric, "accepts", ())
 
 

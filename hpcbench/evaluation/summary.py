@@ -1,4 +1,4 @@
-"""What `metrics.json` says of a run task: counts, reasons, and every metric as a whole and by group."""
+"""The entry of a run task in `metrics.json`: counts, reasons, and every metric as a whole and by group."""
 
 from __future__ import annotations
 
@@ -11,21 +11,20 @@ from hpcbench.evaluation.aggregate import (
     Scored,
     table,
 )
-from hpcbench.evaluation.scores import fields_of, rows_of
-from hpcbench.evaluation.scoring import META
 from hpcbench.experiment.counts import Counts
-from hpcbench.experiment.ending import is_scored, without_values
+from hpcbench.experiment.view.evaluated import Scores
+from hpcbench.experiment.view.scores import META, fields_of, rows_of
 from hpcbench.speed import ANSWERED
 
 EXAMPLES = 5
-"""Kinds of errors, reasons and faults that the metrics file tells in words."""
+"""Kinds of errors, reasons and faults that the metrics file describes."""
 
 MOST_GROUPS = 200
-"""Groups of a level; of one with more only their number is told."""
+"""Most groups of a level; for a level with more, only their number is written."""
 
 
-def tabulate(scored: Scored, unusable: int = 0) -> dict[str, Any]:
-    """What `metrics.json` says of a run task.
+def tabulate(scored: Scored, unusable: int = 0) -> Scores:
+    """The entry of a run task in `metrics.json`.
 
     Args:
         scored: its scores.
@@ -62,18 +61,18 @@ def tabulate(scored: Scored, unusable: int = 0) -> dict[str, Any]:
         "faults": faults_of(scored),
         "groups": list(_levels(scored)),
     }
-    return told if is_scored(told) else without_values(told)
+    return Scores.model_validate(told)
 
 
 def faults_of(scored: Scored) -> list[dict[str, Any]]:
-    """The commonest reasons why each metric lost samples."""
+    """The most frequent reasons why each metric lost samples."""
     columns = ["sample", *(f"{name}.fault" for name in scored.metrics)]
     frame = rows_of(scored.place.scores, columns)
     return [fault for name in scored.metrics for fault in _faults(frame, name)]
 
 
 def levels_of(scored: Scored) -> list[tuple[str, ...]]:
-    """What a run task is grouped by unless somebody asks: each column of `group_by`, and all together."""
+    """Default groupings of a run task: each column of `group_by`, and all together."""
     columns = scored.run_task.dataset.group_by
     levels: list[tuple[str, ...]] = [(column,) for column in columns]
     if len(columns) > 1:
@@ -102,7 +101,7 @@ def _groups(scored: Scored, level: Sequence[str]) -> int:
 
 
 def _group(row: Row) -> dict[str, Any]:
-    """A row without what the run task's own entry says."""
+    """A row without the fields that the run task's own entry has."""
     whole = row.to_json()
     for name in ("signature", "higher_is_better", "weight"):
         del whole[name]
@@ -138,7 +137,7 @@ def _documents(frame: Any) -> int:
 
 
 def _errors(frame: Any) -> list[dict[str, Any]]:
-    """The commonest reasons for samples without an answer, with how often and one sample."""
+    """The most frequent reasons for samples without an answer, with their counts and one sample."""
     import polars
 
     asked = ~polars.col("outcome").is_in([*ANSWERED, "missing"])
@@ -150,7 +149,7 @@ def _errors(frame: Any) -> list[dict[str, Any]]:
 
 
 def _reasons(frame: Any) -> list[dict[str, Any]]:
-    """The commonest reasons why an answer has no value."""
+    """The most frequent reasons why an answer has no value."""
     import polars
 
     unread = frame.filter("invalid").with_columns(polars.col("reason").fill_null("no reason given"))
@@ -161,7 +160,7 @@ def _reasons(frame: Any) -> list[dict[str, Any]]:
 
 
 def _faults(frame: Any, metric: str) -> list[dict[str, Any]]:
-    """The commonest reasons why a metric lost a sample."""
+    """The most frequent reasons why a metric lost a sample."""
     column = f"{metric}.fault"
     return [
         {"metric": metric, "message": message, "count": count, "sample": sample}

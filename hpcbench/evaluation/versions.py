@@ -1,6 +1,6 @@
-"""Which versions of parser and metrics stored scores were made by, and whether two may be compared.
+"""Versions of the parser and metrics of stored scores, and whether two sets of scores may be compared.
 
-Scores files name them in their metadata. Files of versions of hpcbench before that do not: their answers were
+Scores files name them in their metadata. Files of earlier versions of hpcbench do not: their answers were
 read by version 1 of the parser, and the signatures of their metrics are those in `metrics.json`.
 """
 
@@ -10,39 +10,40 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hpcbench.errors import EnvironmentFault
-from hpcbench.evaluation.scores import Place, read_keys
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.results import metrics_of
+from hpcbench.experiment.view.evaluated import metrics_of
+from hpcbench.experiment.view.scores import Place, read_keys
 from hpcbench.parsers import same_reading, version_of
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What scores of a run task were made by."""
+    """The parser and metrics that computed the scores of a run task."""
 
     reading: str = ""
     """Parser and version, as `hpcbench.parsers.reading_of`; empty: version 1."""
     signatures: Mapping[str, str] = field(default_factory=dict)
-    """Metric → the signature it was scored by; metrics that are not in it are not known."""
+    """Metric → the signature it was scored by; other metrics are unknown."""
 
 
 def made_by(experiment: Experiment, place: Place, run_task: str) -> Made:
-    """What the scores of a run task of an experiment were made by."""
+    """The parser and metrics that computed the scores of a run task."""
     keys = read_keys(place)
     if keys is not None and keys.signatures:
         return Made(keys.reading, keys.signatures)
     try:
-        entries = metrics_of(experiment)["run_tasks"].get(run_task, {}).get("metrics", {})
+        table = metrics_of(experiment).run_tasks.get(run_task)
     except EnvironmentFault:
         return Made()
-    return Made("", {name: one["signature"] for name, one in entries.items() if one is not None})
+    entries = table.values if table is not None else {}
+    return Made("", {name: one.signature for name, one in entries.items()})
 
 
 def other_reading(readings: tuple[str, str], ids: tuple[str, str]) -> tuple[str, str] | None:
-    """Why scores that were read otherwise are not to be compared, and the remedy; None: they may be.
+    """Why scores of different readings must not be compared, and the remedy; None: they may be compared.
 
     Args:
-        readings: of the scores of two experiments, as `Made.reading`.
+        readings: the readings of two experiments' scores, as `Made.reading`.
         ids: the two experiments.
     """
     (one, other), (first, second) = readings, ids
@@ -51,11 +52,11 @@ def other_reading(readings: tuple[str, str], ids: tuple[str, str]) -> tuple[str,
     parser = (one or other).partition("|")[0]
     old, new = version_of(one), version_of(other)
     if first == second:
-        why = f"scores of {first} were read by versions {old} and {new} of parser {parser}"
+        why = f"scores of {first} come from versions {old} and {new} of parser {parser}"
     else:
         why = (
-            f"scores of {first} were read by version {old} of parser {parser}, "
-            f"those of {second} by version {new}"
+            f"scores of {first} come from version {old} of parser {parser}, "
+            f"those of {second} from version {new}"
         )
     numbers = [[int(part) for part in version.split(".")] for version in (old, new)]
     return why, f"run `hpcbench score {first if numbers[0] < numbers[1] else second}`"

@@ -1,5 +1,5 @@
-"""An experiment's directory: the only truth, crash-safe on a shared file system.
+"""An experiment's directory: the only source of its state, crash-safe on a shared file system.
 
-`layout` knows every path, `files` writes so that every write can be interrupted, `claims` shares shards
-among workers, `state` reads how far all of it is.
+`layout` knows every path, `claims` shares shards among workers, `events` is the log, `control` holds requests
+to pause or stop, `view` reads all of them as typed records. Writes use `hpcbench.files`.
 """

@@ -1,7 +1,7 @@
-"""Who may read and write what an experiment leaves: the site's umask and its Unix group.
+"""Access to an experiment's files: the site's umask and its Unix group.
 
-Files follow the umask alone (`experiment.files` asks for 0666 and lets the kernel take away); folders hand
-their group down (setgid), so that one folder made right is enough for all below it.
+The umask alone sets the mode of files (`experiment.files` requests 0666, the kernel subtracts the umask).
+Folders pass their group on (setgid): the right group on one folder is enough for every folder below it.
 """
 
 from __future__ import annotations
@@ -10,25 +10,28 @@ import grp
 import os
 import stat
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hpcbench.errors import EnvironmentFault
-from hpcbench.schema.documents import Site
+
+if TYPE_CHECKING:
+    from hpcbench.schema.definitions import Site
 
 PRIVATE = 0o750
-"""Mode of an experiment's folder where the site says nothing of group or umask."""
+"""Mode of an experiment's folder where the site sets neither group nor umask."""
 
 
 def use_umask(site: Site) -> None:
-    """Give this process, and all it starts, the site's umask; without one nothing changes."""
+    """Set the site's umask for this process and its children; a site without a umask changes nothing."""
     if site.umask is not None:
         os.umask(int(site.umask, 8))
 
 
 def new_folder(path: Path, site: Site) -> None:
-    """Make one folder as the site wants it shared; its parent must be there.
+    """Make one folder, shared as the site says; its parent must exist.
 
     Raises:
-        FileExistsError: there is something of that name.
+        FileExistsError: a file or folder of that name exists.
         EnvironmentFault: the site's group is unknown here, or the user is not in it.
     """
     group = group_id(site.group) if site.group is not None else None
@@ -44,16 +47,16 @@ def new_folder(path: Path, site: Site) -> None:
         path.rmdir()
         raise EnvironmentFault(
             f"cannot give {path} to group '{site.group}': you are not in it",
-            remedy="`groups` lists yours; set `group` in the site profile",
+            remedy="`groups` lists your groups; name one of them as `group` in the site profile",
         ) from None
 
 
 def ensure_folder(path: Path, site: Site) -> None:
-    """Make a folder and its missing parents, shared as the site says; those that are there stay as they are.
+    """Make a folder and its missing parents, shared as the site says; existing folders stay unchanged.
 
     Raises:
         EnvironmentFault: see `new_folder`.
-        OSError: it cannot be made.
+        OSError: a folder cannot be made.
     """
     if path.is_dir():
         return
@@ -61,7 +64,7 @@ def ensure_folder(path: Path, site: Site) -> None:
     if site.group is None:
         path.mkdir(
             exist_ok=True
-        )  # as the umask says: it holds others' folders, and nothing to read
+        )  # mode from the umask: the folder holds other users' folders and no files
         return
     try:
         new_folder(path, site)
@@ -74,11 +77,11 @@ def group_id(name: str) -> int:
     """Number of a Unix group.
 
     Raises:
-        EnvironmentFault: there is none of that name here.
+        EnvironmentFault: no group has that name here.
     """
     try:
         return grp.getgrnam(name).gr_gid
     except KeyError:
         raise EnvironmentFault(
-            f"there is no Unix group '{name}' here", remedy="set `group` in the site profile"
+            f"this machine has no Unix group '{name}'", remedy="correct `group` in the site profile"
         ) from None

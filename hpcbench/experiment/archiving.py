@@ -1,8 +1,7 @@
-"""Making few files of many once nobody writes to them any more: shards, and workers that have ended.
+"""Folding many files into few when no process writes to them any more: files of shards and of ended workers.
 
-While it runs, an experiment has two files for every attempt at a shard and three or four for every worker.
-File systems of clusters count files. In the end there is one file a run task, one for the workers, and their
-logs.
+A running experiment has two files for every attempt at a shard and three or four for every worker. Clusters
+limit the number of files. In the end one file a run task, one file for the workers, and their logs remain.
 """
 
 from __future__ import annotations
@@ -15,19 +14,27 @@ from hpcbench.experiment.log import LAST_WORDS
 from hpcbench.files.archive import fold_files
 
 _EVENTS = ".events.jsonl"
+_FOLDED = (_EVENTS, ".responses.jsonl", ".monitor.jsonl")
+
+
+def loose(experiment: Experiment) -> int:
+    """How many files of attempts and workers are not folded yet."""
+    names = [run_task.name for run_task in experiment.resolved.run_tasks]
+    folders = [*map(experiment.shards, names), experiment.workers()]
+    return sum(name.endswith(_FOLDED) for folder in folders for name in folder.loose)
 
 
 def fold(experiment: Experiment, run_task: str) -> bool:
-    """Make one file of all that attempts at a run task's shards wrote.
+    """Fold all files of the attempts at a run task's shards into one file.
 
-    Nothing is lost if it is killed, and whoever reads meanwhile notices nothing. Where somebody holds a
-    shard, the whole run task is left alone.
+    A kill loses nothing, and concurrent readers notice nothing. While a worker holds a shard, no file of the
+    run task is folded.
 
     Returns:
-        Whether all is folded now.
+        Whether all files are folded now.
 
     Raises:
-        OSError: the disk is full or gone; everything is where it was.
+        OSError: the disk is full or gone; every file is where it was.
     """
     states = shard_states(experiment, [run_task])
     folder = states[0].folder if states else None
@@ -35,8 +42,8 @@ def fold(experiment: Experiment, run_task: str) -> bool:
         return True
     if any(state.state == "claimed" for state in states):
         return False
-    # Only what was there when the states were read: who claims a shard now goes on undisturbed. Attempts in
-    # order: a worker whose shard was taken over must not find the later attempt gone first.
+    # Only files that existed when the states were read: a worker that claims a shard now is not disturbed.
+    # Attempts in order: for a worker whose shard was taken over, the later attempt must not vanish first.
     names = [
         f"{index:05d}.{attempt}.{kind}.jsonl"
         for index, attempts in sorted(attempts_in(folder.loose).items())
@@ -47,19 +54,19 @@ def fold(experiment: Experiment, run_task: str) -> bool:
 
 
 def fold_workers(experiment: Experiment, *, all_ended: bool = False) -> bool:
-    """Make one file of the events and readings of workers that have said their last word.
+    """Fold events and readings of workers that have written their last event into one file.
 
-    Their logs stay as they are: people and tools other than ours look into them.
+    Their logs stay unchanged: people and other tools read them.
 
     Args:
         experiment: the experiment.
-        all_ended: whether it is known that no worker lives, also of those that never said a last word.
+        all_ended: no worker lives, including workers that never wrote a last event.
 
     Returns:
-        Whether all that should be is folded now.
+        Whether all files that should be folded are.
 
     Raises:
-        OSError: the disk is full or gone; everything is where it was.
+        OSError: the disk is full or gone; every file is where it was.
     """
     folder = experiment.workers()
     names: list[str] = []
@@ -72,7 +79,7 @@ def fold_workers(experiment: Experiment, *, all_ended: bool = False) -> bool:
 
 
 def _ends(name: str, data: bytes) -> Any:
-    """What `shard_states` wants to know of an attempt, so that it need not be read again."""
+    """The events of an attempt that `shard_states` needs, so that the attempt need not be read again."""
     if not name.endswith(_EVENTS):
         return None
     first, last = ends_of(data)

@@ -1,9 +1,9 @@
-"""Baselines: names for experiments that others are compared with, and who gave them when.
+"""Baselines: names for experiments that other experiments are compared with, each with its author and time.
 
-Every change of a name is a file of its own, `HOME/baselines/NAME/NNNNN.jsonl`, linked into place whole:
-a kill leaves nothing half written, two at once become two entries, and the highest number counts.
-Nothing is ever overwritten, so the folder is the name's history. An experiment without a name there may
-be deleted.
+Every change of a name is a file of its own, `HOME/baselines/NAME/NNNNN.jsonl`, linked into place when
+complete: a kill leaves no partial file, two concurrent changes become two entries, and the highest number
+counts. No file is ever overwritten, so the folder is the name's history. An experiment without such a name
+may be deleted.
 """
 
 from __future__ import annotations
@@ -21,26 +21,25 @@ from hpcbench.errors import Problem, UserError
 from hpcbench.files.atomic import create_exclusive, read_lines
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,79}")
-"""What a baseline may be called. Not by a digit first, as ids of experiments begin: one word is never
-both."""
+"""A valid name of a baseline. It never starts with a digit, ids of experiments always do: no word is both."""
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What a name stood for, from one moment on."""
+    """The experiment of a name, from one moment on."""
 
     name: str
     """The name."""
     number: int
-    """1 for its first entry."""
+    """Number of the entry; the name's first is 1."""
     experiment: str | None
-    """Id of the experiment, or the path of one outside the home; None: the name was given up."""
+    """Id of the experiment, or path of an experiment outside the home; None: the name was given up."""
     by: str
-    """Who said so, `user@host`."""
+    """Author of the entry, `user@host`."""
     time: float
-    """When, seconds since the epoch."""
+    """Time of the entry, seconds since the epoch."""
     note: str = ""
-    """Why, in their words."""
+    """The author's reason."""
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -48,7 +47,7 @@ class Baseline:
 
 
 def baselines(root: Path) -> list[Baseline]:
-    """What every name stands for now, by name; names that were given up are left out."""
+    """The current entry of every name, by name; names that were given up are left out."""
     try:
         names = sorted(path.name for path in _folder(root).iterdir() if NAME.fullmatch(path.name))
     except FileNotFoundError:
@@ -58,14 +57,14 @@ def baselines(root: Path) -> list[Baseline]:
 
 
 def current(root: Path, name: str) -> Baseline | None:
-    """What a name stands for now; None: nothing."""
+    """The current entry of a name; None: the name has no experiment."""
     for entry in entries(root, name, newest_first=True):
         return entry if entry.experiment is not None else None
     return None
 
 
 def entries(root: Path, name: str, *, newest_first: bool = False) -> Iterator[Baseline]:
-    """All a name ever stood for, in order."""
+    """All entries of a name, in order."""
     if not NAME.fullmatch(name):
         return
     for number in sorted(_numbers(root, name), reverse=newest_first):
@@ -76,21 +75,21 @@ def entries(root: Path, name: str, *, newest_first: bool = False) -> Iterator[Ba
 
 
 def name_it(root: Path, name: str, experiment: str | None, note: str = "") -> Baseline:
-    """Let a name stand for another experiment from now on, or for none.
+    """Give a name to another experiment, or to none.
 
     Args:
         root: the home.
         name: the name.
-        experiment: what `Baseline.experiment` is to be.
-        note: why.
+        experiment: the new `Baseline.experiment`.
+        note: the reason.
 
     Raises:
-        UserError: it cannot be a name.
-        OSError: it cannot be written; the name stands for what it did.
+        UserError: the name is not valid.
+        OSError: the entry cannot be written; the name keeps its experiment.
     """
     if not NAME.fullmatch(name):
-        remedy = "a letter first, then letters, digits, dots and dashes"
-        raise UserError(Problem(f"'{name}' is no name for a baseline", remedy=remedy))
+        remedy = "use a letter, then letters, digits, dots and dashes"
+        raise UserError(Problem(f"'{name}' is not a valid name for a baseline", remedy=remedy))
     told = {"experiment": experiment, "by": _me(), "time": time.time(), "note": note}
     number = max(_numbers(root, name), default=0) + 1
     while not create_exclusive(_path(root, name, number), told):
@@ -118,5 +117,5 @@ def _me() -> str:
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a user id without a name, as in containers
-        user = "somebody"
+        user = "unknown"
     return f"{user}@{socket.gethostname()}"

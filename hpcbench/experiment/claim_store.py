@@ -1,4 +1,4 @@
-"""Claims as files: what `Board` asks of an experiment's directory."""
+"""Claims as files: `Board`'s view of an experiment's directory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hpcbench.experiment.claims import Claim, Owner, ShardState, claim, states_o
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import LAST_WORDS
 from hpcbench.files.atomic import read_lines
-from hpcbench.schema.plan import Shard
+from hpcbench.schema.work import Shard
 
 
 class ClaimStore:
@@ -26,20 +26,20 @@ class ClaimStore:
         self._experiment, self._group, self._owner = experiment, group, owner
 
     def claimed(self, run_task: str) -> Collection[int]:
-        """Numbers of shards that somebody has claimed, at whatever time."""
+        """Numbers of shards that any worker has ever claimed."""
         return self._experiment.attempts(run_task)
 
     def states(self, shards: Sequence[Shard]) -> list[ShardState]:
-        """How far these shards of one run task are."""
+        """The state of these shards of one run task."""
         return states_of(self._experiment, shards)
 
     def claim(self, shard: Shard, attempt: int) -> Claim | None:
-        """Open an attempt; None if somebody else was quicker."""
+        """Open an attempt; None if another worker was quicker."""
         before = ShardState(shard, attempt - 1, 0, "free", None)
         return claim(self._experiment, before, self._owner)
 
     def left_behind(self) -> Mapping[str, Collection[int]]:
-        """Run task → shards that earlier runs of this very worker claimed, as far as they told."""
+        """Run task → shards that earlier runs of this worker claimed, by their events."""
         found: dict[str, set[int]] = {}
         for restart in range(self._owner.restart):
             earlier = replace(self._owner, restart=restart)

@@ -1,10 +1,10 @@
-"""Sharing shards among workers without a server: the claim is a file created exclusively.
+"""Sharing shards among workers without a server: a claim is a file that is created exclusively.
 
 Attempt A of a shard is the file `NNNNN.A.events.jsonl`; its first line names the owner. Attempts follow
 one another: A+1 may be opened only when A has ended (`released`, `drained`, `failed`), or by the same
-array task after Slurm requeued it. Who holds a lower attempt than the newest is fenced: it stops at its
-next answer. Of two answers to one sample that of the lower attempt counts, in every reader, unless a
-`released` that came later has withdrawn it (`hpcbench resume` asks again what failed): see `withdrawn`.
+array task after Slurm requeued it. A worker whose attempt is not the newest is fenced: it stops at its next
+answer. If a sample has two answers, every reader counts the answer of the lower attempt, unless a later
+`released` has withdrawn it (`hpcbench resume` asks failed samples again): see `withdrawn`.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from hpcbench.files.atomic import (
     parse_line,
     read_lines,
 )
-from hpcbench.schema.plan import Shard
 from hpcbench.schema.records import RECORD_VERSION, Response
+from hpcbench.schema.work import Shard
 
 MAX_FAILED_ATTEMPTS = 4
-"""A shard that ended so many workers is left alone: it, not they, is at fault."""
+"""A shard with so many failed attempts is not claimed again: the shard is at fault, not the workers."""
 
 UNSUCCESSFUL = ("failed", "invalid")
-"""Outcomes of requests that `hpcbench resume` asks again."""
+"""Outcomes of requests that `hpcbench resume` repeats."""
 
 
 Ends = Sequence[Mapping[str, Any] | None]
-"""First and last event of an attempt; None for what cannot be read."""
+"""First and last event of an attempt; None for an event that cannot be read."""
 
 _NOTHING_TOLD: Mapping[str, Ends] = MappingProxyType({})
 
@@ -54,19 +54,19 @@ class Owner:
     job: str
     """Array job id and task id, `4711_3`; for local jobs submitit's id."""
     restart: int
-    """Runs of this job before: SLURM_RESTART_COUNT, or more where slurmctld forgot some, see `runs.py`."""
+    """Earlier runs of this job: SLURM_RESTART_COUNT, or more where slurmctld lost some, see `runs.py`."""
     host: str
-    """Node."""
+    """Host name of the node."""
     pid: int
     """Process on that node."""
     node: str = ""
-    """Node as Slurm calls it."""
+    """The node's name in Slurm."""
     round: int = 0
-    """Round of jobs it is of: whoever is of an earlier one is gone."""
+    """The worker's round of jobs: workers of earlier rounds are gone."""
 
     @classmethod
     def here(cls) -> Owner:
-        """The process this runs in, as Slurm or submitit named it."""
+        """This process, with the job id of Slurm or submitit."""
         environ = os.environ
         array, task = environ.get("SLURM_ARRAY_JOB_ID"), environ.get("SLURM_ARRAY_TASK_ID")
         job = f"{array}_{task}" if array and task else environ.get("SLURM_JOB_ID")
@@ -82,44 +82,44 @@ class Owner:
 
 
 class ShardState(NamedTuple):
-    """How far a shard is. A tuple: there may be 100,000."""
+    """The state of a shard. A tuple: there may be 100,000."""
 
     shard: Shard
     """The shard."""
     attempt: int
-    """Newest attempt; 0 if nobody ever claimed it."""
+    """Newest attempt; 0 if no worker ever claimed the shard."""
     failed_attempts: int
-    """Attempts that a worker made and did not end in order, `done` or `drained`."""
+    """Attempts of workers that did not end in order (`done` or `drained`)."""
     state: str
     """`free`, `claimed`, `done`, or how the newest attempt ended: released, drained, failed."""
     owner: Mapping[str, Any] | None
     """Owner of the newest attempt."""
     began: float = 0.0
-    """When the newest attempt began, seconds since the epoch on its node's clock."""
+    """Start of the newest attempt, seconds since the epoch on its node's clock."""
     last: Mapping[str, Any] = MappingProxyType({})
-    """The newest attempt's last event, with all it says."""
+    """The newest attempt's last event, with all its fields."""
     told: int = 0
-    """Samples with an answer, as far as events say it."""
+    """Samples with an answer, by the events."""
     untold: tuple[str, ...] = ()
-    """Files with answers that no event speaks of."""
+    """Files with answers that no event counts."""
     folder: Folder | None = None
-    """Where it was read."""
+    """The folder that the state was read from."""
 
     @property
     def reason(self) -> str:
-        """Why the newest attempt ended; empty where it did not say."""
+        """Why the newest attempt ended; empty where no reason was given."""
         return str(self.last.get("reason", ""))
 
     @property
     def seconds(self) -> float:
-        """How long the newest attempt took; 0 while it is at work."""
+        """Duration of the newest attempt; 0 while it runs."""
         if self.state not in ("done", *ENDED):
             return 0.0
         return max(0.0, time_of(self.last) - self.began)
 
     @property
     def answered(self) -> int:
-        """Samples with an answer. Lines are counted where no event tells, which costs a look at a file."""
+        """Samples with an answer. Where no event counts them, the lines of the file are counted: slower."""
         size = self.shard.stop - self.shard.start
         if self.state == "done" or self.folder is None:
             return size if self.state == "done" else min(size, self.told)
@@ -127,12 +127,12 @@ class ShardState(NamedTuple):
 
     @property
     def claimable(self) -> bool:
-        """Whether a worker may take it now."""
+        """Whether a worker may claim the shard now."""
         return self.state in ("free", *ENDED) and self.failed_attempts < MAX_FAILED_ATTEMPTS
 
 
 class Claim:
-    """A worker's exclusive right to a shard: its events, its responses, what is answered already."""
+    """A worker's exclusive right to a shard: its events, its responses, its answered samples."""
 
     def __init__(
         self, experiment: Experiment, shard: Shard, attempt: int, began: float = 0.0
@@ -147,7 +147,7 @@ class Claim:
         """Samples with an acknowledged answer of this or an earlier attempt."""
 
     def record(self, response: Response) -> None:
-        """Write an answer; readers see it at once, `acknowledge` makes it last.
+        """Write an answer; readers see it at once, `acknowledge` makes it durable.
 
         Raises:
             OSError: the disk is full.
@@ -156,7 +156,7 @@ class Claim:
         self.answered.add(response.sample_id)
 
     def acknowledge(self) -> None:
-        """Force all recorded answers to the disk: none of them is ever asked again.
+        """Force all recorded answers to the disk: their samples are never asked again.
 
         Raises:
             Fenced: a later attempt took the shard over.
@@ -166,24 +166,24 @@ class Claim:
         try:
             self._responses.sync()
         except OSError as error:
-            if error.errno == errno.ESTALE:  # so NFS says that the file was removed
+            if error.errno == errno.ESTALE:  # NFS reports a removed file by this error
                 raise Fenced(folded) from error
             raise
         if self._next.exists():
             raise Fenced(f"shard {self.shard.id}: attempt {self.attempt + 1} took over")
-        # In this order: of two attempts, a fold removes the lower one's files first.
+        # In this order: a fold removes the files of the lower attempt first.
         if not self._responses.linked():
             raise Fenced(folded)
 
     def end(self, kind: Kind, **details: Any) -> dict[str, Any]:
-        """Say how it ended: `done`, `drained`, `failed`; closes the files. Returns what was said."""
+        """Write how the attempt ended (`done`, `drained`, `failed`), close the files, return the event."""
         self._responses.close()
         last = self._events.write(kind, answered=len(self.answered), **details)
         self._events.close()
         return last
 
     def abandon(self) -> None:
-        """Close the files and say nothing: nothing can be written any more."""
+        """Close the files without a last event: nothing can be written any more."""
         for file in (self._events, self._responses):
             try:
                 file.close()
@@ -192,18 +192,18 @@ class Claim:
 
 
 class Fenced(Exception):
-    """Another attempt took the shard over; this one has to let go."""
+    """Another attempt took the shard over; this attempt has to stop."""
 
 
 def claim(experiment: Experiment, state: ShardState, owner: Owner) -> Claim | None:
-    """Open the next attempt of a shard; None if somebody else was quicker."""
+    """Open the next attempt of a shard; None if another worker was quicker."""
     attempt = state.attempt + 1
     path = experiment.shard_events(state.shard.run_task, state.shard.index, attempt)
     header = event("claimed", version=RECORD_VERSION, owner=asdict(owner))
-    # Asked first, for a claim that misses would cost as much as one that does not.
+    # `exists` first: a failed create costs as much as a successful one.
     if path.exists() or not create_exclusive(path, header):
         return None
-    # The attempt may have been made, ended and folded since we looked, so that its name was free.
+    # Since our look, another worker may have opened and ended this attempt, and a fold removed its file.
     if is_folded(path):
         path.unlink(missing_ok=True)
         return None
@@ -220,21 +220,21 @@ def release(
     withdrawn: Sequence[str] = (),
     answered: int | None = None,
 ) -> bool:
-    """Take a shard from an owner that is gone: an attempt without work that ends at once.
+    """Take a shard from an owner that is gone: write an attempt without work that ends at once.
 
-    It also fences the old owner, should it be alive after all.
+    This also fences the old owner, should it still be alive.
 
     Args:
         experiment: the experiment.
         state: the shard.
-        reason: why, for people.
-        reopen: also if it is done: what is missing of it is asked again.
-        forgive: attempts that failed are not counted any more.
-        withdrawn: samples to ask again; answers to them of earlier attempts do not count any more.
-        answered: samples that keep their answer; None: as many as before.
+        reason: the reason, for people.
+        reopen: release the shard even if it is done: its missing samples are asked again.
+        forgive: do not count failed attempts any more.
+        withdrawn: samples to ask again; their answers of earlier attempts do not count any more.
+        answered: number of samples that keep their answer; None: as before.
 
     Returns:
-        Whether this call did it.
+        Whether this call released the shard.
     """
     path = experiment.shard_events(state.shard.run_task, state.shard.index, state.attempt + 1)
     again: dict[str, Any] = {"reopened": True} if reopen else {}
@@ -255,8 +255,8 @@ def shard_states(
     Args:
         experiment: the experiment.
         run_tasks: names.
-        skip: ids of shards to leave out: what is done stays done, and reading it again costs.
-        told: `SHARD.ATTEMPT` → what workers said of attempts that have ended: these are not opened.
+        skip: ids of shards to leave out: done shards stay done, and reading them again costs time.
+        told: `SHARD.ATTEMPT` → workers' events of attempts that have ended: their files are not opened.
     """
     folders = {name: experiment.shards(name) for name in run_tasks}
     attempts = {name: attempts_in(folder.names) for name, folder in folders.items()}
@@ -278,7 +278,7 @@ def states_of(experiment: Experiment, shards: Sequence[Shard]) -> list[ShardStat
 
 
 def suspects(experiment: Experiment, shard: Shard) -> list[str]:
-    """Samples that an engine was at when it died, in any attempt of the shard."""
+    """Samples that were in flight when an engine died, in any attempt of the shard."""
     folder = experiment.shards(shard.run_task)
     found: dict[str, None] = {}
     for attempt in attempts_in(folder.names).get(shard.index, ()):
@@ -288,7 +288,7 @@ def suspects(experiment: Experiment, shard: Shard) -> list[str]:
 
 
 def withdrawn(folder: Folder, index: int, attempts: Sequence[int]) -> dict[int, frozenset[str]]:
-    """Attempt → samples whose answers there do not count: a later `release` had them asked again.
+    """Attempt → samples whose answers in it do not count: a later `release` had them asked again.
 
     Args:
         folder: files of the run task's shards.
@@ -308,7 +308,7 @@ def withdrawn(folder: Folder, index: int, attempts: Sequence[int]) -> dict[int, 
 def unsuccessful(
     experiment: Experiment, run_tasks: Sequence[str]
 ) -> Iterator[tuple[ShardState, list[str], int]]:
-    """Shards without a worker that have requests that failed: which samples, and how many have an answer.
+    """Shards without a worker that have failed requests: state, failed samples, number of other answers.
 
     Reads every answer.
     """
@@ -321,7 +321,7 @@ def unsuccessful(
 
 
 def damaged(experiment: Experiment, run_tasks: Sequence[str]) -> list[ShardState]:
-    """Shards that are done, but some of whose answers cannot be read any more. Reads every answer."""
+    """Done shards with answers that cannot be read any more. Reads every answer."""
     states = shard_states(experiment, run_tasks)
     done = {state.shard.id: state for state in states if state.state == "done"}
     return [
@@ -333,9 +333,9 @@ def damaged(experiment: Experiment, run_tasks: Sequence[str]) -> list[ShardState
 
 
 def pieces_of(experiment: Experiment, run_task: str) -> Iterator[list[Response]]:
-    """Responses of a run task, those that one worker asked for in one go together.
+    """Responses of a run task in pieces: one piece for each attempt.
 
-    The times of one piece are of one clock. Answers that came twice are there twice.
+    The times of one piece are of one clock. A duplicate answer appears twice.
     """
     for folder, name in _pieces(experiment, run_task):
         yield list(_read(folder.records(name)))
@@ -344,9 +344,9 @@ def pieces_of(experiment: Experiment, run_task: str) -> Iterator[list[Response]]
 def unread_pieces(
     experiment: Experiment, run_task: str
 ) -> Iterator[tuple[Iterator[bytes], Iterator[dict[str, Any]]]]:
-    """As `pieces_of`, for who reads quicker: whole lines, some MiB at a time, and the records in them.
+    """As `pieces_of`, for fast decoders: whole lines, some MiB at a time, and the records in them.
 
-    Either is read only where it is iterated over.
+    Each iterator reads the file only when it is iterated.
     """
     for folder, name in _pieces(experiment, run_task):
         yield folder.pages(name), folder.records(name)
@@ -370,12 +370,12 @@ def answers_of(
     read: Callable[[Mapping[str, Any]], Any] = Response.from_json,
     skip: Collection[str] = (),
 ) -> Iterator[tuple[Shard, dict[str, Any]]]:
-    """Each shard of a run task with its answers by sample, one a sample, from one look at the folder.
+    """Each shard of a run task with its answers by sample, one a sample, from one listing of the folder.
 
     Args:
         experiment: the experiment.
         run_task: its name.
-        read: makes an answer, which has a `sample_id`, of a record, or raises as `Response.from_json` does.
+        read: turns a record into an answer with a `sample_id`, or raises as `Response.from_json` does.
         skip: ids of shards to leave out, whose files are not read.
     """
     for shard, attempts in attempts_of(experiment, run_task, read, skip):
@@ -388,7 +388,7 @@ def attempts_of(
     read: Callable[[Mapping[str, Any]], Any] = Response.from_json,
     skip: Collection[str] = (),
 ) -> Iterator[tuple[Shard, list[list[Any]]]]:
-    """As `answers_of`, the answers of each attempt apart: their times are of one clock."""
+    """As `answers_of`, with a separate list for each attempt: its times are of one clock."""
     folder = experiment.shards(run_task)
     attempts = attempts_in(folder.names)
     left_out = frozenset(skip)
@@ -398,7 +398,7 @@ def attempts_of(
 
 
 def digest_of(experiment: Experiment, run_task: str) -> str:
-    """Hash of all that was written of answers: equal hashes, equal answers, folded or not."""
+    """Hash of all answer files: equal hashes mean equal answers, folded or not."""
     folder = experiment.shards(run_task)
     attempts = attempts_in(folder.names)
     found = hashlib.sha256()
@@ -417,9 +417,9 @@ def digest_of(experiment: Experiment, run_task: str) -> str:
 
 
 def responses_of(experiment: Experiment, shard: Shard) -> Iterator[Response]:
-    """The answers of a shard, one a sample: that of the lowest attempt counts that was not withdrawn.
+    """The answers of a shard, one a sample: the lowest attempt whose answer was not withdrawn counts.
 
-    Looks at the whole folder; for all shards of a run task there is `answers_of`.
+    Lists the whole folder; use `answers_of` for all shards of a run task.
     """
     folder = experiment.shards(shard.run_task)
     for own in _attempts(folder, shard, attempts_in(folder.names).get(shard.index, ())):
@@ -427,7 +427,7 @@ def responses_of(experiment: Experiment, shard: Shard) -> Iterator[Response]:
 
 
 def ends_of(data: bytes) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-    """First and last event of an attempt; None for what cannot be read."""
+    """First and last event of an attempt; None for an event that cannot be read."""
     *lines, _torn = data.split(b"\n")
     if not lines:
         return None, None
@@ -445,7 +445,7 @@ def _event(line: bytes) -> dict[str, Any] | None:
 
 
 def _before(experiment: Experiment, shard: Shard, attempt: int) -> list[Response]:
-    """Answers of earlier attempts, by their names: to list a folder of thousands at each claim costs."""
+    """Answers of earlier attempts, read by file name: listing thousands of files at each claim is slow."""
     folded = experiment.shards_dir(shard.run_task) / FOLDED
     found: list[Response] = []
     if attempt > 1 and not folded.exists():
@@ -457,7 +457,7 @@ def _before(experiment: Experiment, shard: Shard, attempt: int) -> list[Response
                 read_lines(experiment.shard_events(shard.run_task, shard.index, number)), 1
             )
             gone = gone.union(*(one.get("withdrawn") or () for one in last))
-    # Asked afterwards, too: what was folded while we read may have been missing.
+    # Checked again here: files that were folded during the read may be missing from `found`.
     return list(responses_of(experiment, shard)) if attempt > 1 and folded.exists() else found
 
 
@@ -484,7 +484,7 @@ def _read(
     records: Iterable[Mapping[str, Any]],
     read: Callable[[Mapping[str, Any]], Any] = Response.from_json,
 ) -> Iterator[Any]:
-    """The answers that can be read."""
+    """The readable answers."""
     for record in records:
         try:
             answer = read(record)
@@ -496,7 +496,7 @@ def _read(
 def _state(
     folder: Folder, shard: Shard, attempts: Sequence[int], said: Mapping[str, Ends]
 ) -> ShardState:
-    """The state of a shard: of each attempt only the first and the last event are read."""
+    """The state of a shard: only the first and the last event of each attempt are read."""
     state, failed, told = "free", 0, 0
     untold: list[str] = []
     owner: Mapping[str, Any] | None = None
@@ -514,7 +514,7 @@ def _state(
         else:
             untold.append(f"{name}.responses.jsonl")
         if state == "done" and not (last and last.get("reopened")):
-            continue  # done wins over a release that came later
+            continue  # done wins over a later release
         state = kind if kind in ("done", *ENDED) else "claimed"
         owner = first.get("owner") if first else None
         began = time_of(first)

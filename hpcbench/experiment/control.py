@@ -1,10 +1,10 @@
-"""What people want of an experiment that runs: pause, cancel, go on. Workers look here; nobody is signalled.
+"""Control requests to a running experiment: pause, cancel, resume. Workers read these files; no signals.
 
-A wish is a file `control/NNNNN.json`, created exclusively: two shells at once make two wishes in one order,
-and nothing is ever rewritten. Whole experiments and single run tasks are paused and cancelled alike;
-`stop` is a wish of hpcbench's own, with a reason: the GPU-hours are used up; so is `fail`: a pilot failed, so
-the rest would fail, too; and so is `enough`: what a comparison of two arms wanted to know is known, and the
-rest of their shards is not needed.
+A request is a file `control/NNNNN.json`, created exclusively: two concurrent shells write two requests in one
+order, and no request is ever rewritten. A request addresses a whole experiment or single run tasks.
+hpcbench itself writes three commands, each with a reason: `stop` (the GPU-hours are used up), `fail` (a pilot
+failed, so the rest would fail, too) and `enough` (a comparison of two arms has its result; their remaining
+shards are not needed).
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ from hpcbench.experiment.log import event
 from hpcbench.files.atomic import create_exclusive, read_lines
 
 Command = Literal["pause", "resume", "cancel", "stop", "fail", "enough"]
-"""What is wished."""
+"""A requested command."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControlState:
-    """What holds now, of all that was wished."""
+    """The combined effect of all requests."""
 
     cancelled: bool = False
-    """The experiment is to end."""
+    """The experiment shall end."""
     paused: bool = False
-    """The experiment is to rest until it is resumed."""
+    """The experiment shall rest until it is resumed."""
     cancelled_tasks: frozenset[str] = frozenset()
-    """Run tasks that are to end."""
+    """Run tasks that shall end."""
     paused_tasks: frozenset[str] = frozenset()
-    """Run tasks that are to rest."""
+    """Run tasks that shall rest."""
     stopped_tasks: Mapping[str, str] = field(default_factory=dict)
     """Run tasks that hpcbench ended → why."""
     failed_tasks: Mapping[str, str] = field(default_factory=dict)
     """Run tasks whose pilot failed → why."""
     enough_tasks: Mapping[str, str] = field(default_factory=dict)
-    """Run tasks that are answered enough → why: what is left of them is not needed."""
+    """Run tasks with enough answers → why: their remaining shards are not needed."""
     pilot: int | None = None
-    """Samples of a pilot, as the last `resume` wants them; None: as the plan says."""
+    """Samples of a pilot, set by the last `resume`; None: as the plan says."""
 
     def rests(self, run_task: str) -> bool:
-        """Whether nobody is to work on this run task now."""
+        """Whether no worker may work on this run task now."""
         return (
             self.cancelled or self.paused or self.ended(run_task) or run_task in self.paused_tasks
         )
 
     def ended(self, run_task: str) -> bool:
-        """Whether nobody is to work on this run task any more, while others go on."""
+        """Whether no worker may work on this run task any more, while other run tasks go on."""
         return (
             run_task in self.cancelled_tasks
             or run_task in self.stopped_tasks
@@ -67,7 +67,7 @@ def control_request(
     reason: str = "",
     pilot: int | None = None,
 ) -> None:
-    """Want something of an experiment, or of some of its run tasks; `pilot`: samples of the next ones."""
+    """Request a command for an experiment or some of its run tasks; `pilot`: samples of later pilots."""
     details: dict[str, Any] = {
         "by": getpass.getuser(), "run_tasks": list(run_tasks), "reason": reason,
         **({} if pilot is None else {"pilot": pilot}),
@@ -80,7 +80,7 @@ def control_request(
 
 
 def control_state(experiment: Experiment) -> ControlState:
-    """What holds now."""
+    """The current effect of all requests."""
     now = ControlState()
     for one in said(experiment):
         now = _after(now, one)
@@ -88,7 +88,7 @@ def control_state(experiment: Experiment) -> ControlState:
 
 
 def said(experiment: Experiment) -> Iterator[dict[str, Any]]:
-    """Every wish there was, oldest first."""
+    """Every request, oldest first."""
     for number in sorted(_numbers(experiment.control_dir)):
         yield from read_lines(experiment.control_dir / f"{number:05d}.json")
 
@@ -106,7 +106,7 @@ def _after(now: ControlState, one: Mapping[str, Any]) -> ControlState:
     stopped, enough = dict(now.stopped_tasks), dict(now.enough_tasks)
     failed = dict(now.failed_tasks)
     if command == "resume":
-        # Of the whole: what people ended of it stays ended, what hpcbench ended is tried again.
+        # Resume of the whole: run tasks that people ended stay ended; if hpcbench ended them, retry.
         lifted = names or frozenset({**stopped, **failed})
         return ControlState(
             cancelled=now.cancelled and bool(names),

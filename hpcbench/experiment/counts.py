@@ -1,17 +1,17 @@
-"""The counts of a run task's samples: one vocabulary for the command line, reports, pages and files.
+"""The counts of a run task's samples: one vocabulary for command line, reports, pages and files.
 
     asked      = responded + failed
     responded  = ok + unreadable
     coverage   = ok ÷ (asked + skipped)
 
-`done` is progress alone: samples that need no more work, however their requests ended.
+`done` measures progress only: samples that need no more work, however their requests ended.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 Outcome = Literal["ok", "truncated", "refused", "invalid", "failed", "missing"]
 
@@ -21,10 +21,10 @@ DEFINITIONS: Mapping[str, str] = {
     "ok": "samples whose answer was read and can be scored",
     "unreadable": "samples whose answer could not be read, or breaks its schema",
     "failed": "samples without an answer: refused, bad, failed or not asked",
-    "skipped": "bad rows of the dataset, asked about by nobody",
+    "skipped": "bad rows of the dataset, which no request asked about",
     "coverage": "ok ÷ (asked + skipped)",
 }
-"""Count → what it counts. Documents and pages say the same; a test compares them."""
+"""Count → its definition. The docs and the pages say the same; a test compares them."""
 
 OUTCOMES: Mapping[str, str] = {
     "ok": "answered",
@@ -34,11 +34,11 @@ OUTCOMES: Mapping[str, str] = {
     "failed": "failed",
     "missing": "not asked",
 }
-"""Outcome of a request → its word for people: an outcome must not look like one of the counts."""
+"""Outcome of a request → its label for people: a label must not look like one of the counts."""
 
 
 def outcomes_in_words(outcomes: Mapping[str, int]) -> str:
-    """`18 answered, 2 bad request`: how requests ended, the commonest first."""
+    """`18 answered, 2 bad request`: how requests ended, the most frequent first."""
     some = sorted(outcomes.items(), key=lambda pair: -pair[1])
     return ", ".join(f"{count:,} {OUTCOMES.get(name, name)}" for name, count in some if count)
 
@@ -48,15 +48,15 @@ class Counts:
     """Counts of samples of a run task, or of several together."""
 
     asked: int
-    """Samples that it asks about."""
+    """Samples that the run task asks about."""
     responded: int
-    """Of these, those with an answer."""
+    """Asked samples with an answer."""
     unreadable: int
-    """Of these, those whose answer could not be read."""
+    """Samples whose answer could not be read."""
     skipped: int = 0
-    """Samples beside `asked` that could not be used."""
+    """Unusable samples, not counted in `asked`."""
     unasked: int = 0
-    """Of `asked`, those that were never asked."""
+    """Samples counted in `asked` that were never asked."""
 
     @property
     def ok(self) -> int:
@@ -70,12 +70,12 @@ class Counts:
 
     @property
     def whole(self) -> int:
-        """What coverage is a share of."""
+        """Denominator of the coverage."""
         return self.asked + self.skipped
 
     @property
     def coverage(self) -> float:
-        """Share of the samples that are ok; 0 of none."""
+        """Share of ok samples; 0 if there are no samples."""
         return self.ok / self.whole if self.whole else 0.0
 
     def to_json(self) -> dict[str, int | float]:
@@ -91,21 +91,6 @@ class Counts:
         return (
             f"{self.asked:,} asked: {self.responded:,} responded{unread}{failed}{unasked}{skipped}"
         )
-
-
-def counts_of(table: Mapping[str, Any]) -> Counts:
-    """Counts of a run task by its table in `metrics.json`, of any version.
-
-    Raises:
-        KeyError, TypeError, ValueError: it is damaged.
-    """
-    return Counts(
-        asked=int(table["asked"]),
-        responded=int(table["answered"]),
-        unreadable=int(table.get("invalid") or 0),
-        skipped=int(table.get("skipped") or 0),
-        unasked=int((table.get("outcomes") or {}).get("missing") or 0),
-    )
 
 
 def total(counts: Iterable[Counts]) -> Counts:

@@ -1,23 +1,24 @@
-"""How a run task ended, and the experiment with it: one rule, from counts of samples alone.
+"""How a run task and its experiment ended: one rule, from counts of samples alone.
 
-The counts of `counts.py` decide; what `on_failed` or `on_invalid` count as zero raises none of them. A run
-task of which no sample was scored is `failed`: it has no value, and no part in any comparison. One whose
-coverage is below `min_coverage`, or that has work left, is `incomplete`. All others are `done`.
+The counts of `counts.py` decide; samples that `on_failed` or `on_invalid` score as zero raise no count. A run
+task without a scored sample is `failed`: it has no value and takes part in no comparison. A run task whose
+coverage is below `min_coverage`, or that has work left, is `incomplete`. All other run tasks are `done`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from hpcbench.experiment.counts import counts_of
+if TYPE_CHECKING:
+    from hpcbench.experiment.view.evaluated import Scores
 
 RunTaskEnd = Literal["done", "incomplete", "failed"]
 ExperimentEnd = Literal["done", "incomplete", "failed", "cancelled"]
 
 NAMED = 2
-"""Run tasks whose reason an experiment's reason repeats; of more it says how many."""
+"""Run tasks whose reason an experiment's reason repeats; further run tasks are only counted."""
 
 LONGEST = 160
 """Characters of a cause that a reason quotes."""
@@ -28,65 +29,29 @@ _ENDS = {
     "refused": "requests were refused",
     "missing": "samples were not asked",
 }
-"""Outcome → what is said of samples that have it."""
+"""Outcome → the phrase for its samples."""
 
 
-def is_scored(table: Mapping[str, Any]) -> bool:
-    """Whether any sample of a run task was scored; without metrics: whether any is ok."""
-    entries = table.get("metrics") or {}
-    return counts_of(table).ok > 0 and (
-        not entries or any(one is not None for one in entries.values())
-    )
-
-
-def as_one_rule(table: Mapping[str, Any]) -> dict[str, Any]:
-    """A table by this version's rule. Older ones counted unreadable answers in, and valued nothing as 0."""
-    told = {**table, **counts_of(table).to_json()}
-    return told if is_scored(told) else without_values(told)
-
-
-def if_whole(table: Any) -> Any:
-    """`as_one_rule` for readers of files that may be damaged: what is no table stays as it is."""
-    try:
-        return as_one_rule(table)
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return table
-
-
-def without_values(table: Mapping[str, Any]) -> dict[str, Any]:
-    """A table of a run task of which nothing was scored: no metric and no group has a value."""
-    none = {"value": None, "low": None, "high": None, "n": 0, "value_if": None}
-    return {
-        **table,
-        "metrics": dict.fromkeys(table.get("metrics") or ()),
-        "groups": [
-            {**level, "rows": [{**row, **none} for row in level["rows"]]}
-            for level in table.get("groups") or ()
-        ],
-    }
-
-
-def why_nothing(table: Mapping[str, Any]) -> str:
+def why_nothing(table: Scores) -> str:
     """Why a run task has no value: `nothing was scored: 60 of 60 requests were invalid, most often …`."""
-    asked = int(table["asked"])
+    asked = table.asked
     counts = [
         f"{count:,} of {asked:,} {_ENDS[outcome]}"
-        for outcome, count in sorted(table["outcomes"].items(), key=lambda pair: -pair[1])
+        for outcome, count in sorted(table.outcomes.items(), key=lambda pair: -pair[1])
         if count and outcome in _ENDS
     ]
-    if unread := int(table.get("invalid") or 0):
-        counts.append(f"{unread:,} of {asked:,} answers were unreadable")
-    faults = table.get("faults") or ()
-    if not counts and faults:
-        first = faults[0]
-        counts.append(f"{first['metric']} could not score {first['count']:,} of {asked:,} answers")
+    if table.unreadable:
+        counts.append(f"{table.unreadable:,} of {asked:,} answers were unreadable")
+    if not counts and table.faults:
+        first = table.faults[0]
+        counts.append(f"{first.metric} could not score {first.count:,} of {asked:,} answers")
     why = ", ".join(counts) or ("no sample was asked" if not asked else "no metric had a value")
     cause = next(_causes(table), "")
     return f"nothing was scored: {why}{f', most often: {cause}' if cause else ''}"
 
 
-def why_dashes(tables: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """What the dashes among scores mean, a line for each run task that has one."""
+def why_dashes(tables: Mapping[str, Scores]) -> list[str]:
+    """Explanations of the dashes among scores: one line for each dash."""
     return [
         f"– {name}: {why}"
         for name, table in tables.items()
@@ -94,25 +59,25 @@ def why_dashes(tables: Mapping[str, Mapping[str, Any]]) -> list[str]:
     ]  # fmt: skip
 
 
-def _dashes(table: Mapping[str, Any]) -> Iterator[str]:
-    if not is_scored(table):
+def _dashes(table: Scores) -> Iterator[str]:
+    if not table.is_scored:
         yield why_nothing(table)
         return
-    lacking = [name for name, entry in table["metrics"].items() if entry is None]
+    lacking = [name for name, entry in table.metrics.items() if entry is None]
     for name in lacking:
-        faults = [one for one in table.get("faults") or () if one["metric"] == name]
-        why = f": {quoted(faults[0]['message'])}" if faults else ""
+        faults = [one for one in table.faults if one.metric == name]
+        why = f": {quoted(faults[0].message)}" if faults else ""
         yield f"{name} scored no sample{why}"
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a run task ended."""
+    """The end of a run task."""
 
     state: RunTaskEnd
     """`failed`: nothing was scored; `incomplete`: work is left, or too few samples are ok."""
     reason: str
-    """Why it is not done, for people; empty if it is."""
+    """Why the run task is not done, for people; empty if it is done."""
     coverage: float
     """ok ÷ (asked + skipped)."""
 
@@ -121,22 +86,22 @@ class Ending:
         return asdict(self)
 
 
-def ending_of(table: Mapping[str, Any], least: float, left: int = 0) -> Ending:
+def ending_of(table: Scores, least: float, left: int = 0) -> Ending:
     """How a run task ended.
 
     Args:
-        table: what `metrics.json` says of it; of one that is not evaluated the counts alone.
-        least: the smallest coverage with which it is done.
-        left: shards of it that did not come to their end.
+        table: its scores in `metrics.json`; without an evaluation, its counts alone.
+        least: the smallest coverage of a done run task.
+        left: its unfinished shards.
     """
-    counts = counts_of(table)
+    counts = table.counts
     ok, whole, share = counts.ok, counts.whole, counts.coverage
-    if not is_scored(table):
+    if not table.is_scored:
         return Ending("failed", why_nothing(table), share)
     if share < least:
         cause = next(_causes(table), "")
         why = (
-            f"{ok:,} of {whole:,} samples are ok ({_percent(share, least)}), min_coverage asks for "
+            f"{ok:,} of {whole:,} samples are ok ({_percent(share, least)}), min_coverage requires "
         )
         return Ending(
             "incomplete",
@@ -147,7 +112,7 @@ def ending_of(table: Mapping[str, Any], least: float, left: int = 0) -> Ending:
         why = (
             f"{counts.unasked:,} of {whole:,} samples were not asked"
             if counts.unasked
-            else f"{left} shards did not end"
+            else f"{left} shards are not finished"
         )
         return Ending("incomplete", why, share)
     return Ending("done", "", share)
@@ -159,8 +124,8 @@ def experiment_end(
     """How an experiment ended, and why it is not done.
 
     Args:
-        endings: its run tasks.
-        cancelled: somebody cancelled it.
+        endings: run task → how it ended.
+        cancelled: a user cancelled the experiment.
     """
     bad = {name: one for name, one in endings.items() if one.state != "done"}
     if cancelled or not bad:
@@ -177,23 +142,23 @@ def experiment_end(
     return state, "; ".join(told)
 
 
-def _causes(table: Mapping[str, Any]) -> Iterator[str]:
-    """Messages behind what is not ok, the most frequent first."""
-    found = [(one["count"], one["message"]) for one in table.get("errors") or ()]
-    found += [(one["count"], one["reason"]) for one in table.get("invalid_reasons") or ()]
+def _causes(table: Scores) -> Iterator[str]:
+    """Error messages of samples that are not ok, the most frequent first."""
+    found = [(one.count, one.message) for one in table.errors]
+    found += [(one.count, one.reason) for one in table.invalid_reasons]
     if not found:
-        found = [(one["count"], one["message"]) for one in table.get("faults") or ()]
+        found = [(one.count, one.message) for one in table.faults]
     for _, message in sorted(found, key=lambda pair: -pair[0]):
-        yield quoted(str(message))
+        yield quoted(message)
 
 
 def quoted(message: str) -> str:
-    """A cause as a reason quotes it: one line, cut, without the full stop at its end."""
+    """A cause as quoted in a reason: one line, cut to `LONGEST`, without its final full stop."""
     line = " ".join(message.split()).rstrip(".")
     return line if len(line) <= LONGEST else f"{line[: LONGEST - 2].rstrip()} …"
 
 
 def _percent(share: float, least: float) -> str:
-    """`70 %`, and never 90 % where it is less: what is short of a limit must not look like it."""
+    """`70 %`, rounded down near the limit: a share below 90 % must not look like 90 %."""
     shown = round(share * 100, 1)
     return f"{shown if shown < least * 100 else int(share * 1000) / 10:g} %"

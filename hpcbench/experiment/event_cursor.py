@@ -1,7 +1,7 @@
-"""Where a stream of events is, as a short text: for every source the number of its last event.
+"""The position in a stream of events as a short text: for every source the number of its last event.
 
-Most sources are attempts of shards that stand alike, so those in a row are told together: a cursor over
-ten thousand shards is a few hundred characters.
+Most sources are attempts of shards with equal numbers, so consecutive shards are encoded together: a cursor
+over ten thousand shards is a few hundred characters.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from hpcbench.errors import Problem, UserError
 
 _SHARD = re.compile(r"shards/(.+)/([0-9]{5,})\.([0-9]+)")
 _MOST_BYTES, _MOST_SHARDS = 64 << 20, 1_000_000
-"""More than any cursor unpacks to: a text that pretends to be one does no harm."""
+"""Above the size of any real cursor: a forged cursor does no harm."""
 
 
 def encode(seqs: Mapping[str, int], experiment: str) -> str:
-    """The cursor of a place: letters, digits, `-` and `_`.
+    """The cursor of a position: letters, digits, `-` and `_`.
 
     Args:
         seqs: source → number of its last event.
@@ -41,10 +41,10 @@ def encode(seqs: Mapping[str, int], experiment: str) -> str:
 
 
 def decode(cursor: str, experiment: str) -> dict[str, int]:
-    """The place of a cursor: source → number of its last event.
+    """The position of a cursor: source → number of its last event.
 
     Raises:
-        UserError: it is no cursor, or one of another experiment.
+        UserError: the text is no cursor, or the cursor belongs to another experiment.
     """
     try:
         packed = base64.b64decode(cursor + "=" * (-len(cursor) % 4), b"-_", validate=True)
@@ -56,12 +56,12 @@ def decode(cursor: str, experiment: str) -> dict[str, int]:
                 for index in range(first, first + min(count, _MOST_SHARDS)):
                     seqs[f"shards/{run_task}/{index:05d}.{attempt}"] = int(seq)
     except (binascii.Error, zlib.error, ValueError, TypeError, AttributeError) as error:
-        remedy = "take one that `hpcbench events --json` printed, whole"
-        raise UserError(Problem("this is no cursor of events", remedy=remedy)) from error
+        remedy = "copy a whole cursor from the output of `hpcbench events --json`"
+        raise UserError(Problem("this is not a cursor of events", remedy=remedy)) from error
     if owner != experiment:
         raise UserError(
             Problem(
-                f"this cursor is of experiment '{owner}', not of '{experiment}'",
+                f"this cursor belongs to experiment '{owner}', not to '{experiment}'",
                 remedy="name that experiment, or leave --since out",
             )
         )
@@ -69,7 +69,7 @@ def decode(cursor: str, experiment: str) -> dict[str, int]:
 
 
 def _runs(places: list[tuple[int, int, int]]) -> list[list[Any]]:
-    """Attempt, first shard, how many in a row, number of the last event."""
+    """Attempt, first shard, number of consecutive shards, number of the last event."""
     runs: list[list[Any]] = []
     for attempt, index, seq in places:
         last = runs[-1] if runs else None

@@ -1,10 +1,11 @@
-"""Following everything that happens to an experiment, from its files alone and at little cost.
+"""Following all events of an experiment, from its files alone and at little cost.
 
-Events lie in many files, one writer each (`log.py`): the submission, every wish, every worker, every attempt
-of a shard. `EventTail` reads them all as one stream. A file is opened anew at each look, since over NFS
-only that shows what another node wrote; it is looked at while something may come, the rarer the longer it has
-been silent, and never again once it has ended. Workers say which shards they claim, so folders are listed
-rarely. Every event comes once, whatever is cut, replaced or read twice: it is told by source and `seq`.
+Events are in many files, one writer each (`log.py`): the submission, every control request, every worker,
+every attempt of a shard. `EventTail` reads them all as one stream. It opens a file again at each look, since
+only that shows another node's writes over NFS. It looks at a file while the file may grow, less often the
+longer it has been silent, and never again after its end. Workers report the shards they claim, so folders are
+listed rarely. Every event is returned once, even if files are cut, replaced or read twice: source and `seq`
+identify it.
 """
 
 from __future__ import annotations
@@ -28,44 +29,44 @@ from hpcbench.files.atomic import GONE, parse_line, read_lines
 from hpcbench.files.tail import Growing
 
 LIST_SECONDS = (2.0, 15.0)
-"""Shortest and longest time between two lists of the folder of workers and of wishes, while these seem to
-stand still."""
+"""Shortest and longest time between two listings of the folders of workers and of control requests, while
+they seem unchanged."""
 
 SWEEP_SECONDS = 30.0
-"""Time between two lists of all folders of shards: for what no worker has said."""
+"""Time between two listings of all folders of shards: finds attempts that no worker reported."""
 
 FOLDERS_AT_ONCE = 50
 """Folders of shards listed at one look."""
 
 PATIENCE_SECONDS = 10.0
-"""A line that is no JSON may be one whose bytes have not all arrived: so long it is waited for."""
+"""How long to wait for a line that is no JSON: some of its bytes may not have arrived yet."""
 
 
 _ATTEMPT = re.compile(r"[0-9]{5,}\.[0-9]+\.events\.jsonl")
 _WISH = re.compile(r"[0-9]+\.json")
-_LAST_TIME = 1e11  # beyond it no calendar goes, and not-a-number compares with nothing
+_LAST_TIME = 1e11  # no calendar goes beyond it; comparisons with not-a-number are false
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened."""
+    """An event."""
 
     source: str
-    """File it was told in: `submission`, `control`, `outcome`, `workers/GROUP.OWNER`,
+    """The event's file: `submission`, `control`, `outcome`, `workers/GROUP.OWNER`,
     `shards/RUN_TASK/NNNNN.ATTEMPT`, `monitor/GROUP.OWNER`."""
     seq: int
-    """Its number there, from 1."""
+    """The event's number in its source, from 1."""
     time: float
-    """When, in seconds since the epoch, by the clock of the node it was written on."""
+    """Time in seconds since the epoch, by the clock of the writing node."""
     kind: str
-    """What, see `log.Kind`."""
+    """Kind of the event, see `log.Kind`."""
     data: Mapping[str, Any]
-    """What else was said."""
+    """The other fields."""
 
     @property
     def sort(self) -> Sort:
-        """What it is about."""
+        """The event's sort."""
         return sort_of(self.kind)
 
     def to_json(self) -> dict[str, Any]:
@@ -86,14 +87,14 @@ class _File(Growing):
         super().__init__(path, now)
         self.source = source
         self.folder: Folder | None = None
-        """The folder into whose folded file it was brought."""
+        """The folder whose folded file holds this file now; None: it is not folded."""
         self.last = False
-        """Whether nothing comes after the next look."""
+        """Whether the next look is the last one."""
         self.waits: tuple[int, float] | None = None
-        """Offset of a line that cannot be read yet, and since when."""
+        """Offset of a line that cannot be parsed yet, and the time of the first try."""
 
     def block(self) -> bytes:
-        """See `Growing`; where it was folded, from there."""
+        """See `Growing`; for a folded file, read from the folder."""
         if self.folder is None:
             return super().block()
         data = self.folder.read(self.path.name)
@@ -105,9 +106,9 @@ class EventTail:
 
     Args:
         experiment: the experiment.
-        since: cursor of an earlier tail: only what came after it. Empty: from the beginning.
-        resources: also the monitor's readings, as events of kind `resources`.
-        patience: how long a line that is no JSON may still become one, in seconds; then `unreadable` is told.
+        since: cursor of an earlier tail: only later events are returned. Empty: from the beginning.
+        resources: also return the monitor's readings, as events of kind `resources`.
+        patience: seconds to wait for the rest of a line that is no JSON; then it is reported `unreadable`.
         clock: a clock in seconds that never goes back.
 
     Raises:
@@ -124,18 +125,18 @@ class EventTail:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.fault: str | None = None
-        """Why a file or folder could not be read at the last look; it is tried again."""
+        """Why a file or folder could not be read at the last look; the next look tries it again."""
         self.ended = False
-        """Whether the experiment had ended at the last look: nothing more comes, unless it is resumed."""
+        """Whether the experiment had ended at the last look: no more events follow, unless it is resumed."""
         self._experiment, self._clock = experiment, clock
         self._patience = patience
         self._seqs = decode(since, experiment.id) if since else {}
         self._files: dict[str, _File] = {}
-        """What may still grow."""
+        """Files that may still grow, by source."""
         self._finished: set[str] = set()
         """Sources that have ended."""
         self._held: dict[str, set[str]] = {}
-        """Worker → sources of shards it claimed."""
+        """Worker → sources of the shards it claimed."""
         self._folders = _Folders(experiment, resources)
         self._outcome = _Outcome(experiment.outcome_file)
         self._round = -1
@@ -144,14 +145,14 @@ class EventTail:
 
     @property
     def cursor(self) -> str:
-        """Where the stream is, for `since`: all that `poll` has returned lies before it."""
+        """The stream's position, for `since`: all events that `poll` has returned are before it."""
         return encode(self._seqs, self._experiment.id)
 
     def poll(self) -> list[Event]:
-        """What is new, nearly in order of time; each source's events in their own order."""
+        """New events, nearly in order of time; each source's events in their own order."""
         self.fault = None
         changed = self._try(self._outcome.read)
-        # In this order: where there is an outcome, all that was said before it is there too.
+        # In this order: if the outcome is there, all earlier events are, too.
         ending = self._ends() and not self.ended
         found = self._look(everything=not self._begun or ending or bool(changed))
         self._begun = True
@@ -164,11 +165,11 @@ class EventTail:
     def follow(
         self, pause: float = 1.0, sleep: Callable[[float], object] = time.sleep
     ) -> Iterator[list[Event]]:
-        """What is new, again and again until the experiment has ended; empty lists when nothing is.
+        """New events of each look until the experiment has ended; an empty list if there are none.
 
         Args:
             pause: seconds between two looks.
-            sleep: waits for so long.
+            sleep: waits for `pause`.
         """
         while True:
             yield self.poll()
@@ -177,13 +178,13 @@ class EventTail:
             sleep(pause)
 
     def _ends(self) -> bool:
-        """Whether the newest round that is known has its outcome."""
+        """Whether the newest known round has its outcome."""
         return self._outcome.round is not None and self._outcome.round >= self._round
 
     # --- which files ------------------------------------------------------------------------------------
 
     def _look(self, everything: bool) -> list[list[Event]]:
-        """Read every file whose time has come, and those that are found meanwhile."""
+        """Read every file that is due, and files that are found during the look."""
         now = self._clock()
         self._try(lambda: self._folders.look(now, everything))
         found = [self._wishes()]
@@ -212,7 +213,7 @@ class EventTail:
             file.last = source.replace("monitor/", "workers/") in self._finished
 
     def _add_folded(self, source: str, folder: Folder, path: Path) -> None:
-        """Read a last time what was folded, unless that is known."""
+        """Read a folded file a last time, unless all its events are known."""
         lines = folder.folded[path.name].lines
         if lines is not None and lines <= self._seqs.get(source, 0):
             self._finish(source)
@@ -221,25 +222,25 @@ class EventTail:
             file.folder, file.last = folder, True
 
     def _finish(self, source: str) -> None:
-        """Never look at it again."""
+        """Never look at this source again."""
         self._files.pop(source, None)
         self._finished.add(source)
 
     # --- reading ----------------------------------------------------------------------------------------
 
     def _wishes(self) -> list[Event]:
-        """New wishes; each is a file, and its number is its `seq`."""
+        """New control requests; each is a file, and its number is its `seq`."""
         events: list[Event] = []
         for number, path in self._folders.wishes(after=self._seqs.get("control", 0)):
             line = self._try(path.read_bytes)
             if line is None:
-                break  # the next one must not come before it
+                break  # the next request must not come before this one
             event = _event("control", line, number) or _unreadable("control", number, path)
             events += self._new(event)
         return events
 
     def _read(self, file: _File, now: float) -> list[Event]:
-        """What is new in a file."""
+        """New events of a file."""
         events: list[Event] = []
         last = file.last
         try:
@@ -248,7 +249,7 @@ class EventTail:
                     break
         except OSError as error:
             if error.errno in GONE:
-                # Not seen from this node yet, or folded into another file.
+                # Not visible on this node yet, or folded into another file.
                 self._folders.look_at(file.path.parent)
             if error.errno != errno.ENOENT:
                 self.fault = _words(error)
@@ -258,7 +259,7 @@ class EventTail:
         return events
 
     def _parse(self, file: _File, block: bytes, now: float, events: list[Event]) -> bool:
-        """Turn lines into events; whether all of them could be."""
+        """Turn lines into events; returns whether all lines were parsed."""
         for line in block.split(b"\n")[:-1]:
             event = _event(file.source, line, file.lines + 1)
             if event is None:
@@ -273,13 +274,13 @@ class EventTail:
         return True
 
     def _new(self, event: Event) -> list[Event]:
-        """The event, if it was not told yet."""
+        """The event, if it was not returned yet."""
         if event.seq <= self._seqs.get(event.source, 0):
             return []
         self._seqs[event.source] = event.seq
         return [event]
 
-    # --- what events say of files -----------------------------------------------------------------------
+    # --- events about other files -----------------------------------------------------------------------
 
     def _notice(self, file: _File, event: Event) -> None:
         if file.source.startswith("workers/"):
@@ -294,7 +295,7 @@ class EventTail:
         held = self._held.setdefault(worker, set())
         kind, shard = event.kind, str(event.data.get("shard", ""))
         if sort_of(kind) != "progress":
-            # It did something else than before: its shards may have ended.
+            # The worker's activity changed: its shards may have ended.
             held.intersection_update(self._files)
             for source in held:
                 self._files[source].due = 0.0
@@ -305,7 +306,7 @@ class EventTail:
             self._add(source, self._experiment.shard_events(run_task, int(index), attempt))
             held.add(source)
         elif (
-            kind != "shard_done"  # whose file ends now, and was known
+            kind != "shard_done"  # its file is known, and ends now
             and run_task
             and not any(source.startswith(f"shards/{shard}.") for source in held)
         ):
@@ -316,7 +317,7 @@ class EventTail:
                 monitor.last, monitor.due = True, 0.0
 
     def _try(self, look: Callable[[], _T]) -> _T | None:
-        """Do something with the file system; what fails is told as `fault` and tried again later."""
+        """Read from the file system; an error is kept as `fault`, and the next look tries again."""
         try:
             return look()
         except OSError as error:
@@ -325,10 +326,10 @@ class EventTail:
 
 
 def has_ended(experiment: Experiment) -> bool:
-    """Whether the outcome of the newest round is there: two small files are read.
+    """Whether the outcome of the newest round exists; reads two small files.
 
     Raises:
-        OSError: they cannot be.
+        OSError: a file cannot be read.
     """
     outcome = _Outcome(experiment.outcome_file)
     outcome.read()
@@ -341,7 +342,7 @@ def has_ended(experiment: Experiment) -> bool:
 
 
 class _Folders:
-    """New files of an experiment, found with few looks at its folders.
+    """New files of an experiment, found with few listings of its folders.
 
     Args:
         experiment: the experiment.
@@ -362,33 +363,33 @@ class _Folders:
         self._sweep_due = 0.0
 
     def hurry(self) -> None:
-        """New workers are to be expected."""
+        """Expect new workers soon."""
         self._pause, self._due = LIST_SECONDS[0], 0.0
 
     def look_at(self, folder: Path) -> None:
-        """Something new is to be expected in this folder."""
+        """List this folder at the next look: new files are expected."""
         self._wanted.add(folder)
 
     def found(self) -> list[tuple[str, Path]]:
-        """Source and path of files that were not told before."""
+        """Source and path of files that were not returned before."""
         found, self._found = self._found, []
         return found
 
     def found_folded(self) -> list[tuple[str, Folder, Path]]:
-        """Source, folder and former path of files that were folded since."""
+        """Source, folder and former path of files folded since the last call."""
         found, self._folded = self._folded, []
         return found
 
     def wishes(self, after: int) -> list[tuple[int, Path]]:
-        """Number and path of wishes after one, in order."""
+        """Number and path of the control requests after a number, in order."""
         folder = self._experiment.control_dir
         return [
             (number, folder / f"{number:05d}.json") for number in self._wished if number > after
         ]
 
     def look(self, now: float, everything: bool) -> None:
-        """List the folders whose time has come."""
-        # Changed since: but over NFS that may be told late, so they are listed all the same.
+        """List the folders that are due."""
+        # Over NFS a changed time may arrive late, so the folders are also listed without one.
         times = self._times()
         if everything or now >= self._due or times != self._listed:
             self._listed = times
@@ -407,17 +408,17 @@ class _Folders:
             self._list(self._experiment.shards_dir(run_task))
 
     def _times(self) -> tuple[int, ...]:
-        """When something came into the folder of workers and that of wishes; 0: it is not there."""
+        """Times of the last change of the folders of workers and of requests; 0: the folder is missing."""
         folders = self._experiment.workers_dir, self._experiment.control_dir
         return tuple(map(_changed, folders))
 
     def look_again(self) -> None:
-        """List the folders that were asked for."""
+        """List the folders given to `look_at`."""
         while self._wanted:
             self._list(self._wanted.pop())
 
     def _list(self, folder: Path) -> None:
-        """Find what is new in a folder, and then, in this order, what was folded there."""
+        """Find the new files of a folder and then, in this order, its newly folded files."""
         for name in self._new(folder):
             if source := self._source(folder, name):
                 self._found.append((source, folder / name))
@@ -429,7 +430,7 @@ class _Folders:
                     self._folded.append((source, now, folder / name))
 
     def _source(self, folder: Path, name: str) -> str | None:
-        """What the events of a file are told as; None if it has none that are wanted."""
+        """Source of a file's events; None if its events are not wanted."""
         stem, _, kind = name.removesuffix(".jsonl").rpartition(".")
         if folder != self._experiment.workers_dir:
             return f"shards/{folder.name}/{stem}" if _ATTEMPT.fullmatch(name) else None
@@ -438,7 +439,7 @@ class _Folders:
         return f"workers/{stem}" if kind == "events" and name[0] != "." else None
 
     def _new(self, folder: Path) -> set[str]:
-        """Names that were not there at the last look."""
+        """Names that the last listing did not have."""
         seen = self._seen.setdefault(folder, set())
         new = set(_names(folder)) - seen
         seen |= new
@@ -453,20 +454,20 @@ def _changed(folder: Path) -> int:
 
 
 class _Outcome:
-    """The file that says how an experiment ended, read when it changes."""
+    """The file `outcome.json`, read when it changes."""
 
     def __init__(self, path: Path) -> None:
         self.round: int | None = None
-        """The round it speaks of; None: it is not there."""
+        """The outcome's round; None: the file is missing."""
         self._path = path
         self._stamp: tuple[int, int] | None = None
         self._said: Mapping[str, Any] = {}
 
     def read(self) -> bool:
-        """Look at it; returns whether it changed.
+        """Read the file if it changed; returns whether it did.
 
         Raises:
-            OSError: it cannot be read.
+            OSError: the file cannot be read.
         """
         try:
             with self._path.open("rb") as file:
@@ -491,7 +492,7 @@ class _Outcome:
 
 
 def _event(source: str, line: bytes, number: int) -> Event | None:
-    """The event of a line, if it is one. Before there was `seq`, the number of the line was its number."""
+    """The event of a line; None for any other line. Old events without `seq` have their line's number."""
     data = parse_line(line)
     if data is None:
         return None
@@ -508,14 +509,14 @@ def _unreadable(source: str, number: int, path: Path) -> Event:
 
 
 def _merged(found: Sequence[Sequence[Event]]) -> list[Event]:
-    """By time; where the clock of a source went back, its order counts more."""
+    """Events by time; where the clock of a source went back, the source's order wins."""
     keyed: list[tuple[float, Event]] = []
     latest: dict[str, float] = {}
     for events in found:
         for event in events:
             latest[event.source] = max(event.time, latest.get(event.source, 0.0))
             keyed.append((latest[event.source], event))
-    keyed.sort(key=lambda one: one[0])  # stable: events of one moment stay in their source's order
+    keyed.sort(key=lambda one: one[0])  # stable: events of the same time keep their source's order
     return [event for _, event in keyed]
 
 

@@ -1,9 +1,10 @@
-"""Looks at two arms while they run: when one is due, what was found, and what follows from it.
+"""Looks at two running arms: when a look is due, its result, and the consequence.
 
-A look is a file `looks/RUN_TASK.NN.json`, created exclusively by whoever made it: of two at once the first
-counts, and the other one's is as if nobody had looked. Looks are due when so many pairs of shards are done,
-whatever their answers say. A look that decides ends the run task: what is left of both arms is not needed. It
-is the file that decides; who is killed between the file and the wish leaves the wish to the next who comes.
+A look is a file `looks/RUN_TASK.NN.json`, created exclusively: the first of two concurrent looks counts, and
+the other look is dropped. Looks are due at fixed numbers of finished pairs of shards, whatever the answers
+are. A look that decides ends the run task: the remaining shards of both arms are not needed. The file is
+decisive: if a process is killed after the file and before the control request, the next process writes the
+request.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import create_exclusive, read_lines
 
 LOOKS = 8
-"""Most looks at a run task: more of them stop little earlier, and each scores all answers again."""
+"""Most looks at a run task: more looks stop little earlier, and each look scores all answers again."""
 
 FIRST = 0.25
-"""Share of the pairs before which nobody looks: so little of the risk is spent there that nothing is found
-but what shows anyway."""
+"""Share of the pairs before the first look: an earlier look may spend so little of the risk that it finds
+only obvious differences."""
 
 LOOK_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """How far the arms of a run task are."""
+    """The progress of the arms of a run task."""
 
     pair: str
     """The run task."""
@@ -45,7 +46,7 @@ class Halves:
 
 
 def halves(experiment: Experiment, pair: str) -> Halves:
-    """How far the arms of a run task are."""
+    """The progress of the arms of a run task."""
     return halves_in(pair, *states_in(experiment, pair))
 
 
@@ -61,13 +62,13 @@ def states_in(
 
 
 def halves_in(pair: str, a: Mapping[int, ShardState], b: Mapping[int, ShardState]) -> Halves:
-    """The same from the shards' states."""
+    """The progress of the arms, from the states of their shards."""
     done = [{index for index, one in arm.items() if one.state == "done"} for arm in (a, b)]
     return Halves(pair, tuple(sorted(done[0] & done[1])), len(a))
 
 
 def looks_at(experiment: Experiment, pair: str) -> list[dict[str, Any]]:
-    """What was found at each look at a run task's arms, in order."""
+    """The results of all looks at a run task's arms, in order."""
     found: list[dict[str, Any]] = []
     while record := next(read_lines(_file(experiment, pair, len(found))), None):
         found.append(record)
@@ -75,9 +76,9 @@ def looks_at(experiment: Experiment, pair: str) -> list[dict[str, Any]]:
 
 
 def is_due(known: Sequence[Mapping[str, Any]], done: Halves) -> bool:
-    """Whether it is time for the next look; the last one, at all there is, is `finalise`'s.
+    """Whether the next look is due; `finalise` makes the last look, at all shards.
 
-    Looks stand at fixed shares of the pairs, so that their times do not follow from what they find.
+    Looks are due at fixed shares of the pairs, so that their times do not depend on their results.
     """
     if any(one["stop"] for one in known) or done.fraction >= 1:
         return False
@@ -87,7 +88,7 @@ def is_due(known: Sequence[Mapping[str, Any]], done: Halves) -> bool:
 
 
 def due(experiment: Experiment, pair: str) -> bool:
-    """Whether it is time to look at a run task's arms; does what an earlier look left undone."""
+    """Whether a look at a run task's arms is due; writes the request that an earlier look left unwritten."""
     arms = experiment.resolved.arms
     if arms is None or not arms.early_stop:
         return False
@@ -101,14 +102,14 @@ def due(experiment: Experiment, pair: str) -> bool:
 
 
 def keep(experiment: Experiment, pair: str, number: int, found: Mapping[str, Any]) -> bool:
-    """Write down what a look found; False if another one was quicker, and this one never was."""
+    """Write a look's result; False if another process was quicker: this look is dropped."""
     path = _file(experiment, pair, number)
     path.parent.mkdir(exist_ok=True)
     return create_exclusive(path, {"version": LOOK_VERSION, **found})
 
 
 def settle(experiment: Experiment) -> None:
-    """End run tasks whose arms a look has told apart, once: who resumes them afterwards has her way."""
+    """End run tasks that a look has decided. This is done once: a manual resume overrides it."""
     ended = {
         name for one in said(experiment) if one["event"] == "enough" for name in one["run_tasks"]
     }

@@ -1,30 +1,30 @@
-"""Where everything of an experiment lies. No other room joins paths below an experiment.
+"""Paths of all files of an experiment. No other package joins paths below an experiment.
 
 EXPERIMENT/
   plan.yaml               the plan as written
   resolved.json           the plan with every name resolved
-  kept/                   files that documents name by path, as they were, see `submit/kept_files.py`
+  kept/                   copies of files that definitions name by path, see `submit/kept_files.py`
   chosen.json             run task → places of its samples in the dataset
   manifest.json           versions, digests, hashes, seeds, shards and groups
   submission.jsonl        intents and job ids, one writer at a time
-  environments.jsonl      environments that it was resumed in
-  control/                NNNNN.json: what people want of it while it runs
-  looks/                  RUN_TASK.NN.json: what was found at each look at its two arms, see `hpcbench ab`
+  environments.jsonl      environments in which it was continued; environments.lock while one is written
+  control/                NNNNN.json: control requests of people while it runs
+  looks/                  RUN_TASK.NN.json: result of each look at its two arms, see `hpcbench ab`
   shards/RUN_TASK/        NNNNN.A.events.jsonl (the claim of attempt A), NNNNN.A.responses.jsonl;
-                          in the end all of them in one file, `folded.py`
+                          in the end folded into one file, `archiving.py`
   workers/                GROUP.OWNER.events.jsonl, GROUP.OWNER.log (wrapper and engine)
   jobs/                   submitit's files and Slurm's own logs
-  scores/RUN_TASK.parquet one row a sample; where metrics score fields, beside it RUN_TASK.fields.parquet, one
+  scores/RUN_TASK.parquet one row a sample; where metrics score fields, also RUN_TASK.fields.parquet, one
                           row a field of a sample
   metrics.json            aggregates; the same bytes for the same answers
   performance.json        times and tokens
-  usage.json              GPU-hours: allocated, used, wasted and by what
+  usage.json              GPU-hours: allocated, used, wasted by cause
   outcome.json            how it ended
-  summary.json            what its report says first, in blocks of Markdown
-  history.json            seconds of a sample and of a load, for estimates of later experiments
-  report/                 what the plan's reports write; verdict.json, what a gate said
-  tracked/                what was sent to which tracker, see `tracked.py`
-  told.jsonl              notifications: owed, sent, failed; told.lock while somebody sends
+  summary.json            the first section of its report, in blocks of Markdown
+  history.json            seconds for a sample and for a load, for estimates of later experiments
+  report/                 files of the plan's reports; verdict.json, a gate's verdict
+  tracked/                records of data sent to each tracker, see `tracking/sent.py`
+  told.jsonl              notifications: owed, sent, failed; told.lock while a process sends
   rescored/NAME/          scores/ and metrics.json of other metrics or options, see `hpcbench score`
 """
 
@@ -34,25 +34,31 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hpcbench.errors import Problem, UserError, nearest, unknown
 from hpcbench.experiment.baselines import Baseline, baselines, current
 from hpcbench.files.archive import Folder
-from hpcbench.files.atomic import Tell, read_json
-from hpcbench.schema.documents import Site
-from hpcbench.schema.plan import ResolvedPlan, ResolvedRunTask, WorkPlan
+from hpcbench.files.atomic import Tell, read_json, read_lines
+from hpcbench.schema.work import Planned, WorkPlan
+
+if TYPE_CHECKING:
+    from hpcbench.schema.definitions import Site
+    from hpcbench.schema.plan import ResolvedPlan, ResolvedRunTask
+
+MANIFEST_VERSION = 1
+"""Version of the manifest, and so of an experiment's whole directory."""
 
 _ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
 _CLAIM = re.compile(r"([0-9]{5,})\.([0-9]+)\.events\.jsonl")
 
 
 def home(site: Site | None = None) -> Path:
-    """Folder of experiments and caches: `HPCBENCH_HOME`, the site's, or `~/hpcbench`."""
+    """Folder of experiments and caches: `HPCBENCH_HOME`, the site's `home`, or `~/hpcbench`."""
     chosen = os.environ.get("HPCBENCH_HOME") or (site.home if site else None) or "~/hpcbench"
     return Path(os.path.expandvars(chosen)).expanduser().absolute()
 
@@ -79,7 +85,7 @@ class Experiment:
         """Make the plugins of the plan's packages importable in this process."""
         folder = self.manifest.get("host_packages")
         if folder is not None:
-            from hpcbench import plugins  # which looks through all that is installed
+            from hpcbench import plugins  # slow import: it searches all installed packages
 
             plugins.add_folder(Path(str(folder)))
 
@@ -93,12 +99,12 @@ class Experiment:
 
     @property
     def kept_dir(self) -> Path:
-        """Files that documents name by path, as they were."""
+        """Copies of files that definitions name by path."""
         return self.path / "kept"
 
     @property
     def kept_file(self) -> Path:
-        """Which path is which of them."""
+        """Map from paths to these copies."""
         return self.kept_dir / "kept.json"
 
     @property
@@ -115,15 +121,15 @@ class Experiment:
         return self._chosen[run_task]
 
     def skipped(self, run_task: str) -> int:
-        """Samples among those it asks about that nobody can use."""
+        """Unusable samples in the run task's part of the dataset."""
         return self._measured("skipped", run_task)
 
     def unusable(self, run_task: str) -> int:
-        """All samples of its dataset that nobody can use, whether it asks about them or not."""
+        """All unusable samples of the run task's dataset, inside its part or not."""
         return self._measured("unusable", run_task) or self.skipped(run_task)
 
     def dataset_samples(self, run_task: str) -> int:
-        """Samples there were in its dataset when it was prepared; 0: nobody wrote it down."""
+        """Samples in the run task's dataset when it was prepared; 0: not recorded."""
         return self._measured("dataset_samples", run_task)
 
     def _measured(self, what: str, run_task: str) -> int:
@@ -132,7 +138,7 @@ class Experiment:
 
     @property
     def cache_dir(self) -> Path:
-        """`HOME/cache`, where rendered pages are."""
+        """`HOME/cache`, the folder of rendered pages."""
         return self.path.parent.parent / "cache"
 
     @property
@@ -141,8 +147,12 @@ class Experiment:
 
     @property
     def environments_file(self) -> Path:
-        """Environments it was resumed in after submit's, see `submit/fingerprint.py`."""
+        """Environments in which it was continued after submit, see `submit/fingerprint.py`."""
         return self.path / "environments.jsonl"
+
+    def environments(self) -> Iterator[dict[str, Any]]:
+        """Records of `environments_file`, oldest first: `time`, `changes` in words, `fingerprint`."""
+        return read_lines(self.environments_file)
 
     @property
     def submission_file(self) -> Path:
@@ -150,12 +160,12 @@ class Experiment:
 
     @property
     def control_dir(self) -> Path:
-        """What people want of it, see `control.py`."""
+        """Folder of control requests, see `control.py`."""
         return self.path / "control"
 
     @property
     def looks_dir(self) -> Path:
-        """What was found of arms while they ran, see `looks.py`."""
+        """Results of looks at running arms, see `interim.py`."""
         return self.path / "looks"
 
     @property
@@ -168,12 +178,12 @@ class Experiment:
 
     @property
     def usage_file(self) -> Path:
-        """What it took of the cluster, see `usage/report.py`."""
+        """GPU-hours of the experiment, see `usage/report.py`."""
         return self.path / "usage.json"
 
     @property
     def history_file(self) -> Path:
-        """How long it took, for estimates of later ones, see `usage/history.py`."""
+        """Durations for estimates of later experiments, see `usage/history.py`."""
         return self.path / "history.json"
 
     @property
@@ -183,7 +193,7 @@ class Experiment:
 
     @property
     def summary_file(self) -> Path:
-        """What its report says first, see `reporting/`."""
+        """First section of its report, see `reporting/`."""
         return self.path / "summary.json"
 
     @property
@@ -192,17 +202,17 @@ class Experiment:
 
     @property
     def verdict_file(self) -> Path:
-        """What a gate said of it last, see `gate/`."""
+        """Verdict of the last gate, see `comparison/gate/`."""
         return self.report_dir / "verdict.json"
 
     @property
     def tracked_dir(self) -> Path:
-        """What was sent to which tracker, see `tracked.py`."""
+        """Records of data sent to each tracker, see `tracking/sent.py`."""
         return self.path / "tracked"
 
     @property
     def told_file(self) -> Path:
-        """Who was told what, and who is to be told yet, see `notify/dispatch.py`."""
+        """Sent and pending notifications, see `notify/dispatch.py`."""
         return self.path / "told.jsonl"
 
     @property
@@ -218,14 +228,14 @@ class Experiment:
 
     @property
     def scores_dir(self) -> Path:
-        """Scores of its plan's metrics, see `evaluation/scores.py`."""
+        """Scores of its plan's metrics, see `view/scores.py`."""
         return self.path / "scores"
 
     def scores_file(self, run_task: str) -> Path:
         return self.scores_dir / f"{run_task}.parquet"
 
     def rescored_dir(self, name: str) -> Path:
-        """Scores by other metrics or options than the plan's."""
+        """Folder of scores with other metrics or options than the plan's."""
         return self.path / "rescored" / name
 
     def shard_events(self, run_task: str, index: int, attempt: int) -> Path:
@@ -235,11 +245,11 @@ class Experiment:
         return self.shards_dir(run_task) / responses_name(index, attempt)
 
     def shards(self, run_task: str) -> Folder:
-        """What all attempts at a run task's shards wrote, loose or folded, as one look finds it."""
+        """Files of all attempts at a run task's shards, loose or folded, from one listing."""
         return Folder(self.shards_dir(run_task))
 
     def attempts(self, run_task: str) -> dict[int, list[int]]:
-        """Attempts of each shard that has any, in order, from one look at the folder."""
+        """Attempts of each shard with at least one, in order, from one listing of the folder."""
         return attempts_in(self.shards(run_task).names)
 
     def worker_events(self, group: str, owner: str) -> Path:
@@ -252,32 +262,43 @@ class Experiment:
         return self.workers_dir / f"{group}.{owner}.monitor.jsonl"
 
     def workers(self) -> Folder:
-        """What all workers wrote, loose or folded, as one look finds it."""
+        """Files of all workers, loose or folded, from one listing."""
         return Folder(self.workers_dir)
 
     def worker_records(
         self, tell: Tell | None = None
     ) -> Iterator[tuple[Path, Iterator[dict[str, Any]]]]:
-        """Events of every worker there ever was, by name: the file they stand in, or stood in, and they."""
+        """Events file (a folded one by its old path) and events of every worker, past or present, by name."""
         folder = self.workers()
         for name in sorted(folder.names):
             if name.endswith(".events.jsonl"):
                 yield folder.path / name, folder.records(name, tell)
 
     def worker_event_files(self) -> list[Path]:
-        """Event files of workers that are not folded yet, by name; `worker_records` reads them all."""
+        """Unfolded event files of workers, by name; `worker_records` reads folded files, too."""
         return sorted(self.workers_dir.glob("*.events.jsonl"))
 
     @cached_property
     def resolved(self) -> ResolvedPlan:
-        """The resolved plan, as submit wrote it."""
+        """The resolved plan, as submit wrote it. Loading its schemas takes 0.1 s: see `planned`."""
+        from hpcbench.schema.plan import ResolvedPlan
+
         return ResolvedPlan.model_validate_json(self.resolved_file.read_text(encoding="utf-8"))
 
+    @cached_property
+    def planned(self) -> Planned:
+        """The part of the resolved plan that a status needs.
+
+        Raises:
+            ValueError: the plan is damaged, or of another version of hpcbench.
+        """
+        return Planned.of(read_json(self.resolved_file))
+
     def alone(self, run_task: str) -> ResolvedPlan:
-        """The resolved plan for whoever wants one run task of it: others may be left out.
+        """The resolved plan for readers of one run task: other run tasks may be left out.
 
         Args:
-            run_task: its name; where the plan has none of that name it is not there.
+            run_task: the run task's name; the result lacks it if the plan has no such run task.
         """
         return self.resolved
 
@@ -285,7 +306,7 @@ class Experiment:
         """The run task of that name.
 
         Raises:
-            UserError: the plan has none.
+            UserError: the plan has no such run task.
         """
         try:
             return self.alone(name).run_task(name)
@@ -300,6 +321,12 @@ class Experiment:
         data = read_json(self.manifest_file)
         assert isinstance(data, dict)
         return data
+
+    def environment_of(self, run_task: ResolvedRunTask) -> Mapping[str, Any]:
+        """The image or Python environment that submit prepared for a run task; empty: none is recorded."""
+        prepared: Any = self.manifest.get("environments") or {}
+        found: Mapping[str, Any] = prepared.get(run_task.environment) or {}
+        return found
 
     @cached_property
     def work(self) -> WorkPlan:
@@ -318,7 +345,7 @@ def responses_name(index: int, attempt: int) -> str:
 
 
 def attempts_in(names: Iterable[str]) -> dict[int, list[int]]:
-    """Attempts of each shard that has any, in order, by the names of files."""
+    """Attempts of each shard with at least one, in order, from names of files."""
     found: dict[int, list[int]] = {}
     for name in names:
         if name.endswith(".events.jsonl") and (match := _CLAIM.fullmatch(name)):
@@ -329,12 +356,12 @@ def attempts_in(names: Iterable[str]) -> dict[int, list[int]]:
 
 
 def experiments_dir(root: Path) -> Path:
-    """Where experiments of a home lie."""
+    """Folder of the experiments of a home."""
     return root / "experiments"
 
 
 def all_experiments(root: Path) -> Iterator[Experiment]:
-    """Experiments of a home that we may read, oldest first."""
+    """Experiments of a home that this user may read, oldest first."""
     folder = experiments_dir(root)
     if folder.is_dir():
         for path in sorted(folder.iterdir()):
@@ -343,7 +370,7 @@ def all_experiments(root: Path) -> Iterator[Experiment]:
 
 
 def private_experiments(root: Path) -> list[Path]:
-    """Folders in which others of this home may have experiments that we may not read."""
+    """Folders that may be experiments of other users, unreadable for this user."""
     folder = experiments_dir(root)
     if not folder.is_dir():
         return []
@@ -359,13 +386,13 @@ def private_experiments(root: Path) -> list[Path]:
 
 
 def find(root: Path, wanted: str) -> Experiment:
-    """The experiment of an id, a unique beginning of one, a baseline's name, a path, or `@last`.
+    """The experiment of an id, a unique prefix of an id, a baseline's name, a path, or `@last`.
 
     Raises:
-        UserError: there is none, or more than one.
+        UserError: no experiment fits, or more than one.
     """
-    if not wanted.strip():  # an unset variable of a shell; it would begin every id
-        raise UserError("the name of an experiment is empty", remedy="an id, a path or @last")
+    if not wanted.strip():  # an unset shell variable; the empty text is a prefix of every id
+        raise UserError("the name of an experiment is empty", remedy="give an id, a path or @last")
     if "/" in wanted:
         return _at_path(Path(wanted))
     known = list(all_experiments(root))
@@ -386,7 +413,7 @@ def find(root: Path, wanted: str) -> Experiment:
         meant = f"did you mean '{close}'? " if close else ""
         raise UserError(Problem(f"no experiment '{wanted}' in {root}", remedy=meant + remedy))
     names = ", ".join(experiment.id for experiment in matches[:5])
-    raise UserError(Problem(f"'{wanted}' fits several experiments: {names}", remedy=remedy))
+    raise UserError(Problem(f"'{wanted}' matches several experiments: {names}", remedy=remedy))
 
 
 def _at_path(path: Path) -> Experiment:
@@ -395,21 +422,23 @@ def _at_path(path: Path) -> Experiment:
     remedy = "`hpcbench list` shows experiments"
     if not path.exists():
         raise UserError(Problem("no such folder", str(path), remedy=remedy))
-    what = "not the folder of an experiment: it holds no manifest.json"
+    what = "not the folder of an experiment: it has no manifest.json"
     raise UserError(Problem(what, str(path), remedy=remedy))
 
 
 def named_by(root: Path, baseline: Baseline) -> Experiment:
-    """The experiment that a baseline's name stands for.
+    """The experiment of a baseline.
 
     Raises:
-        UserError: it is gone.
+        UserError: the experiment is gone.
     """
     meant = str(baseline.experiment)
     experiment = Experiment(Path(meant) if "/" in meant else experiments_dir(root) / meant)
     if not experiment.manifest_file.is_file():
-        remedy = f"`hpcbench baseline set EXPERIMENT --name {baseline.name}` names another one"
+        remedy = f"`hpcbench baseline set EXPERIMENT --name {baseline.name}` chooses another one"
         raise UserError(
-            Problem(f"baseline '{baseline.name}' names {meant}, which is gone", remedy=remedy)
+            Problem(
+                f"baseline '{baseline.name}' names {meant}, which no longer exists", remedy=remedy
+            )
         )
     return experiment

@@ -1,7 +1,7 @@
-"""What happens to an experiment, written down: logs of events, and the words they are written in.
+"""Logs of an experiment's events, and the vocabulary of their kinds.
 
-Every event has its number `seq` in its file, 1, 2, 3 …: who reads the same file twice, after a break or
-after somebody replaced it, tells by file and number which events are new.
+Every event has its number `seq` in its file, 1, 2, 3 …: a reader that reads a file again, after a break or
+after the file was replaced, finds the new events by file and number.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Literal
 from hpcbench.files.atomic import Appender
 
 Kind = Literal[
-    # the submission, and what people wish
+    # the submission, and control requests
     "round", "intent", "submitted", "dropped", "shrunk", "refused", "handed", "throttle",
     "pause", "resume", "cancel", "stop", "fail", "enough", "ended",
     # shards
@@ -25,13 +25,13 @@ Kind = Literal[
     "shard_claimed", "shard_done", "shard_failed",
     "model_loading", "loading", "model_ready", "model_failed", "engine_died", "memory_returned",
     "bad_node", "poisonous", "staged", "staging_skipped", "orphans_reaped", "alarm", "unreadable",
-    # how far, and what it took
+    # progress and resources
     "progress", "resources", "monitor", "monitor_note", "client_health", "concurrency",
 ]  # fmt: skip
-"""Every kind of event there is; docs/events.md says of each who tells it, with what, and what it means."""
+"""All kinds of events; docs/events.md gives the writer, the fields and the meaning of each."""
 
 Sort = Literal["state", "progress", "resources", "warning"]
-"""What an event is about."""
+"""Subject of an event."""
 
 WARNINGS: frozenset[Kind] = frozenset(
     {
@@ -40,7 +40,7 @@ WARNINGS: frozenset[Kind] = frozenset(
         "orphans_reaped", "alarm", "unreadable", "monitor_note",
     }
 )  # fmt: skip
-"""Kinds that tell of something wrong."""
+"""Kinds that report a problem."""
 
 _OTHERS: Mapping[str, Sort] = {
     "progress": "progress", "loading": "progress",
@@ -49,24 +49,24 @@ _OTHERS: Mapping[str, Sort] = {
 }  # fmt: skip
 
 LAST_WORDS = frozenset({"finished", "stopped", "failed", "disk_full"})
-"""Kinds after which a worker writes no more; its job may need a moment to end."""
+"""Kinds after which a worker writes no events; its job may need a moment to end."""
 
 SHARD_ENDS = frozenset({"done", "drained", "released", "failed"})
-"""Kinds after which nothing more is written about an attempt."""
+"""Kinds after which no event of an attempt is written."""
 
 
 def sort_of(kind: str) -> Sort:
-    """What an event of this kind is about; of a kind from a later version: a state."""
+    """Subject of an event of this kind; a kind of a later version counts as a state."""
     return "warning" if kind in WARNINGS else _OTHERS.get(kind, "state")
 
 
 def event(kind: Kind, /, seq: int = 1, **details: Any) -> dict[str, Any]:
-    """An event as a line of a log; the first of its file unless `seq` says otherwise."""
+    """An event as a line of a log; the first line of its file unless `seq` says otherwise."""
     return {"event": kind, "seq": seq, "time": round(time.time(), 3), **details}
 
 
 def time_of(record: Mapping[str, Any] | None) -> float:
-    """When an event was, seconds since the epoch by its writer's clock; 0: that is not told, or damaged."""
+    """Time of an event, seconds since the epoch by its writer's clock; 0: missing or damaged."""
     when = (record or {}).get("time")
     return float(when) if type(when) in (float, int) else 0.0  # type: ignore[arg-type]
 
@@ -74,15 +74,15 @@ def time_of(record: Mapping[str, Any] | None) -> float:
 def ends_told(
     said: Mapping[str, Any], owner: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """First and last event of an attempt that is done, by what its owner said of it: a `shard_done`."""
+    """First and last event of a done attempt, from its owner's event `shard_done`."""
     first = {"event": "claimed", "time": said.get("began"), "owner": owner}
     return first, {"event": "done", "time": said.get("ended"), "answered": said.get("answered")}
 
 
 class EventLog:
-    """A file of events with no other writer; one that is opened again goes on where it was.
+    """A file of events with one writer; an existing file is continued at its end.
 
-    Use as a context manager.
+    Use it as a context manager.
     """
 
     def __init__(self, path: Path) -> None:
@@ -90,10 +90,10 @@ class EventLog:
         self._seq = self._file.lines()
 
     def write(self, kind: Kind, /, *, sync: bool = False, **details: Any) -> dict[str, Any]:
-        """Append an event; `sync`: it has to survive a loss of power from here on. Returns its line.
+        """Append an event; `sync`: it survives a loss of power from here on. Returns its line.
 
         Raises:
-            OSError: the disk is full or gone; the event is not there, and its number is the next one's.
+            OSError: the disk is full or gone; the event is not written, and the next event gets its number.
         """
         line = event(kind, self._seq + 1, **details)
         self._file.write(line)

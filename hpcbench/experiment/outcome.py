@@ -1,4 +1,4 @@
-"""How an experiment ended, as the job that finalises wrote it down: `outcome.json`."""
+"""How an experiment ended, as written by the finalising job: `outcome.json`."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ class Outcome:
     """How an experiment ended."""
 
     round: int
-    """The round that it speaks of."""
+    """The outcome's round."""
     state: str
     """`done`, `incomplete`, `failed` or `cancelled`."""
     reason: str = ""
-    """Why it is not done, where that is known."""
+    """Why the experiment is not done, if known."""
     run_tasks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Run task → how it ended, as `ending.Ending.to_json` says it; earlier versions did not write it."""
+    """Run task → how it ended, as `ending.Ending.to_json` gives it; earlier versions did not write it."""
     shards_left: tuple[str, ...] = ()
-    """Ids of shards that did not come to their end."""
+    """Ids of unfinished shards."""
     notify: bool = False
-    """Whether notifications are owed for it: a process that is killed before leaves them to the next look."""
+    """Whether notifications are owed: if a process is killed before it sends them, the next look does."""
 
     @property
     def why(self) -> str:
-        """`: REASON`, or nothing."""
+        """`: REASON`, or empty."""
         return f": {self.reason}" if self.reason else ""
 
     def write(self, experiment: Experiment) -> None:
-        """Write it to the experiment's `outcome.json`.
+        """Write the outcome to the experiment's `outcome.json`.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the file cannot be written.
         """
         told: dict[str, Any] = {
             "version": VERSION,
@@ -52,7 +52,7 @@ class Outcome:
 
 
 def outcome(experiment: Experiment) -> Outcome | None:
-    """How an experiment ended; None: nobody said so yet, or what was said is damaged."""
+    """How an experiment ended; None: no outcome is written yet, or it is damaged."""
     try:
         found = read_json(experiment.outcome_file)
         run_tasks, left = found.get("run_tasks"), found.get("shards_left")
@@ -69,13 +69,13 @@ def outcome(experiment: Experiment) -> Outcome | None:
 
 
 def state_of(experiment: Experiment) -> str:
-    """The state it ended in; empty: it has not."""
+    """The experiment's final state; empty: it has not ended."""
     known = outcome(experiment)
     return known.state if known is not None else ""
 
 
 def not_whole(experiment: Experiment) -> str | None:
-    """`ID is incomplete: WHY` of one that did not end well; None of one that did, or has not ended."""
+    """`ID is incomplete: WHY` if the experiment ended badly; None if it ended well, or has not ended."""
     known = outcome(experiment)
     if known is None or known.state == "done":
         return None

@@ -1,14 +1,15 @@
-"""Which shard a worker takes next where two arms of a run task are compared.
+"""The order in which a worker takes shards where two arms of a run task are compared.
 
-The arms have the same shards. A *pair* is one shard in both arms: the same samples. Who takes a shard takes
-its other arm next, so both are asked by one worker on one node, one right after the other. The arm that came
-second in a pair comes first in the next one (ABBA): what drifts slowly, a node that heats up or a file system
-that others use, cancels out, and where each arm needs a load of its own there is one load a pair, not two.
+The arms have the same shards. A *pair* is one shard in both arms: the same samples. A worker that takes a
+shard takes the same shard of the other arm next, so one worker on one node asks both, one right after the
+other. The second arm of a pair comes first in the next pair (ABBA): slow drifts, such as a node that heats up
+or other users' load on the file system, cancel out; and where each arm needs its own load of a model, a pair
+costs one load, not two.
 
-Workers go through the pairs in one order, shuffled by the plan's seed, so that what was asked first is a
-random share of the whole and not the top of a sorted dataset; each begins at a place of its own, every second
-one with arm b. A pair that somebody else has begun is left to her; halves are taken over only from those who
-are gone.
+All workers go through the pairs in one order, shuffled by the plan's seed, so that the first answers are a
+random part of the dataset and not the top of a sorted one. Each worker starts at its own place, every second
+worker with arm b. A worker leaves a pair that another worker has started to that worker; it takes over halves
+only from workers that are gone.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from hpcbench.experiment.scheduler import (
     ShardScheduler,
     Task,
 )
-from hpcbench.schema.plan import Shard
+from hpcbench.schema.work import Shard
 
 
 class PairedScheduler(ShardScheduler):
@@ -33,7 +34,7 @@ class PairedScheduler(ShardScheduler):
     Args:
         pairs: arms a and b, run tasks of the group.
         seed: of the order of pairs; the same for all workers.
-        how: what `Board` wants.
+        how: arguments of `Board`.
     """
 
     def __init__(
@@ -52,16 +53,16 @@ class PairedScheduler(ShardScheduler):
         self._arm = round(self._place * self._workers) % 2
         """Which arm the next pair begins with, 0 or 1."""
         self._due: Shard | None = None
-        """The other half of the pair that this worker has begun."""
+        """The other half of the pair that this worker has started."""
 
     def next(self, loaded: str | None, seconds_left: float = float("inf")) -> Candidate | None:
-        """See `Board.next`. Whether a pair is whole has to be seen, not remembered."""
+        """See `Board.next`. Whether a pair is whole is read from the claims each time, not remembered."""
         if self._begun and self._due is None:
             self._look()
         return super().next(loaded, seconds_left)
 
     def claim(self, candidate: Candidate) -> Claim | None:
-        """Claim what was chosen; None if somebody else was quicker."""
+        """Claim the chosen shard; None if another worker was quicker."""
         taken = super().claim(candidate)
         shard = candidate.shard
         if taken is not None:
@@ -72,7 +73,7 @@ class PairedScheduler(ShardScheduler):
         return taken
 
     def _look(self, *, closely: bool = False, of_model: str | None = None) -> None:
-        """Always closely: what was handed back is one half of a pair, and there are few shards."""
+        """Always look closely: a shard that was handed back is half of a pair, and there are few shards."""
         super()._look(closely=True)
 
     def _choose(self, loaded: str | None, seconds_left: float) -> Candidate | None:
@@ -82,14 +83,14 @@ class PairedScheduler(ShardScheduler):
             if task.is_open(due.index) and self._may(task):
                 if self._fits(due, loaded, seconds_left):
                     return Candidate(due, 1, self._models[due.run_task])
-                return None  # a fresh worker takes it over: to begin another pair would leave two halves
+                return None  # a fresh worker takes it over: a new pair here would leave two halves
             self._due = None
         return super()._choose(loaded, seconds_left)
 
     def _of_model(
         self, tasks: Sequence[Task], loaded: str | None, seconds_left: float
     ) -> Candidate | None:
-        """What was handed back, then a whole pair, then a half whose worker is gone."""
+        """A shard that was handed back, then a whole pair, then a half whose worker is gone."""
         back = [(shard, attempt + 1) for task in tasks for shard, attempt in task.back]
         self._chance.shuffle(back)
         for shard, attempt in back:
@@ -102,7 +103,7 @@ class PairedScheduler(ShardScheduler):
         return None
 
     def _whole(self, allowed: set[str], loaded: str | None) -> Iterator[Shard]:
-        """The first half of the next pair that nobody has begun."""
+        """The first half of the next pair that no worker has started."""
         count = len(self._order)
         for turn in range(count):
             place = (self._position + turn) % count
@@ -115,7 +116,7 @@ class PairedScheduler(ShardScheduler):
                 return
 
     def _halves(self, allowed: set[str]) -> Iterator[Shard]:
-        """Open halves whose other half is of an earlier run of this worker, or of nobody who lives."""
+        """Open halves whose other half belongs to an earlier run of this worker, or to a gone worker."""
         for arms, index in self._order:
             for name, other in (arms, arms[::-1]):
                 if (
@@ -130,7 +131,7 @@ class PairedScheduler(ShardScheduler):
                         yield self._tasks[name].cut.shard(index)
 
     def _open_half(self, shard: Shard) -> Shard | None:
-        """The same samples in the other arm, if nobody has begun them."""
+        """The same samples in the other arm, if no worker has started them."""
         other = self._tasks.get(self._other.get(shard.run_task, ""))
         if other is None or not other.is_open(shard.index):
             return None
@@ -152,7 +153,7 @@ class PairedScheduler(ShardScheduler):
 def _order(
     pairs: Sequence[tuple[str, str]], counts: Mapping[str, int], seed: int
 ) -> list[tuple[tuple[str, str], int]]:
-    """All pairs of shards, run task by run task, each in an order of its own that the seed decides."""
+    """All pairs of shards, run task by run task, each run task shuffled by the seed."""
     found: list[tuple[tuple[str, str], int]] = []
     for number, arms in enumerate(pairs):
         indices = list(range(counts[arms[0]]))

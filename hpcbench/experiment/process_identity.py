@@ -1,4 +1,4 @@
-"""Which process something was, so that a later process of the same number is not taken for it."""
+"""Identity of a process, so that a later process with the same number is not mistaken for it."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from hpcbench.files.lease import is_dead, this_process
 
 
 def identity(pid: int) -> dict[str, Any]:
-    """What is to be written down of a process of this machine.
+    """The identity of a process of this machine, to be written to a file.
 
     Returns:
-        `host`; `space`: the boot of the machine and the PID namespace; `pid`; `began`: its start, in ticks
-        since the boot; `time`: now, seconds since the epoch.
+        `host`; `space`: the boot of the machine and the PID namespace; `pid`; `began`: the process's start,
+        in ticks since the boot; `time`: now, seconds since the epoch.
     """
     return {**this_process(), "pid": pid, "began": started(pid), "time": time.time()}
 
 
 def lives(who: Mapping[str, Any]) -> bool | None:
-    """Whether a process runs whose `identity` this is; None: it cannot be seen from here.
+    """Whether the process with this `identity` runs; None: this machine cannot see it.
 
-    It can be seen on the machine that it ran on, and after a restart of that machine.
+    The machine that the process ran on can see it, also after a restart.
     """
     dead = is_dead(who, int(who["time"] * 1e9))
     if dead is None:
@@ -32,7 +32,7 @@ def lives(who: Mapping[str, Any]) -> bool | None:
 
 
 def started(pid: int) -> str | None:
-    """When a process of this machine began, in ticks since the boot; None: there is none, or a zombie."""
+    """Start of a process of this machine, in ticks since the boot; None: no such process, or a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""Runs of a job: each process has an events file of its own, and by that a name that no other has."""
+"""Runs of a job: each process has its own events file, and so a unique name."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from hpcbench.schema.records import RECORD_VERSION
 def begin_run(
     experiment: Experiment, name: str, owner: Owner, **details: Any
 ) -> tuple[Owner, EventLog]:
-    """Create the events file of a run, with the first event; returns who we are, and the file.
+    """Create the events file of a run, with the first event; returns this run's owner and the file.
 
-    A slurmctld that was killed comes back with the state it saved last. It may start a job a second time and
-    count no restart, or give a job's number to another. So a number of restarts that has a file already is
-    taken, and we are the next: a later run, which takes up what the earlier left and fences it, should it
+    A killed slurmctld restarts from its last saved state. It may start a job a second time without counting a
+    restart, or give a job's number to another job. So if a restart number already has a file, this run takes
+    the next number: it is a later run, which continues the earlier run's work and fences that run, should it
     live.
 
     Args:
         experiment: the experiment.
-        name: group of a worker, or what else it is.
-        owner: who we are by Slurm's word.
-        details: of the event.
+        name: group of a worker, or name of another process.
+        owner: this run's owner, as Slurm gives it.
+        details: further fields of the event.
 
     Raises:
         OSError: the file cannot be created.
@@ -35,7 +35,7 @@ def begin_run(
     while True:
         path = experiment.worker_events(name, owner.id)
         first = event("started", version=RECORD_VERSION, owner=asdict(owner), **details)
-        # Of a run that was folded the file is gone, but not its name.
+        # The file of a folded run is gone, but its name stays taken.
         if not path.exists() and create_exclusive(path, first):
             if not is_folded(path):
                 return owner, EventLog(path)

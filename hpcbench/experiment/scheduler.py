@@ -1,15 +1,15 @@
-"""What one worker knows of the shards of its group, and which it takes next.
+"""One worker's knowledge of the shards of its group, and its choice of the next shard.
 
-Shards are pulled, never given out. What a worker knows may be old: a claim decides, and a shard that somebody
-else was quicker to claim is known as taken from then on. So thousands of claims need but a few looks at the
-folder. The order:
+Workers pull shards; no process assigns them. A worker's knowledge may be old: a claim decides, and after a
+lost claim the worker knows the shard as taken. So thousands of claims need only a few listings of the folder.
+The order:
 
-1. what an earlier run of this very worker left behind, before a requeue
+1. shards that an earlier run of this worker left behind, before a requeue
 2. run tasks of higher priority
-3. the model that is loaded; each worker begins at its own place in the work and goes on from there, so that
-   they load different models and seldom reach for the same shard; where others have been, it jumps elsewhere
-4. of other models the one with most work for each worker at it, if that is worth a load: what it would do
-   afterwards must be more than the load takes
+3. the loaded model; each worker starts at its own place in the work and goes on from there, so that workers
+   load different models and rarely try the same shard; where other workers have been, it jumps elsewhere
+4. another model, if it is worth a load: the worker's share of the model's work must take longer than the
+   load; the model with the largest share comes first
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from hpcbench.experiment.claims import Claim, Owner, ShardState
-from hpcbench.schema.plan import Cut, Shard
+from hpcbench.schema.work import Cut, Shard
 
 STALE_CLAIMS = 2
-"""Claims that others were quicker at, in a row, after which a worker looks again at what is taken."""
+"""Consecutive lost claims after which a worker lists the taken shards again."""
 
 LOOKED_AT = 5000
-"""Most shards whose files a worker opens at a time to see how far others are; what it misses, another worker
-or the next round finds."""
+"""Most shards whose files a worker opens in one look to see their progress; another worker or the next
+round finds the rest."""
 
 MARGIN = 1.5
-"""A shard is begun if so many times its expected length is left of the job."""
+"""A shard is started if this many times its expected duration is left of the job."""
 
 
 class Ledger(Protocol):
-    """Where claims are kept: files of an experiment, or the memory of a simulation."""
+    """Store of claims: files of an experiment, or the memory of a simulation."""
 
     def claimed(self, run_task: str) -> Collection[int]:
-        """Numbers of shards that somebody has claimed, at whatever time."""
+        """Numbers of shards that any worker has ever claimed."""
 
     def states(self, shards: Sequence[Shard]) -> list[ShardState]:
-        """How far these shards are."""
+        """The state of these shards."""
 
     def claim(self, shard: Shard, attempt: int) -> Claim | None:
-        """Open an attempt; None if somebody else was quicker."""
+        """Open an attempt; None if another worker was quicker."""
 
     def left_behind(self) -> Mapping[str, Collection[int]]:
-        """Run task → shards that earlier runs of this very worker claimed, as far as that is known."""
+        """Run task → shards that earlier runs of this worker claimed, as far as known."""
 
     def busy(self) -> Mapping[str, int]:
         """Model → workers that have it loaded or are loading it now."""
@@ -61,23 +61,23 @@ class Candidate:
     attempt: int
     """Attempt to open."""
     model: str
-    """Model it is asked of."""
+    """Model that the shard asks."""
 
 
 class ShardScheduler:
-    """Chooses for one worker.
+    """Chooses shards for one worker.
 
     Args:
-        cuts: run tasks of its group, in planned order, and how they are cut.
+        cuts: run tasks of its group, in planned order, and how they are cut into shards.
         models: run task → model.
         ledger: where claims are kept.
         owner: the worker.
         priorities: run task → priority; the higher goes first.
-        load_seconds: model → what a load is thought to take.
-        place: where in the work it begins, from 0 (inclusive) to 1.
-        workers: how many of them there are.
-        rests: whether a run task is to be left alone now.
-        chance: of this worker alone.
+        load_seconds: model → expected duration of a load.
+        place: the worker's first place in the work, from 0 (inclusive) to 1.
+        workers: number of workers of the group.
+        rests: whether no worker may work on a run task now.
+        chance: this worker's own random numbers.
     """
 
     def __init__(
@@ -102,22 +102,22 @@ class ShardScheduler:
         self._tasks = {cut.run_task: Task(cut) for cut in cuts}
         self._misses, self._begun = 0, False
         self._tried: str | None = None
-        """Model of whose shards the last claim was."""
+        """Model of the last claimed shard."""
         self._inside: float | None = place
-        """Where in the first model's work it begins; None: anywhere, others have been there."""
+        """First place in the first model's work; None: a random place, other workers have been there."""
         self._at: dict[str, tuple[str, int]] = {}
-        """Model → run task and number of the shard to go on with."""
+        """Model → run task and number of the next shard."""
         self.given_up: set[str] = set()
         """Models this worker does not try any more."""
         self.pace = 1.0
-        """Seconds this worker takes for a second that was expected."""
+        """This worker's actual seconds for each expected second."""
 
     def next(self, loaded: str | None, seconds_left: float = float("inf")) -> Candidate | None:
-        """The shard to try next; None: there is none for this worker.
+        """The shard to try next; None: no shard is left for this worker.
 
         Args:
-            loaded: model that is loaded.
-            seconds_left: until the job's time is up.
+            loaded: the loaded model.
+            seconds_left: seconds until the job's time limit.
         """
         if not self._begun:
             self._look(closely=self._owner.restart > 0)
@@ -128,17 +128,17 @@ class ShardScheduler:
         self._begun = True
         found = self._choose(loaded, seconds_left)
         if found is not None and loaded not in (None, found.model):
-            # A load for what others have taken meanwhile would cost most.
+            # A load for shards that others have meanwhile taken would be the most expensive mistake.
             self._look()
             found = self._choose(loaded, seconds_left)
         if found is None:
-            # Before a worker ends it looks at what others may have handed back meanwhile.
+            # Before a worker ends, it looks for shards that others have handed back meanwhile.
             self._look(closely=True)
             found = self._choose(loaded, seconds_left)
         return found
 
     def claim(self, candidate: Candidate) -> Claim | None:
-        """Claim what was chosen; None if somebody else was quicker."""
+        """Claim the chosen shard; None if another worker was quicker."""
         taken = self._ledger.claim(candidate.shard, candidate.attempt)
         self._tasks[candidate.shard.run_task].take(candidate.shard.index)
         self._misses, self._inside = (0 if taken is not None else self._misses + 1), None
@@ -147,7 +147,7 @@ class ShardScheduler:
         return taken
 
     def done(self, shard: Shard) -> None:
-        """A shard is done: it is never looked at again."""
+        """Record that a shard is done: it is never looked at again."""
         self._tasks[shard.run_task].finish(shard)
 
     def took(self, expected: float, actual: float) -> None:
@@ -156,7 +156,7 @@ class ShardScheduler:
             self.pace = max(actual / expected, 0.5 * self.pace)
 
     def _choose(self, loaded: str | None, seconds_left: float) -> Candidate | None:
-        # Most are done in the end: those that are cost nothing more.
+        # In the end most run tasks are done: skip these.
         tasks = [
             task for task in self._tasks.values() if (task.left or task.mine) and self._may(task)
         ]
@@ -172,7 +172,7 @@ class ShardScheduler:
     def _of_model(
         self, tasks: Sequence[Task], loaded: str | None, seconds_left: float
     ) -> Candidate | None:
-        """The shard to take of those run tasks that come first."""
+        """The shard to take, among the run tasks of the highest priority."""
         by_model: dict[str, list[Task]] = {}
         for task in tasks:
             by_model.setdefault(self._models[task.name], []).append(task)
@@ -185,7 +185,7 @@ class ShardScheduler:
         return None
 
     def _in_turn(self, model: str, tasks: Sequence[Task]) -> Iterator[tuple[Shard, int]]:
-        """A shard of each run task, with its newest attempt: what was handed back, then from where we are."""
+        """A shard of each run task with its newest attempt: first one that was handed back, then the next."""
         back = [one for task in tasks for one in task.back]
         if back:
             yield self._chance.choice(back)
@@ -197,7 +197,7 @@ class ShardScheduler:
                 yield shard, 0
 
     def _begin(self, tasks: Sequence[Task]) -> tuple[str, int]:
-        """This worker's own place in these run tasks; anywhere, once it knows that others have been there."""
+        """This worker's own place in these run tasks; a random place once other workers have been there."""
         fraction = self._inside if self._inside is not None else self._chance.random()
         if self._workers == 1:
             fraction = 0.0
@@ -212,7 +212,7 @@ class ShardScheduler:
     def _worth_loading(
         self, by_model: Mapping[str, Sequence[Task]], loaded: str | None
     ) -> list[str]:
-        """Models to load next, the best first; those not worth a load are left to the workers at them."""
+        """Models worth a load, the best first; other models are left to the workers that have them."""
         seconds = {model: sum(task.seconds for task in own) for model, own in by_model.items()}
         whole = sum(seconds.values())
         if loaded is None and whole:
@@ -244,7 +244,7 @@ class ShardScheduler:
         return seconds_left >= load + MARGIN * self.pace * shard.seconds
 
     def _look(self, *, closely: bool = False, of_model: str | None = None) -> None:
-        """See what others have claimed, of one model alone or of all; `closely`, also how far they are."""
+        """List the claimed shards, of one model or of all; `closely`: also read their states."""
         self._misses, allowed = 0, LOOKED_AT
         again = self._owner.restart > 0 and not self._begun
         own = self._ledger.left_behind() if again else {}
@@ -275,7 +275,7 @@ class ShardScheduler:
                 task.back.append(place)
 
     def _is_mine(self, state: ShardState) -> bool:
-        """Whether an earlier run of this very worker left it behind."""
+        """Whether an earlier run of this worker left the shard behind."""
         owner = state.owner
         return (
             state.state == "claimed"
@@ -286,7 +286,7 @@ class ShardScheduler:
 
 
 class Task:
-    """What is known of a run task's shards; a byte each, for there may be a hundred thousand."""
+    """The known states of a run task's shards; a byte each, for there may be a hundred thousand."""
 
     OPEN, TAKEN, DONE = 0, 1, 2
 
@@ -294,7 +294,7 @@ class Task:
         self.cut, self.name = cut, cut.run_task
         self._known = bytearray(cut.count)
         self.open = cut.count
-        """Shards that nobody is known to have claimed."""
+        """Number of shards without a known claim."""
         self.back: list[tuple[Shard, int]] = []
         """Shards that were handed back, with their newest attempt."""
         self.mine: list[tuple[Shard, int]] = []
@@ -303,32 +303,32 @@ class Task:
 
     @property
     def seconds(self) -> float:
-        """What open shards are thought to take, were they all of one size."""
+        """Expected duration of all open shards, as if all had the same size."""
         return self.open * self._each
 
     @property
     def left(self) -> bool:
-        """Whether there is anything to claim."""
+        """Whether a shard is left to claim."""
         return bool(self.open or self.back)
 
     def is_open(self, index: int) -> bool:
-        """Whether nobody is known to have claimed a shard."""
+        """Whether a shard has no known claim."""
         return self._known[index] == self.OPEN
 
     def open_from(self, index: int) -> Shard | None:
-        """The next shard that nobody is known to have claimed, from a number on and round."""
+        """The next shard without a known claim, from a number on; after the last shard, from the first."""
         found = self._known.find(self.OPEN, index)
         if found < 0:
             found = self._known.find(self.OPEN)
         return self.cut.shard(found) if found >= 0 else None
 
     def not_done(self, indices: Iterable[int]) -> list[int]:
-        """Those of them that are not known to be done."""
+        """The given shards without those known to be done."""
         known = self._known
         return [index for index in indices if known[index] != self.DONE]
 
     def take_all(self, indices: Collection[int]) -> None:
-        """Somebody has claimed these, which are all: most are known already, and there may be many."""
+        """Record all claimed shards: most are known already, and there may be many."""
         if len(indices) == self.cut.count - self.open:
             return
         known = self._known
@@ -337,7 +337,7 @@ class Task:
         self.open = known.count(self.OPEN)
 
     def take(self, index: int) -> None:
-        """Somebody has claimed it."""
+        """Record that a worker has claimed a shard."""
         if self._known[index] == self.OPEN:
             self._known[index] = self.TAKEN
             self.open -= 1
@@ -346,6 +346,6 @@ class Task:
             self.mine = [one for one in self.mine if one[0].index != index]
 
     def finish(self, shard: Shard) -> None:
-        """It is done."""
+        """Record that a shard is done."""
         self.take(shard.index)
         self._known[shard.index] = self.DONE

@@ -1,9 +1,9 @@
-"""The story of an experiment's jobs, as `submission.jsonl` tells it.
+"""The history of an experiment's jobs, recorded in `submission.jsonl`.
 
-A *round* is one pass of jobs: arrays of equal workers, some for each group, then one job that finalises.
-The lines: `round` (its groups, with what each may have this time), `intent` (a step is about to be handed to
-Slurm), `submitted` (its job id), `refused` (a limit: so many workers have to wait), `handed` (all that could
-be is submitted). Whoever is killed between two lines leaves enough for the next to go on.
+A *round* is one pass of jobs: arrays of equal workers, one or more for each group, then one finalising job.
+The lines: `round` (its groups, with their resources in this round), `intent` (a step is about to be submitted
+to Slurm), `submitted` (its job id), `refused` (a limit: so many workers have to wait), `handed` (every
+possible step is submitted). After a kill between two lines, the next process can go on from the lines.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from typing import Any
 
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import read_lines
-from hpcbench.schema.plan import Group
+from hpcbench.schema.work import Group
 
 FINALISE, SUPERVISE = "finalise", "supervise"
-"""The step after the arrays; `supervise` stands for all of a round under the local executor."""
+"""The step after the arrays; `supervise` is the only step of a round under the local executor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Something handed to Slurm, or about to be: an array, or the job that finalises."""
+    """A step that is submitted to Slurm, or about to be: an array, or the finalising job."""
 
     name: str
     """`g0`, `g0+1` for a further array of the group, `finalise`, `finalise+1`, `supervise`."""
     group: str = ""
-    """Group of an array."""
+    """The array's group."""
     first: int = 0
     """Place of its first worker among the workers of the group."""
     workers: int = 1
     """Array tasks."""
     job: str | None = None
-    """Job id; None while it is but intended."""
+    """Job id; None while only the intent is written."""
     throttle: int = 0
-    """Workers of an array at once; 0: as its group says."""
+    """Maximum number of running workers of the array; 0: as its group says."""
     process: Mapping[str, Any] | None = None
-    """Of the local executor: `process.identity` of the supervisor; None in older records."""
+    """Local executor: `process.identity` of the supervisor; None in older records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +47,19 @@ class Round:
     number: int
     """0 for the first."""
     started: float
-    """When it was begun, seconds since the epoch."""
+    """Start of the round, seconds since the epoch."""
     groups: tuple[Group, ...]
-    """Groups with work left, as they are this time."""
+    """Groups with work left, as they are in this round."""
     steps: Mapping[str, Step] = field(default_factory=dict)
     """Every step by name, in order."""
     handed: bool = False
-    """Whether all that could be submitted is."""
+    """Whether every possible step is submitted."""
     refused: str = ""
-    """Why Slurm took no more, if it did not."""
+    """Why Slurm refused further workers; empty if it refused none."""
     excluded: tuple[str, ...] = ()
-    """Nodes its jobs keep away from."""
+    """Nodes that its jobs exclude."""
     answered: int = 0
-    """Answers there were when it was begun."""
+    """Number of answers at the start of the round."""
 
     @property
     def jobs(self) -> dict[str, str]:
@@ -68,7 +68,7 @@ class Round:
 
     @property
     def intents(self) -> list[Step]:
-        """Steps of which nobody knows whether Slurm took them."""
+        """Steps that Slurm may or may not have accepted."""
         return [step for step in self.steps.values() if step.job is None]
 
     def arrays(self, group: str) -> list[Step]:
@@ -86,13 +86,13 @@ class Round:
     ) -> Step | None:
         """The array to submit next; None: all workers of the group are submitted.
 
-        Arrays of one group share what the group may have at once. Where it is not known how many there will
-        be, because Slurm refused some, one takes all that those before it leave.
+        Arrays of one group share the group's throttle. If Slurm refused workers, the number of arrays is not
+        known; then an array takes all that the earlier arrays leave.
 
         Args:
             group: the group.
-            at_most: most array tasks of it.
-            alive: arrays that may have workers; None: all that were submitted.
+            at_most: maximum number of its array tasks.
+            alive: arrays that may have workers; None: all submitted arrays.
         """
         waiting = self.waiting(group)
         if not waiting or not at_most:
@@ -106,7 +106,7 @@ class Round:
                 for step in own
                 if alive is None or step.job in alive
             )
-            known = not self.refused and workers < waiting  # how much those after it will want
+            known = not self.refused and workers < waiting  # the later arrays' needs
             share = group.throttle * workers // group.workers if known else left
             throttle = max(1, min(share, left))
         name = f"{group.id}+{place}" if place else group.id
@@ -114,28 +114,28 @@ class Round:
 
     @property
     def several(self) -> bool:
-        """Whether it has arrays that give each other the workers which they need no more."""
+        """Whether it has arrays that pass unused workers to each other."""
         return len(self.groups) > 1 or any(step.throttle for step in self.steps.values())
 
     @property
     def deferred(self) -> int:
-        """Workers that a limit of Slurm's keeps waiting."""
+        """Workers that wait because of a limit of Slurm."""
         return sum(map(self.waiting, self.groups)) if self.refused else 0
 
     @property
     def finalisers(self) -> list[str]:
-        """Job ids of steps that finalise."""
+        """Job ids of finalising steps."""
         return [job for name, job in self.jobs.items() if name.startswith(FINALISE)]
 
     def rides(self, cpu_partition: str | None) -> bool:
-        """Whether the last worker does what finalise does: the site has but GPU nodes, and it holds one."""
+        """Whether the last worker finalises: the site has only GPU nodes, and the worker holds one."""
         return cpu_partition is None and any(group.gpus for group in self.groups)
 
     def group(self, group_id: str) -> Group:
         """The group of that id.
 
         Raises:
-            KeyError: this round has none.
+            KeyError: this round has no such group.
         """
         for group in self.groups:
             if group.id == group_id:
@@ -144,17 +144,17 @@ class Round:
 
 
 def names_of(experiment: Experiment) -> str:
-    """What the names of its jobs begin with."""
+    """Prefix of the names of its jobs."""
     return f"hpcbench:{experiment.id}:"
 
 
 def job_name(experiment: Experiment, step: str, number: int) -> str:
-    """Name and comment of a job: which experiment, step and round it is."""
+    """Name and comment of a job: its experiment, step and round."""
     return f"{names_of(experiment)}{step}.{number}"
 
 
 def arrays(groups: Iterable[Group], at_most: int) -> list[Step]:
-    """The arrays that groups make where none may have more than so many tasks and no other limit is met."""
+    """The arrays of groups if `at_most` tasks an array is the only limit."""
     now = Round(0, 0.0, tuple(groups))
     for group in now.groups:
         while (step := now.next_array(group, at_most)) is not None:
@@ -177,7 +177,7 @@ def rounds(experiment: Experiment) -> list[Round]:
 
 
 def told(last: Round, event: Mapping[str, Any]) -> Round:
-    """A round after one more line of its story."""
+    """A round after one more line of its history."""
     kind, name = event["event"], event.get("step", "")
     if kind == "intent":
         numbers = (event.get("first", 0), event.get("workers", 1), None, event.get("throttle", 0))
@@ -198,3 +198,12 @@ def told(last: Round, event: Mapping[str, Any]) -> Round:
         steps = {key: one for key, one in last.steps.items() if key != name}
         return replace(last, steps=steps, refused=event["message"])
     return replace(last, handed=True) if kind == "handed" else last
+
+
+def submitted_at(experiment: Experiment) -> dict[str, float]:
+    """Job id → time of its submission, seconds since the epoch."""
+    return {
+        str(event["job"]): float(event["time"])
+        for event in read_lines(experiment.submission_file)
+        if event.get("event") == "submitted" and "job" in event and "time" in event
+    }

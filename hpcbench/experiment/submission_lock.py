@@ -1,4 +1,4 @@
-"""One process at a time submits an experiment, or concludes it."""
+"""A lock: only one process at a time submits or concludes an experiment."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.files import lease
 
 LOCK_SECONDS = 600
-"""A lock that showed no beat for so long was left behind by a kill on another host; clocks differ by less."""
+"""A lock without a beat for so long is left over from a kill on another host; clocks differ by less."""
 
 
 def submitting(experiment: Experiment) -> bool:
-    """Whether a process holds the submission lock and lives."""
+    """Whether a live process holds the submission lock."""
     return not lease.abandoned(_lock(experiment), LOCK_SECONDS, spare_suspended=True)
 
 
@@ -26,20 +26,22 @@ def alone(experiment: Experiment, patience: float = 0.0) -> Iterator[None]:
     """Only one process submits an experiment at a time.
 
     Raises:
-        RunFailed: another one does, for longer than `patience` seconds.
+        RunFailed: another process holds the lock for longer than `patience` seconds.
     """
     use_umask(experiment.resolved.site)
     lock = _lock(experiment)
     with lease.alone(lock, patience, LOCK_SECONDS, spare_suspended=True) as mine:
         if not mine:
-            raise RunFailed(f"{experiment.id}: another hpcbench is submitting it right now")
+            raise RunFailed(
+                f"{experiment.id}: another hpcbench is submitting it right now (wait until it has finished)"
+            )
         yield
 
 
 def wait_for_others(experiment: Experiment, patience: float) -> None:
-    """Wait until whoever submits or concludes it has let go, at most `patience` seconds.
+    """Wait until no other process submits or concludes the experiment, at most `patience` seconds.
 
-    Who concludes says first how it ended and then tells trackers and notifiers.
+    The concluding process first writes the outcome and then informs trackers and notifiers.
     """
     deadline = time.monotonic() + patience
     while submitting(experiment) and time.monotonic() < deadline:

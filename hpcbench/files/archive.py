@@ -1,16 +1,16 @@
-"""Many small files of a folder as one, and a reader to whom it is all the same.
+"""Folding many small files of a folder into one, and a reader for folded and loose files alike.
 
-`folded.jsonl` holds files byte for byte, one after the other, and at its end where each of them stands:
+`folded.jsonl` holds files byte for byte, one after the other, and at its end an index of their positions:
 
     {"folded":1,"generation":1}
     {"file":"00000.1.events.jsonl","bytes":264}
     ⋯ the file's own bytes; a line's end after them if they have none …
-    {"index":[["00000.1.events.jsonl",73,264,2,NOTE],…]}      name, offset, bytes, lines, what was noted of it
+    {"index":[["00000.1.events.jsonl",73,264,2,NOTE],…]}      name, offset, bytes, lines, note
     {"index_at":"000000000004711","index_bytes":"…","crc32":"…"}
 
 It appears whole, under a name that only one process can take; the files it replaces are removed after that.
-So a kill at any moment leaves the files, the folded one, or both, and where both are the folded one counts.
-A damaged index is found again from the lines between the files.
+So a kill at any moment leaves the loose files, the folded file, or both; of both, the folded one counts.
+A damaged index is rebuilt from the lines between the files.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ from typing import Any, NamedTuple
 
 from hpcbench.files.atomic import (
     GONE,
+    STALE_LOOKS,
+    WRITES_FAILED,
     Tell,
+    another_look,
     link_exclusive,
     open_beside,
     parse_line,
@@ -46,36 +49,36 @@ VERSION = 1
 BLOCK = 1 << 20
 
 _STEP = re.compile(r"folded\.([0-9]+)\.jsonl")
-"""A whole folded file on its way to its name; see `_publish`."""
+"""Name of a whole folded file before its rename; see `_publish`."""
 
 _FOOTER = '{{"index_at":"{:015d}","index_bytes":"{:015d}","crc32":"{:08x}"}}\n'
 _FOOTER_BYTES = len(_FOOTER.format(0, 0, 0))
 
 SMALL = 65536
-"""Most bytes of a file of which something is noted."""
+"""Most bytes of a file that gets a note."""
 
 Note = Callable[[str, bytes], Any]
-"""What to note of a small file, by its name and bytes, so that nobody has to read it; None: nothing."""
+"""Gives the note of a small file, by its name and bytes; the note saves reading the file. None: no note."""
 
 
 class Entry(NamedTuple):
-    """A file inside a folded one."""
+    """A file inside a folded file."""
 
     at: int
     """Offset of its first byte."""
     bytes: int
     """Its length."""
     lines: int | None
-    """Its whole lines; None where the index had to be found again."""
+    """Number of its whole lines; None where the index was rebuilt."""
     note: Any
-    """What was noted of it."""
+    """Its note; see `Note`."""
 
 
 class Folder:
-    """The files of a folder as one look finds them, loose or folded; a fold while we read does no harm.
+    """The files of a folder at one look, loose or folded; a fold during a read does no harm.
 
     Raises:
-        OSError: the folder cannot be read; one that is not there is empty.
+        OSError: the folder cannot be read. A missing folder counts as empty.
     """
 
     def __init__(self, path: Path) -> None:
@@ -84,32 +87,32 @@ class Folder:
         self.look()
 
     def look(self) -> None:
-        """Look again at what there is."""
-        # In this order: what is folded after the list was made is in the file that is opened after it.
+        """List the folder and read the index again."""
+        # In this order: a file folded after the listing is in the folded file, which is opened later.
         self.loose = _listed(self.path)
         self._folded = unless_stale(lambda: _read_index(self.path / FOLDED))
 
     @property
     def folded(self) -> dict[str, Entry]:
-        """Files inside the folded one."""
+        """Files inside the folded file, by name."""
         return self._folded.entries
 
     @property
     def generation(self) -> int:
-        """How often the folder was folded."""
+        """How many times the folder was folded."""
         return self._folded.generation
 
     @property
     def names(self) -> set[str]:
-        """All files by name."""
+        """Names of all files."""
         return self.loose | self.folded.keys()
 
     def unchanged(self) -> bool:
-        """Whether nothing was folded since the look."""
+        """Whether no file was folded since the look."""
         return _identity(self.path / FOLDED) == self._folded.identity
 
     def lines_of(self, name: str) -> int:
-        """How many whole lines a file has; 0 for one that is not there."""
+        """How many whole lines a file has; 0 for a missing file."""
         entry = self.folded.get(name)
         if entry is None and name not in self.loose:
             return 0
@@ -118,22 +121,22 @@ class Folder:
         return sum(block.count(b"\n") for block in self.blocks(name))
 
     def read(self, name: str) -> bytes:
-        """All bytes of a file; none if it is not there."""
+        """All bytes of a file; empty for a missing file."""
         if name not in self.folded:
             try:
-                return _all_of(f"{self._root}/{name}")
+                return unless_stale(lambda: _all_of(f"{self._root}/{name}"))
             except OSError as error:
                 if error.errno not in GONE:
                     raise
         return b"".join(self.blocks(name))
 
     def records(self, name: str, tell: Tell | None = None) -> Iterator[dict[str, Any]]:
-        """What `read_lines` would read, wherever the file stands now."""
+        """The records that `read_lines` would yield, for loose and folded files alike."""
         return parse_lines(self._lines(name), self.path / name, tell)
 
     def blocks(self, name: str) -> Iterator[bytes]:
-        """A file's bytes, piece by piece; nothing if it is not there."""
-        done = 0
+        """Yield a file's bytes, block by block; nothing for a missing file."""
+        done = failed = 0
         while True:
             try:
                 for block in self._blocks(name, done):
@@ -141,7 +144,11 @@ class Folder:
                     yield block
                 return
             except OSError as error:
-                # Folded since the look, or, over NFS, while we read: the same bytes stand there.
+                if error.errno in WRITES_FAILED and failed < STALE_LOOKS:
+                    failed += 1
+                    another_look(error)
+                    continue
+                # Folded since the look, or, over NFS, during the read: the folded file has the same bytes.
                 if error.errno not in GONE or name not in self.names:
                     raise
             self.look()
@@ -149,7 +156,7 @@ class Folder:
                 return
 
     def pages(self, name: str, most: int = 4 * BLOCK) -> Iterator[bytes]:
-        """A file's whole lines, about `most` bytes at a time; a torn last line is left out."""
+        """Yield a file's whole lines, about `most` bytes at a time; a torn last line is left out."""
         parts, size = list[bytes](), 0
         for block in self.blocks(name):
             parts.append(block)
@@ -198,26 +205,26 @@ class Folder:
 
 
 def is_folded(path: Path) -> bool:
-    """Whether a file has been folded; quick where nothing of its folder was."""
+    """Whether a file has been folded; fast where its folder has no folded file."""
     folded = path.with_name(FOLDED)
     identity = _identity(folded)
     return identity is not None and path.name in _names(folded, identity)
 
 
 def fold_files(path: Path, names: Sequence[str], note: Note = lambda name, data: None) -> bool:
-    """Bring files of a folder into its folded file, and remove them.
+    """Add files of a folder to its folded file, and remove them.
 
     Args:
         path: the folder.
-        names: the files, in the order in which they are written and removed. Nobody may need to write to them
-            any more.
-        note: what to note of each.
+        names: the files, in the order in which they are written and removed. No process may need to write to
+            them any more.
+        note: gives the note of each file.
 
     Returns:
-        Whether all of them are folded now; not where one is still written to, or another process folds.
+        Whether all of them are folded now; False if a file is still written to, or another process folds.
 
     Raises:
-        OSError: the disk is full or gone; everything is where it was.
+        OSError: the disk is full or gone; all files are as before.
     """
     _finish(path)
     before = Folder(path)
@@ -226,7 +233,7 @@ def fold_files(path: Path, names: Sequence[str], note: Note = lambda name, data:
         return False
     left = False
     for name in names:
-        # What was folded just now was compared; what a killed fold left was not.
+        # Files folded just now were compared; files that a killed fold left were not.
         if name in fresh or (name in before.loose and _begins_with(path / name, before, name)):
             (path / name).unlink(missing_ok=True)
         elif name in before.loose:
@@ -237,10 +244,10 @@ def fold_files(path: Path, names: Sequence[str], note: Note = lambda name, data:
 
 @dataclass(frozen=True, slots=True)
 class _Index:
-    """Where everything stands in a folded file."""
+    """The index of a folded file."""
 
     identity: tuple[int, ...] | None
-    """Which file it is; None: there is none."""
+    """Identity of the folded file; None: there is none."""
     generation: int
     entries: dict[str, Entry]
 
@@ -254,7 +261,7 @@ class _Writer:
         self._at = 0
 
     def write(self) -> bool:
-        """Write it, see that every byte is there, give it its name; False if somebody was in our way."""
+        """Write the file, check every byte, give it its name; False if another process interfered."""
         folder, generation = self._before.path, self._before.generation + 1
         descriptor, temporary = open_beside(folder / FOLDED)
         try:
@@ -272,7 +279,7 @@ class _Writer:
             finally:
                 os.close(descriptor)
             return _publish(folder, temporary, generation)
-        except FileNotFoundError:  # another process folded it meanwhile
+        except FileNotFoundError:  # another process folded the file meanwhile
             return False
         finally:
             temporary.unlink(missing_ok=True)
@@ -303,7 +310,7 @@ class _Writer:
         self._at += len(data)
 
     def _same(self, descriptor: int, name: str, at: int, size: int) -> bool:
-        """Whether what was written is, byte for byte, what the file holds now."""
+        """Whether the written bytes equal the bytes that the file holds now."""
         done = 0
         for block in self._before.blocks(name):
             if os.pread(descriptor, len(block), at + done) != block:
@@ -315,10 +322,10 @@ class _Writer:
 
 
 def _publish(folder: Path, temporary: Path, generation: int) -> bool:
-    """Put a whole file in the place of the one of the generation before; False if another was quicker.
+    """Replace the folded file of the previous generation by a whole new one; False if another process did.
 
-    Who holds the name `folded.GENERATION.jsonl` is alone with this step. It is free again after the step was
-    made: then the folded file is of this generation already, and ours comes too late.
+    Only the process that holds the name `folded.GENERATION.jsonl` takes this step. After the step the name is
+    free again: the folded file then has this generation already, and ours is too late.
     """
     step = folder / f"folded.{generation}.jsonl"
     if not link_exclusive(temporary, step):
@@ -334,23 +341,23 @@ def _take_step(step: Path, generation: int) -> bool:
         return False
     try:
         os.rename(step, target)  # noqa: PTH104 - Path.rename is the same call with less said
-    except FileNotFoundError:  # another made it for us
+    except FileNotFoundError:  # another process took the step for us
         return True
     sync_folder(step.parent)
     return True
 
 
 def _finish(folder: Path) -> None:
-    """Take the step that a killed process was about to take."""
+    """Take the step (see `_publish`) of a killed process."""
     for name in _listed(folder):
         if match := _STEP.fullmatch(name):
             _take_step(folder / name, int(match[1]))
 
 
 def _begins_with(loose: Path, folder: Folder, name: str) -> bool:
-    """Whether a file still begins with what was folded of it.
+    """Whether a file still begins with its folded bytes.
 
-    What came after that no reader has seen, and its writer was never told that it is safe.
+    No reader has seen the bytes after them, and their writer got no acknowledgement.
     """
     try:
         with loose.open("rb") as file:
@@ -360,7 +367,7 @@ def _begins_with(loose: Path, folder: Folder, name: str) -> bool:
 
 
 def _read_index(path: Path) -> _Index:
-    """Where everything stands in a folded file."""
+    """Read the index of a folded file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -403,7 +410,7 @@ def _indexed(descriptor: int) -> Collection[Sequence[Any]] | None:
 
 
 def _found_again(descriptor: int) -> Iterator[tuple[str, Entry]]:
-    """Files by the lines that stand before them."""
+    """Rebuild the index from the line before each file."""
     with open(descriptor, "rb", closefd=False) as file:
         file.seek(0)
         while line := file.readline():
@@ -411,14 +418,14 @@ def _found_again(descriptor: int) -> Iterator[tuple[str, Entry]]:
                 continue
             head = parse_line(line)
             if head is None or not isinstance(head.get("bytes"), int):
-                continue  # what follows is read line by line until the next file begins
+                continue  # lines are skipped until the next file begins
             at, size = file.tell(), head["bytes"]
             yield str(head["file"]), Entry(at, size, None, None)
             file.seek(at + size)
 
 
 def _identity(of: int | Path) -> tuple[int, ...] | None:
-    """What tells one folded file from the next; None if there is none."""
+    """Numbers that differ between one folded file and the next; None if there is none."""
     if isinstance(of, int):
         stat = os.fstat(of)
         return (stat.st_ino, stat.st_size, stat.st_mtime_ns)
@@ -429,7 +436,7 @@ def _identity(of: int | Path) -> tuple[int, ...] | None:
 
 
 def _identity_of(path: Path) -> tuple[int, ...] | None:
-    """The same by name. It is read from: the name alone may tell what it once meant on this node."""
+    """`_identity` by name. One byte is read: the name alone may still mean an old file on this node."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.pread(descriptor, 1, 0)
@@ -439,7 +446,7 @@ def _identity_of(path: Path) -> tuple[int, ...] | None:
 
 
 def _listed(folder: Path) -> set[str]:
-    """Files of a folder by name, but for those of the folding itself and those that are not whole yet."""
+    """Names of a folder's files, without the folded file and without files that are not whole yet."""
     try:
         names = os.listdir(folder)  # noqa: PTH208 - names are all that is wanted, of many files
     except FileNotFoundError:
@@ -448,7 +455,7 @@ def _listed(folder: Path) -> set[str]:
 
 
 def _all_of(path: str) -> bytes:
-    """A file's bytes; for thousands of small files, hence without a file object."""
+    """A file's bytes, read without a file object: there are thousands of small files."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         data = os.read(descriptor, SMALL)

@@ -1,7 +1,7 @@
 """Writing that survives a kill at any moment, and reading what a kill left behind.
 
 Small files are replaced as a whole (`write_atomic`), logs grow line by line with one writer each
-(`Appender`). Nothing here needs locks or rename-over semantics beyond POSIX, so NFS and Lustre will do.
+(`Appender`). This module needs neither locks nor rename semantics beyond POSIX, so NFS and Lustre will do.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import logging
 import os
 import re
 import secrets
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -24,13 +25,20 @@ LEFT_OVER = re.compile(r"\..+\.[0-9a-f]{8}")
 """Names of files that are not whole yet; a writer that was killed leaves one behind."""
 
 GONE = (errno.ENOENT, errno.ESTALE)
-"""What a file system says of a file that another node has removed: NFS says ESTALE where it was known."""
+"""Errors for a file that another node has removed. NFS gives ESTALE where this node knew the file."""
 
 STALE_LOOKS = 20
-"""Looks at a name, each of which found that its file had just been removed."""
+"""Most looks at a name whose file each time turns out to be just removed."""
+
+WRITES_FAILED = (errno.ENOSPC, errno.EDQUOT)
+"""Errors that a network file system gives even to readers of a file: their node delayed another process's
+writes, and the server had no space for them."""
+
+WRITES_FAILED_SECONDS = 0.1
+"""Pause before another look after such an error."""
 
 Tell = Callable[[Path, int], None]
-"""Is told of a damaged line: its file and its number, from 1."""
+"""Receives each damaged line: its file and its number, from 1."""
 
 _log = logging.getLogger(__name__)
 _told: set[Path] = set()
@@ -56,10 +64,10 @@ def write_atomic(path: Path, content: str | bytes) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """The name under which to write what shall replace a file as a whole; `write_atomic` for others' writers.
+    """Yield a name to write a file's replacement under: `write_atomic` for writers that take a path.
 
-    Left in order, what was written is forced to the disk and takes the file's name; left by an error, or
-    killed, the old file stays as it is.
+    When the block ends normally, the new file is forced to the disk and takes the old one's name. After an
+    error or a kill the old file stays as it is.
     """
     descriptor, temporary = open_beside(path)
     os.close(descriptor)
@@ -77,7 +85,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def _take_name(temporary: Path, path: Path) -> None:
-    """Let a whole file replace the one of that name; a device or pipe is written to and stays."""
+    """Replace the file `path` by a whole file. A device or pipe stays and receives the bytes."""
     if _is_stream(path):
         with path.open("wb") as stream, temporary.open("rb") as whole:
             while block := whole.read(1 << 20):
@@ -89,49 +97,61 @@ def _take_name(temporary: Path, path: Path) -> None:
 
 
 def _is_stream(path: Path) -> bool:
-    """Whether the name is the system's for a device or a pipe: /dev/null, /dev/stdout, what `>()` becomes.
+    """Whether the system uses the name for a device or a pipe: /dev/null, /dev/stdout, the path of a `>()`.
 
-    No file may take it: root can rename one over /dev/null, and the whole machine is then without it.
+    No file may take such a name: root can rename one over /dev/null, and the machine then has no /dev/null.
     """
     name = os.path.abspath(path)  # noqa: PTH100 - of the name alone: /dev/stdout may lead to the user's file
     return name.startswith(("/dev/", "/proc/")) and not name.startswith("/dev/shm/")
 
 
 def write_json(path: Path, data: Any) -> None:
-    """`write_atomic` of JSON that is the same for the same data: sorted keys, two spaces."""
+    """Write JSON by `write_atomic`; the same data give the same bytes: sorted keys, two spaces."""
     text = json.dumps(data, ensure_ascii=False, indent=2, sort_keys=True, allow_nan=False)
     write_atomic(path, text + "\n")
 
 
 def read_json(path: Path) -> Any:
-    """Read what `write_json` wrote."""
+    """Read a file of `write_json`."""
     return json.loads(unless_stale(path.read_bytes))
 
 
 def unless_stale(look: Callable[[], _T]) -> _T:
-    """Look at a file by its name; again where that name meant a file that another node has removed.
+    """Look at a file by its name; look again if the name meant a file that another node has removed.
 
-    A node remembers for a while which file a name means. ESTALE makes it ask the server again.
+    A node remembers for a while which file a name means. ESTALE makes the node ask the server again. A look
+    is also repeated where other processes' writes to the file found no space: a look needs no space.
     """
     for _ in range(STALE_LOOKS):
         try:
             return look()
         except OSError as error:
-            if error.errno != errno.ESTALE:
+            if not another_look(error):
                 raise
     return look()
 
 
+def another_look(error: OSError) -> bool:
+    """Whether another look at a file may succeed, after a pause if need be. False: it would fail again.
+
+    It does not raise the error: the raising frame and the error would hold references to each other.
+    """
+    if error.errno in WRITES_FAILED:
+        time.sleep(WRITES_FAILED_SECONDS)
+        return True
+    return error.errno == errno.ESTALE
+
+
 def create_exclusive(path: Path, first_line: Mapping[str, Any]) -> bool:
-    """Create a JSONL file with its first line, or find that somebody else did; see `create_whole`."""
+    """Create a JSONL file with its first line, or find that another process did; see `create_whole`."""
     return create_whole(path, _line(first_line))
 
 
 def create_whole(path: Path, content: bytes) -> bool:
-    """Create a file with its content, or find that there is one of that name, which stays as it is.
+    """Create a file with its content. An existing file of that name stays as it is.
 
     The content is written to a private file first and then linked: `link` is atomic and exclusive on every
-    POSIX file system (O_EXCL is not on old NFS), and nobody ever sees the file without its content.
+    POSIX file system (O_EXCL is not on old NFS), and no process ever sees the file without its content.
 
     Returns:
         Whether this call created it.
@@ -152,9 +172,9 @@ def create_whole(path: Path, content: bytes) -> bool:
 
 
 def open_beside(path: Path) -> tuple[int, Path]:
-    """A new file of ours alone in the folder of `path`, which is made if need be: descriptor and name.
+    """Create a private file in the folder of `path`, and the folder if need be; return descriptor and name.
 
-    For a device or pipe it lies in the folder for temporary files: /dev is nobody's to write in.
+    For a device or pipe the file is in the folder for temporary files: no process should write files to /dev.
     """
     if _is_stream(path):
         import tempfile
@@ -166,7 +186,7 @@ def open_beside(path: Path) -> tuple[int, Path]:
         try:
             return os.open(temporary, flags, 0o666), temporary
         except FileNotFoundError:
-            if made:  # the folder is there, and takes no files (/proc)
+            if made:  # the folder exists and accepts no files (/proc)
                 raise
             path.parent.mkdir(parents=True, exist_ok=True)
             made = True
@@ -175,11 +195,11 @@ def open_beside(path: Path) -> tuple[int, Path]:
 
 
 def link_exclusive(temporary: Path, path: Path) -> bool:
-    """Give a whole file its second name, or find that there is one of that name; says whether it did."""
+    """Give a whole file its second name; False if a file of that name exists."""
     try:
         os.link(temporary, path)
     except FileExistsError:
-        # NFS may send a LINK twice and report the second: two names mean that it was ours.
+        # NFS may send a LINK twice and report the second: two names mean that our LINK succeeded.
         return temporary.stat().st_nlink > 1
     return True
 
@@ -188,7 +208,7 @@ def write_all(descriptor: int, data: bytes | memoryview) -> None:
     """Write every byte.
 
     Raises:
-        OSError: the disk is full or gone; part of it may be there.
+        OSError: the disk is full or gone; a part of the data may be written.
     """
     view = memoryview(data)
     while view:
@@ -219,7 +239,7 @@ class Appender:
         """Append one line; visible to readers at once, safe from power loss after `sync`.
 
         Raises:
-            OSError: the disk is full or gone; what a half-written line left is cut off.
+            OSError: the disk is full or gone; a half-written line is cut off.
         """
         data = _line(record)
         self._written = True
@@ -231,23 +251,23 @@ class Appender:
         self._good += len(data)
 
     def sync(self) -> None:
-        """Force everything written to the disk."""
+        """Force all written lines to the disk."""
         os.fsync(self._descriptor)
         self._written = False
 
     def lines(self) -> int:
-        """How many lines the file has; reads it."""
+        """How many lines the file has; reads the file."""
         count = at = 0
         while block := os.pread(self._descriptor, 1 << 20, at):
             count, at = count + block.count(b"\n"), at + len(block)
         return count
 
     def linked(self) -> bool:
-        """Whether the file still has its name: nobody removed it."""
+        """Whether the file still has its name: no process removed it."""
         return os.fstat(self._descriptor).st_nlink > 0
 
     def close(self) -> None:
-        """Sync what is not yet, and close."""
+        """Sync unsynced lines, and close."""
         if self._descriptor >= 0:
             descriptor, self._descriptor = self._descriptor, -1
             try:
@@ -283,19 +303,19 @@ class Appender:
 
 
 def read_lines(path: Path, tell: Tell | None = None) -> Iterator[dict[str, Any]]:
-    """Every whole JSON line of a file; a torn last line and a missing file are no error.
+    """Yield every whole JSON line of a file; a torn last line and a missing file are no error.
 
-    A line that a power cut or a broken disk has damaged is left out, not an error either.
+    A line that a power cut or a broken disk has damaged is left out; it is no error either.
 
     Args:
         path: the file.
-        tell: is told of damaged lines; None: they are logged, once for each file.
+        tell: receives damaged lines; None: they are logged, once for each file.
     """
     yield from parse_lines(_lines_of(path), path, tell)
 
 
 def _lines_of(path: Path) -> Iterator[bytes]:
-    """The lines of a file; of one that another node replaced while it was read, those that follow."""
+    """Yield the lines of a file. If another node replaces the file meanwhile, continue in the new file."""
     at = 0
     for _ in range(STALE_LOOKS):
         try:
@@ -308,15 +328,15 @@ def _lines_of(path: Path) -> Iterator[bytes]:
         except OSError as error:
             if error.errno == errno.ENOENT:
                 return
-            if error.errno != errno.ESTALE:
+            if not another_look(error):
                 raise
-    # It was removed, and this node has yet to forget what the name meant.
+    # The file was removed, and this node still remembers the old meaning of its name.
 
 
 def parse_lines(
     lines: Iterable[bytes], path: Path, tell: Tell | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Records of lines, as `read_lines` reads them; `path` is where they are said to stand."""
+    """Yield the records of lines, as `read_lines` does; `tell` gets `path` as the file of damaged lines."""
     for number, line in enumerate(lines, 1):
         if not line.endswith(b"\n"):
             return
@@ -330,16 +350,16 @@ def parse_lines(
 def parse_line(line: bytes) -> dict[str, Any] | None:
     """The record of a line; None if it is damaged."""
     try:
-        found = from_json(line)  # in less than half the time of json
+        found = from_json(line)  # takes less than half the time of json
     except ValueError:
         return _parse_slowly(line)
     return found if isinstance(found, dict) else None
 
 
 def _parse_slowly(line: bytes) -> dict[str, Any] | None:
-    """The same by json, which knows half a surrogate pair, and any depth."""
+    """`parse_line` by the json module, which accepts half a surrogate pair and any depth."""
     try:
-        # Decoded here: by itself json takes bytes that begin with NULs for UTF-16.
+        # Decoded here: json would read bytes that begin with NULs as UTF-16.
         text = line.decode()
         record, end = _decode(text)
     except (ValueError, RecursionError):
@@ -354,7 +374,7 @@ def _log_damage(path: Path, number: int) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make names that were added to a folder or taken from it durable."""
+    """Make added and removed names of a folder durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -363,6 +383,6 @@ def sync_folder(folder: Path) -> None:
 
 
 def _line(record: Mapping[str, Any]) -> bytes:
-    """One line of JSON. Half a surrogate pair, which engines do send, stays the escape JSON knows for it."""
+    """One line of JSON. Half a surrogate pair, which engines do send, is written as its JSON escape."""
     text = json.dumps(record, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.encode("utf-8", "backslashreplace") + b"\n"

@@ -1,8 +1,8 @@
-"""Which bytes were used: SHA-256 of files, and one hash over many.
+"""Which bytes were used: SHA-256 of files, and one hash over many files.
 
-The hash over many is SHA-256 over lines `SHA256  RELATIVE/PATH`, sorted by path: what `sha256sum` prints for
-the same files, hashed once more. Hashes of files can be cached by path, size, mtime and inode, so that the
-gigabytes of a model are read once. Whoever verifies asks for every byte.
+The hash over many files is SHA-256 over lines `SHA256  RELATIVE/PATH`, sorted by path: a hash of the lines
+that `sha256sum` prints for these files. Hashes of files can be cached by path, size, mtime and inode, so that
+the gigabytes of a model are read once. A verification reads every byte.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ def hash_file(path: Path, progress: Callable[[int], None] = lambda count: None) 
     """SHA-256 of a file's bytes, in hexadecimal digits.
 
     Args:
-        path: it.
-        progress: told how many bytes were read, again and again.
+        path: the file.
+        progress: called after each read with the number of bytes read.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     digest, buffer = hashlib.sha256(), bytearray(1 << 18)
     view = memoryview(buffer)
@@ -55,7 +55,7 @@ def file_hashes(
         files: the files.
         cache: file that remembers hashes between runs.
         progress: called with the bytes of each file when it is done.
-        read: read every byte, whatever the cache knows.
+        read: read every byte, even of cached files.
 
     Raises:
         UserError: a file is missing or unreadable.
@@ -89,7 +89,7 @@ def _read_cache(cache: Path | None) -> dict[str, str]:
 
 
 def _write_cache(cache: Path, known: dict[str, str]) -> None:
-    """Losing the cache costs time, nothing else: a full disk here is no error."""
+    """Write the cache. A full disk is no error: a lost cache only costs time."""
     try:
         write_atomic(cache, json.dumps(known, indent=0))
     except OSError:

@@ -1,4 +1,4 @@
-"""Locks among processes and hosts, taken over from holders that died, and things made once under them."""
+"""Locks among processes and hosts, taken over from dead holders, and targets built once under a lock."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from pathlib import Path
 from hpcbench.files.atomic import create_exclusive, read_lines, sync_folder
 
 BEAT_SECONDS = 15.0
-"""How often a holder shows that it lives, by the lock file's time of change."""
+"""Seconds between a holder's beats. A beat sets the lock file's mtime and shows that the holder is alive."""
 
 STALE_SECONDS = 120.0
-"""A lock that showed no beat for so long, on the watcher's own clock, is from a process that died."""
+"""After this time without a beat, by the watcher's own clock, the holder of a lock counts as dead."""
 
 ABANDONED_SECONDS = 3600.0
-"""A lock without a beat for so long may be cleared away: clocks of hosts differ, but not so much."""
+"""After this time without a beat a lock may be removed: hosts' clocks differ by less."""
 
 CLEARING_SECONDS = 600.0
-"""A process that removes a dead holder's lock for so long has died itself: it is the work of a moment."""
+"""A process that takes this long to remove a dead holder's lock is dead too: the removal takes a moment."""
 
 FIRST_SPACE = "4026531836"
-"""Linux's number of a machine's own PID namespace; containers with processes of their own have others."""
+"""Linux's number of a machine's own PID namespace; PID namespaces of containers have other numbers."""
 
 PARTIAL, ENDED = ".partial", "ended"
 
@@ -38,20 +38,20 @@ _log = logging.getLogger(__name__)
 def make_once(
     target: Path, build: Callable[[Path], None], poll: float = 0.2, *, resume: bool = False
 ) -> bool:
-    """Have `target` made by one of all those who want it; the others wait.
+    """Build `target` in exactly one of the processes that need it; the others wait.
 
-    The lock saves work; what makes it right is that `target` appears by one rename, when it is whole, and
-    that no two builders ever write to one file. So a lock that was taken for stale too early costs time, no
-    more: a process that was suspended and wakes finds its place gone, and waits like the others.
+    The lock only saves work. Correctness has two other reasons: `target` appears whole, by one rename, and no
+    two builders ever write to one file. So a lock that was declared stale too early only costs time: a
+    suspended process that wakes finds its build folder gone, and waits like the others.
 
     Args:
         target: file or folder.
-        build: makes it at the path it is given, in the target's folder.
-        poll: seconds between looks at another's lock.
-        resume: the target is a folder, and what a broken build left of it is given to the next one.
+        build: builds the target at the given path, which is in the target's folder.
+        poll: seconds between looks at another process's lock.
+        resume: the target is a folder, and the next build gets the files of a broken one.
 
     Returns:
-        Whether this call made it.
+        Whether this call built the target.
     """
     lock = target.with_name(f"{target.name}.lock")
     watched: tuple[object, float] | None = None
@@ -64,9 +64,9 @@ def make_once(
                 except Exception:
                     if _holder(lock).get("token") == token:
                         raise
-                    # It was taken from us, and with it the place we built at.
+                    # Another process took the lock from us, and our build folder with it.
         holder, beat = _holder(lock), _beat(lock)
-        if beat is None:  # it was given up between our two looks
+        if beat is None:  # the holder released the lock between our two looks
             continue
         now = time.monotonic()
         if watched is None or watched[0] != (holder, beat):
@@ -82,12 +82,12 @@ def make_once(
 
 
 def leftovers(folder: Path) -> list[Path]:
-    """What builders that are gone left in a folder, as far as can be told from here."""
+    """Files that dead builders left in a folder, as far as this host can see."""
     if not folder.is_dir():
         return []
 
     def of(path: Path) -> str | None:
-        """The target that a builder was making there; of a removal that broke off: what it removed."""
+        """Name of the target of an unfinished build or an interrupted removal at this path."""
         if path.name.startswith("tmp-"):
             return path.name.partition("-")[2].partition("-")[2]
         return path.name.partition(".")[0] if path.suffix == PARTIAL else None
@@ -99,12 +99,12 @@ def leftovers(folder: Path) -> list[Path]:
 def abandoned(
     lock: Path, silence: float = ABANDONED_SECONDS, *, spare_suspended: bool = False
 ) -> bool:
-    """Whether the holder of a lock is gone, as far as one look can tell; True where there is no lock.
+    """Whether the holder of a lock is dead, as far as one look can see; True where there is no lock.
 
     Args:
-        lock: its first line is `this_process` of its holder, who keeps it under `beating`.
-        silence: a holder that showed no beat for so many seconds is gone, too.
-        spare_suspended: but not one whose process is seen to be there, suspended or not.
+        lock: its first line is `this_process` of its holder, which keeps it under `beating`.
+        silence: a holder without a beat for this many seconds counts as dead, too.
+        spare_suspended: a holder whose process exists, suspended or not, counts as alive despite `silence`.
     """
     beat = _beat(lock)
     if beat is None:
@@ -116,28 +116,29 @@ def abandoned(
 
 
 def this_process() -> dict[str, object]:
-    """What a lock says of its holder: `host`, `pid`, and the `space` in which that number stands for it."""
+    """A lock's record of its holder: `host`, `pid`, and the PID namespace (`space`) of that `pid`."""
     return {"host": socket.gethostname(), "pid": os.getpid(), "space": _space()}
 
 
 def boot_id() -> str:
-    """What Linux calls this start of this machine.
+    """Linux's ID of this boot of this machine.
 
     Raises:
-        OSError: there is no such thing here.
+        OSError: this system has no such ID.
     """
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
 def is_dead(holder: Mapping[str, object], beat: int) -> bool | None:
-    """Whether the holder's process is gone; None: that cannot be seen from here, only its beats tell.
+    """Whether the holder's process is dead; None: this process cannot see it, only its beats can show it.
 
-    So it is on other machines, and in containers with processes of their own, whatever their host name.
-    Nobody outlives a start of the machine. Locks of earlier versions have no `space`: it is taken for ours.
+    None is for holders on other machines, and in containers with PID namespaces of their own, even under the
+    same host name. No process outlives a boot of its machine. Locks of earlier versions have no `space`: they
+    count as being of our namespace.
 
     Args:
-        holder: what it wrote of itself.
-        beat: when it last showed that it lives, nanoseconds since the epoch.
+        holder: its `this_process`, from the lock.
+        beat: time of its last beat, nanoseconds since the epoch.
     """
     here = this_process()
     if holder.get("host") != here["host"]:
@@ -145,26 +146,26 @@ def is_dead(holder: Mapping[str, object], beat: int) -> bool | None:
     if holder.get("space", here["space"]) != here["space"]:
         began_anew = _started_anew(str(holder["space"]), str(here["space"]))
         started = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-        # Who showed life later is on another machine of the same name.
+        # A holder with a later beat is on another machine of the same name.
         return True if began_anew and beat / 1e9 < started else None
     try:
         os.kill(int(str(holder["pid"])), 0)
     except ProcessLookupError:
         return True
     except PermissionError:
-        return False  # it lives, as another user
+        return False  # the process is alive and belongs to another user
     return False
 
 
 def _started_anew(before: str, now: str) -> bool:
-    """Whether both are spaces of machines, not of containers, and of two boots."""
+    """Whether both namespaces are of machines, not of containers, and of two different boots."""
     (boot, _, first), (boot_now, _, first_now) = before.rpartition("-"), now.rpartition("-")
     return first == first_now == FIRST_SPACE and boot != boot_now
 
 
 @contextlib.contextmanager
 def beating(lock: Path) -> Iterator[None]:
-    """Show all the time, by a lock's time of change, that its holder lives."""
+    """Show by beats, while inside, that a lock's holder is alive; see `BEAT_SECONDS`."""
     done = threading.Event()
 
     def show() -> None:
@@ -189,12 +190,12 @@ def alone(
     *,
     spare_suspended: bool = False,
 ) -> Iterator[bool]:
-    """Whether this process is the only one inside, after waiting at most `patience` seconds for others.
+    """Yield whether this process is the only one inside, after waiting at most `patience` seconds for others.
 
-    It takes over the lock of a holder that is gone, by `silence` and `spare_suspended` of `abandoned`.
+    It takes over the lock of a dead holder, by `silence` and `spare_suspended` of `abandoned`.
 
     Raises:
-        OSError: the lock's folder takes no files from us.
+        OSError: we cannot create files in the lock's folder.
     """
     deadline = time.monotonic() + patience
     while True:
@@ -202,7 +203,7 @@ def alone(
             if token is not None:
                 yield True
                 return
-        # Read after it was tried: that made this node ask who holds the lock now.
+        # Read after the attempt: the attempt made this node ask the server for the current lock.
         holder = _holder(lock)
         gone = abandoned(lock, silence, spare_suspended=spare_suspended)
         if gone and _take_away(lock, holder):
@@ -215,7 +216,7 @@ def alone(
 
 @contextlib.contextmanager
 def _taken(lock: Path) -> Iterator[str | None]:
-    """The lock while inside, if nobody else has it; a thread shows meanwhile that we live."""
+    """Hold the lock and show beats while inside; yield its token, or None if another process has it."""
     token = secrets.token_hex(4)
     if not create_exclusive(lock, {**this_process(), "token": token, "time": time.time()}):
         yield None
@@ -229,10 +230,10 @@ def _taken(lock: Path) -> Iterator[str | None]:
 
 
 def _take_away(lock: Path, holder: dict[str, object]) -> bool:
-    """Remove a dead holder's lock; False: another process is about to.
+    """Remove a dead holder's lock; False: another process is removing it.
 
-    Only one process at a time may, and only while the lock is still that holder's: another waiter may have
-    cleared it and put its own there by now.
+    Only one process at a time may remove it, and only while the lock is still that holder's: another waiter
+    may have removed it and created its own by now.
     """
     right = lock.with_name(f"tmp-{holder.get('token')}-{lock.name}")
     if not create_exclusive(right, this_process()) and not abandoned(right, CLEARING_SECONDS):
@@ -244,7 +245,7 @@ def _take_away(lock: Path, holder: dict[str, object]) -> bool:
 
 
 def _build(target: Path, build: Callable[[Path], None]) -> bool:
-    # The ending stays: Apptainer tells an image from a folder by it.
+    # The suffix stays: Apptainer distinguishes an image from a folder by it.
     temporary = target.with_name(f"tmp-{secrets.token_hex(4)}-{target.name}")
     try:
         build(temporary)
@@ -254,11 +255,11 @@ def _build(target: Path, build: Callable[[Path], None]) -> bool:
 
 
 def _build_on(target: Path, build: Callable[[Path], None], token: str) -> bool:
-    """Build where a broken build stopped, in a folder of our own: `TARGET.TOKEN.PID-SPACE.HOST.partial`."""
+    """Build, or continue a broken build, in our own folder: `TARGET.TOKEN.PID-SPACE.HOST.partial`."""
     me = f"{token}.{os.getpid()}-{_space()}.{socket.gethostname()}"
     mine = target.with_name(f"{target.name}.{me}{PARTIAL}")
     for left in _partials(target):
-        with contextlib.suppress(OSError):  # another claims it, too
+        with contextlib.suppress(OSError):  # another process claims it, too
             left.rename(mine)
             if not _gone(left.name[len(target.name) + 1 : -len(PARTIAL)], mine):
                 _unshare(mine)
@@ -271,7 +272,7 @@ def _build_on(target: Path, build: Callable[[Path], None], token: str) -> bool:
             raise FileNotFoundError(f"{mine} was taken over")
         made = _finish(mine, target)
     except BaseException:
-        with contextlib.suppress(OSError):  # what is there of it serves the next one
+        with contextlib.suppress(OSError):  # the next build uses the finished part
             mine.rename(target.with_name(f"{target.name}.{ENDED}{PARTIAL}"))
         raise
     for left in _partials(target):
@@ -280,7 +281,7 @@ def _build_on(target: Path, build: Callable[[Path], None], token: str) -> bool:
 
 
 def _finish(temporary: Path, target: Path) -> bool:
-    """Give what was built its name, unless somebody else was first: what has its name never changes."""
+    """Give a build the target's name, unless another process was first: an existing target never changes."""
     try:
         if temporary.is_dir():
             temporary.rename(target)
@@ -296,12 +297,12 @@ def _finish(temporary: Path, target: Path) -> bool:
 
 
 def _partials(target: Path) -> list[Path]:
-    """What broken builds of a target left."""
+    """Files and folders that broken builds of a target left."""
     return sorted(target.parent.glob(f"{target.name}.*{PARTIAL}"))
 
 
 def _gone(owner: str, folder: Path) -> bool:
-    """Whether nobody can have files of a broken build open: its process ended, or says that it is done."""
+    """Whether no process can have files of a broken build open: its builder is dead or marked it as ended."""
     if owner == ENDED:
         return True
     _, number, host = owner.split(".", 2)
@@ -312,16 +313,16 @@ def _gone(owner: str, folder: Path) -> bool:
 
 
 def _unshare(folder: Path) -> None:
-    """Give every file a new inode: whoever wakes and goes on writing writes to the old one."""
+    """Give every file a new inode: a suspended builder that wakes then writes to the old inode."""
     for path in [path for path in folder.rglob("*") if path.is_file()]:
-        if path.stat().st_nlink == 1:  # what has two names is whole
+        if path.stat().st_nlink == 1:  # a file with two names is whole
             copy = path.with_name(f".{path.name}.copy")
             shutil.copy2(path, copy)
             copy.replace(path)
 
 
 def remove(path: Path) -> None:
-    """Remove a file or a folder with all that is in it, as far as that can be done."""
+    """Remove a file or a folder with all its contents, as far as possible."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -340,7 +341,7 @@ def _beat(lock: Path) -> int | None:
 
 
 def _space() -> str:
-    """This boot of this machine, and the PID namespace we are in; empty where there is no such thing."""
+    """ID of this boot and of our PID namespace; empty where the system has none."""
     try:
         return f"{boot_id()}-{Path('/proc/self/ns/pid').stat().st_ino}"
     except OSError:
@@ -350,6 +351,6 @@ def _space() -> str:
 def _waiting(target: Path, lock: Path, holder: dict[str, object]) -> str:
     minutes = (time.time() - float(str(holder.get("time", time.time())))) / 60
     return (
-        f"waiting for {target.name}: process {holder.get('pid')} on {holder.get('host')} has been making it "
-        f"for {minutes:.0f} min (if it is gone, remove {lock})"
+        f"waiting for {target.name}: process {holder.get('pid')} on {holder.get('host')} has been creating "
+        f"it for {minutes:.0f} min (if that process no longer runs, remove {lock})"
     )

@@ -1,4 +1,4 @@
-"""Reading a file that others write to, again and again, over a file system that shows it late."""
+"""Repeated reading of a file that other processes write to, over a file system that shows changes late."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ BLOCK = 1 << 20
 """Bytes read at once."""
 
 IDLE_SHARE = 0.1
-"""A file that was silent for so long is looked at again after this share of it."""
+"""The pause before the next look, as a share of the time since the file last grew."""
 
 LONGEST_PAUSE = 10.0
-"""A file that may still grow is looked at at least so often, in seconds."""
+"""Longest pause between looks at a file that may still grow, in seconds."""
 
 
 class Growing:
     """A file of lines that may grow, be cut, or be replaced by another of its name.
 
-    It is opened anew at each look: over NFS only that shows what another node wrote. `due` says when the next
-    look pays: the longer nothing came, the later.
+    Each look opens the file again: over NFS only an open shows lines of other nodes. `due` says when the next
+    look is worthwhile: the longer the file has not grown, the later.
 
     Args:
-        path: the file; it need not be there yet.
+        path: the file; it need not exist yet.
         now: the time by the caller's clock, in seconds.
-        offset: begin of the first line to read.
+        offset: start of the first line to read.
     """
 
     def __init__(self, path: Path, now: float = 0.0, offset: int = 0) -> None:
         self.path = path
         self.offset = offset
-        """Bytes that have been read."""
+        """Number of bytes read."""
         self.lines = 0
-        """Lines that have been read, of the file as it is now."""
+        """Number of lines read of the current file."""
         self.due = 0.0
-        """When to look again."""
+        """Time of the next look."""
         self._grown = now
         self._inode: int | None = None
 
     def block(self) -> bytes:
-        """Whole lines from `offset` on, about BLOCK bytes of them; `take` says how far they were read.
+        """Whole lines from `offset` on, about BLOCK bytes; the caller passes each line it used to `take`.
 
         Raises:
-            OSError: it cannot be read.
+            OSError: the file cannot be read.
         """
         descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -56,7 +56,7 @@ class Growing:
             if stat.st_size == self.offset:
                 return b""
             if self.offset:
-                # With the byte before: where no line ends any more, this is another file's text.
+                # With the byte before: if it ends no line any more, this is another file's text.
                 block = os.pread(descriptor, BLOCK, self.offset - 1)
                 if block[:1] != b"\n":
                     self.offset = self.lines = 0
@@ -67,22 +67,22 @@ class Growing:
             os.close(descriptor)
 
     def take(self, line: bytes) -> None:
-        """The next line, without its end, was read."""
+        """Count the next line, given without its end, as read."""
         self.offset += len(line) + 1
         self.lines += 1
 
     def looked(self, now: float, found: bool) -> None:
-        """A look is done: something was found, or not."""
+        """Set `due` after a look; `found`: the look found new lines."""
         if found:
             self._grown = now
         self.due = now + min(LONGEST_PAUSE, IDLE_SHARE * (now - self._grown))
 
 
 class ArchivedTail:
-    """New lines of a file of a folder, whether it lies there or was archived meanwhile.
+    """New lines of a file of a folder, even if the file is archived meanwhile.
 
     Args:
-        folder: gives the folder as a look found it that is not older than the last read.
+        folder: gives the folder by a look that is not older than the last read.
         name: the file's name.
     """
 
@@ -91,12 +91,12 @@ class ArchivedTail:
         self._offset, self._rest = 0, b""
         self._archived: Iterator[bytes] | None = None
         self.written: float | None = None
-        """When it was last written to, by the file system's clock; None where it is not loose."""
+        """Time of the last write to it, by the file system's clock; None where it is not loose."""
         self.whole = False
-        """Whether the last read found all there was."""
+        """Whether the last read reached the end of the file."""
 
     def read(self) -> bytes:
-        """The next whole lines, about BLOCK bytes of them; nothing where nothing new is there."""
+        """The next whole lines, about BLOCK bytes of them; empty if there are no new lines."""
         while block := self._block():
             self._offset += len(block)
             data = self._rest + block
@@ -111,7 +111,7 @@ class ArchivedTail:
         self.whole = False
         try:
             block = self._loose() if self._archived is None else next(self._archived, b"")
-        except OSError:  # it is being replaced, or the file server is away: next time
+        except OSError:  # it is being replaced, or the file server is away: the next read retries
             return b""
         self.whole = not block
         return block
@@ -130,7 +130,7 @@ class ArchivedTail:
             os.close(descriptor)
 
     def _behind(self) -> Iterator[bytes]:
-        """What follows of a file that was archived."""
+        """Yield the unread rest of an archived file."""
         skip = self._offset
         for block in self._folder().blocks(self._name):
             if skip < len(block):
@@ -139,15 +139,15 @@ class ArchivedTail:
 
 
 def last_lines(path: Path, count: int) -> int:
-    """Offset of the last so many lines of a file; 0 if it has fewer.
+    """Offset of the last `count` lines of a file; 0 if it has fewer.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         end = os.fstat(descriptor).st_size
-        # The end of the last line begins none.
+        # No line starts after the end of the last line.
         left = max(1, count + (end > 0 and os.pread(descriptor, 1, end - 1) == b"\n"))
         while end > 0:
             begin = max(0, end - BLOCK // 16)

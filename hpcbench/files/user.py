@@ -1,7 +1,7 @@
-"""Files that users name: regular ones only, read up to a limit, decoded with the place of a fault.
+"""Files that users name: only regular files, read up to a limit; decoding errors name line and column.
 
-A pipe would be waited for, a device read without end, a folder's error would name neither: all are refused in
-one line, before anything is read.
+A reader would wait for a pipe, would read a device without end, and a folder's error would be unclear: all
+are refused in one line, before a byte is read.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def open_file(path: Path) -> BinaryIO:
     """Open a regular file to read its bytes.
 
     Raises:
-        UserError: there is none, it is something else, or it may not be read.
+        UserError: the file is missing, not regular, or not readable for us.
     """
     try:
-        # Without waiting: to open a pipe waits for a writer.
+        # O_NONBLOCK: opening a pipe would wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise UserError(_cannot(path, error)) from error
@@ -45,13 +45,13 @@ def open_file(path: Path) -> BinaryIO:
 
 
 def refuse_pipes(path: Path) -> None:
-    """Refuse what a reader would wait for, or read without end.
+    """Refuse a path that a reader would wait for, or read without end.
 
     Raises:
-        OSError: it is a pipe, a socket or a device, or there is none.
+        OSError: the path is a pipe, a socket or a device, or is missing.
     """
     mode = path.stat().st_mode
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # a folder says so itself
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # reading a folder raises a clear error
         raise OSError(errno.EINVAL, f"is {_KINDS[stat.S_IFMT(mode)]}, not a file", str(path))
 
 
@@ -59,7 +59,7 @@ def read_bytes(path: Path, limit: int | None = None) -> bytes:
     """All bytes of a file.
 
     Raises:
-        UserError: as `open_file`; or it is larger than `limit` bytes.
+        UserError: as `open_file`; or the file is larger than `limit` bytes.
     """
     with open_file(path) as file:
         try:
@@ -68,16 +68,18 @@ def read_bytes(path: Path, limit: int | None = None) -> bytes:
             raise UserError(_cannot(path, error)) from error
     if limit is not None and len(data) > limit:
         raise UserError(
-            Problem(f"larger than {limit} bytes", str(path), remedy="is it the right file?")
+            Problem(
+                f"larger than {limit} bytes", str(path), remedy="check that it is the right file"
+            )
         )
     return data
 
 
 def read_text(path: Path, limit: int | None = None) -> str:
-    """A file's text; a byte order mark is left out.
+    """A file's text, without its byte order mark.
 
     Raises:
-        UserError: as `read_bytes`; or it is not UTF-8, at its line and column.
+        UserError: as `read_bytes`; or the file is not UTF-8, with line and column.
     """
     data = read_bytes(path, limit).removeprefix(codecs.BOM_UTF8)
     try:
@@ -89,10 +91,10 @@ def read_text(path: Path, limit: int | None = None) -> str:
 
 
 def read_json(path: Path, limit: int | None = None) -> Any:
-    """What a JSON file says.
+    """The content of a JSON file.
 
     Raises:
-        UserError: as `read_text`; or it is not JSON, at its line and column.
+        UserError: as `read_text`; or the file is not JSON, with line and column.
     """
     text = read_text(path, limit)
     try:
@@ -102,13 +104,13 @@ def read_json(path: Path, limit: int | None = None) -> Any:
 
 
 def not_json(error: ValueError | RecursionError, path: Path, line: int | None = None) -> Problem:
-    """What `json.loads` says of a file, or of a line of one, as a problem at its place."""
+    """An error of `json.loads` over a file, or over one line of it, as a problem with its place."""
     if isinstance(error, json.JSONDecodeError):
-        remedy = "the file may be torn: copy it again, or mend the line"
+        remedy = "the file may be incomplete: copy it again, or correct the line"
         where = (line or error.lineno, error.colno)
         return Problem(f"not JSON: {error.msg}", str(path), *where, remedy)
     if isinstance(error, RecursionError):
-        return Problem("not JSON: nested too deeply", str(path), line, remedy="flatten it")
+        return Problem("not JSON: nested too deeply", str(path), line, remedy="use fewer levels")
     what = "not JSON: a number has too many digits"
     return Problem(what, str(path), line, remedy="put it in quotes")
 
@@ -125,9 +127,9 @@ def _cannot(path: Path, error: OSError | ValueError) -> Problem:
 
 
 def _nearest(path: Path) -> str:
-    """What may be meant by a file that is not there: one of its folder with a similar name."""
+    """A remedy for a missing file: a similar name from its folder."""
     if path.is_symlink():
-        return "it is a link to a file that is gone"
+        return "it is a link to a file that does not exist"
     try:
         names = sorted(one.name for one in path.parent.iterdir())
     except OSError:

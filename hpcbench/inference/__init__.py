@@ -1,7 +1,7 @@
-"""Asking a model: a client that keeps the time truthfully, and what drives many requests through it.
+"""Requests to a model: a client with accurate timing, and a driver of many requests.
 
-`client` asks one question; `drive` asks many, at a concurrency or a rate; `adaptive` looks for the best
-concurrency; `health` says whether the client kept up; `compat` speaks other kits' names.
+`client` sends one request; `drive` sends many, at a concurrency or a rate; `adaptive` searches for the best
+concurrency; `health` reports whether the client kept up; `compat` computes other kits' figures.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""How many requests to keep in flight: as few as bring (nearly) the most answers a second.
+"""Number of requests in flight: the smallest that brings (nearly) the most answers a second.
 
-An engine that batches answers more a second the more it is asked at once, up to a point; beyond it requests
-only wait longer, or, when its memory runs out, are thrown back and begun anew. Where that point lies depends
-on model, images and machine, so it is looked for while the work is done:
+The more requests an engine gets at once, the more answers a second it gives, up to a point; beyond it
+requests only wait longer, or, when its memory runs out, are evicted and restarted. That point depends on
+model, images and machine, so it is searched during the work:
 
-- each limit is held for a window of answers, of one run or of several, and answers a second are noted. The
-  first answers after a change or a start, and those after the last request of a run, are not counted: other
-  numbers were in flight. A run too short for anything else counts whole: what it loses at its ends is lost;
+- each limit stays for a window of answers, of one run or of several, and answers a second are measured. The
+  first answers after a change or a start, and those after the last request of a run, do not count: other
+  numbers were in flight. A run too short for anything else counts whole: the loss at its ends is accepted;
 - the limit doubles while the highest one tried is clearly better than all others;
-- then the limits around the smallest that is within `ENOUGH` of the best are tried, that one is held, and its
-  neighbours are looked at again from time to time, ever more rarely;
-- when the rate at a limit is far from what it was, all that was learnt is forgotten;
-- requests that always wait inside the engine need not be there: as soon as that is known, the limit falls to
-  what the engine really works on and a little more, and none above it is tried.
+- then the limits around the smallest that is within `ENOUGH` of the best are tried, that limit stays, and its
+  neighbours are tried again from time to time, ever more rarely;
+- when the rate at a limit differs much from its earlier rate, all measurements are forgotten;
+- requests that always wait inside the engine are superfluous: as soon as that is known, the limit falls to
+  slightly above the number that the engine works on, and no higher limit is tried.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ import math
 from dataclasses import dataclass
 
 ENOUGH = 0.94
-"""A smaller limit is as good as the best when it brings this share of its answers a second."""
+"""A smaller limit is as good as the best if it brings this share of the best's answers a second."""
 
-_WINDOW = 24  # answers, at least; twice the limit where that is more
-_LONG = 8  # answers for each in flight: what so long a run loses at its ends hardly counts
-_IDLE = 0.1  # share of those at work that may wait inside the engine, so that it never runs dry
-_LOOKS = 10  # at the engine's queue, at least, before it counts
+_WINDOW = 24  # answers, at least; twice the limit if that is more
+_LONG = 8  # answers per request in flight: a run this long loses hardly anything at its ends
+_IDLE = 0.1  # share of the requests at work that may wait inside the engine: it never runs dry
+_LOOKS = 10  # at the engine's queue, at least, before the result counts
 _DOUBT = (
-    0.5  # standard errors that speak for the smaller limit: less is in flight where it is in doubt
+    0.5  # standard errors in favour of the smaller limit: in doubt, fewer requests are in flight
 )
 _FIRST_REST, _LONGEST_REST = (
     4,
     32,
-)  # windows until a neighbour is looked at again; doubles each time
+)  # windows until a neighbour is tried again; doubles each time
 _OTHER = (
-    1.6  # times as fast or slow as before: it is another engine, or other work; all is learnt anew
+    1.6  # times as fast or slow as before: another engine, or other work; the search starts over
 )
 
 
 @dataclass
 class _Span:
-    """Answers, and the seconds that they took."""
+    """Answers, and the seconds they took."""
 
     answers: int = 0
     seconds: float = 0.0
@@ -52,7 +52,7 @@ class _Span:
 
 @dataclass
 class _Seen:
-    """Answers and seconds at one limit; what is older counts half with each new look."""
+    """Answers and seconds at one limit; each new measurement halves the weight of older ones."""
 
     answers: float = 0.0
     seconds: float = 0.0
@@ -67,65 +67,65 @@ class _Seen:
 
     @property
     def likely(self) -> float:
-        """What the rate may well be: a count of n has a standard error of √n."""
+        """Upper estimate of the rate: a count of n has a standard error of √n."""
         return self.rate * (1 + _DOUBT / math.sqrt(self.answers))
 
 
 @dataclass
 class _Queue:
-    """What looks at the engine's queue have told."""
+    """Results of looks at the engine's queue."""
 
     looks: int = 0
     answers: int = 0
-    """Since the first look."""
+    """Answers since the first look."""
     at_work: float = 0.0
-    """The most that did not wait."""
+    """Largest number of requests that did not wait."""
     waiting: float = math.inf
-    """The fewest."""
+    """Smallest number of requests that waited."""
 
     @property
     def known(self) -> bool:
-        """Whether all at work have made room for others and these for others again.
+        """Whether the requests at work have been replaced twice.
 
-        An engine may take up new requests only when it has answered all it had: until then they wait, and
-        it would not be right to send fewer.
+        An engine may accept new requests only after it has answered all it had: until then they wait, and
+        a lower limit would be wrong.
         """
         return self.looks >= _LOOKS and self.answers >= 2 * self.at_work
 
 
 class Adaptive:
-    """Looks for the best limit; pure: it is told what happened and when (seconds on any clock)."""
+    """Searches for the best limit; pure: its caller reports events and times (seconds on any clock)."""
 
     def __init__(self, most: int = 256, first: int = 4) -> None:
         self.most = most
         """The highest limit to try."""
         self.limit = min(first, most)
-        """How many requests may be in flight now."""
+        """Largest number of requests in flight now."""
         self._seen: dict[int, _Seen] = {}
         self._ceiling = most
         self._queue = _Queue()
         self._rest = self._rested = 0
         self._upwards = True
-        self._kept = _Span()  # of the open window: what earlier runs brought
-        self._steady = _Span()  # of the open window: what this run has brought
-        self._began: float | None = None  # this run, if it has had no other limit
-        self._last: float | None = None  # answer of this run
-        self._answered = self._longest = 0  # in this run; in any
+        self._kept = _Span()  # of the open window: answers of earlier runs
+        self._steady = _Span()  # of the open window: answers of this run
+        self._began: float | None = None  # start of this run, if it has had no other limit
+        self._last: float | None = None  # last answer of this run
+        self._answered = self._longest = 0  # answers of this run; most of any run
         self._to_ignore = 0
         self._exhausted = False
 
     def resume(self, now: float) -> None:
-        """The first request of a run is sent, perhaps after a pause; what is known stays."""
+        """Record the first request of a run, perhaps after a pause; measurements stay."""
         self._end_run()
         self._began, self._last, self._answered = now, None, 0
         self._to_ignore, self._exhausted = self.limit, False
 
     def exhausted(self) -> None:
-        """The last request of this run has been sent: what is in flight becomes less."""
+        """Record the last request of this run: fewer are in flight from now on."""
         self._exhausted = True
 
     def completed(self, now: float) -> None:
-        """A request has been answered."""
+        """Record an answer."""
         self._answered += 1
         self._longest = max(self._longest, self._answered)
         self._queue.answers += 1
@@ -138,7 +138,7 @@ class Adaptive:
             self._end_window_if_full()
 
     def queued(self, waiting: float, in_flight: int) -> None:
-        """So many of those in flight wait inside the engine."""
+        """Record that `waiting` of the requests in flight wait inside the engine."""
         if self._exhausted:
             return
         queue = self._queue
@@ -158,7 +158,7 @@ class Adaptive:
             self._ceiling = self.most
 
     def _end_run(self) -> None:
-        """Keep what this run has brought to the open window."""
+        """Add this run's answers to the open window."""
         if not self._is_long:
             self._steady = _Span()
             filled = self._exhausted and self._answered >= self.limit
@@ -209,7 +209,7 @@ class Adaptive:
         return self._hold(enough, below, above)
 
     def _hold(self, enough: int, below: int | None, above: int | None) -> int:
-        """Stay, and look at a neighbour when it is time."""
+        """Stay at the limit, and try a neighbour when it is due."""
         self._rest = self._rest or _FIRST_REST
         self._rested += 1
         if self._rested < self._rest:

@@ -1,8 +1,8 @@
-"""Images that no cache has seen, without a changed pixel: for a warm-up that has only the run's own items.
+"""Images that are new to caches, without a changed pixel: for a warm-up that only has the run's own items.
 
-Engines recognise an image by a hash of its bytes and then skip the work on it. Bytes behind the end of an
-image change the hash, and every decoder of these formats stops before them. An engine that hashes pixels
-instead is not deceived; warm it up with other items.
+Engines identify an image by a hash of its bytes and then skip the work on it. Bytes after the end of an
+image change the hash, and every decoder of these formats ignores them. An engine that hashes pixels
+instead still recognises the image; warm it up with other items.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _ENDS = (
     (b"\x89PNG\r\n\x1a\n", b"IEND\xaeB`\x82"),
     (b"\xff\xd8\xff", b"\xff\xd9"),
     (b"GIF8", b"\x3b"),
-    # the header of these says where everything lies
+    # the header of these formats has the position of every part
     (b"II*\0", b""),
     (b"MM\0*", b""),
     (b"BM", b""),
@@ -25,7 +25,7 @@ _ENDS = (
 
 
 def new_image(data: bytes, nonce: bytes) -> bytes | None:
-    """The image with `nonce` behind its end; None where that may change what is seen."""
+    """The image with `nonce` after its end; None if that may change the pixels."""
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         whole = int.from_bytes(data[4:8], "little") + 8 == len(data)
         return data + nonce if whole else None
@@ -36,9 +36,9 @@ def new_image(data: bytes, nonce: bytes) -> bytes | None:
 
 
 def as_new(request: Request) -> Request:
-    """The same question with images that no cache knows.
+    """The same request with images that are new to caches.
 
-    Images of other formats stay as they are, and those that cannot be read: whoever sends them is told.
+    Images of other formats and unreadable images stay unchanged: sending reports the latter.
     """
     messages = []
     for message in request.messages:

@@ -1,4 +1,4 @@
-"""The client: sends requests to the wrapper, keeps the time, and says of each request how it ended.
+"""The client: sends requests to the wrapper, records times, and gives each request an outcome.
 
 All times are `time.monotonic_ns()` of this process. Raw arrival times are kept: every published definition of
 TTFT, TPOT or ITL can be computed from them later (`compat.py` does).
@@ -22,27 +22,27 @@ from hpcbench.inference.http_client import Answer, Connections, NotConnected
 from hpcbench.inference.request_body import Prepared, prepare
 from hpcbench.inference.stream import Stream, as_object
 from hpcbench.monitor import engine_state
-from hpcbench.schema.documents import Model
+from hpcbench.schema.definitions import Model
 from hpcbench.schema.records import Outcome, Request, Response, Times
 
 TRIES = 3
-"""Most requests sent for one sample."""
+"""Most attempts for one sample."""
 
 PREPARERS = 2
-"""Threads that read and encode images: more would only wait for Python's lock."""
+"""Threads that read and encode images: more threads would only wait for Python's lock."""
 
 _PAUSE, _LONGEST_PAUSE = 0.5, 8.0  # seconds; full jitter between 0 and these
-_FIRST_POLL, _LONGEST_POLL = 0.03, 0.5  # seconds between looks at an engine that loads
-_GROWTH = 1.15  # of those: what is noticed late is at most so much of the load
+_FIRST_POLL, _LONGEST_POLL = 0.03, 0.5  # seconds between checks of an engine that loads
+_GROWTH = 1.15  # factor between pauses: the delay is at most 15 % of the load
 
 T = TypeVar("T")
 
 
 def load_body(model: Model, env: Mapping[str, str], **of_the_job: Any) -> dict[str, Any]:
-    """What `POST /v1/model/load` is told of a model.
+    """The body of `POST /v1/model/load` for a model.
 
     Args:
-        model: its document, a folder of the engine's machine as its source.
+        model: its definition; its source is a folder on the engine's machine.
         env: its environment, secrets revealed.
         of_the_job: further fields: `media_root`, `cpus`, `images`, `reuse`.
     """
@@ -81,9 +81,9 @@ class LoadFailed(RunFailed):
 
 
 class EngineGone(RunFailed):
-    """There is no engine to ask: it ended, or the wrapper did. Nobody's request is to blame, perhaps.
+    """There is no engine: it ended, or the wrapper did. Perhaps no request is to blame.
 
-    `in_flight` names the samples that were being asked then, for whoever suspects one of them.
+    `in_flight` names the samples in flight at that time, as suspects.
     """
 
     in_flight: tuple[str, ...] = ()
@@ -94,10 +94,10 @@ class Client:
 
     Args:
         socket: The wrapper's Unix socket.
-        api_key: What it asks for.
-        model_name: The model to ask.
-        files_under: Images that are files below this folder are sent as `file://` URIs: the engine can
-            read them there. Others, and without it all, are sent as data URIs.
+        api_key: The wrapper's key.
+        model_name: Model name of the requests.
+        files_under: Image files below this folder are sent as `file://` URIs: the engine can read them
+            there. Other images, or all without this folder, are sent as data URIs.
         recount: Counts the tokens of an answer's text by the model's own tokenizer (`tokens.counter`).
     """
 
@@ -135,12 +135,12 @@ class Client:
         *,
         on_progress: Callable[[str], None] | None = None,
     ) -> dict[str, Any]:
-        """Have the wrapper start an engine; returns when it is ready, after `timeout` s at the latest.
+        """Start an engine through the wrapper; returns when it is ready, after `timeout` s at the latest.
 
-        `on_progress` is told each new telling line of the engine's log.
+        `on_progress` receives each new line of progress in the engine's log.
 
         Raises:
-            LoadFailed: it did not become ready; says why. Nothing of it is left.
+            LoadFailed: it did not become ready; has the reason. No process of it is left.
             EngineGone: the wrapper does not answer.
         """
         until = time.monotonic() + timeout
@@ -164,16 +164,18 @@ class Client:
             if now["state"] == "failed":
                 raise _load_failed(now.get("error"), now.get("reason"))
             if now["state"] == "empty":
-                raise LoadFailed("stopped", "unloaded while loading")
+                raise LoadFailed(
+                    "stopped", "a client of the wrapper unloaded the model before it was ready"
+                )
         await self.unload()
         raise LoadFailed("timeout", f"engine was not ready after {timeout:g} s")
 
     async def unload(self, drain_seconds: float = 0) -> None:
-        """End the engine; returns when all of it is gone. Requests in flight have that long to end."""
+        """End the engine; returns when all of it is gone. Requests in flight have `drain_seconds` to end."""
         body = {"drain_seconds": drain_seconds}
         status, answer = await self._control("POST", "/v1/model/unload", body, drain_seconds + 90)
         if status != 200:
-            raise RunFailed(f"the engine cannot be ended: {_complaint(answer) or status}")
+            raise RunFailed(f"the wrapper cannot end the engine: {_complaint(answer) or status}")
 
     async def status(self) -> dict[str, Any]:
         """The wrapper's state; raises EngineGone while it does not answer (it may be starting)."""
@@ -183,7 +185,7 @@ class Client:
         return answer
 
     async def waiting(self) -> float | None:
-        """Requests that wait inside the engine; None if it does not say."""
+        """Requests that wait inside the engine; None if it does not report them."""
         _, text = await self._talk("GET", "/metrics", None, 10)
         return engine_state(text.decode(errors="replace")).waiting
 
@@ -201,13 +203,13 @@ class Client:
             async with self._connections.ask(method, path, data, timeout) as answer:
                 return answer.status, await answer.read()
         except (OSError, asyncio.TimeoutError) as error:
-            text = str(error) or f"nothing within {timeout:g} s"
+            text = str(error) or f"no answer within {timeout:g} s"
             raise EngineGone(f"the wrapper does not answer on {self._socket}: {text}") from error
 
-    # questions
+    # requests
 
     async def ask(self, request: Request) -> Response:
-        """Ask one question; whatever becomes of it, the outcome says so.
+        """Send one request; every result has an outcome.
 
         Raises:
             EngineGone: there is no engine (any more).
@@ -228,9 +230,9 @@ class Client:
         return Prepared(request, taken, body, hashes)
 
     async def send(self, prepared: Prepared, start: int, scheduled: int | None = None) -> Response:
-        """Ask until there is an answer, the tries are used up, or the deadline has come.
+        """Send until there is an answer, the tries are used up, or the deadline has passed.
 
-        `start` is when there was room for it: from then on its time runs.
+        `start` is when the request could be sent: its timeout runs from then on.
         """
         request = prepared.request
         deadline = start + int(request.timeout * 1e9)
@@ -243,7 +245,7 @@ class Client:
         while not prepared.error and tries < TRIES:
             left = (deadline - time.monotonic_ns()) / 1e9
             if left <= pause:
-                attempt.error = attempt.error or "no time was left to ask"
+                attempt.error = attempt.error or "the deadline passed before the request was sent"
                 break
             await asyncio.sleep(pause)
             tries += 1
@@ -268,20 +270,20 @@ class Client:
         )
 
     async def recounted(self, response: Response) -> Response:
-        """The same with the tokens counted by the model's own tokenizer, off the event loop.
+        """The same response with tokens counted by the model's own tokenizer, off the event loop.
 
-        Not where reasoning was told apart: the engine's count has the marks around it, which no text shows.
+        Skipped if the engine separated reasoning: its count includes the marks around it, which no text has.
         """
         if self._recount is None or response.text is None or response.reasoning is not None:
             return response
         try:
             count = await self.in_thread(self._recount, response.text)
-        except Exception:  # noqa: BLE001 (foreign code; a second opinion must not cost the answer)
+        except Exception:  # noqa: BLE001 (foreign code; a failed recount must not cost the answer)
             return response
         return replace(response, recount=count)
 
     async def in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Run it in one of our few threads."""
+        """Run a function in one of our few threads."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, work, *arguments)
 
@@ -303,7 +305,7 @@ class Client:
         except NotConnected as error:
             raise EngineGone(f"the wrapper does not answer on {self._socket}: {error}") from error
         except (OSError, ValueError) as error:
-            attempt.fail(f"the answer broke off: {str(error) or type(error).__name__}")
+            attempt.fail(f"the answer is incomplete: {str(error) or type(error).__name__}")
         attempt.done = attempt.done or time.monotonic_ns()
         return attempt
 
@@ -316,7 +318,7 @@ class Client:
 
 @dataclass(slots=True)
 class Attempt:
-    """What one try has brought so far."""
+    """Results of one attempt so far."""
 
     outcome: Outcome = "failed"
     transient: bool = False
@@ -328,11 +330,11 @@ class Attempt:
     done: int = 0
 
     def fail(self, error: str, *, transient: bool = True, outcome: Outcome = "failed") -> None:
-        """It brought no answer."""
+        """Record a failure."""
         self.outcome, self.error, self.transient = outcome, " ".join(error.split()), transient
 
     async def follow(self, answer: Answer) -> None:
-        """Read an answer to its end; raises ValueError where it is no answer."""
+        """Read an answer to its end; raises ValueError if it is invalid."""
         stream = self.stream
         if answer.headers.get("content-type", "").startswith("application/json"):
             body = await answer.read()
@@ -346,14 +348,14 @@ class Attempt:
             self.outcome = stream.outcome
         else:
             reason = stream.finish_reason
-            again = reason in (None, "abort", "error")  # others say what the model did
-            self.fail(f"the answer broke off with finish_reason {reason}", transient=again)
+            again = reason in (None, "abort", "error")  # other reasons are the model's
+            self.fail(f"the answer is incomplete, with finish_reason {reason}", transient=again)
 
     def judge(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
-        """Decide what an HTTP error means.
+        """Classify an HTTP error.
 
         Raises:
-            EngineGone: the wrapper says that there is no engine.
+            EngineGone: the wrapper reports that there is no engine.
             RunFailed: the key is refused.
         """
         answer = as_object(body)
@@ -363,18 +365,18 @@ class Attempt:
         if status == 503 and code == "no_model":
             raise EngineGone(text)
         if status == 401 and code == "wrong_key":  # an endpoint behind the engine has its own 401
-            raise RunFailed(f"the wrapper refuses our key: {text}")
+            raise RunFailed(f"the wrapper refused the key: {text}")
         if status in (400, 413, 422):
             self.fail(text, transient=False, outcome="invalid")
         else:
-            # Out of memory it was alone in its batch, and will be so again.
+            # The request was alone in its batch when memory ran out, and would be alone again.
             passing = status in (408, 429) or (status >= 500 and status != 501)
             self.fail(f"HTTP {status}: {text}", transient=passing and code != "out_of_memory")
         if status in (429, 503):
             self.retry_after = retry_after(headers.get("retry-after", ""))
 
     def times(self, start: int, scheduled: int | None) -> Times:
-        """As they are recorded; of a request never sent, all are its start."""
+        """The times for the record; for a request that was never sent, all are its start."""
         return Times(
             start=start,
             send=self.send or start,
@@ -388,7 +390,7 @@ class Attempt:
 
 
 def retry_after(value: str) -> float:
-    """Seconds that a server asks for: a number or a date (RFC 9110, section 10.2.3); 0 for neither."""
+    """Delay that a server requests, seconds: a number or a date (RFC 9110, section 10.2.3); 0 for neither."""
     if value.strip().isdigit():
         return float(value)
     try:
@@ -410,7 +412,7 @@ def _load_failed(error: object, otherwise: str | None) -> LoadFailed:
 
 
 def _status(error: Mapping[str, Any]) -> int:
-    """HTTP status of an error that came inside a stream."""
+    """HTTP status of an error inside a stream."""
     try:
         return int(error.get("code") or 500)
     except (TypeError, ValueError):

@@ -1,8 +1,8 @@
-"""Whether the client itself was the bottleneck: how late its event loop came to what had arrived.
+"""Whether the client itself was the bottleneck: the lag of its event loop behind arrived data.
 
-An answer that waits until the event loop comes round gets a stamp that late. The lag is sampled 25 times a
-second on average, from a thread: a timer of the loop itself would add up to 1 ms, to which epoll rounds.
-Driving that is over within 0.04 s is not sampled: to start the thread would take longer than the questions.
+An answer that waits for the event loop gets a time stamp that is late by this lag. A thread samples the lag
+25 times a second on average: a timer of the loop itself would add up to 1 ms, because epoll rounds to that.
+A run shorter than 0.04 s is not sampled: the start of the thread would take longer than the requests.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from collections.abc import Iterator
 
 BOUND_MS = 1.0
 BOUND_SHARE = 0.02
-"""A run is bound by the client when the p99 of the lag is above both 1 ms and this share of the median TTFT.
+"""A run is client-bound if the p99 of the lag is above both 1 ms and this share of the median TTFT.
 
-1 ms is the precision that time stamps are meant to have; a lag below 2 % of the median TTFT is less than any
-difference between engines that such a run can show, so it invalidates nothing.
+1 ms is the intended precision of time stamps; a lag below 2 % of the median TTFT is less than any
+difference between engines that such a run can show, so it invalidates no result.
 """
 
 FEWEST = 100
-"""Samples below which nothing is said of the 99th percentile."""
+"""Fewest samples for a 99th percentile."""
 
 TIDY_SECONDS = 30.0
-"""Garbage is collected before driving, but not again within so many seconds."""
+"""Garbage is collected before a run, but at most once in this many seconds."""
 
 _tidied = float("-inf")
-"""When that was done last, on the monotonic clock."""
+"""Time of the last collection, on the monotonic clock."""
 
 _EVERY = 0.04  # seconds on average; each sample costs two task switches
-_STEP_MS = 0.02  # of the histogram: its size does not grow with the length of the run
+_STEP_MS = 0.02  # bin width of the histogram: its size does not grow with the length of the run
 
 
 class Health:
-    """What was seen of the client while it drove; adds up over several runs."""
+    """Observations of the client during runs; adds up over several runs."""
 
     def __init__(self) -> None:
         self.ticks = 0
@@ -46,13 +46,13 @@ class Health:
         self.longest_ms = 0.0
         """The longest lag, milliseconds."""
         self.seconds = 0.0
-        """Time driven."""
+        """Duration of the runs."""
         self.cpu_seconds = 0.0
-        """CPU time of this process meanwhile, of all its threads."""
+        """CPU time of this process in the runs, of all its threads."""
         self._lags: Counter[int] = Counter()
 
     def add(self, lag_ms: float) -> None:
-        """One sample."""
+        """Add one sample."""
         self.ticks += 1
         self.longest_ms = max(self.longest_ms, lag_ms)
         self._lags[round(lag_ms / _STEP_MS)] += 1
@@ -68,20 +68,20 @@ class Health:
 
     @property
     def cpu_share(self) -> float:
-        """CPU seconds for each second driven; 1 is one core."""
+        """CPU seconds per second of a run; 1 is one core."""
         return self.cpu_seconds / self.seconds if self.seconds else 0.0
 
     def client_bound(self, median_ttft_ms: float) -> bool:
-        """Whether its time stamps say more about the client than about the engine (`BOUND_SHARE`).
+        """Whether its time stamps depend more on the client than on the engine (`BOUND_SHARE`).
 
-        Fewer than `FEWEST` samples do not tell a 99th percentile: then nothing is held against it.
+        Fewer than `FEWEST` samples give no 99th percentile: then the answer is no.
         """
         return self.ticks >= FEWEST and self.lag_ms(0.99) > max(
             BOUND_MS, BOUND_SHARE * median_ttft_ms
         )
 
     def to_json(self) -> dict[str, float]:
-        """As it is stored."""
+        """The stored form."""
         return {
             "lag_p50_ms": round(self.lag_ms(0.5), 2),
             "lag_p99_ms": round(self.lag_ms(0.99), 2),
@@ -94,7 +94,7 @@ class Health:
 
 @contextlib.contextmanager
 def watched(health: Health) -> Iterator[None]:
-    """Sample the event loop's lag meanwhile, with what lives now out of the garbage collector's way."""
+    """Sample the event loop's lag inside the block, with live objects hidden from the garbage collector."""
     loop = asyncio.get_running_loop()
     ended = threading.Event()
     begin, cpu = time.monotonic(), time.process_time()
@@ -113,7 +113,7 @@ def watched(health: Health) -> Iterator[None]:
 
 
 def _tidy() -> None:
-    """Collect garbage, unless that was done just now: it takes longer than a small shard's questions."""
+    """Collect garbage, unless it was just collected: that takes longer than a small shard's requests."""
     global _tidied
     if time.monotonic() - _tidied >= TIDY_SECONDS:
         gc.collect()
@@ -121,7 +121,7 @@ def _tidy() -> None:
 
 
 def _tick(loop: asyncio.AbstractEventLoop, health: Health, ended: threading.Event) -> None:
-    """Ask the loop to come round at random moments: a regular beat could fall in step with what it does."""
+    """Wake the loop at random moments: a regular interval could coincide with the loop's own work."""
     due = time.monotonic()
     while not ended.is_set():
         due += random.expovariate(1 / _EVERY)

@@ -1,8 +1,8 @@
-"""HTTP/1.1 over a Unix socket: as much of it as asking one server takes, with the clock at the socket.
+"""HTTP/1.1 over a Unix socket: the part that one client of one server needs, with time stamps at the socket.
 
-Each block of an answer is stamped in the callback that took it from the kernel, before anything else is
-done. A general HTTP library hands it to a task first, and the clock is read there: of 64 streams that speak
-in step, as those of one engine do, the last is then stamped after all others were taken and looked at
+Each block of an answer gets its time stamp in the callback that reads it from the kernel, before any other
+work. A general HTTP library first passes it to a task, and the task reads the clock: if 64 streams arrive
+in step, as those of one engine do, the last then gets its time stamp after all others were processed
 (`benchmarks/timing_truth.py` shows both).
 """
 
@@ -14,31 +14,31 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from typing import cast
 
-_WRITE_BYTES = 2**18  # written at once, so that a large body does not hold the loop up
+_WRITE_BYTES = 2**18  # written at once, so that a large body does not block the loop
 _LONGEST_HEAD = 2**16
 
 
 class NotConnected(ConnectionError):
-    """Nobody listens on the socket."""
+    """No process listens on the socket."""
 
 
 class Broken(ConnectionError):
-    """The connection ended, or what came is no HTTP, before the answer was complete."""
+    """The connection ended, or received invalid HTTP, before the answer was complete."""
 
 
 class Incoming:
-    """One answer out of blocks of bytes that may be cut anywhere: RFC 9112, sections 4, 6 and 7.1."""
+    """Parses one answer from blocks of bytes with any boundaries: RFC 9112, sections 4, 6 and 7.1."""
 
     def __init__(self) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
         """Names in lower case."""
         self.head_at: int | None = None
-        """`time.monotonic_ns()` when the last byte of the head was here."""
+        """`time.monotonic_ns()` at the last byte of the head."""
         self.ended_at: int | None = None
-        """The same of the body."""
+        """`time.monotonic_ns()` at the last byte of the body."""
         self.blocks: list[tuple[int, bytes]] = []
-        """(arrival, bytes) of the body, as it came from the socket; whoever reads it takes them away."""
+        """(arrival, bytes) of the body, as read from the socket; a reader removes the blocks."""
         self.keep = False
         """Whether the connection may serve another request."""
         self._rest = b""
@@ -46,7 +46,7 @@ class Incoming:
         self._chunked = self._after_chunk = self._trailers = False
 
     def feed(self, now: int, data: bytes) -> None:
-        """Take what has arrived at `now`; raises ValueError where it is no HTTP."""
+        """Parse data that arrived at `now`; raises ValueError if it is no HTTP."""
         if self.head_at is None:
             data = self._rest + data
             self._rest = b""
@@ -54,7 +54,9 @@ class Incoming:
                 head, found, rest = data.partition(b"\r\n\r\n")
                 if not found:
                     if len(data) > _LONGEST_HEAD:
-                        raise ValueError("the head of the answer does not end")
+                        raise ValueError(
+                            f"the headers of the answer are longer than {_LONGEST_HEAD} bytes"
+                        )
                     self._rest = data
                     return
                 self._read_head(now, head)
@@ -66,7 +68,7 @@ class Incoming:
             self.ended_at = now
 
     def end(self, now: int) -> None:
-        """The connection has ended: that is the end of an answer without a length."""
+        """Record the end of the connection, which ends an answer without a length."""
         if self.head_at is not None and self._left is None and not self._chunked:
             self.ended_at = now
 
@@ -74,7 +76,7 @@ class Incoming:
         first, *lines = head.decode("latin-1").split("\r\n")
         version, _, rest = first.partition(" ")
         if not version.startswith("HTTP/1.") or not rest[:3].isdigit():
-            raise ValueError(f"what came is no HTTP: {first[:80]!r}")
+            raise ValueError(f"the answer is not HTTP: {first[:80]!r}")
         if rest[0] == "1":  # 100 Continue and the like: the answer follows
             return
         self.status, self.head_at = int(rest[:3]), now
@@ -93,7 +95,7 @@ class Incoming:
     def _measure(self, data: bytes) -> bytes:
         if self._left is not None:
             if len(data) > self._left:
-                raise ValueError("more came than the answer's length")
+                raise ValueError("the answer is longer than its Content-Length")
             self._left -= len(data)
         return data
 
@@ -118,28 +120,28 @@ class Incoming:
             at = end + 2
             if not self._chunked:
                 if at < len(data):
-                    raise ValueError("more came than the answer")
+                    raise ValueError("the server sent data after the end of the answer")
                 break
         return b"".join(parts)
 
     def _line(self, line: bytes) -> None:
-        """The end of a chunk, the size of the next, or a trailer."""
+        """Parse the end of a chunk, the size of the next, or a trailer."""
         if self._after_chunk:
             if line:
-                raise ValueError("a chunk is longer than its size")
+                raise ValueError("a chunk of the answer is longer than its declared size")
             self._after_chunk = False
         elif self._trailers:
-            self._chunked = bool(line)  # the empty line ends all
+            self._chunked = bool(line)  # the empty line ends the body
             self._left = 0 if not line else None
         else:
             self._left = int(line.partition(b";")[0], 16)
             if self._left < 0:
-                raise ValueError("a chunk of negative size")
+                raise ValueError("a chunk of the answer has a negative size")
             self._trailers = self._left == 0
 
 
 class Connection(asyncio.Protocol):
-    """One connection: asks and hears one answer at a time."""
+    """One connection: handles one request at a time."""
 
     def __init__(self) -> None:
         self.closed = False
@@ -149,7 +151,7 @@ class Connection(asyncio.Protocol):
         self._waiter: asyncio.Future[None] | None = None
         self._paused = False
 
-    # what the event loop calls
+    # called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -157,7 +159,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         now = time.monotonic_ns()
         answer = self._answer
-        if answer is None:  # nobody asked for anything
+        if answer is None:  # no request is open
             return self.abort()
         try:
             answer.feed(now, data)
@@ -178,10 +180,10 @@ class Connection(asyncio.Protocol):
         self._paused = False
         self._wake()
 
-    # what those call who ask
+    # called by requesters
 
     async def send(self, head: bytes, body: bytes) -> Incoming:
-        """Write a request; returns when the head of the answer is here."""
+        """Write a request; returns when the head of the answer has arrived."""
         self._answer, self._error = Incoming(), None
         answer = self._answer
         self._transport.write(head + body if len(body) < 4096 else head)
@@ -198,28 +200,28 @@ class Connection(asyncio.Protocol):
         return answer
 
     async def more(self, answer: Incoming) -> list[tuple[int, bytes]]:
-        """Blocks of the body that nobody has taken; empty at its end."""
+        """Unread blocks of the body; empty at its end."""
         while answer.ended_at is None and not answer.blocks:
             await self._more()
         blocks, answer.blocks = answer.blocks, []
         return blocks
 
     def release(self) -> bool:
-        """End the exchange; whether the connection can be used again."""
+        """End the exchange; returns whether the connection can be used again."""
         answer, self._answer = self._answer, None
         if answer is None or answer.ended_at is None or not answer.keep or self.closed:
             self.abort()
         return not self.closed
 
     def fail(self, error: Exception) -> None:
-        """Give the exchange up; whoever waits for it hears why. An answer that is complete stays so."""
+        """Abort the exchange with an error for its reader. A complete answer stays complete."""
         if self._answer is None or self._answer.ended_at is None:
             self._error = error
         self.abort()
         self._wake()
 
     def abort(self) -> None:
-        """Cut the connection now; the server notices and stops working for it."""
+        """Close the connection now; the server notices and stops its work."""
         self.closed = True
         self._transport.abort()
 
@@ -245,7 +247,7 @@ class Connection(asyncio.Protocol):
 
 
 class Answer:
-    """An answer whose head is here."""
+    """An answer whose head has arrived."""
 
     def __init__(self, connection: Connection, incoming: Incoming) -> None:
         self._connection, self._incoming = connection, incoming
@@ -254,7 +256,7 @@ class Answer:
 
     @property
     def ended_at(self) -> int | None:
-        """When its last byte came; None before."""
+        """Time of its last byte; None before."""
         return self._incoming.ended_at
 
     async def blocks(self) -> AsyncIterator[tuple[int, bytes]]:
@@ -275,7 +277,7 @@ class Connections:
         self._path = path
         lines = [f"{name}: {value}" for name, value in {"Host": "wrapper", **headers}.items()]
         if any(not line.isprintable() for line in lines):
-            raise ValueError("a header may not hold control characters")
+            raise ValueError("a header must not contain control characters")
         self._head = "\r\n".join(lines)
         self._idle: list[Connection] = []
 
@@ -283,15 +285,15 @@ class Connections:
     async def ask(
         self, method: str, target: str, body: bytes | None, seconds: float
     ) -> AsyncIterator[Answer]:
-        """Send a request; gives the answer when its head is here.
+        """Send a request; yields the answer when its head has arrived.
 
-        Left before the answer's end, by an error, a cancellation or the deadline, the connection is cut: the
-        server sees that nobody listens any more.
+        If the block ends before the answer does, by an error, a cancellation or the deadline, the connection
+        is closed: the server sees that its client has left.
 
         Raises:
-            NotConnected: nobody listens.
-            Broken: the answer broke off, here or while it is read.
-            asyncio.TimeoutError: `seconds` were over, here or while it is read.
+            NotConnected: no process listens.
+            Broken: the answer broke off, here or during reading.
+            asyncio.TimeoutError: `seconds` passed, here or during reading.
         """
         connection = await self._connect()
         late = asyncio.TimeoutError()
@@ -306,7 +308,7 @@ class Connections:
                 self._idle.append(connection)
 
     def close(self) -> None:
-        """Cut all connections that nobody uses."""
+        """Close all idle connections."""
         for connection in self._idle:
             connection.abort()
         self._idle.clear()

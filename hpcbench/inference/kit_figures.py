@@ -2,14 +2,14 @@
 
 The kits agree on names and disagree on meanings: vLLM's TTFT ends at the first chunk of any kind, SGLang's
 at the first with text; `ITL` is a gap between chunks in those two and a mean per request in guidellm and
-aiperf; guidellm's TPOT holds the TTFT, the others' does not. Definitions as of vLLM 0.32 (`bench serve`),
-SGLang 0.5.23 (`bench_serving`), guidellm 0.8.1 and aiperf 0.13, written down for each key beside its value.
+aiperf; guidellm's TPOT includes the TTFT, the others' do not. Definitions as of vLLM 0.32 (`bench serve`),
+SGLang 0.5.23 (`bench_serving`), guidellm 0.8.1 and aiperf 0.13, given for each key beside its value.
 
-Where every kit starts its clock "at the request", this is `times.send`; building the body, which some of them
-count, is not in it. Left out is what our records do not hold: percentiles that guidellm takes from a weighted
-distribution, tokens of reasoning, tokens of the prompt by the client's tokenizer, requested lengths; and
-peaks of one-second buckets, which count chunks and call them tokens. Limits (`slos`) are vLLM's and SGLang's
-only. Responses must be of one clock: `end_to_end` puts those of several workers on one.
+Where every kit starts its clock "at the request", this is `times.send`; it excludes building the body, which
+some kits count. Figures that our records cannot give are left out: percentiles that guidellm takes from a
+weighted distribution, tokens of reasoning, tokens of the prompt by the client's tokenizer, requested lengths.
+So are peaks of one-second buckets, which count chunks and call them tokens. Limits (`slos`) are vLLM's and
+SGLang's only. Responses must share one clock: `end_to_end` puts those of several workers on one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from hpcbench.schema.records import Response, Times
 
-_DURATION = "seconds from the first send to the last stream's end, ramp and drain included"
+_DURATION = "seconds from the first send to the end of the last stream, with ramp-up and drain"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Figure:
     value: float
     """In the unit of its name; milliseconds for latencies unless the definition says otherwise."""
     definition: str
-    """What it means there."""
+    """Its definition in that kit."""
 
 
 Figures = dict[str, Figure]
@@ -50,25 +50,27 @@ def vllm(responses: Sequence[Response], slos: Slos | None = None) -> Figures:
     ttfts = [_ms(seen[0] - r.times.send) for r, seen in zip(served, chunks, strict=True)]
     e2els = [_ms(seen[-1] - r.times.send) for r, seen in zip(served, chunks, strict=True)]
     tpots = _tpots(ttfts, e2els, counts)
-    counted = "usage.completion_tokens; without it the recount, else 1"
+    counted = "usage.completion_tokens; if it is missing, the recount; without both, 1"
     figures = _serve_totals(served, responses, seconds, counts, counted)
     figures |= _four("ttft_ms", ttfts, "first chunk with choices, even without text, − send")
     figures |= _four(
-        "tpot_ms", _known(tpots), "(E2E − TTFT) ÷ (tokens − 1), of more than one token"
+        "tpot_ms",
+        _known(tpots),
+        "(E2E − TTFT) ÷ (tokens − 1), for answers with more than one token",
     )
     gaps = [gap for seen in chunks for gap in _gaps(seen)]
     figures |= _four("itl_ms", gaps, "gap between chunks with choices, pooled over all requests")
     figures |= _four("e2el_ms", e2els, "last chunk with choices − send")
     if slos:
         good = _good(slos, ttfts, tpots, e2els)
-        text = "requests that meet all SLOs ÷ duration; TPOT of one token is 0"
+        text = "requests that meet all SLOs ÷ duration; TPOT of a one-token answer is 0"
         figures["request_goodput"] = Figure(good / seconds, text)
     return figures
 
 
 def sglang(responses: Sequence[Response], slos: Slos | None = None) -> Figures:
-    """`sglang.bench_serving`; without the count of the server, which it replaces by the requested length,
-    a request has no tokens here.
+    """`sglang.bench_serving`; it replaces a missing count of the server by the requested length, whereas here
+    such a request has no tokens.
     """
     served = [r for r in _served(responses) if r.times.chunks]
     if not served:
@@ -79,29 +81,37 @@ def sglang(responses: Sequence[Response], slos: Slos | None = None) -> Figures:
     e2es = [_ms(r.times.done - r.times.send) for r in served]
     tpots = _tpots(ttfts, e2es, counts)
     figures = _serve_totals(served, None, seconds, counts, "usage.completion_tokens")
-    text = "prompt tokens of successes ÷ duration"
+    text = "prompt tokens of answered requests ÷ duration"
     figures["input_throughput"] = Figure(_prompt(served) / seconds, text)
     if all(r.recount is not None for r in served):
         again = sum(r.recount or 0 for r in served)
-        figures["total_output_tokens_retokenized"] = Figure(again, "tokens of the texts, recounted")
+        figures["total_output_tokens_retokenized"] = Figure(
+            again, "tokens of all answers, recounted with the model's tokenizer"
+        )
         text = "recounted tokens ÷ duration"
         figures["output_throughput_retokenized"] = Figure(again / seconds, text)
-    text = "sum of E2E ÷ duration: requests in flight on average"
+    text = "sum of E2E ÷ duration: mean number of requests in flight"
     figures["concurrency"] = Figure(sum(e2es) / 1e3 / seconds, text)
     figures |= _four("e2e_latency_ms", e2es, "end of the stream (its last line) − send", (90, 99))
     figures |= _four("ttft_ms", ttfts, "first chunk with text or reasoning − send")
     figures |= _four(
-        "tpot_ms", _known(tpots), "(E2E − TTFT) ÷ (tokens − 1), of more than one token"
+        "tpot_ms",
+        _known(tpots),
+        "(E2E − TTFT) ÷ (tokens − 1), for answers with more than one token",
     )
     gaps = [gap for r in served for gap in _gaps(r.times.chunks)]
     text = "gap between chunks with text or reasoning, pooled over all requests"
     figures |= _four("itl_ms", gaps, text, (95, 99))
     if gaps:
-        figures["max_itl_ms"] = Figure(max(gaps), "longest such gap")
+        figures["max_itl_ms"] = Figure(
+            max(gaps), "longest gap between chunks with text or reasoning"
+        )
     if slos:
         good = _good(slos, ttfts, tpots, e2es)
         figures["goodput"] = Figure(good / seconds, "requests that meet all SLOs ÷ duration")
-        figures["slo_attainment"] = Figure(good / len(responses), "good ÷ sent")
+        figures["slo_attainment"] = Figure(
+            good / len(responses), "requests that meet all SLOs ÷ requests sent"
+        )
     return figures
 
 
@@ -123,18 +133,21 @@ def guidellm(responses: Sequence[Response], slos: Slos | None = None) -> Figures
         ),
         "inter_token_latency_ms": (
             [_ms(last - first) / (n - 1) for _, first, last, n in rows if n > 1],
-            "(last − first chunk with text) ÷ (tokens − 1), of each request",
+            "(last − first chunk with text) ÷ (tokens − 1), per request",
         ),
         "time_per_output_token_ms": (
             [_ms(last - send) / n for send, _, last, n in rows if n],
-            "(last chunk with text − send) ÷ tokens: TTFT included",
+            "(last chunk with text − send) ÷ tokens, per request; includes TTFT",
         ),
         "request_latency": (latencies, "seconds from send to the stream's end"),
         "output_tokens_per_second": (
             [n / latency for n, latency in zip(counts, latencies, strict=True) if n],
-            "tokens ÷ latency, of each request",
+            "tokens ÷ latency, per request",
         ),
-        "output_token_count": ([float(n) for n in counts if n], "usage, else the recount"),
+        "output_token_count": (
+            [float(n) for n in counts if n],
+            "usage.completion_tokens; if it is missing, the recount",
+        ),
     }
     figures = {
         f"{name}.mean": Figure(statistics.fmean(values), f"mean: {text}")
@@ -151,15 +164,17 @@ def guidellm(responses: Sequence[Response], slos: Slos | None = None) -> Figures
 
 
 def aiperf(responses: Sequence[Response], slos: Slos | None = None) -> Figures:
-    """aiperf; tokens are those of the client's tokenizer, the recount, without which they are left out."""
+    """aiperf; its tokens are by the client's tokenizer, our recount; without a recount they are left out."""
     served = [r for r in _served(responses) if r.times.chunks]
     if not served:
         return {}
     seconds = (max(r.times.chunks[-1] for r in served) - min(r.times.send for r in served)) / 1e9
     figures = {
-        "request_count": Figure(len(served), "requests answered"),
-        "error_request_count": Figure(len(responses) - len(served), "requests not answered"),
-        "benchmark_duration": Figure(seconds, "seconds from first send to last chunk with text"),
+        "request_count": Figure(len(served), "answered requests"),
+        "error_request_count": Figure(len(responses) - len(served), "requests without an answer"),
+        "benchmark_duration": Figure(
+            seconds, "seconds from the first send to the last chunk with text"
+        ),
         "request_throughput": Figure(len(served) / seconds, "request_count ÷ benchmark_duration"),
     }
     ttfts = [_ms(r.times.chunks[0] - r.times.send) for r in served]
@@ -175,7 +190,7 @@ def aiperf(responses: Sequence[Response], slos: Slos | None = None) -> Figures:
     counts = [r.recount for r in served]
     if all(count is not None for count in counts):
         total = sum(count or 0 for count in counts)
-        # tokens in the first chunk are known only where the server counted with every chunk
+        # the number of tokens in the first chunk is only known if the server counted with every chunk
         firsts = [r.times.tokens[0] if r.times.tokens else 1 for r in served]
         itls = [
             (latency - ttft) / (count - first)
@@ -197,15 +212,15 @@ KITS: Mapping[str, Callable[[Sequence[Response], Slos | None], Figures]] = {
     "guidellm": guidellm,
     "aiperf": aiperf,
 }
-"""Name of a kit → what speaks its names."""
+"""Name of a kit → function that computes its figures."""
 
 
 def end_to_end(pieces: Iterable[Sequence[Response]]) -> list[Response]:
-    """All responses on one clock: each piece begins when the one before has ended.
+    """All responses on one clock: each piece starts at the end of the previous one.
 
-    Clocks of different nodes cannot be compared, and between two pieces an engine may have loaded, or asked
-    something else. So all figures are those of one engine however many there were, the duration is the sum
-    of the pieces', and latencies are what they were. A piece without an answer takes no time.
+    Clocks of different nodes cannot be compared, and between two pieces an engine may have loaded, or
+    answered other requests. So all figures are those of one engine, however many there were; the duration is
+    the sum of the pieces', and latencies are unchanged. A piece without an answer takes no time.
     """
     found: list[Response] = []
     end = 0
@@ -221,7 +236,7 @@ def end_to_end(pieces: Iterable[Sequence[Response]]) -> list[Response]:
 
 
 def _later(times: Times, by: int) -> Times:
-    """The same times on a clock that shows so many nanoseconds more."""
+    """The same times on a clock that is `by` nanoseconds ahead."""
 
     def at(moment: int | None) -> int | None:
         return None if moment is None else moment + by
@@ -239,7 +254,7 @@ def _later(times: Times, by: int) -> Times:
 
 
 def _served(responses: Sequence[Response]) -> list[Response]:
-    """What the kits call successful: a stream that came to its end, whatever its finish_reason."""
+    """Successful responses by the kits' definition: a complete stream, whatever its finish_reason."""
     return [r for r in responses if r.text is not None and (r.times.chunks or r.times.empty)]
 
 
@@ -250,33 +265,37 @@ def _serve_totals(
     counts: Sequence[int],
     counted: str,
 ) -> Figures:
-    """What vLLM and SGLang have in common."""
+    """Figures that vLLM and SGLang share."""
     prompt, out = _prompt(served), sum(counts)
     totals = "total_token_throughput" if sent is not None else "total_throughput"
     figures = {
         "duration": Figure(seconds, _DURATION),
-        "completed": Figure(len(served), "requests answered"),
-        "total_input_tokens": Figure(prompt, "prompt tokens of successes, by usage"),
-        "total_output_tokens": Figure(out, f"sum over successes: {counted}"),
-        "request_throughput": Figure(len(served) / seconds, "successes ÷ duration"),
-        "output_throughput": Figure(out / seconds, "output tokens of successes ÷ duration"),
-        totals: Figure((prompt + out) / seconds, "all tokens of successes ÷ duration"),
+        "completed": Figure(len(served), "answered requests"),
+        "total_input_tokens": Figure(prompt, "usage.prompt_tokens, sum over answered requests"),
+        "total_output_tokens": Figure(out, f"{counted}; sum over answered requests"),
+        "request_throughput": Figure(len(served) / seconds, "answered requests ÷ duration"),
+        "output_throughput": Figure(out / seconds, "output tokens of answered requests ÷ duration"),
+        totals: Figure(
+            (prompt + out) / seconds, "prompt and output tokens of answered requests ÷ duration"
+        ),
     }
     if sent is not None:
-        figures["failed"] = Figure(len(sent) - len(served), "requests not answered")
+        figures["failed"] = Figure(len(sent) - len(served), "requests without an answer")
     return figures
 
 
 def _four(
     name: str, values: Sequence[float], definition: str, percentiles: Sequence[int] = (99,)
 ) -> Figures:
-    """Mean, median, population deviation and percentiles by linear interpolation; nothing of nothing."""
+    """Mean, median, population deviation and percentiles by linear interpolation; empty for no values."""
     if not values:
         return {}
     found = {
         f"mean_{name}": Figure(statistics.fmean(values), f"mean: {definition}"),
         f"median_{name}": Figure(statistics.median(values), f"median: {definition}"),
-        f"std_{name}": Figure(statistics.pstdev(values), f"population deviation: {definition}"),
+        f"std_{name}": Figure(
+            statistics.pstdev(values), f"population standard deviation: {definition}"
+        ),
     }
     for share in percentiles:
         text = f"p{share}, linear interpolation: {definition}"
@@ -289,8 +308,8 @@ def _percentiles(name: str, values: Sequence[float], definition: str) -> Figures
         return {}
     found = {
         f"{name}.avg": Figure(statistics.fmean(values), f"mean, ms: {definition}"),
-        f"{name}.min": Figure(min(values), f"least, ms: {definition}"),
-        f"{name}.max": Figure(max(values), f"most, ms: {definition}"),
+        f"{name}.min": Figure(min(values), f"minimum, ms: {definition}"),
+        f"{name}.max": Figure(max(values), f"maximum, ms: {definition}"),
     }
     for share in (50, 90, 99):
         text = f"p{share}, linear interpolation, ms: {definition}"
@@ -317,7 +336,7 @@ def _tpots(
 def _good(
     slos: Slos, ttfts: Sequence[float], tpots: Sequence[float | None], e2es: Sequence[float]
 ) -> int:
-    """Requests that meet all objectives; `e2e` and `e2el` are the two kits' words for one thing."""
+    """Requests that meet all objectives; `e2e` and `e2el` are the two kits' names for the same latency."""
     known = {"ttft": ttfts, "tpot": [tpot or 0.0 for tpot in tpots], "e2e": e2es, "e2el": e2es}
     return sum(all(known[n][i] <= most for n, most in slos.items()) for i in range(len(ttfts)))
 

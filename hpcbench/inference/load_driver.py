@@ -1,9 +1,9 @@
-"""Many requests through one client: so many at a time, or at a given rate, or as many as are worth it.
+"""Many requests through one client: at a fixed concurrency, at a given rate, or at the best concurrency.
 
-    requests ─► prepared, a few ahead ─► sent when there is room (and it is their time) ─► answers
+    requests ─► prepared, a few ahead ─► sent when the limit allows (and their time has come) ─► answers
 
-Bodies are built ahead of their turn, off the event loop: encoding one page neither delays the request that it
-belongs to nor the time stamps of another's answer.
+Bodies are built ahead of their turn, off the event loop: encoding a page delays neither its own request nor
+the time stamps of another's answer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hpcbench.inference.request_body import Prepared
 from hpcbench.schema.records import Request, Response
 
 AHEAD = 3
-"""Requests that are prepared, or being prepared, behind the one whose turn is next."""
+"""Requests that are prepared, or being prepared, after the next one."""
 
 _QUEUE_SECONDS = 1.0  # between looks at the engine's own queue
 
@@ -37,22 +37,22 @@ async def drive(
     arrivals: Iterable[float] | None = None,
     health: Health | None = None,
 ) -> AsyncGenerator[Response, None]:
-    """Ask all requests; yields answers as they complete.
+    """Send all requests; yields answers as they complete.
 
-    At most `concurrency` are asked at a time: a number, or an `Adaptive` that looks for the best one (and
+    At most `concurrency` are in flight: a number, or an `Adaptive` that searches for the best one (and
     may be kept for the next run against the same engine). Requests are taken only a few ahead, so neither
-    images nor requests pile up; of answers about `concurrency` may wait to be yielded, then nothing is sent.
-    Once `stop` is set nothing more is sent, and what is in flight is answered.
+    images nor requests pile up; when about `concurrency` answers wait to be yielded, no request is sent.
+    After `stop` is set no request is sent, and those in flight are answered.
 
     With `arrivals`, offsets in seconds from when the first request is ready (`constant`, `poisson`), each
-    request is sent at its time, whatever is still outstanding; only when `concurrency` are outstanding, or
-    preparation does not keep up, is it late, and `times.scheduled` shows by how much. It ends with the
-    shorter of the two.
+    request is sent at its time, however many are outstanding; it is late only when `concurrency` are
+    outstanding or preparation does not keep up, and `times.scheduled` shows by how much. The run ends with
+    the shorter of the two.
 
-    `health` is filled with how well the client itself kept up.
+    `health` receives measurements of how well the client itself kept up.
 
     Raises:
-        EngineGone: after what had been answered was yielded.
+        EngineGone: raised after all earlier answers were yielded.
     """
     source = _Source(client, requests)
     run = _Run(client, source, concurrency, arrivals)
@@ -70,13 +70,13 @@ async def drive(
 
 
 async def warm_up(client: Client, requests: Iterable[Request], concurrency: int) -> int:
-    """Ask these before anything is timed; returns how many were answered.
+    """Send these before any timing; returns the number of answers.
 
-    They must be other items than those timed later, or `as_new` of those: an engine keeps images and
-    prompts that it has seen, and would answer the very same ones faster than it can.
+    They must be other items than the timed ones, or `as_new` of those: an engine caches images and prompts,
+    and would answer repeated ones faster than it can.
 
     Raises:
-        EngineGone: the engine did not survive it.
+        EngineGone: the engine died.
     """
     answers = drive(client, requests, concurrency, asyncio.Event())
     async with contextlib.aclosing(answers) as responses:
@@ -84,7 +84,7 @@ async def warm_up(client: Client, requests: Iterable[Request], concurrency: int)
 
 
 class _Run:
-    """One run: what is in flight, and what has been answered."""
+    """One run: its requests in flight, and its answers."""
 
     def __init__(
         self,
@@ -101,13 +101,13 @@ class _Run:
         self.preparing: set[asyncio.Future[Prepared]] = set()
         self.ready: asyncio.Queue[asyncio.Future[Prepared] | None] = asyncio.Queue(AHEAD)
         self.in_flight: dict[asyncio.Future[None], str] = {}
-        """Those that the engine has, and the sample each asks about."""
+        """Requests in the engine, each with its sample."""
         self.answered: set[asyncio.Future[None]] = set()
-        """Those that it has answered and we still count."""
+        """Answered requests whose tokens are being counted."""
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def work(self, stop: asyncio.Event) -> None:
-        """Until all is answered, or `stop` is set and all that was sent is, or something fails."""
+        """Run until all are answered, or `stop` is set and all sent ones are answered, or a failure."""
         sending = [asyncio.ensure_future(self._feed()), asyncio.ensure_future(self._send_all())]
         if self.adaptive is not None:
             sending.append(asyncio.ensure_future(self._watch_queue(self.adaptive)))
@@ -133,7 +133,7 @@ class _Run:
             await _cancel(*self.preparing, *self.in_flight, *self.answered)
 
     async def _feed(self) -> None:
-        """Prepare requests, a few ahead of their turn, in their order."""
+        """Prepare requests in order, a few ahead of their turn."""
         while (request := await self.source.take()) is not None:
             preparing = asyncio.ensure_future(self.client.prepare(request))
             self.preparing.add(preparing)
@@ -173,7 +173,7 @@ class _Run:
         self.answers.put_nowait(await self.client.recounted(response))
 
     def _note(self, task: asyncio.Future[None]) -> None:
-        """Take note of a task's end; its failure ends the run."""
+        """Record a task's end; its failure ends the run."""
         error = None if task.cancelled() else task.exception()
         if error is not None and not self.failed.done():
             if isinstance(error, EngineGone):
@@ -185,7 +185,7 @@ class _Run:
     async def _watch_queue(self, adaptive: Adaptive) -> None:
         while True:
             await asyncio.sleep(_QUEUE_SECONDS)
-            with contextlib.suppress(HpcbenchError):  # the requests will meet the same, and say it
+            with contextlib.suppress(HpcbenchError):  # the requests will report the same
                 waiting = await self.client.waiting()
                 if waiting is not None:
                     adaptive.queued(waiting, len(self.in_flight))
@@ -193,7 +193,7 @@ class _Run:
 
 
 class _Room:
-    """How many may be in flight; as many may wait to be read."""
+    """Limits the requests in flight; as many answers may wait to be read."""
 
     def __init__(self, concurrency: int | Adaptive) -> None:
         self._concurrency = concurrency
@@ -209,7 +209,7 @@ class _Room:
         return self._in_flight < limit and self._in_flight + self._unread < 2 * limit
 
     async def enter(self) -> int:
-        """Wait for room and take it; returns since when there was some."""
+        """Wait for a free place and take it; returns the time since which one was free."""
         while not self._open:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
@@ -218,18 +218,18 @@ class _Room:
         return self._free_since
 
     def leave(self) -> None:
-        """One was answered."""
+        """Record an answer."""
         self._in_flight -= 1
         self._unread += 1
         self.changed()
 
     def read(self) -> None:
-        """One answer was taken."""
+        """Record that an answer was read."""
         self._unread -= 1
         self.changed()
 
     def changed(self) -> None:
-        """The limit, or what is in flight, is another: there may be room now."""
+        """Handle a change of the limit or of the requests in flight: a place may be free now."""
         was_open, self._was_open = self._was_open, self._open
         if self._was_open and not was_open:
             self._free_since = time.monotonic_ns()
@@ -238,14 +238,14 @@ class _Room:
 
 
 class _Source:
-    """Requests one at a time, from either kind of iterable; a plain one is asked in a thread."""
+    """Requests one at a time, from either kind of iterable; a plain one runs in a thread."""
 
     def __init__(
         self, client: Client, requests: Iterable[Request] | AsyncIterable[Request]
     ) -> None:
         self._client, self._ended = client, False
-        self._asking = asyncio.Lock()  # a generator cannot be asked twice at once
-        self._in_use = threading.Lock()  # a thread that asks it goes on when we are cancelled
+        self._asking = asyncio.Lock()  # a generator cannot be advanced twice at once
+        self._in_use = threading.Lock()  # its thread continues when we are cancelled
         self._sync: Iterator[Request] | None = None
         self._async: AsyncIterator[Request] | None = None
         if isinstance(requests, AsyncIterable):
@@ -254,7 +254,7 @@ class _Source:
             self._sync = iter(requests)
 
     async def take(self) -> Request | None:
-        """The next one; None at the end."""
+        """The next request; None at the end."""
         async with self._asking:
             if self._ended:
                 return None
@@ -271,7 +271,7 @@ class _Source:
             return next(self._sync, None)
 
     async def close(self) -> None:
-        """Wait until no thread is in the iterator any more."""
+        """Wait until no thread is in the iterator."""
         if not self._in_use.acquire(blocking=False):
             await asyncio.to_thread(self._in_use.acquire)
 

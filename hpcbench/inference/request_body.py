@@ -1,4 +1,4 @@
-"""Requests as bytes: images read, hashed and encoded before any clock runs, and off the event loop."""
+"""Requests as bytes: images are read, hashed and encoded before any clock runs, off the event loop."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class Prepared:
     """A request ready to be sent."""
 
     request: Request
-    """What it asks."""
+    """The original request."""
     taken: int
-    """`time.monotonic_ns()` when its preparation began."""
+    """`time.monotonic_ns()` at the start of its preparation."""
     body: bytes = b""
-    """What is posted."""
+    """The body to post."""
     image_sha256: tuple[str, ...] = ()
     """Hash of each image's bytes."""
     error: str | None = None
-    """Why it cannot be sent: an image that cannot be read."""
+    """Reason why it cannot be sent: an unreadable image."""
 
 
 def prepare(
@@ -48,14 +48,14 @@ def prepare(
 ) -> tuple[bytes, tuple[str, ...]]:
     """The body to post, and the SHA-256 of each image.
 
-    Images go as data URIs of their very bytes; those that are files below `files_under` (resolved) as
-    `file://` URIs. The number of tokens is asked for with each chunk; what would refuse that is behind the
-    relay of the remote engine, which leaves it out.
+    Images are sent as data URIs of their exact bytes; image files below `files_under` (resolved) as
+    `file://` URIs. The body requests token counts with each chunk; an endpoint that would refuse that is
+    behind the remote engine's relay, which removes the setting.
 
     Raises:
         OSError: an image cannot be read, or is empty.
     """
-    # the JSON encoder never sees the images: it would look at each of their characters
+    # the JSON encoder never sees the images: it would check each of their characters
     mark = uuid.uuid4().hex
     uris: list[list[bytes]] = []
     hashes = []
@@ -89,9 +89,9 @@ def prepare(
 
 
 def hash_and_encode(data: bytes) -> tuple[str, list[bytes]]:
-    """SHA-256 in hex, and base64 in pieces whose concatenation it is.
+    """SHA-256 in hex, and the base64 text in pieces.
 
-    Piece by piece: hashing lets go of Python's lock, so between two pieces the event loop gets its turn.
+    Piece by piece: hashing releases Python's lock, so the event loop can run between two pieces.
     """
     digest = hashlib.sha256()
     encoded = []
@@ -108,7 +108,7 @@ def _pieces(data: bytes) -> Iterator[memoryview]:
 
 
 def read_image(image: Image) -> bytes:
-    """Its bytes.
+    """The image's bytes.
 
     Raises:
         OSError: it cannot be read, or is empty.

@@ -1,4 +1,4 @@
-"""What a streamed answer says: server-sent events, and the text, counts and times in them."""
+"""Parser of a streamed answer: server-sent events, and the text, counts and times in them."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _USAGE = ("prompt_tokens", "completion_tokens")
 
 
 class Stream:
-    """One answer, taken in block by block."""
+    """One answer, parsed block by block."""
 
     def __init__(self) -> None:
         self.chunks: list[int] = []
-        """Arrival of each chunk that carries text, reasoning or a refusal. Chunks that came in one block
-        share a time: nobody can know more about them."""
+        """Arrival of each chunk with text, reasoning or a refusal. Chunks in one block share a time: more
+        about them is unknown."""
         self.empty: list[int] = []
         """Arrival of each other chunk with choices."""
         self.finish_reason: str | None = None
         self.usage: dict[str, int] | None = None
         self.error: Mapping[str, Any] | None = None
-        """An error that the server reported inside the stream; nothing after it was looked at."""
+        """An error that the server reported inside the stream; the rest of the stream is ignored."""
         self._tokens: list[int | None] = []
         self._texts: list[str] = []
         self._refusals: list[str] = []
@@ -38,16 +38,16 @@ class Stream:
         self._events = EventParser()
 
     def take(self, now: int, block: bytes) -> None:
-        """What arrived at `now`; raises ValueError where it is no JSON object."""
+        """Parse data that arrived at `now`; raises ValueError if an event is no JSON object."""
         for event in self._events.feed(block):
             if event != "[DONE]" and self.error is None:
                 self.take_chunk(now, event)
 
     def take_chunk(self, now: int, text: str | bytes) -> None:
-        """One chunk, or a whole answer of a server that does not stream."""
+        """Parse one chunk, or a whole answer of a server that does not stream."""
         chunk = as_object(text)
         if not chunk:
-            raise ValueError(f"what came is no JSON object: {text[:100]!r}")
+            raise ValueError(f"a part of the answer is not a JSON object: {text[:100]!r}")
         if chunk.get("error"):
             error = chunk["error"]
             self.error = error if isinstance(error, Mapping) else {"message": str(error)}
@@ -79,29 +79,29 @@ class Stream:
 
     @property
     def text(self) -> str:
-        """The answer; of a model that only refused, the words in which it did."""
+        """The answer; if the model only refused, the text of the refusal."""
         return "".join(self._texts or self._refusals)
 
     @property
     def reasoning(self) -> str | None:
-        """What the engine told apart as the model's reasoning."""
+        """The model's reasoning, if the engine separates it."""
         return "".join(self._thoughts) or None
 
     @property
     def tokens(self) -> tuple[int, ...]:
-        """Tokens so far with each of `chunks`; empty unless the server counted with every one."""
+        """Token count at each of `chunks`; empty unless the server counted with every chunk."""
         known = [count for count in self._tokens if count is not None]
         return tuple(known) if len(known) == len(self._tokens) else ()
 
     @property
     def outcome(self) -> Outcome | None:
-        """How it ended; None when it broke off."""
+        """The outcome; None if the answer broke off."""
         ended = _OUTCOMES.get(self.finish_reason)
         return "refused" if ended and self._refusals else ended
 
 
 class EventParser:
-    """Server-sent events out of blocks of bytes that may be cut anywhere.
+    """Parses server-sent events from blocks of bytes with any boundaries.
 
     https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
     """
@@ -119,7 +119,7 @@ class EventParser:
             return
         text = self._rest + block
         held = b""
-        if text.endswith(b"\r"):  # half of a \r\n, perhaps
+        if text.endswith(b"\r"):  # possibly half of a \r\n
             text, held = text[:-1], b"\r"
         *lines, rest = self._LINE_END.split(text)
         self._rest = rest + held
@@ -132,7 +132,7 @@ class EventParser:
                 yield data.decode(errors="replace")
 
     def _is_plain(self, block: bytes) -> bool:
-        """Whether it is one event of one line: what engines send, and worth not splitting."""
+        """Whether it is one event of one line: the usual block of an engine, which needs no splitting."""
         return (
             not self._rest
             and not self._data
@@ -144,7 +144,7 @@ class EventParser:
 
 
 def as_object(body: bytes | str) -> dict[str, Any]:
-    """A JSON object, or an empty one for anything else."""
+    """A JSON object, or an empty one for any other text."""
     try:
         answer = json.loads(body)
     except ValueError:

@@ -1,7 +1,7 @@
-"""A second opinion on the number of tokens: the model's own tokenizer, counting the text of each answer.
+"""An independent token count: the model's own tokenizer counts the text of each answer.
 
-The engine's count holds more than the text shows: the token that ended the answer (one, where
-`finish_reason` is `stop`), and special tokens that it left out. Whoever compares must allow for that one.
+The engine's count includes more than the text: the token that ended the answer (one, if `finish_reason` is
+`stop`), and special tokens that the text omits. A comparison must allow for the ending token.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def counter(folder: Path) -> tuple[Callable[[str], int] | None, str]:
-    """What counts tokens as the model in `folder` does; or None, and why there is none."""
+    """A function that counts tokens as the model in `folder` does; or None, and the reason."""
     file = folder / "tokenizer.json"
     if not file.is_file():
         return None, f"there is no {file}"

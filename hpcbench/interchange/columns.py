@@ -1,4 +1,4 @@
-"""Every column of every exported table, with its type and what it means; docs/exports.md is made of this.
+"""Every column of every exported table, with its type and meaning; docs/exports.md is generated from this.
 
 python -m hpcbench.interchange.columns        the tables of docs/exports.md
 """
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 What = Literal["responses", "scores", "metrics", "events", "resources"]
-"""What can be exported as a table."""
+"""The tables that can be exported."""
 
 Kind = Literal[
     "text", "number", "whole number", "yes or no", "time", "list of text", "list of numbers"
@@ -21,161 +21,172 @@ class Column(NamedTuple):
     """A column of an exported table."""
 
     name: str
-    """Its name; capital letters stand for names that differ from experiment to experiment."""
+    """Its name; capital letters are placeholders for names that differ from experiment to experiment."""
     kind: Kind
     """Its type."""
     meaning: str
-    """What it is, with its unit; and when it has no value."""
+    """Its meaning, with its unit, and when it has no value."""
     asked: bool = False
-    """Whether it is there only when somebody names it: it is large."""
+    """Whether it is exported only on request: it is large."""
 
 
 _OF_RUN_TASKS = (
-    Column("experiment", "text", "the experiment's id"),
-    Column("run_task", "text", "the run task"),
-    Column("model", "text", "its model"),
-    Column("dataset", "text", "its dataset"),
-    Column("split", "text", "its split; none: all of the dataset"),
-    Column("ml_task", "text", "its kind of work"),
+    Column("experiment", "text", "id of the experiment"),
+    Column("run_task", "text", "name of the run task"),
+    Column("model", "text", "model of the run task"),
+    Column("dataset", "text", "dataset of the run task"),
+    Column("split", "text", "split of the dataset; none: the whole dataset"),
+    Column("ml_task", "text", "ML task: vqa, ocr, kie …"),
 )
 
 RESPONSES = (
     *_OF_RUN_TASKS,
-    Column("sample", "text", "the sample that was asked about"),
-    Column("shard", "whole number", "the shard it was asked in, from 0"),
-    Column("attempt", "whole number", "the attempt at that shard which brought the answer, from 1"),
+    Column("sample", "text", "id of the sample"),
+    Column("shard", "whole number", "shard of the sample, from 0"),
+    Column("attempt", "whole number", "attempt at this shard that gave the answer, from 1"),
     Column("outcome", "text", "how the request ended: ok, truncated, refused, invalid, failed"),
-    Column("answer", "text", "the answer as it came; none: there is none"),
-    Column("reasoning", "text", "what the engine told apart as the model's reasoning; no metric sees it"),
-    Column("error", "text", "one line on why there is no answer"),
-    Column("finish_reason", "text", "the engine's own word: stop, length, content_filter, repetition"),
-    Column("prompt", "text", "the prompt it was asked with"),
-    Column("tries", "whole number", "requests sent for it; 0: hpcbench sent none, and there are no times"),
-    Column("prompt_tokens", "whole number", "the engine's count; none: it did not tell"),
-    Column("completion_tokens", "whole number", "the engine's count; none: it did not tell"),
-    Column("recount", "whole number", "tokens of the answer by the model's own tokenizer; none: not counted"),
-    Column("images", "whole number", "images that were sent with it"),
-    Column("image_sha256", "list of text", "hash of each image as it was sent"),
-    Column("chunks", "whole number", "chunks with new text that arrived"),
+    Column("answer", "text", "answer of the model, unchanged; none: no answer"),
+    Column("reasoning", "text", "text that the engine marked as reasoning; metrics do not use it"),
+    Column("error", "text", "why there is no answer, in one line"),
+    Column("finish_reason", "text", "finish reason of the engine: stop, length, content_filter, repetition"),
+    Column("prompt", "text", "name of the prompt, and of its entry in a collection"),
+    Column("tries", "whole number", "requests sent for this sample; 0: none, so there are no times"),
+    Column("prompt_tokens", "whole number", "prompt tokens, counted by the engine; none: not reported"),
+    Column("completion_tokens", "whole number", "tokens of the answer, counted by the engine; none: not "
+           "reported"),
+    Column("recount", "whole number", "tokens of the answer, counted by the model's own tokenizer; none: not "
+           "counted"),
+    Column("images", "whole number", "number of images in the request"),
+    Column("image_sha256", "list of text", "SHA-256 of each image in the request"),
+    Column("chunks", "whole number", "number of chunks with new text"),
     Column("ttft_ms", "number", "time to first token, ms: send → first chunk; answers only"),
-    Column("tpot_ms", "number", "time per output token after the first chunk, ms; answers of several chunks"),
-    Column("e2e_ms", "number", "end to end, ms: send → last chunk; answers only"),
-    Column("ttft_due_ms", "number", "as ttft_ms, from when it was due"),
-    Column("e2e_due_ms", "number", "as e2e_ms, from when it was due"),
-    Column("queue_ms", "number", "wait for room in the client, ms; only under a given rate, answers only"),
-    Column("prepare_ms", "number", "start → send, ms: images that were not read ahead; answers of one try"),
-    Column("headers_ms", "number", "send → the answer's head, ms; none: nothing came"),
-    Column("done_ms", "number", "send → stream closed, ms, however it ended"),
-    Column("start_ns", "whole number", "when it was taken up: monotonic clock of its worker, ns; only to be "
-           "held against others of the same shard and attempt"),
-    Column("send_ns", "whole number", "when it was sent, of the last try; as start_ns"),
+    Column("tpot_ms", "number", "time per output token after the first chunk, ms; needs several chunks"),
+    Column("e2e_ms", "number", "end-to-end latency, ms: send → last chunk; answers only"),
+    Column("ttft_due_ms", "number", "ttft_ms, but measured from the time when the request was due"),
+    Column("e2e_due_ms", "number", "e2e_ms, but measured from the time when the request was due"),
+    Column("queue_ms", "number", "wait in the client until a request may start, ms; only with a given rate; "
+           "answers only"),
+    Column("prepare_ms", "number", "start → send, ms: reading of images that were not read ahead; answers of "
+           "one try"),
+    Column("headers_ms", "number", "send → headers of the answer, ms; none: nothing arrived"),
+    Column("done_ms", "number", "send → end of the stream, ms, for every outcome"),
+    Column("start_ns", "whole number", "when the client started the request: monotonic clock of its worker, "
+           "ns; comparable only within the same shard and attempt"),
+    Column("send_ns", "whole number", "when the client sent the last try, ns; same clock as start_ns"),
     Column("chunk_ms", "list of numbers", "send → each chunk with new text, ms", asked=True),
 )  # fmt: skip
 
 SCORES = (
     *_OF_RUN_TASKS,
-    Column("sample", "text", "the sample"),
-    Column("document", "text", "the document it belongs to: the cluster of error bars"),
-    Column("outcome", "text", "of the request: ok, truncated, refused, invalid, failed; missing: not asked"),
-    Column("prompt", "text", "the prompt it was asked with"),
+    Column("sample", "text", "id of the sample"),
+    Column("document", "text", "document of the sample: the cluster for intervals"),
+    Column("outcome", "text", "how the request ended: ok, truncated, refused, invalid, failed; missing: not "
+           "asked"),
+    Column("prompt", "text", "name of the prompt, and of its entry in a collection"),
     Column("error", "text", "why there is no answer"),
-    Column("answer", "text", "as it came; half a surrogate pair is written as its escape"),
-    Column("prediction", "text", "as it was read: text, or the value as JSON; none: it could not be read"),
-    Column("reason", "text", "why it has no value"),
-    Column("form", "text", "what the value was found in"),
-    Column("repairs", "text", "what had to be mended, parted by `; `"),
-    Column("faults", "text", "where it departs from its schema, parted by `; `"),
-    Column("images", "whole number", "images that were sent with it"),
-    Column("truncated", "yes or no", "cut at max_tokens; none: not asked"),
-    Column("invalid", "yes or no", "an answer without a value"),
-    Column("e2e_ms", "number", "end to end, ms: send → last chunk; answers only"),
-    Column("completion_tokens", "whole number", "the engine's count; none: it did not tell"),
-    Column("references", "list of text", "acceptable answers, those that are no text as JSON"),
-    Column("meta.NAME", "text", "metadata of the sample, other than text as JSON: the dataset's `group_by`, "
-           "and what somebody grouped by"),
-    Column("METRIC", "number", "the sample's value; none: not counted"),
-    Column("METRIC.numerator", "number", "its part of a mean or ratio metric", asked=True),
-    Column("METRIC.denominator", "number", "its part of a mean or ratio metric", asked=True),
-    Column("METRIC.counts", "text", "its counts as JSON, of a corpus metric", asked=True),
-    Column("METRIC.fault", "text", "what the metric raised, or that it took too long"),
+    Column("answer", "text", "answer of the model; half a surrogate pair is written as its escape"),
+    Column("prediction", "text", "prediction that the parser read from the answer: text, or JSON for other "
+           "values; none: unreadable"),
+    Column("reason", "text", "why there is no prediction"),
+    Column("form", "text", "form in which the answer contains the prediction"),
+    Column("repairs", "text", "repairs that the parser made, separated by `; `"),
+    Column("faults", "text", "violations of the schema, separated by `; `"),
+    Column("images", "whole number", "number of images in the request"),
+    Column("truncated", "yes or no", "whether the answer was cut at max_tokens; none: not asked"),
+    Column("invalid", "yes or no", "whether the answer is unreadable"),
+    Column("e2e_ms", "number", "end-to-end latency, ms: send → last chunk; answers only"),
+    Column("completion_tokens", "whole number", "tokens of the answer, counted by the engine; none: not "
+           "reported"),
+    Column("references", "list of text", "acceptable answers; JSON for values that are not text"),
+    Column("meta.NAME", "text", "metadata of the sample, JSON for values that are not text: the dataset's "
+           "`group_by`, and other columns that scores were grouped by"),
+    Column("METRIC", "number", "value of this sample; none: the metric does not count it"),
+    Column("METRIC.numerator", "number", "numerator of this sample in a mean or ratio metric", asked=True),
+    Column("METRIC.denominator", "number", "denominator of this sample in a mean or ratio metric",
+           asked=True),
+    Column("METRIC.counts", "text", "counts of this sample in a corpus metric, as JSON", asked=True),
+    Column("METRIC.fault", "text", "error of the metric for this sample, or that it exceeded its time limit"),
 )  # fmt: skip
 
 METRICS = (
     *_OF_RUN_TASKS,
-    Column("kind", "text", "score: of answers, from metrics.json; speed: from performance.json"),
-    Column("metric", "text", "the metric, or the figure of speed: ttft_ms, answers_per_s …"),
-    Column("statistic", "text", "of speed: mean, p50, p90, p95, p99, rate, share; of scores: value"),
-    Column("by", "text", "what samples are grouped by, parted by commas; none: all samples together"),
+    Column("kind", "text", "score: from metrics.json; speed: from performance.json"),
+    Column("metric", "text", "name of the metric, or of the speed figure: ttft_ms, answers_per_s …"),
+    Column("statistic", "text", "speed: mean, p50, p90, p95, p99, rate, share; scores: value"),
+    Column("by", "text", "columns that group the samples, separated by commas; none: all samples together"),
     Column("group", "text", "the group, as JSON: column → value; none: all samples together"),
-    Column("value", "number", "the value; none: the data cannot bear one"),
-    Column("low", "number", "lower end of its 95 % interval; none: undefined"),
-    Column("high", "number", "upper end of its 95 % interval; none: undefined"),
-    Column("n", "whole number", "samples, or requests, that it is made of"),
-    Column("documents", "whole number", "documents they belong to; of scores"),
-    Column("asked", "whole number", "samples that the run task asks about, of the group; of scores"),
-    Column("answered", "whole number", "of these, those with an answer; of scores"),
-    Column("coverage", "number", "ok ÷ (asked + skipped); of scores"),
-    Column("invalid", "whole number", "unreadable answers; of scores"),
-    Column("faults", "whole number", "samples that the metric lost; of scores"),
-    Column("method", "text", "how the interval was found, or why there is none; of scores"),
-    Column("average", "text", "micro: over all samples; macro: the mean of groups; of scores"),
-    Column("signature", "text", "the metric with all its options: equal signatures, comparable numbers"),
-    Column("higher_is_better", "yes or no", "whether more is better; none: of a figure of speed"),
-    Column("valid", "yes or no", "of speed: whether the client was quick enough to be believed"),
+    Column("value", "number", "value of the metric or figure; none: too few data for it"),
+    Column("low", "number", "lower end of the 95 % interval; none: undefined"),
+    Column("high", "number", "upper end of the 95 % interval; none: undefined"),
+    Column("n", "whole number", "number of samples, or of requests, behind the value"),
+    Column("documents", "whole number", "number of documents of these samples; scores only"),
+    Column("asked", "whole number", "samples of the group that the run task asks about; scores only"),
+    Column("answered", "whole number", "asked samples with an answer; scores only"),
+    Column("coverage", "number", "ok ÷ (asked + skipped); scores only"),
+    Column("invalid", "whole number", "number of unreadable answers; scores only"),
+    Column("faults", "whole number", "samples that the metric could not score; scores only"),
+    Column("method", "text", "method of the interval, or why there is none; scores only"),
+    Column("average", "text", "micro: over all samples; macro: mean of the groups; scores only"),
+    Column("signature", "text", "the metric with all its options: only values with equal signatures are "
+           "comparable"),
+    Column("higher_is_better", "yes or no", "whether higher values are better; none: speed figures"),
+    Column("valid", "yes or no", "whether the client was fast enough for valid speed figures; speed only"),
 )  # fmt: skip
 
 EVENTS = (
-    Column("experiment", "text", "the experiment's id"),
-    Column("source", "text", "the log it stands in: submission, control, workers/GROUP.OWNER, "
+    Column("experiment", "text", "id of the experiment"),
+    Column("source", "text", "log of the event: submission, control, workers/GROUP.OWNER, "
            "shards/RUN_TASK/NNNNN.ATTEMPT"),
-    Column("seq", "whole number", "its number there, from 1"),
-    Column("time", "time", "when, by the clock of the node it was written on"),
-    Column("kind", "text", "what, see docs/events.md"),
-    Column("sort", "text", "what it is about: state, progress, resources, warning"),
-    Column("run_task", "text", "the run task, where it is of one"),
-    Column("shard", "whole number", "the shard, where the log is of one"),
-    Column("attempt", "whole number", "the attempt at that shard"),
-    Column("group", "text", "the group, where the log is of a worker"),
-    Column("worker", "text", "the worker, JOB-RESTART, where the log is of one"),
-    Column("details", "text", "all else that was said, as JSON"),
+    Column("seq", "whole number", "number of the event in its log, from 1"),
+    Column("time", "time", "time of the event, by the clock of the node that wrote it"),
+    Column("kind", "text", "kind of the event, see docs/events.md"),
+    Column("sort", "text", "subject of the event: state, progress, resources, warning"),
+    Column("run_task", "text", "run task of the log, if it has one"),
+    Column("shard", "whole number", "shard of the log, if it has one"),
+    Column("attempt", "whole number", "attempt at this shard"),
+    Column("group", "text", "group of the worker, if the log is a worker's"),
+    Column("worker", "text", "worker of the log as JOB-RESTART, if it has one"),
+    Column("details", "text", "all other fields of the event, as JSON"),
 )  # fmt: skip
 
 RESOURCES = (
-    Column("experiment", "text", "the experiment's id"),
-    Column("scope", "text", "what the row is of: experiment, run_task or job; each of them is the whole, so "
-           "never add up two scopes"),
-    Column("run_task", "text", "the run task; of scope run_task"),
-    Column("model", "text", "its model; of scope run_task"),
-    Column("group", "text", "the group; of scope job"),
-    Column("job", "text", "the job, 4711_3; of scope job"),
-    Column("restart", "whole number", "how often it had been requeued; of scope job"),
-    Column("node", "text", "its node; of scope job"),
-    Column("gpus", "whole number", "GPUs that it held; of scope job"),
-    Column("cpus", "whole number", "CPUs that it held; of scope job"),
-    Column("begin", "time", "its worker's first word; of scope job"),
-    Column("end", "time", "its worker's last word so far; of scope job"),
-    Column("seconds", "number", "between the two; of scope job"),
-    Column("unit", "text", "GPU or CPU: what the seconds that follow are of; CPU where jobs hold no GPU"),
-    Column("allocated_s", "number", "GPU-seconds, or CPU-seconds, that jobs held; of scope job between its "
-           "worker's first and last word"),
-    Column("used_s", "number", "of these, with requests under way whose answers count"),
-    Column("starting_s", "number", "of these, until the worker's first word"),
-    Column("loading_s", "number", "of these, loading models"),
-    Column("failed_loads_s", "number", "of these, loads that did not become ready"),
-    Column("idle_s", "number", "of these, no shard to work on"),
-    Column("lost_s", "number", "of these, answers thrown away or asked again after a kill"),
-    Column("after_last_answer_s", "number", "of these, until the job was over"),
-    Column("source", "text", "who said how long jobs held what: slurm, or the workers"),
-    Column("gpu_utilisation", "number", "mean utilisation of GPUs while it was asked, percent"),
-    Column("gpu_peak", "whole number", "most memory of one GPU by the engine's processes, bytes"),
-    Column("gpu_peak_source", "text", "processes, or device: the driver hid the processes"),
-    Column("torch_allocated", "whole number", "PyTorch's own peak, bytes; Hugging Face engine only"),
-    Column("kv_peak", "whole number", "key-value cache really used, bytes of one GPU"),
-    Column("effective", "whole number", "what the run needed of one GPU, bytes; vLLM only"),
-    Column("host_peak", "whole number", "most host memory with cached files, bytes"),
-    Column("host_held_peak", "whole number", "most host memory that could not be dropped, bytes"),
-    Column("energy_wh", "number", "what was drawn, watt-hours; of scope experiment, where it is known"),
-    Column("energy_source", "text", "slurm: nodes by Slurm's count; gpus: the GPUs alone"),
+    Column("experiment", "text", "id of the experiment"),
+    Column("scope", "text", "subject of the row: experiment, run_task or job; the rows of each scope cover "
+           "the whole experiment, so never add rows of two scopes"),
+    Column("run_task", "text", "name of the run task; scope run_task"),
+    Column("model", "text", "model of the run task; scope run_task"),
+    Column("group", "text", "group of the job; scope job"),
+    Column("job", "text", "id of the job, for example 4711_3; scope job"),
+    Column("restart", "whole number", "earlier requeues of the job; scope job"),
+    Column("node", "text", "node of the job; scope job"),
+    Column("gpus", "whole number", "GPUs allocated to the job; scope job"),
+    Column("cpus", "whole number", "CPUs allocated to the job; scope job"),
+    Column("begin", "time", "first event of the job's worker; scope job"),
+    Column("end", "time", "last event of the job's worker so far; scope job"),
+    Column("seconds", "number", "from begin to end, s; scope job"),
+    Column("unit", "text", "unit of the following columns: GPU for GPU-seconds, CPU for CPU-seconds (jobs "
+           "without GPUs)"),
+    Column("allocated_s", "number", "GPU-seconds or CPU-seconds that were allocated to jobs; scope job: from "
+           "begin to end"),
+    Column("used_s", "number", "part of allocated_s with requests in flight whose answers count"),
+    Column("starting_s", "number", "part of allocated_s before the worker's first event"),
+    Column("loading_s", "number", "part of allocated_s for loading models"),
+    Column("failed_loads_s", "number", "part of allocated_s for loads that failed"),
+    Column("idle_s", "number", "part of allocated_s without a shard to work on"),
+    Column("lost_s", "number", "part of allocated_s for answers that were discarded, or asked again after a "
+           "kill"),
+    Column("after_last_answer_s", "number", "part of allocated_s from the last answer to the end of the job"),
+    Column("source", "text", "source of the allocated time: slurm, or the workers"),
+    Column("gpu_utilisation", "number", "mean GPU utilisation during the requests, %"),
+    Column("gpu_peak", "whole number", "peak memory of one GPU that the engine's processes used, bytes"),
+    Column("gpu_peak_source", "text", "processes; or device, if the driver hid the processes"),
+    Column("torch_allocated", "whole number", "peak memory that PyTorch allocated, bytes; Hugging Face only"),
+    Column("kv_peak", "whole number", "peak of the used KV cache of one GPU, bytes"),
+    Column("effective", "whole number", "memory of one GPU that the run needed, bytes; vLLM only"),
+    Column("host_peak", "whole number", "peak host memory, including cached files, bytes"),
+    Column("host_held_peak", "whole number", "peak host memory that the kernel cannot drop, bytes"),
+    Column("energy_wh", "number", "energy, Wh; scope experiment, if it is known"),
+    Column("energy_source", "text", "slurm: whole nodes, measured by Slurm; gpus: GPUs only"),
 )  # fmt: skip
 
 TABLES: Mapping[What, tuple[Column, ...]] = {
@@ -185,13 +196,13 @@ TABLES: Mapping[What, tuple[Column, ...]] = {
     "events": EVENTS,
     "resources": RESOURCES,
 }
-"""What → its columns, in order. Scores have more of the patterns with capital letters, or none."""
+"""Table → its columns, in order. Scores have more columns of the patterns with capital letters, or none."""
 
 META = "meta."
-"""Before the names of metadata in scores."""
+"""Prefix of the names of metadata in scores."""
 
 PARTS = (".numerator", ".denominator", ".counts")
-"""After a metric's name: what its value is made of, there only when asked."""
+"""Suffixes after a metric's name: the parts of its value, exported only on request."""
 
 
 def fixed(what: What) -> list[Column]:
@@ -200,7 +211,7 @@ def fixed(what: What) -> list[Column]:
 
 
 def is_pattern(column: Column) -> bool:
-    """Whether its name stands for several."""
+    """Whether its name is a pattern for several columns."""
     return any(letter.isupper() for letter in column.name)
 
 
@@ -228,7 +239,7 @@ def markdown() -> str:
 def _lines() -> Iterator[str]:
     for what, columns in TABLES.items():
         yield f"### `{what}`\n"
-        yield "| column | type | what it is |"
+        yield "| column | type | meaning |"
         yield "|---|---|---|"
         for one in columns:
             note = " Only with `--columns`." if one.asked else ""

@@ -3,8 +3,8 @@
     lm-eval      MODEL/results_DATE.json     MODEL/samples_TASK_DATE.jsonl
     lmms-eval    MODEL/DATE_results.json     MODEL/DATE_samples_TASK.jsonl
 
-Written with `--log_samples` (lm-eval 0.4, lmms-eval 0.2.4 and later). A line is a sample and, of lm-eval, a
-filter: `doc_id`, `target`, `resps` as they came, `filtered_resps` as they were scored, a number a metric.
+Written with `--log_samples` (lm-eval 0.4, lmms-eval 0.2.4 and later). A line holds one sample and, for
+lm-eval, one filter: `doc_id`, `target`, raw `resps`, scored `filtered_resps`, one number per metric.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.errors import Problem, UserError
+from hpcbench.files.user import read_json
 from hpcbench.interchange.kit_results import (
     Keys,
     Kit,
@@ -25,7 +26,6 @@ from hpcbench.interchange.kit_results import (
     KitSample,
     KitTask,
     json_lines,
-    json_of,
     number_of,
     outcome_of,
     references_of,
@@ -39,31 +39,31 @@ _ARGUMENT = re.compile(r"([\w-]*(?:key|token|secret|password)[\w-]*)=[^,\s]+", r
 """`api_key=…` among the arguments of a model."""
 
 _CONFIG = ("config", "date", "git_hash", "n-shot", "chat_template_sha", "system_instruction")
-"""What is kept of a run's own account of itself."""
+"""Kept fields of a run's own description."""
 
 
 def read(place: Path, kit: Kit, keys: Keys) -> KitRun:
-    """Look at one run.
+    """Read one run.
 
     Raises:
         UserError: no run, or several; no samples were logged.
     """
     path = _results_file(place, kit)
-    results = json_of(path)
+    results = read_json(path)
     tables = results.get("results") if isinstance(results, dict) else None
     if not isinstance(tables, dict):
-        raise UserError(Problem(f"no results of {kit}: it has no 'results'", str(path)))
+        raise UserError(Problem(f"not results of {kit}: the file has no 'results'", str(path)))
     found: list[KitTask] = []
     files = [path]
     for name, table in tables.items():
         samples = _samples_file(path, kit, name)
         if samples is None:
-            continue  # a group of tasks, which has no samples of its own
+            continue  # a group of tasks, which has no own samples
         files.append(samples)
         found.append(_task(name, table, samples, results, kit, keys))
     if not found:
-        remedy = "run it with --log_samples: without them nothing can be compared sample by sample"
-        raise UserError(Problem("no file of samples beside it", str(path), remedy=remedy))
+        remedy = "run the kit with --log_samples: a comparison needs every sample"
+        raise UserError(Problem("no file of samples beside this file", str(path), remedy=remedy))
     return KitRun(
         kit,
         str(
@@ -80,7 +80,7 @@ def read(place: Path, kit: Kit, keys: Keys) -> KitRun:
 
 
 def _harmless(told: Any) -> Any:
-    """A run's account of itself without keys and passwords, which arguments of models hold now and then."""
+    """A run's own description without keys and passwords, which arguments of models hold now and then."""
     if isinstance(told, Mapping):
         return {
             key: "…" if _SECRET.search(str(key)) and isinstance(value, str) else _harmless(value)
@@ -99,7 +99,7 @@ def _results_file(place: Path, kit: Kit) -> Path:
     if len(found) == 1:
         return found[0]
     if not found:
-        raise UserError(Problem(f"no {pattern} here: no results of {kit}", str(place)))
+        raise UserError(Problem(f"no results of {kit}: the folder has no {pattern}", str(place)))
     listed = ", ".join(str(path.relative_to(place)) for path in found[-5:])
     raise UserError(
         Problem(f"{len(found)} runs: {listed}", str(place), remedy="name one of these files")
@@ -135,7 +135,7 @@ def _task(
         for key, value in table.items()
         if key not in ("alias", "samples") and "_stderr" not in key
     }
-    # `exact_match,strict-match`: the metric, and the filter its answers went through.
+    # `exact_match,strict-match`: the metric, and the filter of its answers.
     told = [
         tuple(key.rpartition(",")[::2]) if "," in key else (key, _NO_FILTER) for key in aggregates
     ]
@@ -162,7 +162,7 @@ def _task(
 
 
 def _with_numbers(path: Path) -> set[str]:
-    """Names under which a sample has a number; the first samples tell."""
+    """Names of a sample's fields with a number, from the first samples."""
     found: set[str] = set()
     for count, (_, record) in enumerate(json_lines(path)):
         found |= {key for key, value in record.items() if number_of(value) is not None}
@@ -174,26 +174,28 @@ def _with_numbers(path: Path) -> set[str]:
 def _samples(
     path: Path, metrics: Mapping[tuple[str, str], KitMetric], keys: Keys
 ) -> Iterator[KitSample]:
-    """Samples in the file's order. Lines of one sample, one a filter, are brought together.
+    """Samples in the file's order. The lines of one sample, one per filter, are merged.
 
-    Filters follow each other in the file, so that a sample may be spread over it: only the numbers of further
-    filters are held.
+    Filters follow each other in the file, so a sample may be spread over it: memory holds only the numbers of
+    further filters.
     """
     further = _further(path, metrics)
     seen: dict[str, int] = {}
     first = None
     for place, record in json_lines(path):
         if (name := record.get("doc_id")) is None:
-            raise UserError(Problem("a sample without 'doc_id'", place.file, place.line))
+            raise UserError(Problem("a sample has no 'doc_id'", place.file, place.line))
         one = str(record.get("filter", _NO_FILTER))
         first = one if first is None else first
         if one != first:
             continue
         sample_id = str(keys.of(record, "id", name, place))
         if sample_id in seen:
-            what = f"sample '{sample_id}' stands twice, first in line {seen[sample_id]}"
+            what = f"sample '{sample_id}' occurs twice, first in line {seen[sample_id]}"
             raise UserError(
-                Problem(what, place.file, place.line, remedy="--map id=… to what is unique")
+                Problem(
+                    what, place.file, place.line, remedy="--map id=KEY with a key that is unique"
+                )
             )
         assert place.line is not None
         seen[sample_id] = place.line
@@ -238,7 +240,7 @@ def _numbers(
 
 
 def _answer(record: Mapping[str, Any]) -> str | None:
-    """The answer as it came, else as it was scored; of log-likelihoods, which are no text, their JSON."""
+    """The raw answer, else the scored one; for log-likelihoods, which are no text, their JSON."""
     for key in ("resps", "filtered_resps"):
         found = record.get(key)
         whole = found

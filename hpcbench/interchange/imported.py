@@ -1,6 +1,6 @@
 """What an imported experiment is read by: samples as the kit left them, and the numbers the kit gave them.
 
-Neither is for plans: documents of imported experiments name them by their dotted paths.
+Neither is for plans: definitions of imported experiments name them by their dotted paths.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RECORDED = "recorded"
 class ImportedDataset:
     """Samples of an imported task: JSONL inside the experiment, without images.
 
-    Unlike the table dataset it takes samples without a reference, which kits leave now and then.
+    Unlike the table dataset, it accepts samples without a reference, which kits write now and then.
     """
 
     api: ClassVar[int] = 1
@@ -68,7 +68,7 @@ class ImportedDataset:
 class RecordedMetric:
     """A kit's own number of each sample, taken as it is; the aggregate is their mean.
 
-    Its signature says whose number it is, so that it is never held against one of ours.
+    Its signature says whose number it is, so that it is never compared with one of ours.
     """
 
     api: ClassVar[int] = 1
@@ -83,14 +83,14 @@ class RecordedMetric:
     task: str = ""
     """The kit's task: it decides what the metric does."""
     task_version: str = ""
-    """Its version, where the kit tells it."""
+    """Its version, if the kit gives it."""
     higher_is_better: bool = True
     low: float = 0.0
     high: float | None = 1.0
 
     @property
     def bounds(self) -> Bounds:
-        """What its numbers were found between."""
+        """The bounds of its numbers."""
         return self.low, self.high
 
     @property
@@ -100,15 +100,15 @@ class RecordedMetric:
         return f"{self.metric}|kit:{self.kit}|task:{self.task}{version}|v1"
 
     def score(self, prediction: object, references: Sequence[Any]) -> Parts:
-        """The number that came with the sample, which is all of `references`.
+        """The number that came with the sample, the only entry of `references`.
 
         Raises:
-            ValueError: none came.
+            ValueError: the sample has no number.
         """
         (sample,) = references
         found = sample.fields.get(RECORDED, {}).get(self.metric)
         if found is None:
-            raise ValueError(f"{self.kit} has no {self.metric} of it")
+            raise ValueError(f"{self.kit} gave no {self.metric} for this sample")
         return Parts(float(found), 1)
 
     def aggregate(self, parts: Sequence[Parts]) -> float:

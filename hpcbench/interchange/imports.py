@@ -1,9 +1,9 @@
-"""Experiments of another kit's results: what `hpcbench compare`, `report` and `list` read like any other.
+"""Experiments of another kit's results: `hpcbench compare`, `report` and `list` read them like any other.
 
-A directory is made as submit and workers would have left it: documents, manifest, shards with answers,
-scores, tables. What the kit did not keep stays unknown: answers have no times (`tries` 0), a model no hash, a
-sample without a document stands for itself. The manifest says `imported`, with the hash of each file that was
-read, and is written last: without it there is no experiment.
+The import writes a directory as submit and workers would leave it: definitions, manifest, shards with
+answers, scores, tables. Data that the kit did not keep stays unknown: answers have no times (`tries` 0), a
+model has no hash, a sample without a document is its own document. The manifest says `imported`, with the
+hash of each file read, and is written last: without it there is no experiment.
 """
 
 from __future__ import annotations
@@ -25,13 +25,19 @@ import hpcbench
 from hpcbench import evaluation
 from hpcbench.errors import Problem, UserError
 from hpcbench.evaluation.endings import endings
-from hpcbench.evaluation.scoring import OF_SAMPLES
 from hpcbench.experiment.access import ensure_folder, new_folder, use_umask
 from hpcbench.experiment.claims import Owner
 from hpcbench.experiment.ending import experiment_end
-from hpcbench.experiment.layout import Experiment, all_experiments, experiments_dir, new_id
+from hpcbench.experiment.layout import (
+    MANIFEST_VERSION,
+    Experiment,
+    all_experiments,
+    experiments_dir,
+    new_id,
+)
 from hpcbench.experiment.log import EventLog, event
 from hpcbench.experiment.outcome import Outcome
+from hpcbench.experiment.view.scores import OF_SAMPLES
 from hpcbench.files.atomic import (
     Appender,
     create_exclusive,
@@ -39,16 +45,16 @@ from hpcbench.files.atomic import (
     write_atomic,
     write_json,
 )
+from hpcbench.files.hashing import hash_file
 from hpcbench.interchange.imported import RECORDED
 from hpcbench.interchange.kit_results import (
     KitMetric,
     KitRun,
     KitSample,
     KitTask,
-    digest,
 )
 from hpcbench.planning import plan_work
-from hpcbench.schema.documents import (
+from hpcbench.schema.definitions import (
     Dataset,
     ExperimentPlan,
     Metric,
@@ -62,56 +68,56 @@ from hpcbench.schema.plan import Measured, ResolvedPlan, ResolvedRunTask
 from hpcbench.schema.records import RECORD_VERSION, Response, Times
 
 ENGINE = "imported"
-"""Engine of models whose answers came from elsewhere; there is no such plugin, and nothing starts one."""
+"""Engine of models with imported answers; no plugin has this name, and no process starts it."""
 
 SHARD = 10_000
 """Samples in a shard of an imported task."""
 
 NO_TIMES = Times(start=0, send=0, headers=None, chunks=(), done=0)
-"""Of an answer that hpcbench did not ask for; `tries` is 0, and no reader makes a figure of it."""
+"""Times of an answer that hpcbench did not request; `tries` is 0, and no reader derives a figure from it."""
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class How:
-    """How results become an experiment."""
+    """Options of an import."""
 
     ml_task: MLTask
     """Kind of work: how answers are read."""
     metrics: tuple[Metric, ...] = ()
-    """Metrics of ours to score by as well."""
+    """Additional metrics of hpcbench to score by."""
     name: str | None = None
     """Name of the experiment; None: the model's."""
     model: str | None = None
     """Name of the model; None: the kit's."""
     dataset: str | None = None
-    """Name of our dataset that the samples are of; None: the kit's task."""
+    """Name of the hpcbench dataset of the samples; None: the kit's task."""
     mapping: Sequence[str] = ()
-    """`--map`, as it was given."""
+    """`--map`, as given."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """What else the result depends on, for the manifest."""
+    """Other values that the result depends on, for the manifest."""
 
 
 def make(run: KitRun, how: How, root: Path, site: Site, say: Say = lambda line: None) -> Experiment:
-    """Make an experiment of a run; one that is there of the same files, read the same way, is given back.
+    """Convert a run into an experiment; return an existing one of the same files and options.
 
     Args:
-        run: what the kit left.
-        how: how it is to be taken.
-        root: home of experiments.
-        site: whose group and umask its files get.
-        say: is told what a reader should know, a line at a time.
+        run: the kit's results.
+        how: options of the import.
+        root: folder of experiments.
+        site: gives the group and umask of its files.
+        say: receives remarks for the reader, a line each.
 
     Raises:
-        UserError: a file is torn, or a sample is none; nothing is left behind.
-        EnvironmentFault: the home cannot be written.
+        UserError: a file is incomplete, or a sample is invalid; no file is left behind.
+        EnvironmentFault: the folder cannot be written.
     """
-    key, files = _key(run, how), {str(path): digest(path) for path in run.files}
+    key, files = _key(run, how), {str(path): f"sha256:{hash_file(path)}" for path in run.files}
     identity = hashlib.sha256(json.dumps([key, files], sort_keys=True).encode()).hexdigest()
     for known in all_experiments(root):
         if _identity(known) == identity:
-            say(f"imported before as {known.id}")
+            say(f"already imported as {known.id}")
             return known
     use_umask(site)
     folder = experiments_dir(root)
@@ -126,7 +132,7 @@ def make(run: KitRun, how: How, root: Path, site: Site, say: Say = lambda line: 
 
 
 def flat(name: str) -> str:
-    """A name as hpcbench's documents may have: letters, digits, `.`, `_`, `-`."""
+    """A valid name for hpcbench's definitions: letters, digits, `.`, `_`, `-`."""
     found = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-._")[:60]
     return found or "imported"
 
@@ -137,7 +143,7 @@ def _identity(experiment: Experiment) -> str | None:
 
 
 def _key(run: KitRun, how: How) -> dict[str, Any]:
-    """All that the experiment depends on beside the files."""
+    """All that the experiment depends on in addition to the files."""
     return {
         "hpcbench": hpcbench.__version__,
         "kit": run.kit,
@@ -166,7 +172,7 @@ def _new(folder: Path, name: str, site: Site) -> Experiment:
 
 @dataclass
 class _Read:
-    """What was found while a task's samples passed."""
+    """Results of one pass over a task's samples."""
 
     task: KitTask
     run_task: str
@@ -177,11 +183,11 @@ class _Read:
     highest: float = 1.0
     failed: int = 0
     lone: int = 0
-    """Samples of no known document."""
+    """Samples without a known document."""
     without: int = 0
     """Samples without a reference."""
     cut: int = 0
-    """Answers as long as a cell of a spreadsheet can be."""
+    """Answers of the largest length of a spreadsheet's cell."""
 
 
 def _fill(
@@ -201,7 +207,7 @@ def _fill(
         run_tasks=tuple(one.name for one in tasks),
         shard_size=SHARD,
         executor="local",
-        min_coverage=0,  # the other kit asked for none
+        min_coverage=0,  # the other kit required none
     )
     resolved = ResolvedPlan(plan=plan, site=site, run_tasks=tasks)
     measured = _measured(experiment, found, tasks)
@@ -211,12 +217,12 @@ def _fill(
     write_json(experiment.chosen_file, {one.run_task: [[0, one.samples]] for one in found})
     manifest = _manifest(experiment, resolved, measured, run, how, found, origin)
     manifest["work"] = work.model_dump(mode="json")
-    # What follows reads the manifest, which must be the last file: without it there is no experiment.
+    # The following code reads the manifest, which must be written last: without it there is no experiment.
     vars(experiment)["manifest"] = manifest
     for one in found:
         _write_answers(experiment, one)
     evaluation.evaluate(experiment)
-    with EventLog(experiment.submission_file) as log:  # a round without jobs, which is over
+    with EventLog(experiment.submission_file) as log:  # a finished round without jobs
         log.write("round", round=0, groups=[], excluded=[], answered=0)
         log.write("handed", sync=True)
     ended = endings(experiment)
@@ -241,12 +247,12 @@ def _names(run: KitRun) -> dict[str, str]:
 
 
 def _folder(experiment: Experiment) -> Path:
-    """Where samples lie as the kit left them."""
+    """Folder of the samples in the kit's form."""
     return experiment.path / "imported"
 
 
 def _copy(experiment: Experiment, task: KitTask, run_task: str) -> _Read:
-    """Write a task's samples into the experiment, and its answers beside them, in one pass."""
+    """Write a task's samples and its answers into the experiment, in one pass."""
     folder, found = _folder(experiment), _Read(task, run_task)
     folder.mkdir(exist_ok=True)
     with (
@@ -260,18 +266,18 @@ def _copy(experiment: Experiment, task: KitTask, run_task: str) -> _Read:
             first.write(_line(_record(sample)))
             second.write(_line([sample.id, sample.outcome, sample.answer]))
     if not found.samples:
-        raise UserError(Problem(f"task '{task.name}' has no sample"))
+        raise UserError(Problem(f"task '{task.name}' has no samples"))
     return found
 
 
 def _line(data: Any) -> str:
-    """A line of JSON; half a surrogate pair stays the escape that JSON has for it."""
+    """A line of JSON; half a surrogate pair keeps its JSON escape."""
     text = json.dumps(data, ensure_ascii=False, default=str)
     return text.encode("utf-8", "backslashreplace").decode() + "\n"
 
 
 def _record(sample: KitSample) -> dict[str, Any]:
-    """As `ImportedDataset` reads it."""
+    """A sample as `ImportedDataset` reads it."""
     return {
         "id": sample.id,
         "document": sample.document if sample.document is not None else sample.id,
@@ -296,12 +302,12 @@ def _count(found: _Read, sample: KitSample) -> None:
 def _run_task(experiment: Experiment, run: KitRun, how: How, one: _Read) -> ResolvedRunTask:
     task = one.task
     model = Model(
-        name=_document(how.model or run.model),
+        name=_definition(how.model or run.model),
         engine=ENGINE,
-        notes=f"answers of {run.kit}; it is not known how they were generated",
+        notes=f"answers of {run.kit}; the settings that generated them are unknown",
     )
     dataset = Dataset(
-        name=_document(how.dataset or task.name),
+        name=_definition(how.dataset or task.name),
         version=task.version,
         source=str(_folder(experiment)),
         annotations=f"{one.run_task}.jsonl",
@@ -322,7 +328,7 @@ def _run_task(experiment: Experiment, run: KitRun, how: How, one: _Read) -> Reso
             dataset=dataset.name,
             metrics=tuple(metric.name for metric in metrics),
             concurrency=1,
-            notes=f"imported from {run.kit}: how it was asked is not known",
+            notes=f"imported from {run.kit}; its prompts are unknown",
         ),
         ml_task=how.ml_task,
         model=model,
@@ -332,13 +338,13 @@ def _run_task(experiment: Experiment, run: KitRun, how: How, one: _Read) -> Reso
     )
 
 
-def _document(name: str) -> str:
-    """A name of a document; folders are kept, as in `Qwen/Qwen2-VL-2B`."""
+def _definition(name: str) -> str:
+    """A valid name of a definition; folders are kept, as in `Qwen/Qwen2-VL-2B`."""
     return "/".join(flat(part) for part in name.split("/") if flat(part))[:120]
 
 
 def _recorded(run: KitRun, one: _Read, metric: KitMetric, ours: set[str]) -> Metric:
-    """The document of a kit's own metric; under its own name, unless one of ours or a column has it."""
+    """The definition of a kit's own metric, under its own name unless hpcbench or a column has it."""
     name = flat(metric.name)
     if name in ours or name in OF_SAMPLES:
         name = f"{run.kit}-{name}"
@@ -373,13 +379,15 @@ def _measured(
     folder = _folder(experiment)
     return Measured(
         samples={one.run_task: one.samples for one in found},
-        dataset_hashes={one.run_task: digest(folder / f"{one.run_task}.jsonl") for one in found},
+        dataset_hashes={
+            one.run_task: f"sha256:{hash_file(folder / f'{one.run_task}.jsonl')}" for one in found
+        },
         model_hashes={one.model.name: "not known" for one in tasks},
     )
 
 
 def _write_answers(experiment: Experiment, one: _Read) -> None:
-    """Shards as workers would have left them, each of one attempt that is done."""
+    """Write shards as workers would leave them, each with one finished attempt."""
     owner = Owner.here()
     shards = iter(experiment.work.shards_of((one.run_task,)))
     for shard, answers in zip(shards, _slices(experiment, one), strict=True):
@@ -390,7 +398,7 @@ def _write_answers(experiment: Experiment, one: _Read) -> None:
         with Appender(experiment.shard_responses(*place)) as file:
             for answer in answers:
                 file.write(answer.to_json())
-        # At the same moment: how long a copy took is no speed of a model.
+        # The times are equal: the time of a copy is no speed of a model.
         done = event("done", 2, answered=shard.stop - shard.start)
         with Appender(experiment.shard_events(*place)) as file:
             file.write({**done, "time": claimed["time"]})
@@ -421,12 +429,12 @@ def _response(sample_id: str, outcome: Any, answer: str | None) -> Response:
         times=NO_TIMES,
         tries=0,
         image_sha256=(),
-        error=(answer or "the kit kept no answer")[:500] if failed else None,
+        error=(answer or "the kit recorded no answer")[:500] if failed else None,
     )
 
 
 def _plan_text(run: KitRun, how: How) -> str:
-    """What stands where a plan would."""
+    """The text in place of a plan."""
     import yaml
 
     told = {
@@ -437,7 +445,7 @@ def _plan_text(run: KitRun, how: How) -> str:
         "metrics": [metric.name for metric in how.metrics],
         "map": list(how.mapping),
     }
-    head = "# Imported: this experiment was never submitted, and no plan makes it again.\n"
+    head = "# Imported: this experiment was never submitted, and no plan can repeat it.\n"
     return head + yaml.safe_dump({"imported": told}, allow_unicode=True, sort_keys=False)
 
 
@@ -450,9 +458,9 @@ def _manifest(
     found: Sequence[_Read],
     origin: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """As submit writes it, as far as that is known; `imported` says where all of it came from."""
+    """The manifest as submit writes it, as far as known; `imported` gives the source of the data."""
     return {
-        "version": 1,
+        "version": MANIFEST_VERSION,
         "id": experiment.id,
         "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "host": socket.gethostname(),
@@ -493,25 +501,27 @@ def _manifest(
 
 
 def _remarks(run: KitRun, found: Sequence[_Read]) -> Iterator[str]:
-    """What a reader of the numbers should know."""
+    """Remarks for a reader of the numbers."""
     for one in found:
         where = f"{one.run_task}: "
         if one.failed:
-            yield f"{where}{one.failed} answers are {run.kit}'s words for a request that failed"
+            what = f"answers are {run.kit}'s text for a failed request, and count as failed"
+            yield f"{where}{one.failed} {what}"
         if one.lone:
-            what = "samples tell no document: in intervals each stands for itself"
+            what = "samples name no document: for intervals each one counts as a document"
             yield f"{where}{one.lone} {what} (--map document=…)"
         if one.without:
-            yield f"{where}{one.without} samples have no reference: no metric of ours can score them"
+            yield f"{where}{one.without} samples have no reference: hpcbench's metrics cannot score them"
         if one.cut:
-            yield f"{where}{one.cut} answers have 32,767 letters: the spreadsheet has cut them"
+            yield f"{where}{one.cut} answers have 32,767 characters: a spreadsheet cuts longer ones"
         for metric in one.task.metrics:
             if not (count := one.counts[metric.name]):
-                yield f"{where}no sample has a number of {metric.name}"
+                yield f"{where}no sample has a value of {metric.name}"
                 continue
             mean, told = one.sums[metric.name] / count, metric.aggregate
             if told is not None and abs(mean - told) > 1e-6 * max(1, abs(mean)):
-                what = f"{metric.name} is {told:g} by {run.kit}'s own aggregation"
+                what = f"{metric.name} is {told:g} as {run.kit} aggregates it"
                 yield f"{where}{what}, {mean:g} as the mean of samples: tables show the mean"
         if not one.task.metrics:
-            yield f"{where}{run.kit} kept no number of a sample: only metrics of ours can be compared"
+            what = "recorded no value for any sample: only hpcbench's metrics can be compared"
+            yield f"{where}{run.kit} {what}"

@@ -1,8 +1,8 @@
 """Inspect's log, version 2: https://inspect.aisi.org.uk/eval-logs.html
 
-A log is one run task. `.eval` is a zip archive: `header.json`, `summaries.json`, a file a sample; `.json`
-is all of it in one object. Scores of a sample are ours by metric, with the prediction they were given;
-aggregates are those of `metrics.json`, the ends of their intervals as metrics of their own.
+A log is one run task. `.eval` is a zip archive: `header.json`, `summaries.json`, one file per sample; `.json`
+holds the same in one object. Scores of a sample are hpcbench's by metric, with the scored prediction;
+aggregates come from `metrics.json`, with the ends of their intervals as separate metrics.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ STOP_REASONS: Mapping[str, str] = {
 """Outcome → Inspect's stop reason; others are `unknown`."""
 
 SUMMARY = 1_000
-"""Letters of the input that a summary has."""
+"""Characters of the input in a summary."""
 
 
 def write(log: RunTaskLog, out: Path, *, as_zip: bool) -> tuple[Path, int]:
-    """Write the log of a run task; returns its path and how many samples it holds."""
+    """Write the log of a run task; return its path and its number of samples."""
     stamp = log.created.strftime("%Y-%m-%dT%H-%M-%S%z")
     task = flat(log.run_task.name, "-").replace("_", "-")
     name = f"{stamp[:-2]}-{stamp[-2:]}_{task}_{_id(log, 'task')}"
@@ -47,7 +47,7 @@ def write(log: RunTaskLog, out: Path, *, as_zip: bool) -> tuple[Path, int]:
 
 
 def _write_json(log: RunTaskLog, path: Path) -> int:
-    """Samples last, one a line; readers of headers alone stop there."""
+    """Write the samples last, one per line; readers of headers stop before them."""
     header, count = _text(_header(log)), 0
     with path.open("w", encoding="utf-8") as file:
         file.write(header[:-1] + ', "samples": [')
@@ -85,7 +85,7 @@ def _model(log: RunTaskLog) -> str:
 
 
 def _header(log: RunTaskLog) -> dict[str, Any]:
-    """All but the samples."""
+    """The log without the samples."""
     created = log.created.isoformat()
     return {
         "version": VERSION,
@@ -123,16 +123,14 @@ def _spec(log: RunTaskLog, created: str) -> dict[str, Any]:
         "metadata": {
             "experiment": log.experiment.id,
             "ml_task": run_task.ml_task.name,
-            "signatures": {
-                name: entry["signature"] for name, entry in log.metrics.items() if entry
-            },
+            "signatures": {name: entry.signature for name, entry in log.metrics.items() if entry},
         },
         "scorers": [{"name": name} for name in log.names],
     }
 
 
 def _config(log: RunTaskLog) -> dict[str, Any]:
-    """How answers were sampled, in Inspect's words; nothing of results that came from elsewhere."""
+    """Sampling settings in Inspect's terms; empty for imported results."""
     if "imported" in log.experiment.manifest:
         return {}
     asked = log.run_task.task.generation
@@ -151,13 +149,13 @@ def _results(log: RunTaskLog) -> dict[str, Any]:
     for name, entry in log.metrics.items():
         if entry is None:
             continue
-        ends = {"value": entry["value"], "low": entry["low"], "high": entry["high"]}
+        ends = {"value": entry.value, "low": entry.low, "high": entry.high}
         scores.append(
             {
                 "name": name,
                 "scorer": name,
-                "scored_samples": entry["n"],
-                "params": {"signature": entry["signature"]},
+                "scored_samples": entry.n,
+                "params": {"signature": entry.signature},
                 "metrics": {
                     key: {"name": key, "value": value, "params": {}}
                     for key, value in ends.items()
@@ -172,7 +170,7 @@ def _results(log: RunTaskLog) -> dict[str, Any]:
 
 
 def _samples(log: RunTaskLog) -> Iterator[dict[str, Any]]:
-    """Samples that were asked about."""
+    """The samples of the run task."""
     for one in log.samples:
         if one.response is not None:
             yield _sample(log, one)
@@ -226,7 +224,7 @@ def _sample(log: RunTaskLog, one: Logged) -> dict[str, Any]:
 
 
 def _summary(sample: Mapping[str, Any]) -> dict[str, Any]:
-    """What a viewer lists of a sample."""
+    """The fields of a sample that a viewer lists."""
     texts = [
         part["text"]
         for message in sample["input"]
@@ -259,7 +257,7 @@ def _summary(sample: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _message(message: Message) -> dict[str, Any]:
-    """A message; images by their paths, those that are in no file of their own by name."""
+    """A message; images by their paths, or by name where they have no file."""
     if not message.images:
         return {"role": message.role, "content": message.text}
     parts: list[dict[str, Any]] = []

@@ -1,12 +1,12 @@
-"""Logs of other kits, so that their viewers open our experiments: lmms-eval's and Inspect's.
+"""Logs in other kits' formats, so that their viewers open hpcbench's experiments: lmms-eval's and Inspect's.
 
-What a viewer shows is ours: the prompt that was sent, the answer as it came, our scores with their intervals.
-A log is written sample by sample under a temporary name, and appears when it is whole.
+A viewer shows hpcbench's data: the sent prompt, the raw answer, hpcbench's scores with their intervals. A log
+is written sample by sample under a temporary name, and renamed when it is complete.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -15,14 +15,15 @@ from hpcbench.data.datasets import open_dataset, samples
 from hpcbench.errors import EnvironmentFault, Problem, UserError, unknown
 from hpcbench.experiment.claims import answers_of
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.results import metrics_of
+from hpcbench.experiment.view.evaluated import Scores, metrics_of
+from hpcbench.experiment.view.scores import frames_of, shape_of
 from hpcbench.interchange import inspect_log, lmms_log
 from hpcbench.interchange.log_records import Logged, RunTaskLog
 from hpcbench.prompts import TaskPrompt
 from hpcbench.schema.plan import ResolvedRunTask
 
 Form = Literal["lmms-eval", "inspect", "inspect-json"]
-"""Whose log: `inspect` is a `.eval` file, `inspect-json` the same as JSON."""
+"""The log's format: `inspect` is a `.eval` file, `inspect-json` the same as JSON."""
 
 BATCH = 5_000
 """Rows of scores in memory at a time."""
@@ -37,16 +38,16 @@ def write_logs(
 
     Args:
         experiment: the experiment.
-        form: whose.
-        out: the folder; made if need be.
-        run_tasks: only these; none: all.
-        note: is told what is lacking.
+        form: the format.
+        out: the folder; created if missing.
+        run_tasks: only these; empty: all.
+        note: receives missing data, a line each.
 
     Yields:
-        Each file, and how many samples are in it that were not told before.
+        Each file, and its number of samples that were not yielded before.
 
     Raises:
-        UserError: no such run task, or its dataset is not there any more.
+        UserError: no such run task, or its dataset no longer exists.
         OSError: a file cannot be written.
     """
     known = [one.name for one in experiment.resolved.run_tasks]
@@ -54,15 +55,15 @@ def write_logs(
         if name not in known:
             raise UserError(Problem(unknown("run task", name, known)))
     try:
-        metrics = metrics_of(experiment)["run_tasks"]
+        tables: Mapping[str, Scores] = metrics_of(experiment).run_tasks
     except EnvironmentFault as fault:
         note(f"without scores: {fault}")
-        metrics = {}
+        tables = {}
     logs = [
         RunTaskLog(
             experiment=experiment,
             run_task=one,
-            metrics=metrics.get(one.name, {}).get("metrics", {}),
+            metrics=tables[one.name].metrics if one.name in tables else {},
             samples=_Samples(experiment, one, note),
         )
         for one in experiment.resolved.run_tasks
@@ -77,7 +78,7 @@ def write_logs(
 
 @dataclass(frozen=True, slots=True)
 class _Samples:
-    """Samples of a run task with all there is of them, in order, each time anew."""
+    """Samples of a run task with all their data, in order; each iteration reads them again."""
 
     experiment: Experiment
     run_task: ResolvedRunTask
@@ -93,8 +94,10 @@ class _Samples:
             for sample in samples(iterator, chosen, shard.start, shard.stop, images=True):
                 row = next(rows, {})
                 if row.get("sample") not in (None, sample.id):
-                    row, rows = {}, iter(())  # of other answers than these
-                    self.note(f"{run_task.name}: scores are not of these samples, and left out")
+                    row, rows = {}, iter(())  # scores of other answers
+                    self.note(
+                        f"{run_task.name}: its scores belong to other samples and are left out"
+                    )
                 messages = prompt.build(sample)
                 yield Logged(number, sample, messages, answers.get(sample.id), row)
                 number += 1
@@ -102,13 +105,9 @@ class _Samples:
 
 def _scores(path: Path, note: Note) -> Iterator[dict[str, Any]]:
     """Rows of a scores file, in the dataset's order."""
-    import polars
-
-    try:
-        scan = polars.scan_parquet(path, glob=False)
-        count = scan.select(polars.len()).collect().item()
-    except (OSError, polars.exceptions.PolarsError):
-        note(f"{path.stem}: no scores, or damaged ones: `hpcbench score` makes them")
+    shape = shape_of(path)
+    if shape is None:
+        note(f"{path.stem}: scores are missing or damaged: `hpcbench score` writes them")
         return
-    for start in range(0, count, BATCH):
-        yield from scan.slice(start, BATCH).collect().iter_rows(named=True)
+    for frame in frames_of(path, shape, BATCH):
+        yield from frame.iter_rows(named=True)

@@ -1,13 +1,12 @@
-"""What other kits' result folders hold, in one form whatever the kit; nothing here writes anything.
+"""The contents of other kits' result folders, in one form for all kits; this module writes no file.
 
-Samples are read one after the other, each time anew. What cannot be read is an error that names file and
-line: results are taken as a whole or not at all.
+Samples are read one after the other, and again in each iteration. Unreadable data is an error that names file
+and line: results are read completely or not at all.
 """
 
 from __future__ import annotations
 
 import ast
-import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,39 +15,39 @@ from typing import Any, Literal
 
 from hpcbench.data.rows import value_of
 from hpcbench.errors import Problem, UserError
-from hpcbench.files.user import not_json, open_file, read_json
+from hpcbench.files.user import not_json, open_file
 from hpcbench.schema.records import Outcome
 
 Kit = Literal["lmms-eval", "vlmevalkit", "lm-eval"]
-"""Kits whose results are understood."""
+"""Kits whose results can be read."""
 
 FAILED = ("[LMMS_EVAL_REQUEST_FAILED", "Failed to obtain answer")
-"""How answers begin that are none: kits write them where a request failed, and score them as answers."""
+"""Beginnings of answers that are none: kits write them after a failed request, and score them as answers."""
 
 LONGEST_LABEL = 200
-"""Letters of a value that can be metadata."""
+"""Characters of a value that can be metadata."""
 
 
 @dataclass(frozen=True, slots=True)
 class KitSample:
-    """A sample as a kit left it."""
+    """A sample in a kit's results."""
 
     id: str
     """Its name, unique in the task."""
     answer: str | None
-    """What the model said, as far as the kit kept it; None: nothing."""
+    """The model's answer, as far as the kit kept it; None: no answer."""
     references: tuple[Any, ...]
     """Acceptable answers; empty: the kit did not keep them."""
     question: str = ""
-    """What it was asked, as the kit kept it."""
+    """The question, as the kit kept it."""
     document: str | None = None
-    """The document it belongs to; None: not known."""
+    """Its document; None: unknown."""
     outcome: Outcome = "ok"
-    """`failed` where the answer is the kit's word for that."""
+    """`failed` where the answer is the kit's marker of a failure."""
     scores: Mapping[str, float] = field(default_factory=dict)
     """The kit's own numbers of the sample, by metric."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    """What tables may group by."""
+    """Values that tables may group by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,27 +55,27 @@ class KitMetric:
     """A metric of a kit."""
 
     name: str
-    """As the kit calls it."""
+    """Its name in the kit."""
     higher_is_better: bool = True
-    """Whether more is better, where the kit says so; else it is supposed."""
+    """Whether more is better, if the kit says so; else assumed."""
     aggregate: float | None = None
-    """The kit's own number for the task; None: it tells none."""
+    """The kit's own number for the task; None: the kit gives none."""
 
 
 @dataclass(frozen=True)
 class KitTask:
-    """A task as a kit left it."""
+    """A task in a kit's results."""
 
     name: str
-    """As the kit calls it."""
+    """Its name in the kit."""
     samples: Callable[[], Iterator[KitSample]]
-    """Reads its samples; raises UserError at the first that is none."""
+    """Reads its samples; raises UserError at the first invalid one."""
     metrics: tuple[KitMetric, ...] = ()
-    """Metrics that samples have numbers of."""
+    """Metrics with numbers of samples."""
     version: str = ""
-    """As the kit tells it; empty: it does not."""
+    """Its version in the kit; empty: the kit gives none."""
     aggregates: Mapping[str, Any] = field(default_factory=dict)
-    """The kit's numbers for the whole task, as they stand in its files."""
+    """The kit's numbers for the whole task, as in its files."""
 
 
 @dataclass(frozen=True)
@@ -84,21 +83,21 @@ class KitRun:
     """One model's results."""
 
     kit: Kit
-    """Who wrote them."""
+    """The kit that wrote the results."""
     version: str
-    """The kit's version or commit, as it told; empty: it did not."""
+    """The kit's version or commit; empty: the kit gave none."""
     model: str
-    """The model, as the kit calls it."""
+    """The model's name in the kit."""
     tasks: tuple[KitTask, ...]
     """Its tasks."""
     files: tuple[Path, ...]
-    """All files that were read, or will be."""
+    """All files that were read or will be read."""
     details: Mapping[str, Any] = field(default_factory=dict)
-    """What else it told of the run: configuration, date."""
+    """Other details of the run: configuration, date."""
 
 
 class Keys:
-    """Where a kit's records keep what a sample needs, in place of the kit's own way.
+    """Keys of a kit's records for the fields of a sample, instead of the kit's own keys.
 
     Raises:
         UserError: not FIELD=KEY, or no such field.
@@ -112,28 +111,28 @@ class Keys:
             name, equals, key = one.partition("=")
             known = name in self.FIELDS or (name.startswith("meta.") and len(name) > 5)
             if not (equals and key and known):
-                remedy = f"FIELD=KEY, FIELD one of {', '.join(self.FIELDS)}, meta.NAME"
+                remedy = f"write FIELD=KEY; FIELD is one of {', '.join(self.FIELDS)}, meta.NAME"
                 raise UserError(Problem(f"--map {one}", remedy=remedy))
             self._keys[name] = key
         self.given = tuple(given)
 
     def of(self, record: Mapping[str, Any], name: str, own: Any, place: Problem) -> Any:
-        """A field of a record: from where it was said to be, else the kit's own value.
+        """A field of a record: from the given key, else the kit's own value.
 
         Raises:
-            UserError: there is nothing under the key.
+            UserError: the record has no value under the key.
         """
         if name not in self._keys:
             return own
         found = value_of(record, self._keys[name])
         if found is None:
-            what = f"no {self._keys[name]} here"
+            what = f"this sample has no {self._keys[name]}"
             remedy = f"--map {name}=… (there are: {', '.join(list(record)[:12])})"
             raise UserError(Problem(what, place.file, place.line, remedy=remedy))
         return found
 
     def metadata(self, record: Mapping[str, Any]) -> dict[str, Any]:
-        """Metadata that was asked for; what a record lacks is none."""
+        """Requested metadata; None where a record lacks it."""
         return {
             name[5:]: value_of(record, key)
             for name, key in self._keys.items()
@@ -144,20 +143,11 @@ class Keys:
 # --- what readers of all kits need --------------------------------------------------------------------
 
 
-def json_of(path: Path) -> Any:
-    """A JSON file.
-
-    Raises:
-        UserError: it is torn, or no JSON; where.
-    """
-    return read_json(path)
-
-
 def json_lines(path: Path) -> Iterator[tuple[Problem, dict[str, Any]]]:
     """Objects of a JSONL file, each with its place.
 
     Raises:
-        UserError: a line is torn, or no object.
+        UserError: a line is incomplete, or no object.
     """
     with open_file(path) as file:
         for number, line in enumerate(file, 1):
@@ -178,7 +168,7 @@ _UTF8 = "save it as UTF-8 text"
 
 
 def number_of(value: Any) -> float | None:
-    """A sample's number: itself, yes or no as 1 or 0, or the `score` of an object; None: it has none."""
+    """A sample's number: itself, yes or no as 1 or 0, or the `score` of an object; None: no number."""
     if isinstance(value, Mapping):
         value = value.get("score")
     if isinstance(value, bool):
@@ -189,7 +179,7 @@ def number_of(value: Any) -> float | None:
 
 
 def references_of(value: Any) -> tuple[Any, ...]:
-    """Acceptable answers: a list as it is, also one that a kit wrote as Python's or JSON's text of it."""
+    """Acceptable answers: a list as it is, also a list that a kit wrote as Python or JSON text."""
     if value is None or value == "":
         return ()
     if isinstance(value, str):
@@ -214,14 +204,5 @@ def references_of(value: Any) -> tuple[Any, ...]:
 
 
 def outcome_of(answer: str | None) -> Outcome:
-    """`failed` where a kit wrote down that there is no answer."""
+    """`failed` where a kit recorded that there is no answer."""
     return "failed" if answer is None or answer.startswith(FAILED) else "ok"
-
-
-def digest(path: Path) -> str:
-    """`sha256:…` of a file."""
-    found = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            found.update(block)
-    return f"sha256:{found.hexdigest()}"

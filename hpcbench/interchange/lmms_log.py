@@ -1,7 +1,7 @@
 """lmms-eval's results: `MODEL/DATE_results.json` with `MODEL/DATE_samples_TASK.jsonl` beside it.
 
-The form is that of lmms-eval 0.5 to 0.7 (`--log_samples`): aggregates under `METRIC,none`, a line a sample
-with `doc_id`, `input`, `target`, `filtered_resps` and its metrics.
+The format is that of lmms-eval 0.5 to 0.7 (`--log_samples`): aggregates under `METRIC,none`, one line per
+sample with `doc_id`, `input`, `target`, `filtered_resps` and its metrics.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hpcbench.interchange.log_records import (
 def write(
     experiment: Experiment, logs: Sequence[RunTaskLog], out: Path
 ) -> Iterator[tuple[Path, int]]:
-    """Write the results of an experiment, a folder a model; yields each file with its new samples."""
+    """Write the results of an experiment, one folder per model; yields each file with its new samples."""
     date = created(experiment).strftime("%Y%m%d_%H%M%S")
     models: dict[str, list[RunTaskLog]] = {}
     for log in logs:
@@ -53,7 +53,7 @@ def write(
 
 
 def _sample(log: RunTaskLog, one: Logged) -> dict[str, Any]:
-    """A sample that was never asked has no answer, and no metric."""
+    """A sample's record; a sample that was never sent has no answer and no metric."""
     sample = one.sample
     targets = [
         reference if isinstance(reference, str) else json.dumps(reference, ensure_ascii=False)
@@ -90,9 +90,9 @@ def _results(
         table = results[log.run_task.name] = {"alias": log.run_task.name}
         for name, entry in log.metrics.items():
             if entry is not None:
-                table[f"{name},none"] = entry["value"]
-                table[f"{name}_stderr,none"] = "N/A"  # ours are intervals, and not made of one
-                table[f"{name}_low,none"], table[f"{name}_high,none"] = entry["low"], entry["high"]
+                table[f"{name},none"] = entry.value
+                table[f"{name}_stderr,none"] = "N/A"  # hpcbench gives intervals instead
+                table[f"{name}_low,none"], table[f"{name}_high,none"] = entry.low, entry.high
     run_task = logs[0].run_task
     return {
         "results": results,
@@ -106,9 +106,7 @@ def _results(
             for log in logs
         },
         "versions": {
-            log.run_task.name: ";".join(
-                entry["signature"] for entry in log.metrics.values() if entry
-            )
+            log.run_task.name: ";".join(entry.signature for entry in log.metrics.values() if entry)
             for log in logs
         },
         "n-samples": {
@@ -120,7 +118,7 @@ def _results(
         },
         "higher_is_better": {
             log.run_task.name: {
-                name: one["higher_is_better"] for name, one in log.metrics.items() if one
+                name: one.higher_is_better for name, one in log.metrics.items() if one
             }
             for log in logs
         },

@@ -1,4 +1,4 @@
-"""What the logs of all kits are made of."""
+"""The records in the logs of all kits."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.view.evaluated import MetricValue
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Message, Response, Sample
 from hpcbench.speed import ANSWERED
 
 
 class Logged(NamedTuple):
-    """A sample with all there is of it."""
+    """A sample with all its data."""
 
     number: int
     """Its place, from 0."""
     sample: Sample
     """The sample."""
     messages: Sequence[Message]
-    """What was sent."""
+    """The sent messages."""
     response: Response | None
-    """What came back; None: never asked."""
+    """The received response; None: never requested."""
     scores: Mapping[str, Any]
     """Its row of the scores file; empty without one."""
 
@@ -49,14 +50,14 @@ class RunTaskLog:
     """Its experiment."""
     run_task: ResolvedRunTask
     """The run task."""
-    metrics: Mapping[str, Mapping[str, Any] | None]
-    """Metric → its entry of `metrics.json`; none: it is not evaluated."""
+    metrics: Mapping[str, MetricValue | None]
+    """Metric → its entry of `metrics.json`; empty: the run task is not evaluated."""
     samples: Iterable[Logged]
-    """Its samples, each time anew."""
+    """Its samples; each iteration reads them again."""
 
     @property
     def created(self) -> datetime:
-        """When the experiment was made."""
+        """Creation time of the experiment."""
         return created(self.experiment)
 
     @property
@@ -66,13 +67,13 @@ class RunTaskLog:
 
 
 def created(experiment: Experiment) -> datetime:
-    """When an experiment was made; the beginning of the epoch where its manifest does not say."""
+    """Creation time of an experiment; the start of the epoch where its manifest does not give it."""
     told = experiment.manifest.get("created", "1970-01-01T00:00:00+0000")
     return datetime.strptime(str(told), "%Y-%m-%dT%H:%M:%S%z")
 
 
 def identity(*parts: str) -> str:
-    """22 letters and digits that are the same for the same parts."""
+    """22 letters and digits, the same for the same parts."""
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:22]
 
 

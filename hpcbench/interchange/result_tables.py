@@ -1,9 +1,10 @@
-"""Tables of one or all experiments, as frames that follow each other: rows stay on the disk until they pass.
+"""Tables of one or all experiments, as a sequence of frames: rows stay on the disk until their frame is read.
 
     table = open_table(experiments, Wanted("scores", where="anls < 0.5"), note)
     for frame in table.frames(): …        every frame has the columns of table.schema, in that order
 
-What an experiment lacks or what is damaged is told through `note`, a line each, and costs the others nothing.
+Missing and damaged data of an experiment is reported through `note`, a line each, and does not affect the
+other experiments.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from hpcbench.data.datasets import compile_where
 from hpcbench.errors import HpcbenchError, Problem, RunFailed, UserError, unknown
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.answers import answer_frames
+from hpcbench.experiment.view.scores import Shape, frames_of, shape_of
 from hpcbench.interchange import rows
 from hpcbench.interchange.columns import META, PARTS, TABLES, What, dtype, fixed, is_pattern
 from hpcbench.schema.plan import ResolvedRunTask
 
 Note = Callable[[str], None]
-"""Is told what was left out, a line at a time."""
+"""Receives a line about each omission."""
 
 BATCH = 20_000
 """Rows of scores in a frame."""
@@ -32,17 +34,18 @@ BATCH = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which rows and columns."""
+    """Requested rows and columns."""
 
     what: What
     """The table."""
     run_tasks: Sequence[str] = ()
-    """Only of these run tasks; none: all."""
+    """Only rows of these run tasks; empty: all."""
     where: str | None = None
-    """Only rows for which this holds: Jinja2's expressions over the columns, see docs/exports.md."""
+    """Only rows that satisfy this: a Jinja2 expression over the columns, see docs/exports.md."""
     columns: Sequence[str] = ()
-    """Only these, in this order, `*` and `?` as in file names; none: all but those that are there only when
-    asked."""
+    """Only these, in this order, `*` and `?` as in file names; empty: all columns but those exported only on
+    request.
+    """
 
 
 @dataclass(frozen=True)
@@ -52,11 +55,11 @@ class Table:
     schema: Mapping[str, Any]
     """Column → its polars type."""
     frames: Callable[[], Iterator[Any]]
-    """Gives the rows."""
+    """Produces the rows."""
     total: int | None = None
-    """Rows there may be, before any filter; None: not known."""
+    """Most rows, before any filter; None: unknown."""
     damaged: Counter[str] = field(default_factory=Counter)
-    """File → lines of it that were left out, once it has been read."""
+    """File → its lines that were left out, complete after the table has been read."""
 
 
 def open_table(experiments: Sequence[Experiment], wanted: Wanted, note: Note) -> Table:
@@ -64,12 +67,12 @@ def open_table(experiments: Sequence[Experiment], wanted: Wanted, note: Note) ->
 
     Args:
         experiments: in this order.
-        wanted: which of it.
-        note: is told what an experiment lacks, where there are several.
+        wanted: the requested rows and columns.
+        note: receives an experiment's missing data, where there are several experiments.
 
     Raises:
         UserError: no such run task or column, or the filter is no expression.
-        RunFailed, EnvironmentFault: the only experiment has nothing of the kind.
+        RunFailed, EnvironmentFault: the only experiment has no such data.
     """
     damaged = Counter[str]()
     sources = list(_sources(experiments, wanted, note, damaged))
@@ -97,7 +100,7 @@ def open_table(experiments: Sequence[Experiment], wanted: Wanted, note: Note) ->
 
 
 def _columns(what: What, sources: Sequence[_Source]) -> tuple[dict[str, Any], set[str]]:
-    """All columns with their types, and those that are there only when asked."""
+    """All columns with their types, and the columns that are exported only on request."""
     known = {column.name: dtype(column.kind) for column in fixed(what)}
     for source in sources:
         known |= {name: kind for name, kind in source.more.items() if name not in known}
@@ -107,24 +110,20 @@ def _columns(what: What, sources: Sequence[_Source]) -> tuple[dict[str, Any], se
 
 
 def _chosen(patterns: Sequence[str], known: Mapping[str, Any], asked: set[str]) -> list[str]:
-    """The columns that are wanted.
+    """The requested columns.
 
     Raises:
-        UserError: there is none of that name.
+        UserError: no column has that name.
     """
     if not patterns:
         return [name for name in known if name not in asked]
     found: dict[str, None] = {}
     for pattern in patterns:
-        names = [pattern] if pattern in known else [*filter(_like(pattern), known)]
+        names = [pattern] if pattern in known else fnmatch.filter(known, pattern)
         if not names:
             raise UserError(Problem(unknown("column", pattern, known)))
         found |= dict.fromkeys(names)
     return list(found)
-
-
-def _like(pattern: str) -> Callable[[str], bool]:
-    return lambda name: fnmatch.fnmatchcase(name, pattern)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +148,7 @@ def _sources(
             found = True
             yield from _of(experiment, wanted, note, damaged)
         except (HpcbenchError, OSError, ValueError, KeyError) as error:
-            # One that is alone, or named, must be whole; of all there may be one that is not.
+            # A single experiment must be complete; of several, an incomplete one is left out.
             if len(experiments) == 1:
                 raise
             note(f"{experiment.id} is left out: {str(error).splitlines()[0]}")
@@ -207,23 +206,19 @@ def _answers(
 def _scores(
     experiment: Experiment, run_tasks: Sequence[ResolvedRunTask], note: Note
 ) -> Iterator[_Source]:
-    import polars
-
     lacking: list[str] = []
     for run_task in run_tasks:
         path = experiment.scores_file(run_task.name)
-        try:
-            scan = polars.scan_parquet(path, glob=False)
-            schema = dict(scan.collect_schema())
-            count = scan.select(polars.len()).collect().item()
-        except (OSError, polars.exceptions.PolarsError):
+        shape = shape_of(path)
+        if shape is None:
             lacking.append(run_task.name)
             continue
+        schema = shape.columns
         common = {column.name for column in fixed("scores")}
         metas = {name: kind for name, kind in schema.items() if name.startswith(META)}
         others = {name: kind for name, kind in schema.items() if name not in {*metas, *common}}
         told = _told(experiment, run_task)
-        yield _Source(_rows_of(path, count, told), {**metas, **others}, count)
+        yield _Source(_rows_of(path, shape, told), {**metas, **others}, shape.rows)
     if lacking:
         what = f"{experiment.id} has no scores of {', '.join(lacking)}"
         if len(lacking) == len(run_tasks):
@@ -231,19 +226,16 @@ def _scores(
         note(what)
 
 
-def _rows_of(path: Path, count: int, told: Mapping[str, Any]) -> Callable[[], Iterator[Any]]:
-    import polars
-
+def _rows_of(path: Path, shape: Shape, told: Mapping[str, Any]) -> Callable[[], Iterator[Any]]:
     def frames() -> Iterator[Any]:
-        scan = polars.scan_parquet(path, glob=False)
-        for start in range(0, count, BATCH):
-            yield scan.slice(start, BATCH).collect().with_columns(**told)
+        for frame in frames_of(path, shape, BATCH):
+            yield frame.with_columns(**told)
 
     return frames
 
 
 def _told(experiment: Experiment, run_task: ResolvedRunTask) -> dict[str, Any]:
-    """Columns that are the same in every row of a run task."""
+    """Columns with one value for all rows of a run task."""
     import polars
 
     values = rows.of_run_task(experiment, run_task)
@@ -265,7 +257,7 @@ def _framed(made: Iterator[Mapping[str, Any]], what: What) -> Iterator[Any]:
 
 
 def _aligned(frame: Any, schema: Mapping[str, Any]) -> Any:
-    """A frame with all columns of the schema; what it lacks is none."""
+    """A frame with all columns of the schema; columns that it lacks are None."""
     import polars
 
     there = set(frame.columns)
@@ -278,9 +270,10 @@ def _aligned(frame: Any, schema: Mapping[str, Any]) -> Any:
 
 
 class _Filter:
-    """Rows for which an expression holds.
+    """Selects the rows for which an expression holds.
 
-    What compares a value that is not there holds of no row, as in SQL; how often is told at the end.
+    A comparison with a missing value holds for no row, as in SQL; the number of such rows is reported at the
+    end.
     """
 
     def __init__(self, expression: str, note: Note) -> None:
@@ -288,7 +281,7 @@ class _Filter:
         self._lost, self._why = 0, ""
 
     def mask(self, frame: Any) -> Any:
-        """Which rows."""
+        """The selected rows."""
         import polars
 
         return polars.Series(
@@ -310,7 +303,7 @@ class _Filter:
             return False
 
     def tell(self) -> None:
-        """Say how many rows lacked what is compared."""
+        """Report how many rows lacked a compared value."""
         if self._lost:
             self._note(
                 f"{self._lost:,} rows lack a value that the filter compares, and are left out: {self._why}"

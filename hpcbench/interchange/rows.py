@@ -1,4 +1,4 @@
-"""Rows of the tables that are made of small files: metrics, events, resources."""
+"""Rows of the tables from small files: metrics, events, resources."""
 
 from __future__ import annotations
 
@@ -12,16 +12,25 @@ from typing import Any
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import sort_of
-from hpcbench.experiment.results import metrics_of, performance_of
 from hpcbench.experiment.submission import rounds
+from hpcbench.experiment.view.evaluated import (
+    Figure,
+    GroupRow,
+    Memory,
+    MetricValue,
+    Scores,
+    Speed,
+    metrics_of,
+    performance_of,
+)
 from hpcbench.experiment.view.logs import logs_of_attempts, logs_of_jobs
-from hpcbench.experiment.view.usage import CAUSES, Hours, Usage
+from hpcbench.experiment.view.usage import CAUSES, Hours, Usage, written_usage
 from hpcbench.experiment.view.workers import worker_runs
-from hpcbench.files.atomic import read_json
 from hpcbench.schema.plan import Group, ResolvedRunTask
+from hpcbench.speed import SHARES
 
 Row = Mapping[str, Any]
-"""Column → value; one that is not there has none."""
+"""Column → value; a missing column has no value."""
 
 Note = Callable[[str], None]
 Damage = Callable[[Path, int], None]
@@ -34,7 +43,7 @@ MEMORY = (
 
 
 def of_run_task(experiment: Experiment, run_task: ResolvedRunTask) -> dict[str, str | None]:
-    """What rows of a run task have in common."""
+    """Columns that the rows of a run task share."""
     return {
         "experiment": experiment.id,
         "run_task": run_task.name,
@@ -51,82 +60,80 @@ def of_run_task(experiment: Experiment, run_task: ResolvedRunTask) -> dict[str, 
 def metric_rows(
     experiment: Experiment, run_tasks: Sequence[str], note: Note, damage: Damage
 ) -> Iterator[Row]:
-    """A row a value with its interval, of scores and of speed.
+    """One row per value with its interval, of scores and of speed.
 
     Raises:
         EnvironmentFault: there is no `metrics.json`.
     """
-    tables = metrics_of(experiment)["run_tasks"]
-    try:
-        speed = performance_of(experiment)["run_tasks"]
-    except EnvironmentFault as fault:
-        note(f"no figures of speed: {fault}")
-        speed = {}
+    tables = metrics_of(experiment).run_tasks
+    timed = _performance(experiment, note)
     for name in run_tasks:
         run_task = experiment.resolved.run_task(name)
         common = of_run_task(experiment, run_task)
         if name in tables:
             for row in _score_rows(tables[name]):
                 yield {**common, **row}
-        for row in _speed_rows(speed.get(name) or {}):
-            yield {**common, **row}
+        if name in timed:
+            for row in _speed_rows(timed[name]):
+                yield {**common, **row}
 
 
-def _score_rows(table: Mapping[str, Any]) -> Iterator[Row]:
-    told = ("value", "low", "high", "n", "invalid", "faults", "method", "average")
-    for name, entry in table["metrics"].items():
-        whole = {key: table[key] for key in ("asked", "answered", "coverage")}
-        found = {key: (entry or {}).get(key) for key in (*told, "signature", "higher_is_better")}
-        clusters = (entry or {}).get("clusters")
-        yield {
-            "kind": "score",
-            "metric": name,
-            "statistic": "value",
-            **whole,
-            **found,
-            "documents": clusters,
-        }
-    for level in table["groups"]:
-        for row in level["rows"]:
-            entry = table["metrics"].get(row["metric"]) or {}
+def _performance(experiment: Experiment, note: Note) -> Mapping[str, Speed]:
+    """Figures of speed and memory by run task; empty where they cannot be read, which is noted."""
+    try:
+        return performance_of(experiment).run_tasks
+    except EnvironmentFault as fault:
+        note(f"no figures of speed and memory: {fault}")
+        return {}
+
+
+def _score_rows(table: Scores) -> Iterator[Row]:
+    for name, entry in table.metrics.items():
+        row: Row = {
+            "kind": "score", "metric": name, "statistic": "value", "asked": table.asked,
+            "answered": table.answered, "coverage": table.coverage,
+        }  # fmt: skip
+        told = {**_estimate(entry), "documents": entry.clusters} if entry is not None else {}
+        yield {**row, **told, **_of_metric(entry)}
+    for level in table.groups:
+        for one in level.rows:
             yield {
-                "kind": "score",
-                "statistic": "value",
-                "by": ",".join(level["by"]),
-                "group": json.dumps(row["by"], ensure_ascii=False, sort_keys=True),
-                **{
-                    key: row.get(key)
-                    for key in ("metric", "asked", "answered", "coverage", *told, "documents")
-                },
-                **{key: entry.get(key) for key in ("signature", "higher_is_better")},
-            }
+                "kind": "score", "statistic": "value", "by": ",".join(level.by),
+                "group": json.dumps(one.by, ensure_ascii=False, sort_keys=True), "metric": one.metric,
+                "asked": one.asked, "answered": one.answered, "coverage": one.coverage,
+                **_estimate(one), "documents": one.documents,
+                **_of_metric(table.metrics.get(one.metric)),
+            }  # fmt: skip
 
 
-def _speed_rows(figures: Mapping[str, Any]) -> Iterator[Row]:
-    """Figures that have a value and an interval, or several of such."""
-    common = {"kind": "speed", "valid": figures.get("valid")}
-    for name, entry in figures.items():
-        if not isinstance(entry, Mapping):
-            continue
-        if "value" in entry and "low" in entry:
+def _estimate(one: MetricValue | GroupRow) -> Row:
+    return {
+        **_interval(one), "n": one.n, "invalid": one.invalid, "faults": one.faults,
+        "method": one.method, "average": one.average,
+    }  # fmt: skip
+
+
+def _of_metric(entry: MetricValue | None) -> Row:
+    if entry is None:
+        return {}
+    return {"signature": entry.signature, "higher_is_better": entry.higher_is_better}
+
+
+def _speed_rows(table: Speed) -> Iterator[Row]:
+    """Figures that have a value and an interval, or nested ones, by their names."""
+    common = {"kind": "speed", "valid": table.valid}
+    for name in sorted(Speed.model_fields):
+        if (rate := table.rate(name)) is not None:
             statistic = "share" if name == "attainment" else "rate"
-            yield {
-                **common,
-                "metric": name,
-                "statistic": statistic,
-                **_interval(entry),
-                "n": entry.get("n"),
-            }
-        for statistic, one in entry.items():
-            if isinstance(one, Mapping) and "value" in one and "low" in one:
-                yield {
-                    **common, "metric": name, "statistic": statistic, **_interval(one),
-                    "n": entry.get("n"),
-                }  # fmt: skip
+            yield {**common, "metric": name, "statistic": statistic, **_interval(rate)}
+        if (latency := table.latency(name)) is not None:
+            for statistic in ("mean", *SHARES):
+                found = _interval(latency.figure(statistic))
+                yield {**common, "metric": name, "statistic": statistic, **found, "n": latency.n}
 
 
-def _interval(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: entry.get(name) for name in ("value", "low", "high")}
+def _interval(entry: MetricValue | GroupRow | Figure) -> Row:
+    return {"value": entry.value, "low": entry.low, "high": entry.high}
 
 
 # --- events -------------------------------------------------------------------------------------------
@@ -135,10 +142,10 @@ def _interval(entry: Mapping[str, Any]) -> dict[str, Any]:
 def event_rows(
     experiment: Experiment, run_tasks: Sequence[str], note: Note, damage: Damage
 ) -> Iterator[Row]:
-    """A row an event, log by log: submission, wishes, workers, attempts of shards; folded ones too.
+    """One row per event, by log: submission, control requests, workers, attempts of shards, folded ones too.
 
-    Logs of workers and of the submission are of no run task alone: they are left out where only some of the
-    run tasks are wanted.
+    Logs of workers and of the submission belong to no single run task: they are left out where only some run
+    tasks are requested.
     """
 
     def tell(path: Path, line: int) -> None:
@@ -182,9 +189,14 @@ def _moment(seconds: Any) -> datetime | None:
 def resource_rows(
     experiment: Experiment, run_tasks: Sequence[str], note: Note, damage: Damage
 ) -> Iterator[Row]:
-    """A row of the experiment, one a run task, one a job: what it held and what it used."""
-    usage = _usage(experiment, note)
-    memory = _read(experiment.performance_file, note, "memory is told once it is evaluated")
+    """One row for the experiment, one per run task, one per job: its reserved and used time."""
+    usage = written_usage(experiment)
+    if usage is None:
+        note(
+            f"{experiment.id} has no readable {experiment.usage_file.name}: the table has no hours"
+        )
+        usage = Usage(hours=())
+    memory = _performance(experiment, note)
     common = {"experiment": experiment.id}
     whole = len(run_tasks) == len(experiment.resolved.run_tasks)
     if whole:
@@ -196,7 +208,7 @@ def resource_rows(
                    **_seconds(reduce(Hours.plus, own)), **(energy if first else {})}  # fmt: skip
     for name in run_tasks:
         run_task = experiment.resolved.run_task(name)
-        figures = (memory.get("run_tasks", {}).get(name) or {}).get("memory") or {}
+        figures = memory[name].memory or Memory() if name in memory else Memory()
         hours: list[Hours | None] = [one for one in usage.hours if one.run_task == name]
         for one in hours or [None]:
             yield {
@@ -204,7 +216,7 @@ def resource_rows(
                 "unit": one.unit if one else None, **_seconds(one),
                 "source": usage.source if one else None,
                 "gpu_utilisation": usage.gpu_utilisation.get(name),
-                **{key: figures.get(key) for key in MEMORY},
+                **{key: getattr(figures, key) for key in MEMORY},
             }  # fmt: skip
     if whole:
         for row in _jobs(experiment, damage):
@@ -212,14 +224,14 @@ def resource_rows(
 
 
 def _jobs(experiment: Experiment, damage: Damage) -> Iterator[Row]:
-    """What each job's worker says of itself."""
+    """The description that each job's worker gives of itself."""
     groups: dict[str, Group] = {group.id: group for group in experiment.work.groups}
     for one in rounds(experiment):  # shapes may change from round to round
         groups |= {step.job: group for step in one.steps.values() if step.job is not None
                    for group in one.groups if group.id == step.group}  # fmt: skip
     for run in worker_runs(experiment, tell=lambda path, line: damage(path, 1)):
         if not run.owner:
-            continue  # killed before its first line was whole
+            continue  # killed before its first line was complete
         own = groups.get(run.array) or groups.get(run.group)
         held = max(0.0, run.last - run.started)
         count = (own.gpus or own.resources.cpus) if own is not None else None
@@ -240,32 +252,10 @@ def _jobs(experiment: Experiment, damage: Damage) -> Iterator[Row]:
         }
 
 
-def _usage(experiment: Experiment, note: Note) -> Usage:
-    """What it took; without hours where that is not written yet, or damaged."""
-    found = _read(experiment.usage_file, note, "hours are told once it has ended")
-    try:
-        return Usage.model_validate(found or {"hours": ()})
-    except ValueError as error:
-        note(f"{experiment.usage_file} is damaged: {error}")
-        return Usage(hours=())
-
-
 def _seconds(hours: Hours | None) -> dict[str, float | None]:
     return {
         f"{name}_s": round(getattr(hours, name) * 3600, 3)
-        if hours and name in hours.model_fields_set  # older versions did not know all
+        if hours and name in hours.model_fields_set  # older versions did not record all of them
         else None
         for name in ("allocated", "used", *CAUSES)
     }
-
-
-def _read(path: Path, note: Note, when: str) -> dict[str, Any]:
-    try:
-        found = read_json(path)
-    except FileNotFoundError:
-        note(f"no {path.name} in {path.parent.name} yet: {when}")
-        return {}
-    except (ValueError, RecursionError) as error:
-        note(f"{path} is damaged: {error}")
-        return {}
-    return found if isinstance(found, dict) else {}

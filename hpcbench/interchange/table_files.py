@@ -1,8 +1,8 @@
-"""Tables as files: CSV, JSON, JSONL, Parquet. What passes is one batch of rows, whatever the table's size.
+"""Tables as files: CSV, JSON, JSONL, Parquet. Memory holds one batch of rows, whatever the table's size.
 
-CSV is for spreadsheets, so no cell may be taken for a formula: model answers are hostile text. Text that
-begins as one gets an apostrophe before it, as OWASP's page on CSV injection says; numbers stay numbers. The
-other three forms hold every text as it is.
+CSV is for spreadsheets, so no cell may be read as a formula: model answers are hostile text. Text that begins
+like a formula gets an apostrophe before it, as OWASP's page on CSV injection says; numbers stay numbers. The
+other three formats hold every text unchanged.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from hpcbench.installed import pip
 from hpcbench.interchange.result_tables import Table
 
 Format = Literal["csv", "json", "jsonl", "parquet"]
-"""Forms of tables."""
+"""Formats of tables."""
 
 FORMATS: tuple[Format, ...] = get_args(Format)
 
 ROW_GROUP = 50_000
-"""Rows in a row group of a Parquet file, at most: what a reader has to hold at once."""
+"""Most rows in a row group of a Parquet file: a reader has to hold them at once."""
 
 FORMULA = r"^(?:[\s\p{Cc}\p{Cf}]*[=+\-@＝＋－＠]|[\t\r\n])"
-"""Text that a spreadsheet may run, also behind blanks and what nobody sees."""
+"""Text that a spreadsheet may run, also after blanks and invisible characters."""
 
 NUMBER = r"^[+\-]\d[\d.,]*(?:[eE][+\-]?\d+)?$"
-"""Text that begins with a sign and is a number all the same."""
+"""Text that begins with a sign but is a number."""
 
 Progress = Callable[[int], None]
-"""Is told how many rows have been written."""
+"""Receives the number of rows written so far."""
 
 
 def write(
@@ -44,20 +44,20 @@ def write(
     *,
     excel: bool = False,
 ) -> int:
-    """Write a table as a whole, or not at all; to standard output as far as it gets.
+    """Write a complete table or no file; standard output gets the rows before a failure.
 
     Args:
         table: the rows.
-        form: how.
-        out: the file, which appears when it is whole; None: standard output, not for Parquet.
-        progress: told how many rows there are so far.
-        excel: begin CSV with a byte order mark, without which Excel takes UTF-8 for something else.
+        form: the format.
+        out: the file, which appears when it is complete; None: standard output, not for Parquet.
+        progress: receives the number of rows so far.
+        excel: begin CSV with a byte order mark, without which Excel does not detect UTF-8.
 
     Returns:
-        How many rows.
+        The number of rows.
 
     Raises:
-        OSError: the file cannot be written; what was there is as it was.
+        OSError: the file cannot be written; the old file is unchanged.
     """
     count = _Count(table, progress)
     if form == "parquet":
@@ -81,7 +81,7 @@ class _Count:
         self.schema, self._table, self._progress = table.schema, table, progress
         self.rows = 0
         self.failed: BaseException | None = None
-        """What went wrong with reading, where a library hides it."""
+        """The error in reading, which a library may hide."""
 
     def __iter__(self) -> Iterator[Any]:
         try:
@@ -100,14 +100,14 @@ class _Count:
 
 
 def _write_parquet(rows: _Count, path: Path) -> None:
-    """By polars' streaming engine, which asks for a frame when it has room for one."""
+    """Write with polars' streaming engine, which requests a frame when it can hold one."""
     import polars
 
     try:
         from polars.io.plugins import register_io_source
     except ImportError as error:
         raise EnvironmentFault(
-            f"polars {polars.__version__} cannot write Parquet as rows come",
+            f"polars {polars.__version__} cannot write Parquet in batches",
             remedy=f"{pip('install')} --upgrade polars",
         ) from error
 
@@ -120,7 +120,8 @@ def _write_parquet(rows: _Count, path: Path) -> None:
 
     lazy = register_io_source(source, schema=dict(rows.schema))
     try:
-        # By name polars may make the file anew after it has failed: it opens it in a thread of its own.
+        # Given a name, polars may create the file again after a failure: it opens the file in a thread of its
+        # own.
         with path.open("wb") as file:
             lazy.sink_parquet(file, row_group_size=ROW_GROUP, compression="zstd")
     except Exception as error:
@@ -136,7 +137,7 @@ def pieces(table: Table, form: Format, *, excel: bool = False) -> Iterator[bytes
 
     Args:
         table: the rows.
-        form: how; not Parquet, which is no stream.
+        form: the format; not Parquet, which is no stream.
         excel: begin CSV with a byte order mark.
     """
     return _MAKERS[form](_Count(table, lambda _: None), excel)
@@ -158,7 +159,7 @@ def _csv(frame: Any, *, header: bool) -> bytes:
 
 
 def _cell(name: str, kind: Any) -> Any:
-    """How a column stands in CSV: text made harmless, lists as JSON, times in ISO 8601."""
+    """The form of a column in CSV: text made harmless, lists as JSON, times in ISO 8601."""
     import polars
 
     column = polars.col(name)
@@ -189,7 +190,7 @@ def _jsonl_pieces(rows: _Count, excel: bool) -> Iterator[bytes]:
 
 
 def _json_pieces(rows: _Count, excel: bool) -> Iterator[bytes]:
-    """An array with a row a line."""
+    """An array with one row per line."""
     before = b"[\n"
     for frame in rows:
         yield before + _lines(frame)[:-1].replace(b"}\n{", b"},\n{")

@@ -1,11 +1,11 @@
-"""Results of VLMEvalKit: a table of predictions a dataset, `MODEL_DATASET.xlsx`, `.tsv` or `.json`.
+"""Results of VLMEvalKit: one table of predictions per dataset, `MODEL_DATASET.xlsx`, `.tsv` or `.json`.
 
     outputs/MODEL/[T20251120-101500/]MODEL_DATASET.xlsx         index, question, answer, prediction, …
     outputs/MODEL/[…/]MODEL_DATASET_acc.csv, …_score.json       the kit's numbers, kept as they are
 
-Most of its metrics leave no number of a sample. Where one of its further tables of the same samples does (the
-column `hit`, `score` or `eval_score`), that is taken. `.pkl` files are refused: to
-read one is to run what is in it.
+Most of its metrics write no number per sample. Where another of its tables of the same samples has one (the
+column `hit`, `score` or `eval_score`), the import takes that number. `.pkl` files are refused: reading one
+runs the code in it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hpcbench.errors import EnvironmentFault, Problem, UserError
-from hpcbench.installed import install_hint
+from hpcbench.data.sheets import workbook
+from hpcbench.errors import Problem, UserError
+from hpcbench.files.user import read_json
 from hpcbench.interchange.kit_results import (
     LONGEST_LABEL,
     Keys,
@@ -26,7 +27,6 @@ from hpcbench.interchange.kit_results import (
     KitRun,
     KitSample,
     KitTask,
-    json_of,
     number_of,
     outcome_of,
     references_of,
@@ -35,23 +35,23 @@ from hpcbench.interchange.kit_results import (
 TABLES = (".xlsx", ".tsv", ".json")
 
 NUMBERS = ("hit", "score", "eval_score")
-"""Columns that hold a sample's number."""
+"""Columns that can hold a sample's number."""
 
 LABELS = ("category", "l2-category", "split")
 """Columns that tables may group by."""
 
 CUT = 32_767
-"""Letters after which Excel cuts a cell, and so does this kit."""
+"""Characters after which Excel cuts a cell, and so does this kit."""
 
 _AGGREGATES = ("_acc.csv", "_score.csv", "_acc.json", "_score.json", "_rating.json")
 
 
 def read(place: Path, kit: Kit, keys: Keys) -> KitRun:
-    """Look at the predictions of one model.
+    """Read the predictions of one model.
 
     Raises:
         UserError: there are none, or several runs; a table cannot be read.
-        EnvironmentFault: a spreadsheet, and openpyxl is not installed.
+        EnvironmentFault: the file is a spreadsheet, and openpyxl is not installed.
     """
     tables = [place] if place.is_file() else _tables(place)
     if place.is_file():
@@ -77,14 +77,14 @@ def _tables(folder: Path) -> list[Path]:
     """Tables of predictions of one run in a folder.
 
     Raises:
-        UserError: none, or of several runs.
+        UserError: there are none, or tables of several runs.
     """
     files = sorted(path for path in folder.rglob("*") if path.suffix in TABLES and path.is_file())
     runs: dict[Path, list[Path]] = {}
     for path in files:
         if path.stem.startswith(f"{_model(path)}_") and not path.is_symlink():
             runs.setdefault(path.parent, []).append(path)
-    # `MODEL_DATASET_judge.xlsx` is made of `MODEL_DATASET.xlsx`.
+    # `MODEL_DATASET_judge.xlsx` is derived from `MODEL_DATASET.xlsx`.
     for where, own in runs.items():
         stems = {path.stem for path in own}
         runs[where] = [
@@ -96,7 +96,7 @@ def _tables(folder: Path) -> list[Path]:
     runs = {where: own for where, own in runs.items() if own}
     if not runs:
         _refuse_pickle(sorted(folder.rglob("*.pkl")))
-        what = "no MODEL_DATASET.xlsx, .tsv or .json in a folder MODEL"
+        what = "the folder has no MODEL/MODEL_DATASET.xlsx, .tsv or .json"
         raise UserError(Problem(what, str(folder), remedy="name the file"))
     if len(runs) > 1:
         listed = ", ".join(str(where.relative_to(folder)) for where in list(runs)[-5:])
@@ -111,7 +111,7 @@ def _refuse_pickle(paths: list[Path]) -> None:
         if path.suffix == ".pkl":
             raise UserError(
                 Problem(
-                    "a pickle may run any program when it is read, so it is not",
+                    "hpcbench does not read pickles: reading one can run any program",
                     str(path),
                     remedy="write it as .tsv or .json with VLMEvalKit's own Python",
                 )
@@ -119,7 +119,7 @@ def _refuse_pickle(paths: list[Path]) -> None:
 
 
 def _model(path: Path) -> str:
-    """The model's folder: that of the file, or the one above that of a run."""
+    """The model's folder: the file's folder, or the folder above the run's."""
     own, above = path.parent.name, path.parent.parent.name
     return above if not path.stem.startswith(f"{own}_") and above else own
 
@@ -130,7 +130,7 @@ def _beside(path: Path) -> list[Path]:
 
 
 def _scored(path: Path) -> tuple[Path, str] | None:
-    """The table that has a number a sample, and the column."""
+    """The table that has a number per sample, and the column."""
     others = sorted(one for one in path.parent.glob(f"{path.stem}_*") if one.suffix in TABLES)
     for one in (path, *(other for other in others if not other.name.endswith(_AGGREGATES))):
         first = next(iter(_rows(one)), None)
@@ -152,14 +152,14 @@ def _samples(path: Path, scored: tuple[Path, str] | None, keys: Keys) -> Iterato
     for place, row in _rows(path):
         for column in ("index", "prediction"):
             if column not in row:
-                what = f"no column '{column}': no predictions of VLMEvalKit"
+                what = f"not predictions of VLMEvalKit: no column '{column}'"
                 raise UserError(Problem(what, place.file, place.line))
         index = _text(row["index"])
         sample_id = _text(keys.of(row, "id", index, place))
         if sample_id is None:
-            raise UserError(Problem("a row without 'index'", place.file, place.line))
+            raise UserError(Problem("the row has no 'index'", place.file, place.line))
         if sample_id in seen:
-            what = f"sample '{sample_id}' stands twice, first in row {seen[sample_id]}"
+            what = f"sample '{sample_id}' occurs twice, first in row {seen[sample_id]}"
             raise UserError(Problem(what, place.file, place.line))
         assert place.line is not None
         seen[sample_id] = place.line
@@ -198,7 +198,7 @@ def _number(value: Any) -> float | None:
 
 
 def _text(value: Any) -> str | None:
-    """A cell as text; a whole number without the point that spreadsheets give it; None: it is empty."""
+    """A cell as text; a whole number without the point that spreadsheets add; None: an empty cell."""
     if value is None or value == "" or value != value:
         return None
     if isinstance(value, float) and value.is_integer():
@@ -213,41 +213,25 @@ def _rows(path: Path) -> Iterator[tuple[Problem, Mapping[str, Any]]]:
     """Rows of a table under its header, each with its place.
 
     Raises:
-        UserError: it cannot be read; it is a pickle.
-        EnvironmentFault: a spreadsheet, and openpyxl is not installed.
+        UserError: the table cannot be read, or is a pickle.
+        EnvironmentFault: the table is a spreadsheet, and openpyxl is not installed.
     """
     readers = {".xlsx": _xlsx, ".tsv": _tsv, ".json": _json}
     _refuse_pickle([path])
     if path.suffix not in readers:
-        raise UserError(Problem(f"predictions are {', '.join(TABLES)}", str(path)))
+        raise UserError(
+            Problem(f"a file of predictions must end in one of {', '.join(TABLES)}", str(path))
+        )
     yield from readers[path.suffix](path)
 
 
 def _xlsx(path: Path) -> Iterator[tuple[Problem, Mapping[str, Any]]]:
-    import zipfile
-
-    try:
-        from openpyxl import load_workbook
-        from openpyxl.utils.exceptions import InvalidFileException
-    except ImportError as error:
-        raise EnvironmentFault(
-            f"{path}: openpyxl, which reads spreadsheets, is not installed",
-            remedy=f"{install_hint('excel')}; or write it as .tsv (PRED_FORMAT=tsv)",
-        ) from error
-    try:
-        book = load_workbook(path, read_only=True, data_only=True)
-    except (zipfile.BadZipFile, InvalidFileException, KeyError, ValueError, OSError) as error:
-        raise UserError(
-            Problem(f"no spreadsheet that can be read: {error}", str(path), remedy="copy it again")
-        ) from None
-    try:
+    with workbook(path, path, "write it as .tsv (PRED_FORMAT=tsv)") as book:
         rows = book.worksheets[0].iter_rows(values_only=True)
         head = [str(name) for name in next(rows, ())]
         for number, row in enumerate(rows, 2):
             if any(cell is not None for cell in row):
                 yield Problem("", str(path), number), dict(zip(head, row, strict=False))
-    finally:
-        book.close()
 
 
 def _tsv(path: Path) -> Iterator[tuple[Problem, Mapping[str, Any]]]:
@@ -257,7 +241,7 @@ def _tsv(path: Path) -> Iterator[tuple[Problem, Mapping[str, Any]]]:
             reader = csv.DictReader(file, delimiter="\t", strict=True)
             for row in reader:
                 if None in row or None in row.values():
-                    what = f"not the {len(reader.fieldnames or ())} cells of the header"
+                    what = f"the header has {len(reader.fieldnames or ())} cells, this row has another number"
                     raise UserError(Problem(what, str(path), reader.line_num))
                 yield Problem("", str(path), reader.line_num), row
     except csv.Error as error:
@@ -268,10 +252,10 @@ def _tsv(path: Path) -> Iterator[tuple[Problem, Mapping[str, Any]]]:
 
 def _json(path: Path) -> Iterator[tuple[Problem, Mapping[str, Any]]]:
     """A list of rows, or an object of columns."""
-    found = json_of(path)
+    found = read_json(path)
     if isinstance(found, dict) and found and all(isinstance(one, list) for one in found.values()):
         if len({len(one) for one in found.values()}) > 1:
-            raise UserError(Problem("its columns are not of one length", str(path)))
+            raise UserError(Problem("its columns have different lengths", str(path)))
         found = [
             dict(zip(found, cells, strict=True)) for cells in zip(*found.values(), strict=True)
         ]

@@ -51,7 +51,7 @@ class Metric(Protocol):
 
     - `accepts: tuple[str, ...]`: outputs of ML tasks it is for: text, label, object; or `reading`, then a
       prediction is how an answer was read (`.value`, `.reason`, `.repairs`, `.faults`, `.truncated`);
-      with `sample` the sample itself stands in place of its references: numbers that came with it;
+      with `sample` the sample itself takes the place of its references: numbers that came with it;
     - `combine(sums) -> value`: of a corpus metric, from named sums, which are numbers, or numpy arrays of one
       shape with one element a resample; 0 stands for nothing;
     - `value(parts) -> float`: of one sample, where that is not `aggregate([parts])`;
@@ -97,8 +97,46 @@ class Metric(Protocol):
         ...
 
 
+class SampleMetric:
+    """What a metric is where it says nothing else: a mean of values in [0, 1], of texts, more is better."""
+
+    __slots__ = ()
+    api: ClassVar[int] = 1
+    name: ClassVar[str]
+    higher_is_better: ClassVar[bool] = True
+    accepts: ClassVar[tuple[str, ...]] = ("text", "label")
+    aggregation: ClassVar[Aggregation] = "mean"
+    bounds: ClassVar[Bounds] = (0.0, 1.0)
+    over_nothing: ClassVar[float | None] = None
+    """Value of a set whose denominators sum to 0; None: jiwer's rule, see `divide`."""
+
+    def aggregate(self, parts: Sequence[Any]) -> float:
+        """Sum of numerators over sum of denominators: of a mean metric, the mean."""
+        return ratio_of_sums(parts, self.over_nothing)
+
+    @property
+    def signature(self) -> str:
+        """Name and version; with its options, where it has some."""
+        return f"{self.name}|v1"
+
+
+class CorpusMetric(SampleMetric):
+    """A metric whose value is made of sums of named counts."""
+
+    __slots__ = ()
+    aggregation: ClassVar[Aggregation] = "corpus"
+
+    def aggregate(self, parts: Sequence[Any]) -> float:
+        """The value of the sums of all samples' counts."""
+        return float(self.combine(add_up(parts)))
+
+    def combine(self, sums: Mapping[str, Any]) -> Any:
+        """The value that sums of counts give, for numbers and for arrays alike."""
+        raise NotImplementedError
+
+
 class TooLarge(ValueError):
-    """A sample is larger than a metric was told to compare; counted as not scored, with this reason."""
+    """A sample is larger than a metric may compare; counted as not scored, with this reason."""
 
 
 def divide(numerator: float, denominator: float) -> float:
@@ -213,7 +251,7 @@ def take_dialect(metric: Any, keep: Sequence[str] = ()) -> None:
 
     Args:
         metric: a new one.
-        keep: options that say what the data are, not how they are scored, and may stand beside it.
+        keep: options that say what the data are, not how they are scored; they may be combined with it.
 
     Raises:
         ValueError: no such dialect, or an option beside it.
@@ -227,7 +265,9 @@ def take_dialect(metric: Any, keep: Sequence[str] = ()) -> None:
         if option.name in ("compat", *keep):
             continue
         if getattr(metric, option.name) != option.default:
-            raise ValueError(f"{option.name} beside compat: a dialect sets all options itself")
+            raise ValueError(
+                f"{option.name} cannot be combined with compat, which sets all options"
+            )
     dialect = metric.dialects[metric.compat]
     for name, value in getattr(dialect, "options", dialect).items():
         object.__setattr__(metric, name, value)

@@ -1,4 +1,4 @@
-"""Metrics over labels: accuracy, balanced accuracy, macro F1, confusion.
+"""Metrics over labels: accuracy, balanced accuracy, macro F1.
 
 A label is a text or a whole number (`7` and `"7"` are the same), whatever its case and spacing. An answer
 that could not be read is of no class: wrong, counted against the recall of the right class and against
@@ -9,14 +9,14 @@ of scikit-learn with `labels` = the labels of the references and `zero_division=
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
-from hpcbench.metrics.base import Aggregation, Bounds, Counts, acceptable, add_up
+from hpcbench.metrics.base import CorpusMetric, Counts, acceptable
 from hpcbench.metrics.normalise import (
     Case,
+    TextMetric,
     TextOptions,
     Whitespace,
     one_of,
@@ -28,13 +28,10 @@ from hpcbench.metrics.text import ExactMatch
 Average = Literal["macro", "weighted"]
 """Classes count `macro` alike, or `weighted` by their samples."""
 
-Confusion = Mapping[tuple[str, str | None], int]
-"""(right label, predicted label) → samples; None: the answer could not be read."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accuracy(ExactMatch):
-    """Share of samples whose label is right, whatever its case and spacing.
+    """Share of samples with the right label; case and spacing do not count.
 
     A label is a text or a whole number (`7` and `"7"` are the same). An unread label is wrong.
     """
@@ -46,15 +43,10 @@ class Accuracy(ExactMatch):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _ByClass(TextOptions):
+class _ByClass(CorpusMetric, TextMetric):
     """A metric made of three counts for each class: `of:` samples, `right:` hits, `said:` predictions."""
 
-    api: ClassVar[int] = 1
-    name: ClassVar[str]
-    higher_is_better: ClassVar[bool] = True
     accepts: ClassVar[tuple[str, ...]] = ("label", "text")
-    aggregation: ClassVar[Aggregation] = "corpus"
-    bounds: ClassVar[Bounds] = (0.0, 1.0)
 
     case: Case = "lower"
     whitespace: Whitespace = "collapse"
@@ -85,14 +77,6 @@ class _ByClass(TextOptions):
         said = None if read is None else self.normalise(read)
         return (said if said is not None and said in right else right[0]), said
 
-    def aggregate(self, parts: Sequence[Counts]) -> float:
-        """Over the classes that the references have."""
-        return float(self.combine(add_up(parts)))
-
-    def combine(self, sums: Mapping[str, Any]) -> Any:
-        """The value that sums of counts give, for numbers and for arrays alike."""
-        raise NotImplementedError
-
     def _classes(self, sums: Mapping[str, Any]) -> Iterable[tuple[Any, Any, Any]]:
         """Samples, hits and predictions of each class, always in one order: sums of floats depend on it."""
         for name in sorted(sums):
@@ -115,11 +99,6 @@ class BalancedAccuracy(_ByClass):
             classes = classes + (samples > 0)
         return recalls / _one_for_none(classes)
 
-    @property
-    def signature(self) -> str:
-        """E.g. `balanced_accuracy|case:lower|ws:collapse|unicode:nfc|v1`."""
-        return self.describe(self.name)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MacroF1(_ByClass):
@@ -128,7 +107,7 @@ class MacroF1(_ByClass):
     name: ClassVar[str] = "macro_f1"
 
     average: Average = "macro"
-    """How classes count."""
+    """How to average over classes."""
 
     def __post_init__(self) -> None:
         TextOptions.__post_init__(self)
@@ -152,75 +131,3 @@ class MacroF1(_ByClass):
 def _one_for_none(count: Any) -> Any:
     """A divisor: the count, and 1 where it is 0; arrays element by element, without numpy being named."""
     return count + (count == 0)
-
-
-# --- for reports ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ClassScores:
-    """How well one class was recognised."""
-
-    precision: float
-    """Of the samples said to be of it, the share that are; 0 where none was."""
-    recall: float
-    """Of its samples, the share recognised; 0 where it has none."""
-    f1: float
-    """2 hits / (samples + predictions)."""
-    support: int
-    """Its samples."""
-    predicted: int
-    """How often it was predicted."""
-
-
-def confusion(
-    predictions: Sequence[object], references: Sequence[object], **options: Any
-) -> Confusion:
-    """Which classes were taken for which.
-
-    Args:
-        predictions: labels, one per sample; anything else could not be read.
-        references: per sample the right label, or a list of acceptable ones.
-        options: of the text, as in `macro_f1`: case, whitespace, unicode.
-
-    Returns:
-        (right label, predicted label or None) → samples, most frequent first.
-
-    Raises:
-        ValueError: not as many of the one as of the other, or a sample without reference.
-        TypeError: a reference is no label.
-    """
-    if len(predictions) != len(references):
-        raise ValueError(f"{len(predictions)} predictions, {len(references)} references")
-    metric = BalancedAccuracy(**options)
-    pairs = zip(predictions, references, strict=True)
-    found = Counter(
-        metric.labels(said, right if isinstance(right, (list, tuple)) else [right])
-        for said, right in pairs
-    )
-    return dict(found.most_common())
-
-
-def per_class(matrix: Confusion) -> dict[str, ClassScores]:
-    """Scores of each class that a reference or a prediction has, in the order of the alphabet.
-
-    A label that is no reference's has support 0; unread answers have no row.
-    """
-    support: Counter[str] = Counter()
-    predicted: Counter[str] = Counter()
-    hits: Counter[str] = Counter()
-    for (right, said), samples in matrix.items():
-        support[right] += samples
-        if said is not None:
-            predicted[said] += samples
-            hits[right] += samples * (said == right)
-    return {
-        label: ClassScores(
-            precision=hits[label] / _one_for_none(predicted[label]),
-            recall=hits[label] / _one_for_none(support[label]),
-            f1=2 * hits[label] / (support[label] + predicted[label]),
-            support=support[label],
-            predicted=predicted[label],
-        )
-        for label in sorted({*support, *predicted})
-    }

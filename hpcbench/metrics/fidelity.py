@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from hpcbench.metrics.base import Aggregation, Bounds, Parts, ratio_of_sums
+from hpcbench.metrics.base import Aggregation, Parts, SampleMetric
 
 _FORMS = ("json", "fence", "prose")
 _INDEX_AT_END = re.compile(r"(\[\d+\])+\Z")
@@ -24,15 +24,12 @@ _MARK = "form"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _OfReadings:
+class _OfReadings(SampleMetric):
     """What all of them have in common."""
 
-    api: ClassVar[int] = 1
-    name: ClassVar[str]
+    over_nothing: ClassVar[float | None] = 0.0
     higher_is_better: ClassVar[bool] = False
     accepts: ClassVar[tuple[str, ...]] = ("reading",)
-    aggregation: ClassVar[Aggregation] = "mean"
-    bounds: ClassVar[Bounds] = (0.0, 1.0)
 
     def score(self, prediction: object, references: Sequence[object] = ()) -> Parts:
         """The parts of one reading; of anything else the worst."""
@@ -44,25 +41,16 @@ class _OfReadings:
         """The parts of one reading."""
         raise NotImplementedError
 
-    def aggregate(self, parts: Sequence[Parts]) -> float:
-        """Sum of numerators over sum of denominators; 0 where there is nothing to count."""
-        return ratio_of_sums(parts, over_nothing=0.0)
-
-    @property
-    def signature(self) -> str:
-        """E.g. `schema_valid|v1`."""
-        return f"{self.name}|v1"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidJson(_OfReadings):
-    """Share of answers with JSON in them that needed no mending."""
+    """Share of answers with JSON that needed no repair."""
 
     name: ClassVar[str] = "valid_json"
     higher_is_better: ClassVar[bool] = True
 
     alone: bool = False
-    """Whether the whole answer must be JSON: no code fence, no prose, as an engine held to it writes."""
+    """Whether the whole answer must be JSON, without code fence and prose, as from constrained decoding."""
 
     def parts_of(self, reading: Any) -> Parts:
         """1 if the JSON is sound, else 0."""
@@ -77,7 +65,7 @@ class ValidJson(_OfReadings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaValid(_OfReadings):
-    """Share of answers whose JSON needed no mending and meets the schema; without a schema: is an object."""
+    """Share of answers whose JSON needed no repair and meets the schema; without a schema: is an object."""
 
     name: ClassVar[str] = "schema_valid"
     higher_is_better: ClassVar[bool] = True
@@ -90,7 +78,7 @@ class SchemaValid(_OfReadings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repaired(_OfReadings):
-    """Share of answers that had to be mended, or would have had to be where that is refused."""
+    """Share of answers that needed a repair, whether `repair` allows it or not."""
 
     name: ClassVar[str] = "repaired"
 

@@ -32,18 +32,16 @@ from typing import Any, ClassVar, Literal, get_args
 
 from hpcbench.metrics.base import (
     Aggregation,
-    Bounds,
+    CorpusMetric,
     Counts,
     Parts,
     acceptable,
-    add_up,
     over_one,
-    ratio_of_sums,
     take_dialect,
 )
 from hpcbench.metrics.kits import OCRBENCH, Dialect
 from hpcbench.metrics.matching import cheapest_pairs
-from hpcbench.metrics.normalise import Case, TextOptions, Whitespace, one_of
+from hpcbench.metrics.normalise import Case, TextMetric, TextOptions, Whitespace, one_of
 from hpcbench.metrics.typed import (
     DateOrder,
     DecimalMark,
@@ -129,17 +127,17 @@ class Fields:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FieldOptions(TextOptions):
+class FieldOptions(TextMetric):
     """When two objects have the same field.
 
     Raises:
         ValueError: an option has an unknown value.
     """
 
-    name: ClassVar[str]
+    accepts: ClassVar[tuple[str, ...]] = ("object",)
 
     lists: Lists = "match"
-    """Are elements of lists paired as suits best, or by position."""
+    """Whether elements of lists are paired by best match, or by position."""
     types: Mapping[str, Kind] | None = None
     """What fields are, by path, `*` standing for anything: `{"items[].price": "currency", "*date": "date"}`.
     The first that fits counts; values that cannot be read as such are compared as text."""
@@ -158,11 +156,11 @@ class FieldOptions(TextOptions):
         one_of("decimal_mark", self.decimal_mark, get_args(DecimalMark))
         one_of("date_order", self.date_order, get_args(DateOrder))
         if self.types is not None and not isinstance(self.types, Mapping):
-            raise ValueError(f"types is {self.types!r}; it is a mapping of paths to types")
+            raise ValueError(f"types is {self.types!r}; it must be a mapping of paths to types")
         for path, kind in (self.types or {}).items():
             one_of(f"the type of {path}", kind, get_args(Kind))
         if not 0 <= self.max_cer < 1:
-            raise ValueError(f"max_cer is {self.max_cer}; it lies between 0 and 1")
+            raise ValueError(f"max_cer is {self.max_cer}; it must be between 0 and 1")
 
     def describe(self, *parts: str) -> str:
         """A signature: name and own options, then those of fields and texts, then the version."""
@@ -374,12 +372,9 @@ class KieF1Micro(FieldOptions):
     samples is 1. `measure` gives precision, recall or accuracy instead.
     """
 
-    api: ClassVar[int] = 1
     name: ClassVar[str] = "kie_f1_micro"
-    higher_is_better: ClassVar[bool] = True
-    accepts: ClassVar[tuple[str, ...]] = ("object",)
+    over_nothing: ClassVar[float | None] = 1.0
     aggregation: ClassVar[Aggregation] = "ratio"
-    bounds: ClassVar[Bounds] = (0.0, 1.0)
 
     measure: Measure = "f1"
     """What is counted over what."""
@@ -403,10 +398,6 @@ class KieF1Micro(FieldOptions):
         found = self.count_fields(prediction, self.best_reference(prediction, references))
         return {field: counts.parts(self.measure) for field, counts in found.items()}
 
-    def aggregate(self, parts: Sequence[Parts]) -> float:
-        """Over the fields of all samples."""
-        return ratio_of_sums(parts, over_nothing=1.0)
-
     @property
     def signature(self) -> str:
         """E.g. `kie_f1_micro|f1|lists:match|types:-|decimal:-|dates:-|cer:0|case:lower|…|v1`."""
@@ -421,12 +412,8 @@ class KieF1Macro(FieldOptions):
     samples' precision or recall.
     """
 
-    api: ClassVar[int] = 1
     name: ClassVar[str] = "kie_f1_macro"
-    higher_is_better: ClassVar[bool] = True
-    accepts: ClassVar[tuple[str, ...]] = ("object",)
-    aggregation: ClassVar[Aggregation] = "mean"
-    bounds: ClassVar[Bounds] = (0.0, 1.0)
+    over_nothing: ClassVar[float | None] = 1.0
     dialects: ClassVar[Mapping[str, Dialect]] = {
         "ocrbench-v2": Dialect(
             {
@@ -466,10 +453,6 @@ class KieF1Macro(FieldOptions):
         found = self.count_fields(prediction, self.best_reference(prediction, references))
         measure: Measure = "accuracy" if self.measure == "f1" else self.measure
         return {field: counts.parts(measure) for field, counts in found.items()}
-
-    def aggregate(self, parts: Sequence[Parts]) -> float:
-        """Mean over samples."""
-        return ratio_of_sums(parts, over_nothing=1.0)
 
     @property
     def signature(self) -> str:
@@ -514,18 +497,13 @@ def _ocrbench_text(value: object) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KieF1Fields(FieldOptions):
+class KieF1Fields(CorpusMetric, FieldOptions):
     """F1 of each field over all samples, and the mean of these: rare fields count as much as common ones.
 
     Where no sample has a field it is 1.
     """
 
-    api: ClassVar[int] = 1
     name: ClassVar[str] = "kie_f1_fields"
-    higher_is_better: ClassVar[bool] = True
-    accepts: ClassVar[tuple[str, ...]] = ("object",)
-    aggregation: ClassVar[Aggregation] = "corpus"
-    bounds: ClassVar[Bounds] = (0.0, 1.0)
 
     def score(self, prediction: object, references: Sequence[object]) -> Counts:
         """Twice the right fields, and the predicted and expected ones, by field: `right:a`, `both:a`.
@@ -540,10 +518,6 @@ class KieF1Fields(FieldOptions):
         if not counts and not isinstance(prediction, Mapping):
             counts["both:"] = 1.0
         return counts
-
-    def aggregate(self, parts: Sequence[Counts]) -> float:
-        """Mean of the fields' F1."""
-        return float(self.combine(add_up(parts)))
 
     def combine(self, sums: Mapping[str, Any]) -> Any:
         """The same from sums, numbers or arrays; a field that no sample of a resample has does not count."""
@@ -564,8 +538,3 @@ class KieF1Fields(FieldOptions):
             field: {"right:": 2.0 * one.right, "both:": float(one.predicted + one.expected)}
             for field, one in found.items()
         }
-
-    @property
-    def signature(self) -> str:
-        """E.g. `kie_f1_fields|lists:match|types:-|decimal:-|dates:-|cer:0|case:lower|…|v1`."""
-        return self.describe(self.name)

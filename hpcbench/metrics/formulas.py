@@ -27,14 +27,18 @@ from dataclasses import dataclass
 from typing import ClassVar, get_args
 
 from hpcbench.metrics.base import (
-    Aggregation,
-    Bounds,
     Parts,
+    SampleMetric,
     acceptable,
     over_one,
-    ratio_of_sums,
 )
-from hpcbench.metrics.normalise import TextOptions, UnicodeForm, one_of, read_text, reference_text
+from hpcbench.metrics.normalise import (
+    UnicodeForm,
+    compose,
+    one_of,
+    read_text,
+    reference_text,
+)
 
 _TOKEN = re.compile(r"\\(?:[a-zA-Z]+\*?|\S|\s)|[^\s\\]|\\$")
 _FENCE = re.compile(r"\A```[a-zA-Z]*\s*\n|\n\s*```\Z")
@@ -122,7 +126,7 @@ class _Group:
     """Braces that are open."""
 
     begin: int
-    """Where the opening one stands."""
+    """Position of the opening one."""
     bare: bool
     """Were they the argument of a style that went: then they go too."""
 
@@ -166,62 +170,53 @@ def _without_environment(tokens: list[str]) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FormulaMatch:
-    """1 if a formula equals a reference, normalised (see the module), else 0; over samples the mean."""
+class _FormulaMetric(SampleMetric):
+    """Compares two formulas by their tokens."""
 
-    api: ClassVar[int] = 1
-    name: ClassVar[str] = "formula_match"
-    higher_is_better: ClassVar[bool] = True
     accepts: ClassVar[tuple[str, ...]] = ("text",)
-    aggregation: ClassVar[Aggregation] = "mean"
-    bounds: ClassVar[Bounds] = (0.0, 1.0)
 
     unicode: UnicodeForm = "nfc"
-    """Normal form."""
+    """Unicode normal form."""
 
     def __post_init__(self) -> None:
         one_of("unicode", self.unicode, get_args(UnicodeForm))
-
-    def score(self, prediction: object, references: Sequence[object]) -> Parts:
-        """0 or 1, over 1. No text scores 0, even where an empty one is expected."""
-        answer = read_text(prediction)
-        tokens = None if answer is None else _read(self.unicode, answer)
-
-        expected = [
-            _read(self.unicode, reference_text(self.name, reference))
-            for reference in acceptable(self.name, references)
-        ]
-        return over_one(float(tokens in expected))
-
-    def aggregate(self, parts: Sequence[Parts]) -> float:
-        """Mean over samples."""
-        return ratio_of_sums(parts)
 
     @property
     def signature(self) -> str:
         """E.g. `formula_match|unicode:nfc|v1`."""
         return f"{self.name}|unicode:{self.unicode}|v1"
 
+    def tokens(self, text: str) -> list[str]:
+        """The tokens of a formula in the chosen Unicode form."""
+        return formula_tokens(compose(text, self.unicode))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FormulaEdit:
+class FormulaMatch(_FormulaMetric):
+    """1 if a formula equals a reference, normalised (see the module), else 0; over samples the mean."""
+
+    name: ClassVar[str] = "formula_match"
+
+    def score(self, prediction: object, references: Sequence[object]) -> Parts:
+        """0 or 1, over 1. No text scores 0, even where an empty one is expected."""
+        answer = read_text(prediction)
+        tokens = None if answer is None else self.tokens(answer)
+        expected = [
+            self.tokens(reference_text(self.name, reference))
+            for reference in acceptable(self.name, references)
+        ]
+        return over_one(float(tokens in expected))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormulaEdit(_FormulaMetric):
     """Edits over tokens between two normalised formulas / tokens of the longer, in [0, 1]; 0 is equal.
 
     Over samples the mean. Both empty is 0.
     """
 
-    api: ClassVar[int] = 1
     name: ClassVar[str] = "formula_edit"
     higher_is_better: ClassVar[bool] = False
-    accepts: ClassVar[tuple[str, ...]] = ("text",)
-    aggregation: ClassVar[Aggregation] = "mean"
-    bounds: ClassVar[Bounds] = (0.0, 1.0)
-
-    unicode: UnicodeForm = "nfc"
-    """Normal form."""
-
-    def __post_init__(self) -> None:
-        one_of("unicode", self.unicode, get_args(UnicodeForm))
 
     def score(self, prediction: object, references: Sequence[object]) -> Parts:
         """Distance to the closest reference, over 1. No text scores 1."""
@@ -232,7 +227,7 @@ class FormulaEdit:
         number: dict[str, int] = {}
 
         def coded(text: str) -> list[int]:
-            return [number.setdefault(token, len(number)) for token in _read(self.unicode, text)]
+            return [number.setdefault(token, len(number)) for token in self.tokens(text)]
 
         tokens = None if answer is None else coded(answer)
 
@@ -241,16 +236,3 @@ class FormulaEdit:
             return 1.0 if tokens is None else Levenshtein.normalized_distance(tokens, expected)
 
         return over_one(min(map(distance, acceptable(self.name, references))))
-
-    def aggregate(self, parts: Sequence[Parts]) -> float:
-        """Mean over samples."""
-        return ratio_of_sums(parts)
-
-    @property
-    def signature(self) -> str:
-        """E.g. `formula_edit|unicode:nfc|v1`."""
-        return f"{self.name}|unicode:{self.unicode}|v1"
-
-
-def _read(unicode: UnicodeForm, text: str) -> list[str]:
-    return formula_tokens(TextOptions(unicode=unicode).compose(text))

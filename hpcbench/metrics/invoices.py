@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, get_args
 
-from hpcbench.metrics.base import Aggregation, Bounds, Parts, acceptable, over_one, ratio_of_sums
+from hpcbench.metrics.base import Aggregation, Parts, acceptable, over_one
 from hpcbench.metrics.fields import (
     Comparison,
     FieldCounts,
@@ -55,7 +55,7 @@ class _Items(FieldOptions):
         if self.lists != "match":
             raise ValueError(f"lists is {self.lists!r}; {self.name} pairs items, so it is match")
         if not 0 < self.item_f1 <= 1:
-            raise ValueError(f"item_f1 is {self.item_f1}; it lies above 0, and at 1 or below")
+            raise ValueError(f"item_f1 is {self.item_f1}; it must be above 0 and at most 1")
 
     def describe(self, *parts: str) -> str:
         """A signature, see `FieldOptions.describe`."""
@@ -106,12 +106,9 @@ class InvoiceItemF1(_Items):
     A sample without items on either side counts for nothing (0 / 0); a set of only such samples is 1.
     """
 
-    api: ClassVar[int] = 1
     name: ClassVar[str] = "invoice_item_f1"
-    higher_is_better: ClassVar[bool] = True
-    accepts: ClassVar[tuple[str, ...]] = ("object",)
+    over_nothing: ClassVar[float | None] = 1.0
     aggregation: ClassVar[Aggregation] = "ratio"
-    bounds: ClassVar[Bounds] = (0.0, 1.0)
 
     measure: Measure = "f1"
     """What is counted over what."""
@@ -130,10 +127,6 @@ class InvoiceItemF1(_Items):
             return Parts(0, 1)
         return counts.parts(self.measure)
 
-    def aggregate(self, parts: Sequence[Parts]) -> float:
-        """Over the items of all samples."""
-        return ratio_of_sums(parts, over_nothing=1.0)
-
     @property
     def signature(self) -> str:
         """E.g. `invoice_item_f1|f1|item_f1:0.85|items:-|lists:match|…|cer:0.15|case:lower|…|v1`."""
@@ -144,12 +137,7 @@ class InvoiceItemF1(_Items):
 class ItemCountAccuracy(_Items):
     """Share of invoices with as many right line items as the reference has; also where it has none."""
 
-    api: ClassVar[int] = 1
     name: ClassVar[str] = "item_count_accuracy"
-    higher_is_better: ClassVar[bool] = True
-    accepts: ClassVar[tuple[str, ...]] = ("object",)
-    aggregation: ClassVar[Aggregation] = "mean"
-    bounds: ClassVar[Bounds] = (0.0, 1.0)
 
     def score(self, prediction: object, references: Sequence[object]) -> Parts:
         """1 or 0, over 1; any of the references. Items too many do no harm. No mapping scores 0."""
@@ -157,12 +145,3 @@ class ItemCountAccuracy(_Items):
         found = [self.count_items(prediction, one) for one in known]
         right = any(one.right == one.expected for one in found)
         return over_one(float(right and isinstance(prediction, Mapping)))
-
-    def aggregate(self, parts: Sequence[Parts]) -> float:
-        """Mean over samples."""
-        return ratio_of_sums(parts)
-
-    @property
-    def signature(self) -> str:
-        """E.g. `item_count_accuracy|item_f1:0.85|items:-|lists:match|…|cer:0.15|case:lower|…|v1`."""
-        return self.describe(self.name)

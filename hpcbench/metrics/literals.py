@@ -42,7 +42,7 @@ def read_list(text: str) -> list[Any] | None:
 
 
 def fences(text: str) -> Iterator[str]:
-    """What stands in fences of three backticks, without a language or with that of Python or JSON."""
+    """The contents of fences of three backticks, without a language or with that of Python or JSON."""
     at = 0
     while match := _FENCE.search(text, at):
         end = text.find("\n```", match.end())

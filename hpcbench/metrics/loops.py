@@ -12,8 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hpcbench.metrics.base import Aggregation, Bounds, Parts, ratio_of_sums
-from hpcbench.metrics.normalise import TextOptions, Whitespace, read_text, reference_text
+from hpcbench.metrics.base import Parts
+from hpcbench.metrics.normalise import (
+    TextMetric,
+    Whitespace,
+    read_text,
+    reference_text,
+)
 
 LENGTH = 100
 """Characters of a loop, at least."""
@@ -22,18 +27,15 @@ TIMES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Repetition(TextOptions):
-    """Share of answers that end in a loop; an answer whose reference ends in one does not count.
+class Repetition(TextMetric):
+    """Share of answers that end in a loop; an answer whose reference also ends in a loop is left out.
 
     No text counts as one. A loop that the answer gets out of is not seen.
     """
 
-    api: ClassVar[int] = 1
     name: ClassVar[str] = "repetition"
     higher_is_better: ClassVar[bool] = False
     accepts: ClassVar[tuple[str, ...]] = ("text",)
-    aggregation: ClassVar[Aggregation] = "mean"
-    bounds: ClassVar[Bounds] = (0.0, 1.0)
 
     whitespace: Whitespace = "collapse"
 
@@ -47,10 +49,6 @@ class Repetition(TextOptions):
             return Parts(1, 1)
         repeats = self.loop(answer) > 0 and not any(self.loop(text) for text in expected)
         return Parts(float(repeats), 1)
-
-    def aggregate(self, parts: Sequence[Parts]) -> float:
-        """Mean over samples."""
-        return ratio_of_sums(parts)
 
     @property
     def signature(self) -> str:

@@ -244,7 +244,7 @@ def _pipe_table(lines: list[str], begin: int) -> Iterator[Table]:
     delimiters = [all(_DELIMITER.fullmatch(cell) for cell in row) for row in rows]
     skip = 0
     if any(delimiters[1:]):
-        skip = delimiters.index(True, 1) - 1  # its header stands above it
+        skip = delimiters.index(True, 1) - 1  # its header is the line above it
     elif not any(delimiters) and (
         len(lines) < 2 or not all(line.lstrip().startswith("|") for line in lines)
     ):

@@ -104,7 +104,7 @@ def _as_munkres(costs: Costs, columns: list[int]) -> list[int]:
         return _augment(costs, columns)
     from scipy.optimize import linear_sum_assignment
 
-    # Its C code is scipy's algorithm (Crouse 2016) begun with the rows that found a column: so these come
+    # Its C code is scipy's algorithm (Crouse 2016) started with the rows that found a column: so these come
     # first, and the others with their cheapest cell at 0.
     order = sorted(range(len(costs)), key=lambda row: columns[row] < 0)
     rows = [costs[row] if columns[row] >= 0 else _reduced(costs[row]) for row in order]

@@ -22,12 +22,12 @@ from hpcbench.metrics.base import (
     Aggregation,
     Bounds,
     Parts,
+    SampleMetric,
     acceptable,
     best,
     over_one,
-    ratio_of_sums,
 )
-from hpcbench.metrics.normalise import Case, TextOptions, Whitespace, read_text
+from hpcbench.metrics.normalise import Case, TextMetric, Whitespace, read_text
 
 _LISTED = re.compile(r"[,;|\n→]|->")
 _AROUND = " \t\r\n\"'()[]{}."
@@ -68,14 +68,10 @@ def reference_pages(metric: str, value: object) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Order:
+class _Order(SampleMetric):
     """Compares the order of pages with the right one; over samples the mean."""
 
-    api: ClassVar[int] = 1
-    name: ClassVar[str]
-    higher_is_better: ClassVar[bool] = True
     accepts: ClassVar[tuple[str, ...]] = ("text",)
-    aggregation: ClassVar[Aggregation] = "mean"
     bounds: ClassVar[Bounds] = (-1.0, 1.0)
     one_tree: ClassVar[bool] = True
     """A list is one order, not several acceptable ones."""
@@ -89,15 +85,6 @@ class _Order:
             return 0.0 if given is None else self._of_pages(given, right)
 
         return over_one(max(map(agreement, acceptable(self.name, references))))
-
-    def aggregate(self, parts: Sequence[Parts]) -> float:
-        """Mean over samples."""
-        return ratio_of_sums(parts)
-
-    @property
-    def signature(self) -> str:
-        """E.g. `kendall_tau|v1`."""
-        return f"{self.name}|v1"
 
     def _of_pages(self, given: Sequence[str], right: Sequence[str]) -> float:
         if len(given) != len(right) or sorted(given) != sorted(right):
@@ -149,7 +136,6 @@ class PositionAccuracy(_Order):
     """Share of places that have the right page."""
 
     name: ClassVar[str] = "position_accuracy"
-    bounds: ClassVar[Bounds] = (0.0, 1.0)
 
     def _agreement(self, places: Sequence[int]) -> float:
         if not places:
@@ -158,19 +144,17 @@ class PositionAccuracy(_Order):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PageAccuracy(TextOptions):
+class PageAccuracy(TextMetric):
     """Share of pages whose class is right, over the pages of all bundles: a ratio of sums.
 
     The answer has one label for each page: "1 1 2", "112", "invoice, passport". A missing one is wrong, one
     too many is ignored.
     """
 
-    api: ClassVar[int] = 1
     name: ClassVar[str] = "page_accuracy"
-    higher_is_better: ClassVar[bool] = True
+    over_nothing: ClassVar[float | None] = 1.0
     accepts: ClassVar[tuple[str, ...]] = ("text",)
     aggregation: ClassVar[Aggregation] = "ratio"
-    bounds: ClassVar[Bounds] = (0.0, 1.0)
     one_tree: ClassVar[bool] = True
 
     case: Case = "lower"
@@ -192,12 +176,3 @@ class PageAccuracy(TextOptions):
             return -hits / len(right), len(right), Parts(hits, len(right))
 
         return best(self.name, references, cost)
-
-    def aggregate(self, parts: Sequence[Parts]) -> float:
-        """Right pages over pages; 1 where there is no page."""
-        return ratio_of_sums(parts, over_nothing=1.0)
-
-    @property
-    def signature(self) -> str:
-        """E.g. `page_accuracy|case:lower|ws:collapse|unicode:nfc|v1`."""
-        return self.describe(self.name)

@@ -24,14 +24,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
 from hpcbench.metrics.base import (
-    Aggregation,
     Bounds,
+    CorpusMetric,
     Counts,
     Parts,
+    SampleMetric,
     acceptable,
-    add_up,
     over_one,
-    ratio_of_sums,
     take_dialect,
 )
 from hpcbench.metrics.kits import ROUGE_SCORE, SACREBLEU, Dialect
@@ -69,30 +68,25 @@ Smoothing = Literal["exp", "floor", "add-k", "none"]
 
 _NEEDS_MORE = {
     **dict.fromkeys(("spm", "flores101", "flores200", "spBLEU-1K"), "downloads its model"),
-    **dict.fromkeys(("ja-mecab", "ko-mecab"), "needs a dictionary that is no part of sacrebleu"),
+    **dict.fromkeys(("ja-mecab", "ko-mecab"), "needs a dictionary that sacrebleu does not contain"),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NgramMetric:
+class NgramMetric(CorpusMetric):
     """What BLEU and chrF share: counts of n-grams by sacrebleu, summed over samples."""
 
-    api: ClassVar[int] = 1
-    name: ClassVar[str]
-    higher_is_better: ClassVar[bool] = True
-    accepts: ClassVar[tuple[str, ...]] = ("text", "label")
-    aggregation: ClassVar[Aggregation] = "corpus"
     bounds: ClassVar[Bounds] = (0.0, 100.0)
     dialects: ClassVar[Mapping[str, Dialect]] = {
         "sacrebleu": Dialect({"unicode": "none"}, SACREBLEU)
     }
 
     case: Case = "keep"
-    """Does case count."""
+    """Whether case counts."""
     unicode: UnicodeForm = "nfc"
-    """Normal form."""
+    """Unicode normal form."""
     compat: str = ""
-    """Compute as somebody else does, see `dialects`."""
+    """Compute the metric as this other kit does, see `dialects`."""
 
     def __post_init__(self) -> None:
         take_dialect(self)
@@ -126,14 +120,6 @@ class NgramMetric:
         table = numpy.stack(numpy.broadcast_arrays(*rows))
         values = self._of(table[:-1])
         return values if self.compat else numpy.where(table[-1] > 0, values, 100.0)
-
-    def aggregate(self, parts: Sequence[Counts]) -> float:
-        """Value of a set, which is not the mean of its samples' values.
-
-        Raises:
-            ValueError: no samples.
-        """
-        return float(self.combine(add_up(parts)))
 
     def value(self, parts: Counts) -> float:
         """Value of one sample, as sacrebleu's `sentence_score`."""
@@ -186,7 +172,7 @@ class Bleu(NgramMetric):
     tokenize: Tokenizer = "script"
     """`script`: as `13a`, but each character of a script without spaces is a word; others are sacrebleu's."""
     smooth: Smoothing = "exp"
-    """What an order with no match counts."""
+    """How to count an order of n-grams without a match."""
 
     def __post_init__(self) -> None:
         NgramMetric.__post_init__(self)
@@ -285,14 +271,16 @@ class Chrf(NgramMetric):
     word_order: int = 0
     """Longest n-grams of words; 0: none."""
     beta: int = 2
-    """How many times recall weighs as much as precision."""
+    """Weight of recall relative to precision."""
 
     def __post_init__(self) -> None:
         NgramMetric.__post_init__(self)
         for option, least in (("char_order", 1), ("word_order", 0), ("beta", 1)):
             value = getattr(self, option)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueError(f"{option} is {value!r}; it is a whole number from {least} on")
+                raise ValueError(
+                    f"{option} is {value!r}; it must be a whole number, at least {least}"
+                )
 
     @property
     def signature(self) -> str:
@@ -355,19 +343,14 @@ class Chrf(NgramMetric):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RougeL:
+class RougeL(SampleMetric):
     """ROUGE-L: F1 of the longest common subsequence of words; per sample the best reference, then the mean.
 
     Punctuation and spaces part words and fall away: "a.b" is two words and "1,000" too. A text that has
     nothing else is compared by its characters. Two empty texts are 1, in rouge-score 0.
     """
 
-    api: ClassVar[int] = 1
     name: ClassVar[str] = "rouge_l"
-    higher_is_better: ClassVar[bool] = True
-    accepts: ClassVar[tuple[str, ...]] = ("text", "label")
-    aggregation: ClassVar[Aggregation] = "mean"
-    bounds: ClassVar[Bounds] = (0.0, 1.0)
     dialects: ClassVar[Mapping[str, Dialect]] = {
         "rouge-score": Dialect({"words": "ascii", "unicode": "none"}, ROUGE_SCORE)
     }
@@ -375,11 +358,11 @@ class RougeL:
     words: RougeWords = "script"
     """`script`: words of any script, one character where it has no spaces; `ascii`: runs of a-z and 0-9."""
     case: Case = "lower"
-    """Does case count."""
+    """Whether case counts."""
     unicode: UnicodeForm = "nfc"
-    """Normal form."""
+    """Unicode normal form."""
     compat: str = ""
-    """Compute as somebody else does, see `dialects`."""
+    """Compute the metric as this other kit does, see `dialects`."""
 
     def __post_init__(self) -> None:
         take_dialect(self)
@@ -402,10 +385,6 @@ class RougeL:
                 said = self._words(answer) if said is None else said
                 most = max(most, self._share(said, self._words(expected)))
         return over_one(0.0 if read is None else most)
-
-    def aggregate(self, parts: Sequence[Parts]) -> float:
-        """Mean over samples."""
-        return ratio_of_sums(parts)
 
     @property
     def signature(self) -> str:

@@ -13,11 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from hpcbench.metrics.base import SampleMetric
+
 Case = Literal["keep", "lower"]
 """`lower` is `str.lower`, as in the reference implementations (not casefold: "ß" is not "ss")."""
 
 Whitespace = Literal["keep", "strip", "runs", "collapse", "remove"]
-"""What becomes of whitespace; each but `keep` strips both ends.
+"""How whitespace is normalised; each value but `keep` strips both ends.
 
 `strip` nothing more · `runs` two or more become one space (jiwer: a single tab or newline stays) ·
 `collapse` one or more become one space · `remove` all goes
@@ -39,11 +41,11 @@ class TextOptions:
     """
 
     case: Case = "keep"
-    """Does case count."""
+    """Whether case counts."""
     whitespace: Whitespace = "strip"
-    """What becomes of whitespace."""
+    """How whitespace is normalised."""
     unicode: UnicodeForm = "nfc"
-    """Normal form."""
+    """Unicode normal form."""
 
     def __post_init__(self) -> None:
         one_of("case", self.case, get_args(Case))
@@ -74,6 +76,16 @@ class TextOptions:
         """A signature: name and own options, then those of the text, then the version."""
         shared = (f"case:{self.case}", f"ws:{self.whitespace}", f"unicode:{self.unicode}")
         return "|".join((*parts, *shared, "v1"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextMetric(SampleMetric, TextOptions):
+    """A metric with options of the text; its signature tells them where it has no other options."""
+
+    @property
+    def signature(self) -> str:
+        """Name, options of the text, version."""
+        return self.describe(self.name)
 
 
 def compose(text: str, form: UnicodeForm) -> str:

@@ -1,6 +1,6 @@
 """Numbers with what they count, as answers write them: "$1,000", "1 000,50 ₽", "12.5 kg", "5 %".
 
-Digits are `typed.read_number`'s; where a single mark stands before exactly three digits and could be either,
+Digits are `typed.read_number`'s; where a single mark is before exactly three digits and could be either,
 charts and English answers are what is read: "1,000" is a thousand, "1.000" is one.
 """
 

@@ -167,7 +167,7 @@ def position(answer: str, expected: Box, says: Callable[[str], float], published
 
     Args:
         answer: holds an object with `answer` and `bbox`.
-        expected: where it stands.
+        expected: its right box.
         says: value of the text of `answer`.
         published: read as the published code does.
     """

@@ -28,12 +28,10 @@ from typing import Any, ClassVar, Literal, get_args
 from hpcbench.metrics import ocrbench_boxes as boxes
 from hpcbench.metrics import ocrbench_objects as objects
 from hpcbench.metrics.base import (
-    Aggregation,
-    Bounds,
     Parts,
+    SampleMetric,
     acceptable,
     over_one,
-    ratio_of_sums,
     take_dialect,
     version,
 )
@@ -114,7 +112,7 @@ def _counts_nearly(answer: str, reference: str) -> float:
         target = int(wanted)
     except ValueError as error:
         raise TypeError(
-            f"ocrbench_v2 counts; a reference is {wanted!r}, no whole number"
+            f"ocrbench_v2 counts; a reference is {wanted!r}, not a whole number"
         ) from error
     digits = found.group().lstrip("0") if found else ""
     if (
@@ -126,7 +124,7 @@ def _counts_nearly(answer: str, reference: str) -> float:
 
 
 def _spells(answer: str, reference: str) -> float:
-    """The reference's characters stand in the answer, one after the other or parted in one of nine ways."""
+    """Whether the answer has the reference's characters in a row, or separated in one of nine ways."""
     return float(any(between.join(reference) in answer for between in _BETWEEN))
 
 
@@ -158,15 +156,9 @@ def _similarity(answer: str, reference: str) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Rules:
+class _Rules(SampleMetric):
     """A metric that scores by rules, one for each kind of question; the best reference counts."""
 
-    api: ClassVar[int] = 1
-    name: ClassVar[str]
-    higher_is_better: ClassVar[bool] = True
-    accepts: ClassVar[tuple[str, ...]] = ("text", "label")
-    aggregation: ClassVar[Aggregation] = "mean"
-    bounds: ClassVar[Bounds] = (0.0, 1.0)
     rules: ClassVar[Mapping[str, Rule]]
     """Kind of question that compares one text → rule."""
     kinds: ClassVar[tuple[str, ...]]
@@ -175,9 +167,9 @@ class _Rules:
     kind: str = "plain"
     """Kind of question, where a reference does not say its own."""
     unicode: UnicodeForm = "nfc"
-    """Normal form."""
+    """Unicode normal form."""
     compat: str = ""
-    """Another kit's numbers."""
+    """Compute the metric as this other kit does."""
 
     def __post_init__(self) -> None:
         self._check(("kind",))
@@ -201,17 +193,13 @@ class _Rules:
                 values.append(judge(answer))
         return over_one(max(values, default=0.0))
 
-    def aggregate(self, parts: Sequence[Parts]) -> float:
-        """Mean over samples."""
-        return ratio_of_sums(parts)
-
     def _check(self, keep: Sequence[str]) -> None:
         take_dialect(self, keep=keep)
         one_of("kind", self.kind, self.kinds)
         one_of("unicode", self.unicode, get_args(UnicodeForm))
 
     def _judge(self, kind: str, given: object) -> Judge:
-        """How answers are held against a reference of a kind.
+        """How answers are compared with a reference of a kind.
 
         Raises:
             TypeError: a reference is not what its kind compares.
@@ -319,7 +307,7 @@ class OcrBenchV2(_Rules):
     words: Words = "characters"
     """How `transcript` parts Chinese: each character is a word, or as the package jieba does."""
     synonyms: Synonyms = "no"
-    """Does METEOR in `transcript` pair synonyms; `wordnet` needs nltk and its data."""
+    """Whether METEOR in `transcript` pairs synonyms; `wordnet` needs nltk and its data."""
 
     def __post_init__(self) -> None:
         self._check(("kind", "words", "synonyms"))
@@ -391,7 +379,7 @@ def _spotting(metric: OcrBenchV2, reference: Mapping[Any, Any]) -> Judge:
     words = boxes.words_of(reference.get("box"), reference.get("answer"))
     if words is None:
         raise TypeError(
-            f"{metric.name} compares boxes; `box` and `answer` are no lists of one length"
+            f"{metric.name} compares boxes; `box` and `answer` must be lists of the same length"
         )
     if metric.compat:
         return lambda answer: boxes.published_spotting(answer, words)
@@ -416,7 +404,7 @@ def _box(metric: OcrBenchV2, reference: Mapping[Any, Any]) -> boxes.Box:
     box = boxes.read_box(reference.get("box"))
     if box is None:
         raise TypeError(
-            f"{metric.name} compares boxes; `box` of a reference is no list of four numbers"
+            f"{metric.name} compares boxes; `box` of a reference must be a list of four numbers"
         )
     return box
 

@@ -24,17 +24,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from hpcbench.metrics.base import (
-    Aggregation,
-    Bounds,
     Parts,
     TooLarge,
     acceptable,
     over_one,
-    ratio_of_sums,
 )
 from hpcbench.metrics.formulas import formula_tokens
 from hpcbench.metrics.markup import plain_text, read_tables
-from hpcbench.metrics.normalise import TextOptions, Whitespace, one_of, read_text, reference_text
+from hpcbench.metrics.normalise import (
+    TextMetric,
+    TextOptions,
+    Whitespace,
+    one_of,
+    read_text,
+    reference_text,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -61,14 +65,17 @@ _BLANK = re.compile(r"\n[ \t]*(?:\n[ \t]*)+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PageOptions(TextOptions):
+class PageOptions(TextMetric):
     """How pages in Markdown are made comparable; see the module."""
+
+    higher_is_better: ClassVar[bool] = False
+    accepts: ClassVar[tuple[str, ...]] = ("text",)
 
     whitespace: Whitespace = "collapse"
     tables: Special = "canonical"
-    """What becomes of tables."""
+    """How to treat tables."""
     formulas: Special = "canonical"
-    """What becomes of formulas."""
+    """How to treat formulas."""
 
     def __post_init__(self) -> None:
         TextOptions.__post_init__(self)
@@ -149,12 +156,7 @@ class MarkdownEdit(PageOptions):
     matched; here the page is one text, so blocks in another order cost edits.
     """
 
-    api: ClassVar[int] = 1
     name: ClassVar[str] = "markdown_edit"
-    higher_is_better: ClassVar[bool] = False
-    accepts: ClassVar[tuple[str, ...]] = ("text",)
-    aggregation: ClassVar[Aggregation] = "mean"
-    bounds: ClassVar[Bounds] = (0.0, 1.0)
 
     def score(self, prediction: object, references: Sequence[object]) -> Parts:
         """Distance to the closest reference, over 1. No text scores 1."""
@@ -168,10 +170,6 @@ class MarkdownEdit(PageOptions):
             return 1.0 if page is None else Levenshtein.normalized_distance(page, expected)
 
         return over_one(min(map(distance, acceptable(self.name, references))))
-
-    def aggregate(self, parts: Sequence[Parts]) -> float:
-        """Mean over samples."""
-        return ratio_of_sums(parts)
 
     @property
     def signature(self) -> str:
@@ -195,26 +193,21 @@ class ReadingOrder(PageOptions):
     the prediction adds costs nothing. Over samples the mean; a reference without blocks is 0.
     """
 
-    api: ClassVar[int] = 1
     name: ClassVar[str] = "reading_order"
-    higher_is_better: ClassVar[bool] = False
-    accepts: ClassVar[tuple[str, ...]] = ("text",)
-    aggregation: ClassVar[Aggregation] = "mean"
-    bounds: ClassVar[Bounds] = (0.0, 1.0)
 
     threshold: float = 0.5
     """Similarity from which two blocks can be the same."""
     missing: bool = True
-    """Do blocks count that the prediction lacks; if not, a prediction without any of them is 1."""
+    """Whether blocks that the prediction lacks count; if not, a prediction without any of them is 1."""
     max_blocks: int = 2000
     """Blocks of a page above which `TooLarge` is raised: time and memory grow with the product."""
 
     def __post_init__(self) -> None:
         PageOptions.__post_init__(self)
         if not 0 < self.threshold <= 1:
-            raise ValueError(f"threshold is {self.threshold}; it lies above 0 and is at most 1")
+            raise ValueError(f"threshold is {self.threshold}; it must be above 0 and at most 1")
         if self.max_blocks < 1:
-            raise ValueError(f"max_blocks is {self.max_blocks}; it is at least 1")
+            raise ValueError(f"max_blocks is {self.max_blocks}; it must be at least 1")
 
     def score(self, prediction: object, references: Sequence[object]) -> Parts:
         """Distance to the order of the closest reference, over 1. No text scores 1.
@@ -230,10 +223,6 @@ class ReadingOrder(PageOptions):
             return 1.0 if blocks is None else self._distance(blocks, expected)
 
         return over_one(min(map(distance, acceptable(self.name, references))))
-
-    def aggregate(self, parts: Sequence[Parts]) -> float:
-        """Mean over samples."""
-        return ratio_of_sums(parts)
 
     @property
     def signature(self) -> str:

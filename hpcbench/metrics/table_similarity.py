@@ -28,18 +28,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hpcbench.metrics.base import (
-    Aggregation,
-    Bounds,
     Parts,
+    SampleMetric,
     TooLarge,
     acceptable,
     over_one,
-    ratio_of_sums,
     take_dialect,
 )
 from hpcbench.metrics.kits import PUBTABNET, Dialect
 from hpcbench.metrics.markup import Table, read_tables
-from hpcbench.metrics.normalise import TextOptions, Whitespace, read_text, reference_text
+from hpcbench.metrics.normalise import (
+    TextMetric,
+    TextOptions,
+    Whitespace,
+    read_text,
+    reference_text,
+)
 from hpcbench.metrics.tree_distance import Tree, tree_distance
 
 if TYPE_CHECKING:
@@ -70,19 +74,75 @@ class TableTree:
     """Are all spans numbers; PubTabNet's code raises where one is not."""
 
 
+class _TableMetric(SampleMetric):
+    """Compares two tables; no table where one belongs, or one where none does, is 0."""
+
+    __slots__ = ()
+    accepts: ClassVar[tuple[str, ...]] = ("text",)
+    markdown: bool
+    max_nodes: int
+    compat: str
+
+    def score(self, prediction: object, references: Sequence[object]) -> Parts:
+        """Similarity to the closest reference, over 1. No text scores 0.
+
+        Raises:
+            TooLarge: a table has more than `max_nodes` rows and cells.
+        """
+        answer = read_text(prediction)
+        table = None if answer is None else self.tree(answer)
+        if table is not None:
+            _refuse_above(self.max_nodes, table.nodes)
+
+        def similarity(reference: object) -> float:
+            expected = self.tree(reference_text(self.name, reference))
+            if expected is not None:
+                _refuse_above(self.max_nodes, expected.nodes)
+            if expected is None or table is None:
+                nothing = expected is None and table is None and answer is not None
+                return float(nothing and not self.compat)
+            value = _similarity(table, expected)
+            return value if self.compat else max(0.0, value)  # a row against many can lose more
+
+        return over_one(max(map(similarity, acceptable(self.name, references))))
+
+    def tree(self, text: str) -> TableTree | None:
+        """The table of a text, if there is one.
+
+        Raises:
+            TooLarge: it has more than `max_nodes` rows and cells.
+        """
+        if self.compat:
+            return _pubtabnet(text, self._published_cell)
+        table = _largest(text, self.markdown, self.max_nodes)
+        return None if table is None else _plain(table, self._cell)
+
+    def _cell(self, text: str) -> str:
+        """What is compared of a cell."""
+        raise NotImplementedError
+
+    def _published_cell(self, cell: Any) -> Content:
+        """The same of an element of lxml's, under `compat`."""
+        raise NotImplementedError
+
+    def _check(self) -> None:
+        if self.max_nodes < 1:
+            raise ValueError(f"max_nodes is {self.max_nodes}; it must be at least 1")
+
+    def _own(self) -> tuple[str, ...]:
+        compat = (f"compat:{self.compat}",) if self.compat else ()
+        markdown = "yes" if self.markdown else "no"
+        return (self.name, *compat, f"markdown:{markdown}", f"max:{self.max_nodes}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Teds(TextOptions):
+class Teds(_TableMetric, TextMetric):
     """Similarity of two tables by structure and content, in [0, 1]; see the module for what is compared.
 
     Over samples the mean. No table where one belongs, or one where none does, is 0.
     """
 
-    api: ClassVar[int] = 1
     name: ClassVar[str] = "teds"
-    higher_is_better: ClassVar[bool] = True
-    accepts: ClassVar[tuple[str, ...]] = ("text",)
-    aggregation: ClassVar[Aggregation] = "mean"
-    bounds: ClassVar[Bounds] = (0.0, 1.0)
     dialects: ClassVar[Mapping[str, Dialect]] = {
         "pubtabnet": Dialect(
             {"whitespace": "keep", "unicode": "none", "markdown": False},
@@ -93,135 +153,59 @@ class Teds(TextOptions):
 
     whitespace: Whitespace = "collapse"
     markdown: bool = True
-    """Are tables of Markdown read too."""
+    """Whether tables in Markdown are read, too."""
     max_nodes: int = 5000
     """Rows and cells of a table above which `TooLarge` is raised: time and memory grow with the product."""
     compat: str = ""
-    """`pubtabnet`: its numbers."""
+    """`pubtabnet`: compute the metric as PubTabNet does."""
 
     def __post_init__(self) -> None:
         take_dialect(self)
         TextOptions.__post_init__(self)
-        _check(self.max_nodes)
-
-    def score(self, prediction: object, references: Sequence[object]) -> Parts:
-        """Similarity to the closest reference, over 1. No text scores 0.
-
-        Raises:
-            TooLarge: a table has more than `max_nodes` rows and cells.
-        """
-        return _score(self, prediction, references, self.tree)
-
-    def aggregate(self, parts: Sequence[Parts]) -> float:
-        """Mean over samples."""
-        return ratio_of_sums(parts)
+        self._check()
 
     @property
     def signature(self) -> str:
         """E.g. `teds|markdown:yes|max:5000|case:keep|ws:collapse|unicode:nfc|v1`."""
-        return self.describe(*_own(self))
+        return self.describe(*self._own())
 
-    def tree(self, text: str) -> TableTree | None:
-        """The table of a text, if there is one.
+    def _cell(self, text: str) -> str:
+        return self.normalise(text)
 
-        Raises:
-            TooLarge: it has more than `max_nodes` rows and cells.
-        """
-        if self.compat:
-            return _pubtabnet(text, _tokens)
-        table = _largest(text, self.markdown, self.max_nodes)
-        return None if table is None else _plain(table, self.normalise)
+    def _published_cell(self, cell: Any) -> Content:
+        return _tokens(cell)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TedsS:
+class TedsS(_TableMetric):
     """Similarity of two tables by structure alone, in [0, 1]: `teds` of tables without any text."""
 
-    api: ClassVar[int] = 1
     name: ClassVar[str] = "teds_s"
-    higher_is_better: ClassVar[bool] = True
-    accepts: ClassVar[tuple[str, ...]] = ("text",)
-    aggregation: ClassVar[Aggregation] = "mean"
-    bounds: ClassVar[Bounds] = (0.0, 1.0)
     dialects: ClassVar[Mapping[str, Dialect]] = {
         "pubtabnet": Dialect({"markdown": False}, PUBTABNET, ("src/metric.py",))
     }
 
     markdown: bool = True
-    """Are tables of Markdown read too."""
+    """Whether tables in Markdown are read, too."""
     max_nodes: int = 5000
     """Rows and cells of a table above which `TooLarge` is raised: time and memory grow with the product."""
     compat: str = ""
-    """`pubtabnet`: its numbers."""
+    """`pubtabnet`: compute the metric as PubTabNet does."""
 
     def __post_init__(self) -> None:
         take_dialect(self)
-        _check(self.max_nodes)
-
-    def score(self, prediction: object, references: Sequence[object]) -> Parts:
-        """Similarity to the closest reference, over 1. No text scores 0.
-
-        Raises:
-            TooLarge: a table has more than `max_nodes` rows and cells.
-        """
-        return _score(self, prediction, references, self.tree)
-
-    def aggregate(self, parts: Sequence[Parts]) -> float:
-        """Mean over samples."""
-        return ratio_of_sums(parts)
+        self._check()
 
     @property
     def signature(self) -> str:
         """E.g. `teds_s|markdown:yes|max:5000|v1`."""
-        return "|".join((*_own(self), "v1"))
+        return "|".join((*self._own(), "v1"))
 
-    def tree(self, text: str) -> TableTree | None:
-        """The table of a text without its contents, if there is one.
+    def _cell(self, text: str) -> str:
+        return ""
 
-        Raises:
-            TooLarge: it has more than `max_nodes` rows and cells.
-        """
-        if self.compat:
-            return _pubtabnet(text, lambda cell: "")
-        table = _largest(text, self.markdown, self.max_nodes)
-        return None if table is None else _plain(table, lambda text: "")
-
-
-def _check(max_nodes: int) -> None:
-    if max_nodes < 1:
-        raise ValueError(f"max_nodes is {max_nodes}; it is at least 1")
-
-
-def _own(metric: Teds | TedsS) -> tuple[str, ...]:
-    compat = (f"compat:{metric.compat}",) if metric.compat else ()
-    markdown = "yes" if metric.markdown else "no"
-    return (metric.name, *compat, f"markdown:{markdown}", f"max:{metric.max_nodes}")
-
-
-def _score(
-    metric: Teds | TedsS,
-    prediction: object,
-    references: Sequence[object],
-    read: Callable[[str], TableTree | None],
-) -> Parts:
-    answer = read_text(prediction)
-    table = None if answer is None else read(answer)
-    if table is not None:
-        _refuse_above(metric.max_nodes, table.nodes)
-
-    def similarity(reference: object) -> float:
-        expected = read(reference_text(metric.name, reference))
-        if expected is not None:
-            _refuse_above(metric.max_nodes, expected.nodes)
-        if expected is None or table is None:
-            nothing = expected is None and table is None and answer is not None
-            nothing = nothing and not metric.compat
-            value = 1.0 if nothing else 0.0
-        else:
-            value = _similarity(table, expected)
-        return value if metric.compat else max(0.0, value)  # a row against many can lose more
-
-    return over_one(max(map(similarity, acceptable(metric.name, references))))
+    def _published_cell(self, cell: Any) -> Content:
+        return ""
 
 
 def _refuse_above(most: int, nodes: int) -> None:

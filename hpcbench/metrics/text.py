@@ -26,12 +26,12 @@ from hpcbench.metrics.base import (
     best,
     divide,
     over_one,
-    ratio_of_sums,
     take_dialect,
 )
 from hpcbench.metrics.kits import ANLS, DOCVQA, JIWER, LMMS_EVAL, ST_VQA, VLMEVALKIT, Dialect
 from hpcbench.metrics.normalise import (
     Case,
+    TextMetric,
     TextOptions,
     Whitespace,
     one_of,
@@ -46,27 +46,6 @@ WerWords = Literal["spaces", "script"]
 `spaces` what is between spaces, as in jiwer · `script` the same, but in scripts without spaces each character
 is a word, and so is their punctuation
 """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextMetric(TextOptions):
-    """What the metrics here share: means in [0, 1], the higher the better, where they say nothing else."""
-
-    api: ClassVar[int] = 1
-    name: ClassVar[str]
-    higher_is_better: ClassVar[bool] = True
-    accepts: ClassVar[tuple[str, ...]] = ("text", "label")
-    aggregation: ClassVar[Aggregation] = "mean"
-    bounds: ClassVar[Bounds] = (0.0, 1.0)
-
-    def aggregate(self, parts: Sequence[Parts]) -> float:
-        """Mean over samples; of a ratio metric all that is counted over all it is counted over."""
-        return ratio_of_sums(parts)
-
-    @property
-    def signature(self) -> str:
-        """Name, options of the text, version."""
-        return self.describe(self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,16 +70,16 @@ class ExactMatch(TextMetric):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contains(TextMetric):
-    """1 if a reference stands somewhere in the prediction, else 0; over samples the mean.
+    """1 if the prediction contains a reference, else 0; over samples the mean.
 
     For answers in sentences. It forgives anything beside the reference, so a model that lists many answers
-    does well. An empty reference, which stands in every text, is found in an empty prediction alone.
+    does well. An empty reference, which every text contains, matches only an empty prediction.
     """
 
     name: ClassVar[str] = "contains"
 
     words: bool = False
-    """Must it stand there as whole words: "no" is then not in "another", nor "12" in "112".
+    """Whether only whole words match: then "another" does not contain "no", nor "112" "12".
 
     In scripts without spaces each character is a word, so that "天气" is in "今天天气很好".
     """
@@ -160,19 +139,19 @@ class Anls(TextMetric):
     tau: float = 0.5
     """Similarities below it count as 0."""
     inclusive: bool = True
-    """Does a similarity of exactly `tau` stay: yes in the official code, no in the paper."""
+    """Whether a similarity of exactly `tau` counts: yes in the official code, no in the paper."""
     raw_length: bool = False
     """Divide by the length before whitespace is dropped, as the official code does."""
     case: Case = "lower"
     whitespace: Whitespace = "collapse"
     compat: str = ""
-    """Compute as somebody else does, see `dialects`."""
+    """Compute the metric as this other kit does, see `dialects`."""
 
     def __post_init__(self) -> None:
         take_dialect(self)
         TextOptions.__post_init__(self)
         if not 0 <= self.tau <= 1:
-            raise ValueError(f"tau is {self.tau}; it lies between 0 and 1")
+            raise ValueError(f"tau is {self.tau}; it must be between 0 and 1")
 
     def score(self, prediction: object, references: Sequence[object]) -> Parts:
         """Similarity in [0, 1] to the closest reference, over 1. No text scores 0."""
@@ -226,7 +205,7 @@ class Cer(TextMetric):
     dialects: ClassVar[Mapping[str, Dialect]] = {"jiwer": Dialect({"unicode": "none"}, JIWER)}
 
     compat: str = ""
-    """Compute as somebody else does, see `dialects`."""
+    """Compute the metric as this other kit does, see `dialects`."""
 
     def __post_init__(self) -> None:
         take_dialect(self)
@@ -265,7 +244,7 @@ class Wer(TextMetric):
     """`spaces`: what is between spaces; `script`: the same, but one character where a script has none."""
     whitespace: Whitespace = "runs"
     compat: str = ""
-    """Compute as somebody else does, see `dialects`."""
+    """Compute the metric as this other kit does, see `dialects`."""
 
     def __post_init__(self) -> None:
         take_dialect(self)
@@ -343,7 +322,7 @@ def _upper_length(*texts: str) -> int:
 
 
 def _stands_alone(piece: str, text: str) -> bool:
-    """Is a piece, not empty, somewhere in a text where no word goes on at either end of it."""
+    """Is a piece, not empty, somewhere in a text where no word continues at either end of it."""
     at = text.find(piece)
     while at >= 0:
         end = at + len(piece)

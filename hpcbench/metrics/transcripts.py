@@ -48,7 +48,7 @@ def transcript_score(
 
     Args:
         answer: what a model read.
-        reference: what stands there.
+        reference: the right transcript.
         words: how Chinese is parted.
         synonyms: whether METEOR pairs them.
         published: to the bit as published; there an empty answer is 0.

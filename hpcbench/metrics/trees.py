@@ -16,7 +16,7 @@ numbers are the published ones; `nothing` and `ties` mend what cannot be defende
 - `"": null` is wrong there though `null: ""` is right, and a further key that is null costs as much as a
   wrong value; with `nothing="same"` all that says nothing is the same, and such a key is as absent;
 - of equally good matchings it takes the first that its solver meets, so that the order of a list can change
-  the score: in 85 of 10,000 small random trees, in none of 300 receipts. `ties="best"` goes on to compare
+  the score: in 85 of 10,000 small random trees, in none of 300 receipts. `ties="best"` also compares
   their similarities and sizes, and is the same in any order.
 
 A list of texts whose answer is a single text is 1 of n (question answering), as in the package. JSON and YAML
@@ -30,10 +30,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
-from hpcbench.metrics.base import Aggregation, Bounds, Parts, ratio_of_sums, take_dialect
+from hpcbench.metrics.base import Parts, take_dialect
 from hpcbench.metrics.kits import ANLS_STAR, Dialect
 from hpcbench.metrics.matching import cheapest_pairs, pairs_as_munkres
-from hpcbench.metrics.normalise import Case, TextOptions, Whitespace, one_of
+from hpcbench.metrics.normalise import Case, TextMetric, TextOptions, Whitespace, one_of
 
 Nothing = Literal["package", "same"]
 Ties = Literal["first", "best"]
@@ -43,15 +43,11 @@ DEPTH = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AnlsStar(TextOptions):
+class AnlsStar(TextMetric):
     """ANLS*: similarity of two trees in [0, 1]; over samples the mean."""
 
-    api: ClassVar[int] = 1
     name: ClassVar[str] = "anls_star"
-    higher_is_better: ClassVar[bool] = True
     accepts: ClassVar[tuple[str, ...]] = ("object", "text", "label")
-    aggregation: ClassVar[Aggregation] = "mean"
-    bounds: ClassVar[Bounds] = (0.0, 1.0)
     one_tree: ClassVar[bool] = True
     dialects: ClassVar[Mapping[str, Dialect]] = {
         "anls_star-1.0.1": Dialect({"one_of": "", "unicode": "none"}, ANLS_STAR)
@@ -60,15 +56,15 @@ class AnlsStar(TextOptions):
     tau: float = 0.5
     """Similarities below it count as 0."""
     nothing: Nothing = "package"
-    """`same`: null, "", [] and {} are the same on both sides, and a key with such a value is as absent."""
+    """`same`: null, "", [] and {} are equal on both sides, and a key with such a value counts as absent."""
     ties: Ties = "first"
     """Which of equally good matchings of two lists: the `first` found, or the `best` by size."""
     one_of: str = "$one_of"
-    """Key of a mapping in a reference whose only value is a list of options; empty: there is no such key."""
+    """Key that marks a list of options in a reference: `{KEY: [option, …]}`; empty: none."""
     case: Case = "lower"
     whitespace: Whitespace = "collapse"
     compat: str = ""
-    """As that package computes it, to the bit."""
+    """Compute the metric exactly as this package does, to the bit."""
 
     def __post_init__(self) -> None:
         take_dialect(self)
@@ -76,7 +72,7 @@ class AnlsStar(TextOptions):
         one_of("nothing", self.nothing, get_args(Nothing))
         one_of("ties", self.ties, get_args(Ties))
         if not 0 <= self.tau <= 1:
-            raise ValueError(f"tau is {self.tau}; it lies between 0 and 1")
+            raise ValueError(f"tau is {self.tau}; it must be between 0 and 1")
 
     def score(self, prediction: object, references: Sequence[object]) -> Parts:
         """Similarity to the best of the trees, over 1. Text where an object belongs scores 0.
@@ -93,10 +89,6 @@ class AnlsStar(TextOptions):
         found = _Comparison(self).compare(self._reference(tree), self._prediction(prediction))
         return Parts(math.fsum(found.values) / found.length if found.length else 1.0, 1)
 
-    def aggregate(self, parts: Sequence[Parts]) -> float:
-        """Mean over samples."""
-        return ratio_of_sums(parts)
-
     @property
     def signature(self) -> str:
         """E.g. `anls_star|tau:0.5|nothing:package|ties:first|one_of:$one_of|case:lower|…|v1`."""
@@ -109,7 +101,7 @@ class AnlsStar(TextOptions):
         options = self._options(value)
         if options is not None:
             if not options:
-                raise ValueError(f"{self.name}: a reference is 1 of none")
+                raise ValueError(f"{self.name}: a reference has no options to choose from")
             nodes = [self._reference(option, depth + 1) for option in options]
             return _Node("one_of", value, max(node.size for node in nodes), nodes)
         if isinstance(value, Mapping):

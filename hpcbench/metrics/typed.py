@@ -101,7 +101,7 @@ def _unsigned(text: str) -> tuple[str, bool]:
 
 
 def _split(text: str, decimal_mark: DecimalMark) -> tuple[str, str | None, str]:
-    """Whole part with its groups, decimal mark (empty: there is none; None: it cannot be told), fraction."""
+    """Whole part with its groups, decimal mark (empty: there is none; None: it is ambiguous), fraction."""
     last = max(text.rfind("."), text.rfind(","))
     if last < 0:
         return text, "", ""

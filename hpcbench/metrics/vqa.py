@@ -20,18 +20,17 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 from hpcbench.metrics.base import (
-    Aggregation,
-    Bounds,
     Parts,
+    SampleMetric,
     acceptable,
     over_one,
-    ratio_of_sums,
     take_dialect,
     version,
 )
 from hpcbench.metrics.kits import LMMS_EVAL, PIX2STRUCT, VLMEVALKIT, VQA, Dialect
 from hpcbench.metrics.normalise import (
     Case,
+    TextMetric,
     TextOptions,
     UnicodeForm,
     Whitespace,
@@ -55,7 +54,7 @@ code of VQA v2 compares them as they are. Case does not count then, but under `c
 
 Few = Literal["votes", "alternatives"]
 """What fewer than four reference answers are: `votes`, by the published rule, which then cannot reach 1 (of
-one answer it is 0, as nobody else gave it) · `alternatives`, any of which is right."""
+one answer it is 0, as no other answer agrees) · `alternatives`, any of which is right."""
 
 _YEAR = re.compile(r"(?:1\d|20)\d\d", re.ASCII)
 _AS_WRITTEN = {"whitespace": "keep", "unicode": "none"}
@@ -63,15 +62,10 @@ _LMMS_PROCESSOR = "lmms_eval/tasks/_task_utils/vqa_eval_metric.py"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RelaxedAccuracy(TextOptions):
+class RelaxedAccuracy(TextMetric):
     """1 if the answer is the target, or a number close to it; over samples the mean (ChartQA)."""
 
-    api: ClassVar[int] = 1
     name: ClassVar[str] = "relaxed_accuracy"
-    higher_is_better: ClassVar[bool] = True
-    accepts: ClassVar[tuple[str, ...]] = ("text", "label")
-    aggregation: ClassVar[Aggregation] = "mean"
-    bounds: ClassVar[Bounds] = (0.0, 1.0)
     dialects: ClassVar[Mapping[str, Dialect]] = {
         "pix2struct": Dialect(_AS_WRITTEN, PIX2STRUCT, ("pix2struct/metrics.py",)),
         "lmms-eval": Dialect(_AS_WRITTEN, LMMS_EVAL, ("lmms_eval/tasks/chartqa/utils.py",)),
@@ -82,13 +76,13 @@ class RelaxedAccuracy(TextOptions):
     tolerance: float = 0.05
     """Largest |answer - target| / |target| that is right."""
     years: Years = "relaxed"
-    """Do years have the tolerance."""
+    """Whether the tolerance applies to years."""
     numbers: Numbers = "plain"
-    """What is read as a number."""
+    """Which texts are read as numbers."""
     case: Case = "lower"
     whitespace: Whitespace = "strip"
     compat: str = ""
-    """Another kit's numbers: pix2struct, lmms-eval, vlmevalkit."""
+    """Compute the metric as this kit does: pix2struct, lmms-eval or vlmevalkit."""
 
     def __post_init__(self) -> None:
         take_dialect(self)
@@ -96,7 +90,7 @@ class RelaxedAccuracy(TextOptions):
         one_of("years", self.years, get_args(Years))
         one_of("numbers", self.numbers, get_args(Numbers))
         if not self.tolerance >= 0:
-            raise ValueError(f"tolerance is {self.tolerance}; it is 0 or more")
+            raise ValueError(f"tolerance is {self.tolerance}; it must be 0 or more")
 
     def score(self, prediction: object, references: Sequence[object]) -> Parts:
         """0 or 1, over 1; any of the references may be met. No text scores 0."""
@@ -108,10 +102,6 @@ class RelaxedAccuracy(TextOptions):
         answer = self.normalise(read.strip() if self.compat == "vlmevalkit" else read)
         right = self._is_written if self.numbers == "written" else self._is_plain
         return over_one(float(any([right(answer, target) for target in targets])))
-
-    def aggregate(self, parts: Sequence[Parts]) -> float:
-        """Mean over samples."""
-        return ratio_of_sums(parts)
 
     @property
     def signature(self) -> str:
@@ -142,19 +132,14 @@ class RelaxedAccuracy(TextOptions):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VqaAccuracy:
+class VqaAccuracy(SampleMetric):
     """Agreement with ten people: 0.3 if one of them gave the answer, 0.6, 0.9, 1; over samples the mean.
 
     The references are the people's answers, one each, equal ones repeated. Any number of people will do;
     what fewer than four mean is an option.
     """
 
-    api: ClassVar[int] = 1
     name: ClassVar[str] = "vqa_accuracy"
-    higher_is_better: ClassVar[bool] = True
-    accepts: ClassVar[tuple[str, ...]] = ("text", "label")
-    aggregation: ClassVar[Aggregation] = "mean"
-    bounds: ClassVar[Bounds] = (0.0, 1.0)
     dialects: ClassVar[Mapping[str, Dialect]] = {
         "vqa-v2": Dialect(
             {"process": "disputed", "unicode": "none"},
@@ -179,13 +164,13 @@ class VqaAccuracy:
     an answer: `plain_answer`."""
 
     process: Process = "always"
-    """When answers are made plain."""
+    """When answers are normalised."""
     few: Few = "votes"
-    """What fewer than four references are."""
+    """How to score with fewer than four references."""
     unicode: UnicodeForm = "nfc"
-    """Normal form."""
+    """Unicode normal form."""
     compat: str = ""
-    """Another kit's numbers: vqa-v2, vlmevalkit, lmms-eval (its TextVQA), lmms-eval-vqav2."""
+    """Compute the metric as this kit does: vqa-v2, vlmevalkit, lmms-eval (its TextVQA) or lmms-eval-vqav2."""
 
     def __post_init__(self) -> None:
         take_dialect(self)
@@ -210,10 +195,6 @@ class VqaAccuracy:
             plain = plain_answer(given, self.compat)
             matches = [_plain_reference(answer, self.compat) for answer in answers].count(plain)
         return over_one(self._agreement(matches, len(answers)))
-
-    def aggregate(self, parts: Sequence[Parts]) -> float:
-        """Mean over samples."""
-        return ratio_of_sums(parts)
 
     @property
     def signature(self) -> str:

@@ -1,4 +1,4 @@
-"""What serving a model takes from a node: memory, GPUs, CPUs, disk. Seen from outside the container.
+"""Resources of a node that serving a model takes: memory, GPUs, CPUs, disk; seen from outside the container.
 
 A container's PID namespace hides processes from the driver, so the monitor runs in the worker, on the host
 side of the node. It needs no GPU and no root.

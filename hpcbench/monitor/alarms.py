@@ -1,4 +1,4 @@
-"""What in a reading somebody should hear of at once."""
+"""Alarms for problems in a reading that a user should know at once."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ Kind = Literal[
 ]  # fmt: skip
 
 NEAR_LIMIT = 0.95
-"""Of the memory limit, counted without what the kernel would drop."""
+"""Share of the memory limit, without memory that the kernel can drop."""
 
 MOMENT_SECONDS = 2.0
-"""So long a killed process may take to end, and one that has ended to be waited for by its parent."""
+"""Longest time for a killed process to end, and for its parent to reap it."""
 
 AGAIN_SECONDS = 60.0
-"""The same alarm about the same thing is not raised again so soon."""
+"""Shortest time between two equal alarms about one subject."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """Something is wrong with the machine or will be soon."""
+    """A present or approaching problem of the machine."""
 
     kind: Kind
     message: str
-    """What is the matter, in one line."""
+    """The problem, in one line."""
 
 
 class Alarms:
-    """Finds them in readings, and tells each no more than once a minute.
+    """Finds alarms in readings, and raises each at most once a minute.
 
-    A GPU whose memory is nearly full is none: engines fill it on purpose.
+    A GPU whose memory is nearly full raises none: engines fill it on purpose.
 
     Args:
-        least_free_bytes: a folder's disk with less room, or on a small one less than 2 %, is nearly full.
+        least_free_bytes: a folder's disk with less space, or on a small one less than 2 %, is nearly full.
     """
 
     def __init__(self, folders: Mapping[str, str], least_free_bytes: int = GIB) -> None:
@@ -56,11 +56,11 @@ class Alarms:
         self._told: dict[tuple[Kind, str], float] = {}
 
     def watch(self, engine: Process | None) -> None:
-        """From now on this process must live; None: none has to."""
+        """Raise an alarm when this process ends, from now on; None: watch none."""
         self._engine, self._zombie_at = engine, None
 
     def new(self, now: Reading, tree: ProcessTree) -> Iterator[Alarm]:
-        """What is to be told of a reading."""
+        """Alarms of a reading."""
         found = (*self._memory(now, tree), *self._disks(now), *self._gone(now), *self._slow(now))
         for subject, alarm in found:
             key = (alarm.kind, subject)
@@ -80,18 +80,19 @@ class Alarms:
         self._ended_before = tree.ended
         if self._killed_at is not None and (ended or now.at - self._killed_at > MOMENT_SECONDS):
             self._killed_at = None
-            limit = f" of {_gib(host.limit)}" if host.limit is not None else ""
-            text = f"the kernel killed {_victim(ended)} for want of memory{limit}"
+            limit = f" (limit: {_gib(host.limit)})" if host.limit is not None else ""
+            text = f"the kernel killed {_victim(ended)}: out of memory{limit}"
             yield "", Alarm("out_of_memory", text)
         if host.limit and (host.limited_held or 0) > NEAR_LIMIT * host.limit:
             held = _gib(host.limited_held or 0)
-            text = f"the job holds {held} of memory, its limit is {_gib(host.limit)}"
+            text = f"the job uses {held} of memory; its limit is {_gib(host.limit)}"
             yield "", Alarm("memory_near_limit", text)
 
     def _disks(self, now: Reading) -> Iterator[tuple[str, Alarm]]:
         for name, disk in now.disks.items():
             if disk.free < min(self._least_free, 0.02 * disk.size):
-                text = f"{_gib(disk.free)} left of {_gib(disk.size)} where {name} is ({self._folders[name]})"
+                where = f"on the disk of {name} ({self._folders[name]})"
+                text = f"{_gib(disk.free)} of {_gib(disk.size)} free {where}"
                 yield name, Alarm("disk_nearly_full", text)
 
     def _gone(self, now: Reading) -> Iterator[tuple[str, Alarm]]:
@@ -107,25 +108,25 @@ class Alarms:
             self._zombie_at = now.at if self._zombie_at is None else self._zombie_at
             if now.at - self._zombie_at <= MOMENT_SECONDS:
                 return
-            what = "has ended, and nobody took its exit code (a zombie)"
-        self._engine = None  # told once
+            what = "has ended, and its parent has not read its exit code (a zombie)"
+        self._engine = None  # one alarm is enough
         who = f"the engine's first process ({engine.name}, pid {engine.pid})"
         yield str(engine.pid), Alarm("engine_gone", f"{who} {what}")
 
     def _slow(self, now: Reading) -> Iterator[tuple[str, Alarm]]:
-        """Each reason once for good of each GPU: it is worth knowing, not worth hearing again."""
+        """Each reason once per GPU and run: it is worth one alarm, not more."""
         for gpu, one in now.gpus.items():
             known = self._throttles.get(gpu, 0)
             new = throttle_names(one.throttles & ~known)
             self._throttles[gpu] = known | one.throttles
             if new:
-                text = f"GPU {gpu.index} ({gpu.name}) runs slower than it could: {', '.join(new)}"
-                heat = f" at {one.celsius} °C" if one.celsius is not None else ""
+                text = f"GPU {gpu.index} ({gpu.name}) is throttled: {', '.join(new)}"
+                heat = f"; temperature {one.celsius} °C" if one.celsius is not None else ""
                 yield f"{gpu.uuid} {new}", Alarm("throttled", text + heat)
 
 
 def _victim(ended: Mapping[int, Process]) -> str:
-    """Who was killed: the largest of those that have just ended."""
+    """Description of the killed process: the largest of those that have just ended."""
     if not ended:
         return "a process of the job"
     one = max(ended.values(), key=lambda one: one.rss_bytes)

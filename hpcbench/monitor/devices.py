@@ -1,6 +1,6 @@
-"""Which GPUs a machine has, which of them are ours, and whether a model fits on them.
+"""The GPUs of a machine, those that are ours, and whether a model fits on them.
 
-Asked of NVIDIA's management library (`nvml`), else of `nvidia-smi`, else of `rocm-smi`. None of them: no GPU.
+Sources: NVIDIA's management library (`nvml`), else `nvidia-smi`, else `rocm-smi`. None of them: no GPU.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hpcbench.subprocesses import printed
 GIB = 1 << 30
 
 ANSWER_SECONDS = 30.0
-"""A program that has not answered by then hangs, as it does when a driver does."""
+"""A program without output after this time hangs, as happens when a driver hangs."""
 
 _QUERY = ("index", "uuid", "name", "memory.total", "driver_version")
 _SMI = ["nvidia-smi", f"--query-gpu={','.join(_QUERY)}", "--format=csv,noheader,nounits"]
@@ -31,7 +31,7 @@ _SLURMS = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS")
 
 
 def gpus() -> list[Gpu]:
-    """All GPUs of this machine that this process may see; those cut into MIG instances as their instances."""
+    """All GPUs of this machine that this process may see; of GPUs split by MIG, their instances."""
     found = nvml.gpus()
     if found is None:
         found = _from_smi(printed(_SMI, ANSWER_SECONDS) or "")
@@ -43,7 +43,7 @@ def given(environ: Mapping[str, str] | None = None) -> list[str] | None:
     """Names of the GPUs that the environment gives to this process.
 
     CUDA's variable wins, which Slurm sets in the numbering of the job; its list ends at an empty or negative
-    entry. A Slurm job without GPUs has none. None: nothing is said, so all are ours.
+    entry. A Slurm job without GPUs has none. None: no variable is set, so all are ours.
     """
     environ = os.environ if environ is None else environ
     for name in _CHOSEN:
@@ -61,7 +61,7 @@ def given(environ: Mapping[str, str] | None = None) -> list[str] | None:
 
 
 def visible(found: Sequence[Gpu], environ: Mapping[str, str] | None = None) -> list[Gpu]:
-    """Those of `found` that the environment gives to this process, in its order."""
+    """The GPUs in `found` that the environment gives to this process, in the environment's order."""
     environ = os.environ if environ is None else environ
     names = given(environ)
     if names is None:
@@ -73,7 +73,7 @@ def visible(found: Sequence[Gpu], environ: Mapping[str, str] | None = None) -> l
 
 
 def _named(name: str, found: Sequence[Gpu]) -> Gpu | None:
-    """Which one an entry of CUDA_VISIBLE_DEVICES means: an index, or the beginning of a UUID."""
+    """The GPU of an entry of CUDA_VISIBLE_DEVICES: an index, or the start of a UUID."""
     for gpu in found:
         if (
             gpu.index == int(name)
@@ -85,10 +85,10 @@ def _named(name: str, found: Sequence[Gpu]) -> Gpu | None:
 
 
 def handles(environ: Mapping[str, str] | None = None) -> list[str]:
-    """What to write into CUDA_VISIBLE_DEVICES for each GPU that is ours to give away.
+    """Entries for CUDA_VISIBLE_DEVICES, one for each GPU that is ours.
 
-    The environment's own entries where it has some, but for those of no GPU. Else indexes, which hold with
-    CUDA_DEVICE_ORDER=PCI_BUS_ID (CUDA by itself counts the fastest first), and UUIDs for MIG instances.
+    The environment's own entries if it has some, without entries of no GPU. Else indexes, valid with
+    CUDA_DEVICE_ORDER=PCI_BUS_ID (CUDA's default order starts with the fastest), and UUIDs for MIG instances.
     """
     names, found = given(environ), gpus()
     if names is None:
@@ -97,14 +97,14 @@ def handles(environ: Mapping[str, str] | None = None) -> list[str]:
 
 
 def machine(model_gpus: int, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """What times and memory of a model depend on here: the kinds of its GPUs, their driver, the CPU.
+    """The hardware here that a model's times and memory depend on: its GPUs' kinds, their driver, the CPU.
 
     Args:
-        model_gpus: GPUs of the model; 0: it computes on the CPU, whatever cards there are.
+        model_gpus: GPUs of the model; 0: it computes on the CPU, regardless of any cards.
         environ: the environment that gives GPUs; None: that of this process.
 
     Returns:
-        `gpus` (their names, sorted), `driver`, `cuda` (None: not known) and `cpu`.
+        `gpus` (their names, sorted), `driver`, `cuda` (None: unknown) and `cpu`.
     """
     ours = visible(gpus(), environ)[:model_gpus] if model_gpus else []
     first = ours[0] if ours else None
@@ -119,14 +119,13 @@ def machine(model_gpus: int, environ: Mapping[str, str] | None = None) -> dict[s
 def check_allocation(
     needed_gpus: int, least_memory_gb: float | None = None, environ: Mapping[str, str] | None = None
 ) -> str | None:
-    """Whether the GPUs of this process are what a model needs; the line that says why not, or None.
+    """Whether the GPUs of this process suffice for a model; the reason in one line if not, or None.
 
-    Where nothing can tell memory (no NVML, no nvidia-smi), the number of GPUs in the environment has to do.
+    If no source reports memory (no NVML, no nvidia-smi), only the number of GPUs in the environment counts.
 
     Args:
-        needed_gpus: the model document's `gpus`.
-        least_memory_gb: its `gpu_memory_gb`, read as makers count, 10^9 bytes: a card sold as 80 GB may have
-            79.6 GiB.
+        needed_gpus: the model definition's `gpus`.
+        least_memory_gb: its `gpu_memory_gb`, GB (10^9 bytes).
     """
     if needed_gpus == 0:
         return None
@@ -149,12 +148,12 @@ def check_allocation(
 
 
 def _misfit(needed: int, least_gb: float | None, has: str) -> str:
-    each = f" of {least_gb:g} GiB" if least_gb else ""
+    each = f" of {least_gb:g} GB" if least_gb else ""
     return f"the model needs {needed} GPU{'s' * (needed > 1)}{each}, this worker has {has}"
 
 
 def _from_smi(printed: str) -> list[Gpu]:
-    """GPUs from nvidia-smi's table, which lists no MIG instances: a GPU cut into them stands as a whole."""
+    """GPUs in nvidia-smi's table, which has no MIG instances: a GPU split into them is one entry."""
     found = []
     for row in csv.reader(printed.splitlines(), skipinitialspace=True):
         if len(row) == len(_QUERY) and row[0].isdigit():

@@ -1,4 +1,4 @@
-"""What vLLM says of its memory, once, in its log after profiling.
+"""Memory figures of vLLM, which it logs once, after profiling.
 
 The lines, as read in `v1/worker/` of vLLM 0.31.0 to 0.33.0 (`gpu_worker.py`, `cpu_worker.py` and both model
 runners), each after a head such as `(EngineCore pid=7) INFO 11-21 22:51:40 [gpu_worker.py:773] `:
@@ -13,7 +13,7 @@ runners), each after a head such as `(EngineCore pid=7) INFO 11-21 22:51:40 [gpu
       in use is 50.29 GiB.                                                   (all in one line)
     Explicitly set (1.0/14.96) GiB for KV cache on node 0.        (the CPU backend; or `Auto set (…`)
 
-SGLang says the same in `/metrics`, see `gauges`.
+SGLang reports the same in `/metrics`, see `gauges`.
 """
 
 from __future__ import annotations
@@ -42,28 +42,28 @@ _CPU_CACHE = re.compile(rf"(?:Explicitly|Auto) set \({_NUMBER}/{_NUMBER}\) GiB f
 
 @dataclass(frozen=True, slots=True)
 class LoggedMemory:
-    """Memory of one GPU as vLLM told it when it had profiled, bytes, exact to 0.01 GiB; None: not told.
+    """Memory of one GPU as logged by vLLM after profiling, bytes, exact to 0.01 GiB; None: not logged.
 
-    Of several GPUs, whose workers each tell theirs, the one that used most stands here.
+    With several GPUs, whose workers each log their own, this is the one that used most.
     """
 
     weights: int | None = None
-    """What loading the model added."""
+    """Memory that loading the model added."""
     consumed: int | None = None
-    """All that stays after a profiling run: weights, CUDA's context, communication, workspaces."""
+    """All memory that stays after a profiling run: weights, CUDA's context, communication, workspaces."""
     activation: int | None = None
-    """What a run of the largest batch needs for a moment on top of that. vLLM's own figure includes its
-    estimate for CUDA graphs, which it then counts again; here the estimate is taken out."""
+    """Additional temporary memory for the largest batch. vLLM's own figure includes its estimate for CUDA
+    graphs, which it then counts again; here the estimate is subtracted."""
     graphs: int | None = None
-    """What capturing CUDA graphs took; 0 where there are none."""
+    """Memory of captured CUDA graphs; 0 without graphs."""
     kv_cache: int | None = None
-    """What is set aside for the key-value cache."""
+    """Memory reserved for the key-value cache."""
     on_cpu: bool = False
-    """Whether it is the CPU backend that spoke: its cache is in the host's memory."""
+    """Whether the log is of the CPU backend: its cache is in the host's memory."""
 
 
 def logged_memory(lines: Iterable[str]) -> LoggedMemory:
-    """Read the log of one start of vLLM; lines of an earlier start must not be in it."""
+    """Read the log of one start of vLLM; it must not contain lines of an earlier start."""
     weights: list[float] = []
     cache: list[float] = []
     estimates: list[float] = []

@@ -1,6 +1,6 @@
-"""What the kernel tells of a job: its processes, its memory control group, its disks.
+"""A job as seen by the kernel: its processes, its memory control group, its disks.
 
-Read from /proc, the control group's files and statvfs; nothing here needs root or a package.
+Read from /proc, the control group's files and statvfs; no function here needs root or a package.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Process:
     parent: int
     session: int
     begun: int
-    """Ticks after boot: with the pid, it names a process for good."""
+    """Ticks after boot: together with the pid, a unique name of the process."""
     cpu_seconds: float
     """User and system time of all its threads."""
     rss_bytes: int
@@ -41,22 +41,22 @@ class Process:
 
 @dataclass
 class ProcessTree:
-    """A process and all that descends from it, also when a parent in between has ended.
+    """A process and all its descendants, also when a parent in between has ended.
 
-    A look costs a small read for each member, and where it searches a listing of /proc and a read for each
-    process that is new: a node's thousands of other processes are read once.
+    A look costs a small read per member, and with a search a listing of /proc and a read per new
+    process: a node's thousands of other processes are read once.
     """
 
     root: int
     members: dict[int, Process] = field(default_factory=dict)
-    """As of the last look; the dead that nobody has waited for are in it with state Z."""
+    """Members at the last look; includes dead members that are not reaped, with state Z."""
     ended: dict[int, Process] = field(default_factory=dict)
-    """Members that were there at the look before and are no more, or are zombies now."""
+    """Members of the previous look that are gone, or zombies now."""
     _strangers: set[int] = field(default_factory=set)
     _lost_seconds: float = 0.0
 
     def look(self, search: bool = True) -> None:
-        """Bring `members` and `ended` up to date; without `search`, new processes are not looked for."""
+        """Update `members` and `ended`; without `search`, new processes are not looked for."""
         before = self.members
         known: dict[int, Process] = {}
         for pid, old in before.items():
@@ -75,7 +75,7 @@ class ProcessTree:
         }
 
     def _search(self, known: dict[int, Process]) -> None:
-        """Add to `known` what is new and belongs to the tree."""
+        """Add new processes of the tree to `known`."""
         pids = {int(name) for name in os.listdir("/proc") if name.isdigit()}  # noqa: PTH208 (half the cost)
         self._strangers &= pids
         found = (process(pid) for pid in pids - self._strangers - known.keys())
@@ -97,18 +97,18 @@ class ProcessTree:
 
     @property
     def cpu_seconds(self) -> float:
-        """CPU time of the tree, those that have ended included as they were last seen."""
+        """CPU time of the tree; includes ended processes, as last seen."""
         return self._lost_seconds + sum(one.cpu_seconds for one in self.members.values())
 
     @property
     def rss_bytes(self) -> int:
-        """Resident memory of all; pages that several share count several times."""
+        """Sum of the resident memory of all; a shared page counts once per process."""
         return sum(one.rss_bytes for one in self.members.values())
 
     def pss_bytes(self) -> int | None:
-        """Resident memory with shared pages divided among those who share them; None: not readable.
+        """Resident memory with each shared page divided among its users; None: not readable.
 
-        The kernel walks all page tables for it: not to be asked often of a large process.
+        The kernel walks all page tables for it: do not read it often for a large process.
         """
         total = 0
         for pid, one in self.members.items():
@@ -121,7 +121,7 @@ class ProcessTree:
         return total
 
     def find(self, pid: int) -> int | None:
-        """Our number of the member that calls itself `pid` in the innermost PID namespace it lives in."""
+        """Our number of the member whose own number in its innermost PID namespace is `pid`."""
         for member in self.members:
             found = re.search(
                 r"^NSpid:\s+(.+)$", _read(Path(f"/proc/{member}/status")), re.MULTILINE
@@ -132,7 +132,7 @@ class ProcessTree:
 
 
 def cpu_name() -> str:
-    """The processor as the kernel calls it, `AMD EPYC 9654 96-Core Processor`; else its kind."""
+    """The kernel's name of the processor, e.g. `AMD EPYC 9654 96-Core Processor`; else its architecture."""
     for line in _read(Path("/proc/cpuinfo")).splitlines():
         name, _, value = line.partition(":")
         if name.strip() == "model name":
@@ -141,8 +141,8 @@ def cpu_name() -> str:
 
 
 def process(pid: int) -> Process | None:
-    """Look at one process; None: there is none of that number."""
-    # `PID (NAME) STATE PPID PGRP SESSION …`; a name may hold anything, parentheses too.
+    """Read one process; None: there is no process with that number."""
+    # `PID (NAME) STATE PPID PGRP SESSION …`; a name may contain any character, parentheses too.
     head, _, rest = _read(Path(f"/proc/{pid}/stat")).rpartition(")")
     fields = rest.split()
     if len(fields) < 22:
@@ -164,17 +164,17 @@ class HostMemory:
     """A control group's memory at one moment, bytes."""
 
     used: int
-    """All that counts towards its limit, the cache of files read included."""
+    """All memory that counts towards its limit, including the cache of read files."""
     held: int
-    """`used` without what the kernel drops when room is needed: cached files and reclaimable slabs."""
+    """`used` without memory that the kernel can drop: cached files and reclaimable slabs."""
     peak: int | None
-    """Most that `used` has been since the group was made, by the kernel's own count."""
+    """Peak of `used` since the group was created, by the kernel's own count."""
     limit: int | None
-    """Least limit of the group and those above it."""
+    """Smallest limit of the group and its ancestors."""
     limited_held: int | None
-    """`held` of the group that has that limit."""
+    """`held` of the group with that limit."""
     kills: int
-    """Processes of the group that were killed for want of memory, so far."""
+    """Processes of the group that were killed for lack of memory, so far."""
 
 
 class Cgroup:
@@ -182,7 +182,7 @@ class Cgroup:
 
     Args:
         path: the group's folder.
-        top: mount point of the hierarchy, above which no limits are looked for.
+        top: mount point of the hierarchy, where the search for limits ends.
         version: 1 or 2.
     """
 
@@ -194,7 +194,7 @@ class Cgroup:
 
     @classmethod
     def of(cls, pid: int, proc: Path = Path("/proc")) -> Cgroup | None:
-        """The group that a process is in; None: there is none with a memory controller."""
+        """The control group of a process; None: none has a memory controller."""
         groups = _read(proc / str(pid) / "cgroup")
         own: dict[str, str] = {}
         for line in groups.splitlines():
@@ -204,7 +204,7 @@ class Cgroup:
             elif number == "0" and not controllers:
                 own["cgroup2"] = path
         for kind, root, mount in _mounts(_read(proc / str(pid) / "mountinfo")):
-            # With a namespace of its own, or in a container, only a part is mounted.
+            # With its own namespace, or in a container, only a part is mounted.
             path = own.get(kind, "")
             if not path or not (path + "/").startswith(root.rstrip("/") + "/"):
                 continue
@@ -217,7 +217,7 @@ class Cgroup:
         return None
 
     def read(self) -> HostMemory | None:
-        """Look; None: the group is gone."""
+        """Read the group; None: it is gone."""
         used = _number(self.path / self._names.used)
         if used is None:
             return None
@@ -266,7 +266,7 @@ _NAMES = {
 
 
 def _mounts(mountinfo: str) -> Iterator[tuple[str, str, Path]]:
-    """Hierarchies with a memory controller: kind, root of what is mounted, where."""
+    """Hierarchies with a memory controller: kind, root of the mounted part, mount point."""
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
         fields, (kind, _, options) = before.split(" "), after.split(" ", 2)
@@ -276,14 +276,14 @@ def _mounts(mountinfo: str) -> Iterator[tuple[str, str, Path]]:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """Room of a file system, bytes; quotas are not in it."""
+    """Space of a file system, bytes, without quotas."""
 
     free: int
     size: int
 
     @classmethod
     def of(cls, folder: Path) -> Disk | None:
-        """Room for an ordinary user where `folder` lies; None: it is gone."""
+        """Space for an ordinary user on the file system of `folder`; None: it is gone."""
         try:
             found = os.statvfs(folder)
         except OSError:
@@ -292,7 +292,7 @@ class Disk:
 
 
 def _read(path: Path) -> str:
-    """A small file of the kernel's; empty: it is gone or not for us."""
+    """A small file of the kernel's; empty: it is gone or not readable for us."""
     try:
         with open(path, "rb", buffering=0) as file:  # noqa: PTH123 (unbuffered: half the cost)
             parts = iter(lambda: file.read(65536), b"")

@@ -1,6 +1,6 @@
-"""NVIDIA's management library: what GPUs there are and what they are doing.
+"""NVIDIA's management library: the GPUs and their activity.
 
-Calls into a driver that has gone wrong fail, or hang; so a GPU that fails once is left alone from then on.
+Calls into a faulty driver fail or hang; so a GPU that fails once is not read again.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU, or one MIG instance of a GPU that is cut into them."""
+    """One GPU, or one MIG instance of a split GPU."""
 
     index: int
     """The machine's number of the GPU, in the order of PCI addresses."""
     uuid: str
-    """`GPU-…` or `MIG-…`; empty where only the index is known (AMD)."""
+    """`GPU-…` or `MIG-…`; empty if only the index is known (AMD)."""
     name: str
-    """As the maker calls it, e.g. `NVIDIA A100-SXM4-40GB`."""
+    """The maker's name, e.g. `NVIDIA A100-SXM4-40GB`."""
     memory_bytes: int
-    """All of its memory."""
+    """Its total memory."""
     mig: bool = False
     """Whether it is a MIG instance."""
     driver: str | None = None
     """Version of the driver."""
     cuda: str | None = None
-    """Newest CUDA version that the driver takes, e.g. `13.0`."""
+    """Newest CUDA version that the driver supports, e.g. `13.0`."""
 
 
 THROTTLES = {
@@ -39,7 +39,7 @@ THROTTLES = {
     0x40: "thermal (hardware)",
     0x80: "power brake",
 }
-"""Bits of NVML's clock event reasons by which a GPU runs slower than it could; idling is none of them."""
+"""Bits of NVML's clock event reasons that make a GPU slower than possible; idling is not among them."""
 
 
 def _library() -> Any | None:
@@ -56,7 +56,7 @@ def _library() -> Any | None:
 
 
 def gpus() -> list[Gpu] | None:
-    """All GPUs; None: the library cannot be asked."""
+    """All GPUs; None: the library is not available."""
     nvml = _library()
     if nvml is None:
         return None
@@ -83,7 +83,7 @@ def gpus() -> list[Gpu] | None:
 
 
 def _each(nvml: Any) -> Iterator[tuple[int, Any, bool]]:
-    """Index, handle and whether it is a MIG instance; a GPU that may not be looked at is none."""
+    """Index, handle and whether it is a MIG instance; skips GPUs that may not be read."""
     for index in range(nvml.nvmlDeviceGetCount()):
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
@@ -96,20 +96,20 @@ def _each(nvml: Any) -> Iterator[tuple[int, Any, bool]]:
         for place in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
             try:
                 yield index, nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, place), True
-            except nvml.NVMLError:  # fewer instances than there is room for
+            except nvml.NVMLError:  # fewer instances than possible
                 continue
 
 
 @dataclass(frozen=True, slots=True)
 class GpuReading:
-    """One GPU at one moment; None: it does not say."""
+    """One GPU at one moment; None: not reported."""
 
     used_bytes: int
-    """Memory in use on the device, whoever uses it."""
+    """Memory in use on the device, by any process."""
     tree_bytes: int | None
-    """Memory of our processes; None: none of them is among those the driver shows."""
+    """Memory of our processes; None: the driver shows none of them."""
     others_bytes: int = 0
-    """Memory of other people's processes, and of those that were there at the first reading."""
+    """Memory of other users' processes, and of processes that existed at the first reading."""
     utilisation: int | None = None
     """Percent of the last sampling period in which a kernel ran."""
     celsius: int | None = None
@@ -121,15 +121,15 @@ class GpuReading:
     """Bits of `THROTTLES`."""
 
     def beyond(self, first: GpuReading) -> int:
-        """Bytes in use beyond an earlier reading, but for what other people's processes hold."""
+        """Bytes in use beyond an earlier reading, without memory of other users' processes."""
         grown = (self.used_bytes - self.others_bytes) - (first.used_bytes - first.others_bytes)
         return max(0, grown)
 
 
 class Nvml:
-    """Looks at some GPUs again and again.
+    """Reads a set of GPUs repeatedly.
 
-    `failed` tells of a GPU, once, that it cannot be read any more.
+    `failed` is called once for a GPU that cannot be read any more.
     """
 
     def __init__(self, wanted: Sequence[Gpu], failed: Callable[[str], None]) -> None:
@@ -145,7 +145,7 @@ class Nvml:
                 failed(f"GPU {gpu.index} ({gpu.name}) cannot be read: {error}")
 
     def read(self, pids: Collection[int]) -> dict[Gpu, GpuReading]:
-        """Look at all that can still be read.
+        """Read all GPUs that have not failed.
 
         Args:
             pids: our processes.
@@ -156,17 +156,17 @@ class Nvml:
                 found[gpu] = self._read(gpu, handle, pids)
             except self._nvml.NVMLError as error:  # type: ignore[union-attr]
                 del self._handles[gpu]
-                self._failed(f"GPU {gpu.index} ({gpu.name}) cannot be read any more: {error}")
+                self._failed(f"GPU {gpu.index} ({gpu.name}) can no longer be read: {error}")
         return found
 
     def close(self) -> None:
-        """Let the library go."""
+        """Close the library."""
         if self._nvml is not None:
             self._handles.clear()
             try:
                 self._nvml.nvmlShutdown()
             except self._nvml.NVMLError:
-                return  # a driver that is gone
+                return  # the driver is gone
 
     def _read(self, gpu: Gpu, handle: Any, pids: Collection[int]) -> GpuReading:
         nvml: Any = self._nvml
@@ -196,7 +196,7 @@ class Nvml:
 
 
 def _processes(nvml: Any, handle: Any) -> dict[int, int]:
-    """Memory by process; one that computes and draws is in both lists with the same figure."""
+    """Memory by process; a process that computes and draws is in both lists with the same figure."""
     found: dict[int, int] = {}
     for ask in (
         nvml.nvmlDeviceGetComputeRunningProcesses,
@@ -209,7 +209,7 @@ def _processes(nvml: Any, handle: Any) -> dict[int, int]:
 
 
 def _owner(pid: int) -> int | None:
-    """Whose process it is; None: it is gone, or hidden from us. (root's may be a container of ours.)"""
+    """User of a process; None: it is gone, or hidden from us. (root's may be a container of ours.)"""
     try:
         return Path(f"/proc/{pid}").stat().st_uid
     except OSError:
@@ -224,7 +224,7 @@ def _throttles(nvml: Any, handle: Any) -> int:
 
 
 def _maybe(nvml: Any, ask: Callable[[], Any]) -> Any | None:
-    """An answer, or None where this GPU has none to that question."""
+    """An answer, or None if this GPU does not support the query."""
     try:
         return ask()
     except nvml.NVMLError as error:

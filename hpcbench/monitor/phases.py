@@ -1,4 +1,4 @@
-"""What was seen over a stretch of time, added up: peaks, means over busy time, energy."""
+"""Observations over a time span, summarised: peaks, means over busy time, energy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HostSource = Literal["job", "pss", "rss"]
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """All that was seen at one moment."""
+    """All observations at one moment."""
 
     at: float
     """Seconds on the monotonic clock."""
@@ -23,7 +23,7 @@ class Reading:
     host: HostMemory | None
     """None: no control group."""
     held_bytes: int
-    """Host memory that cannot be dropped; what of, `held_source` tells."""
+    """Host memory that cannot be dropped; `held_source` names its source."""
     held_source: HostSource
     processes: int
     """Living processes of the tree."""
@@ -32,11 +32,11 @@ class Reading:
     """CPU time of the tree so far."""
     disks: Mapping[str, Disk]
     engine: EngineState
-    """As last asked; all None: it does not answer."""
+    """The last reported state; all None: the engine does not answer."""
 
     @property
     def busy(self) -> bool:
-        """Whether requests are under way by the engine's word, else the GPUs'; always where neither tells."""
+        """Whether requests are in progress, by the engine, else by the GPUs; True if neither reports."""
         if self.engine.running is not None:
             return self.engine.running > 0
         known = [one.utilisation for one in self.gpus.values() if one.utilisation is not None]
@@ -45,15 +45,15 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class GpuUse:
-    """One GPU over a phase; None: not known."""
+    """One GPU over a phase; None: unknown."""
 
     gpu: Gpu
     peak_bytes: int | None
-    """Most memory: of our processes, or above what was used at the start, see `source`."""
+    """Peak of memory: of our processes, or above the use at the start, see `source`."""
     source: Literal["processes", "device"] | None
-    """`device`: the driver showed none of our processes, so all above the start's use counts as ours."""
+    """`device`: the driver showed none of our processes, so all use above the start's counts as ours."""
     device_peak_bytes: int
-    """Most memory in use, whoever used it."""
+    """Peak of memory in use, by any process."""
     utilisation: float | None
     """Mean over busy time, percent."""
     watts: float | None
@@ -65,21 +65,21 @@ class GpuUse:
     watt_hours: float | None
     """Energy of the whole phase: the GPU's own counter, else power by the trapezoid rule."""
     throttles: tuple[str, ...]
-    """Why it ran slower than it could, at one time or another."""
+    """Reasons for which it ran slower than possible, at any time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A stretch of time; stretches of the same name are one phase."""
+    """A time span; spans of the same name are one phase."""
 
     name: str
     seconds: float
     busy_seconds: float
-    """Of these, with requests under way."""
+    """Seconds with requests in progress."""
     readings: int
     gpus: tuple[GpuUse, ...]
     host_peak_bytes: int | None
-    """Most memory of Slurm's control group of the job, by the kernel's count from its start on."""
+    """Peak of memory of Slurm's control group of the job, by the kernel's count from its start on."""
     host_held_peak_bytes: int
     host_source: HostSource | None
     processes: int
@@ -87,16 +87,16 @@ class Phase:
     zombies: int
     """Most at a time."""
     cpu_seconds: float
-    """CPU time that the process tree took."""
+    """CPU time of the process tree."""
     disk_free: Mapping[str, int]
-    """Least, bytes."""
+    """Minimum, bytes."""
     engine: EngineState
     """Greatest values."""
 
 
 @dataclass
 class _GpuTally:
-    """One GPU's sums."""
+    """Sums of one GPU."""
 
     baseline: int
     tree: int | None = None
@@ -144,7 +144,7 @@ class _GpuTally:
 
 
 def _joules(one: GpuReading, before: GpuReading | None, seconds: float) -> float | None:
-    """Energy since the reading before."""
+    """Energy since the previous reading."""
     if before is None:
         return None
     if one.joules is not None and before.joules is not None and one.joules >= before.joules:
@@ -155,11 +155,11 @@ def _joules(one: GpuReading, before: GpuReading | None, seconds: float) -> float
 
 
 class Tally:
-    """Adds up the readings of one phase.
+    """Summarises the readings of one phase.
 
     Args:
         name: of the phase.
-        baseline: memory in use on each GPU before any engine was started, bytes.
+        baseline: memory in use on each GPU before any engine started, bytes.
     """
 
     def __init__(self, name: str, baseline: Mapping[Gpu, int]) -> None:
@@ -173,7 +173,7 @@ class Tally:
         self._engine = EngineState()
 
     def add(self, now: Reading, before: Reading | None) -> None:
-        """Take a reading in; the time since `before` is this phase's."""
+        """Add a reading; the time since `before` belongs to this phase."""
         seconds = now.at - before.at if before is not None else 0.0
         self._readings += 1
         self._seconds += seconds
@@ -195,7 +195,7 @@ class Tally:
         self._engine = _greatest((self._engine, now.engine))
 
     def phase(self) -> Phase:
-        """What was seen so far."""
+        """Summary of the readings so far."""
         return Phase(
             name=self.name,
             seconds=self._seconds,
@@ -214,7 +214,7 @@ class Tally:
 
 
 def throttle_names(bits: int) -> tuple[str, ...]:
-    """NVML's bits in words."""
+    """Names of NVML's bits."""
     return tuple(name for bit, name in THROTTLES.items() if bits & bit)
 
 

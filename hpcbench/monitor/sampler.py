@@ -1,4 +1,4 @@
-"""The monitor: a thread that looks at a job twice a second, writes down what it sees, and adds it up."""
+"""The monitor: a thread that reads a job's state twice a second, writes it to a file, and summarises it."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ from hpcbench.monitor.nvml import Gpu, Nvml
 from hpcbench.monitor.phases import HostSource, Phase, Reading, Tally
 
 SEARCH_SECONDS = 2.0
-"""So often new processes of the tree are looked for."""
+"""Interval of the search for new processes of the tree."""
 ENGINE_SECONDS = 2.0
-"""So often an engine is asked for its metrics, which costs it some milliseconds."""
+"""Interval of requests for an engine's metrics; each costs it some milliseconds."""
 DISK_SECONDS = 10.0
-"""So often disks are looked at, and proportional memory where it has to be."""
+"""Interval of readings of disks, and of proportional memory where it is needed."""
 FLUSH_SECONDS = 5.0
-"""Longest time that a line waits for its way to the file."""
+"""Longest delay of a line on its way to the file."""
 LINES = 7200
-"""After so many lines every second reading is written, after as many again every fourth …"""
+"""After this many lines every second reading is written, after as many again every fourth …"""
 LONGEST_PAUSE = 60.0
-"""Between two tries to ask an engine that does not answer."""
+"""Longest pause between two requests to an engine that does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """All that a monitor saw."""
+    """All observations of a monitor."""
 
     whole: Phase
     """From start to stop."""
     phases: tuple[Phase, ...]
-    """In the order of their first beginning."""
+    """In the order of their first start."""
     notes: tuple[str, ...] = ()
-    """What could not be looked at, and why."""
+    """Sources that could not be read, with reasons."""
     cpu_seconds: float = 0.0
-    """CPU time that the monitor itself took."""
+    """CPU time of the monitor itself."""
 
 
 @dataclass
 class _Due:
-    """Something that is done every so often."""
+    """A periodic task."""
 
     every: float
     next: float = 0.0
@@ -61,22 +61,22 @@ class _Due:
 
 
 class Monitor:
-    """Looks at a process tree, its control group, its GPUs and its disks from a thread of its own.
+    """Reads a process tree, its control group, its GPUs and its disks in its own thread.
 
         monitor = Monitor(os.getpid(), folders={"scratch": "/tmp"}, file=path, on_alarm=tell)
-        monitor.start()                       # before any engine: what is in use now is the baseline
-        monitor.mark("loading org/model")     # what follows is a phase of that name
+        monitor.start()                       # before any engine: memory in use now is the baseline
+        monitor.mark("loading org/model")     # a phase of that name starts
         monitor.ask_engine(over_socket(socket, key))
         summary = monitor.stop()
 
-    Nothing it meets ends the run: what cannot be read is noted once and left out from then on.
+    No failure here ends the run: an unreadable source is noted once and skipped from then on.
 
     Args:
-        root: first process of the tree, the worker itself: all it starts is in it.
-        folders: name → folder whose disk is looked at.
-        file: readings are appended to it, a JSON line each; none: to no file.
-        on_alarm: told of alarms, from the monitor's thread.
-        seconds: from one reading to the next.
+        root: first process of the tree, the worker itself: the tree includes all its descendants.
+        folders: name → folder whose disk is read.
+        file: readings are appended to it, one JSON line each; None: no file.
+        on_alarm: receives alarms, in the monitor's thread.
+        seconds: interval of readings.
         least_free_bytes: see `Alarms`.
     """
 
@@ -113,14 +113,14 @@ class Monitor:
         self._thread = threading.Thread(target=self._run, name="monitor", daemon=True)
 
     def start(self) -> None:
-        """Take the first reading, whose GPU memory is the baseline, and go on in the thread.
+        """Take the first reading, whose GPU memory is the baseline, and start the thread.
 
-        It may take seconds, where a driver has to wake up; so may `stop`.
+        This may take seconds, if a driver has to wake up; so may `stop`.
         """
         self._nvml = Nvml(visible(gpus()), self._gpu_failed)
         if self._nvml.missing:
             self._note(
-                "GPUs are not looked at: the package nvidia-ml-py or its driver is not there"
+                "GPUs are not monitored: the package nvidia-ml-py or NVIDIA's driver is missing"
             )
         first = self._read()
         self._baseline = {gpu: one.used_bytes for gpu, one in first.gpus.items()}
@@ -131,35 +131,35 @@ class Monitor:
         self._thread.start()
 
     def mark(self, name: str) -> None:
-        """Begin a phase, or go on with the one of that name. Returns at once."""
+        """Start a phase, or continue the one of that name. Returns at once."""
         self._marks.append(name)
         self._wake.set()
 
     def watch_engine(self, pid: int | None) -> None:
-        """Raise an alarm when this process of the tree ends; None: it may.
+        """Raise an alarm when this process of the tree ends; None: watch none.
 
         Args:
-            pid: its number as it calls itself, which in a PID namespace of its own is not ours.
+            pid: its own number, which in its own PID namespace is not ours.
         """
         self._watched.append(pid)
         self._wake.set()
 
     def ask_engine(self, metrics: Callable[[], str] | None) -> None:
-        """Where the engine's `/metrics` text is to be had, e.g. `over_socket(…)`; None: nowhere."""
+        """Set the source of the engine's `/metrics` text, e.g. `over_socket(…)`; None: no source."""
         self._engine = _Engine(metrics)
 
     def look(self) -> None:
-        """Take a reading now. Returns at once."""
+        """Trigger a reading now. Returns at once."""
         self._wake.set()
 
     def gpu_memory_left(self, since: float) -> Mapping[Gpu, int] | None:
-        """Bytes in use beyond what was before any engine, where it is not other people's.
+        """Bytes in use beyond the use before any engine, without memory of other users.
 
         Args:
             since: a moment of the monotonic clock.
 
         Returns:
-            By the first reading that was taken after it; None: there is none yet. Empty: no GPU can be read.
+            By the first reading after `since`; None: there is none yet. Empty: no GPU can be read.
         """
         if not self._first:
             return {}
@@ -170,13 +170,13 @@ class Monitor:
         return {gpu: one.beyond(self._first[gpu]) for gpu, one in now.gpus.items()}
 
     def phase(self, name: str) -> Phase | None:
-        """What a phase has seen so far; None: it has not begun."""
+        """Summary of a phase so far; None: it has not started."""
         with self._lock:
             tally = self._tallies.get(name)
             return tally.phase() if tally is not None else None
 
     def stop(self) -> Summary:
-        """Take a last reading and end."""
+        """Take a last reading and end the thread."""
         self._stopping = True
         self._wake.set()
         self._thread.join(10)  # a driver may hang for ever
@@ -192,8 +192,8 @@ class Monitor:
             stopping = self._stopping  # before the reading, so that one follows the call to stop
             try:
                 self._take(self._read())
-            except Exception as error:  # noqa: BLE001 (looking at a run must never end it)
-                self._note(f"a reading failed: {type(error).__name__}: {error}")
+            except Exception as error:  # noqa: BLE001 (monitoring must never end a run)
+                self._note(f"the monitor could not take a reading: {type(error).__name__}: {error}")
             self._cpu_seconds = time.thread_time() - begun
             if stopping:
                 break
@@ -203,7 +203,7 @@ class Monitor:
             self._trail.close()
 
     def _take(self, now: Reading) -> None:
-        """Add a reading up, write it down, raise alarms, and turn to the phase that has been asked for."""
+        """Add a reading, write it, raise alarms, and switch to the requested phase."""
         with self._lock:
             self._whole.add(now, self._last)
             self._current.add(now, self._last)
@@ -213,7 +213,7 @@ class Monitor:
                 self._current = self._tallies.setdefault(name, Tally(name, self._baseline))
                 self._current.add(now, None)
             self._last = now
-        # Outside the lock: a shared file system may let us wait, and whoever asks for a phase must not.
+        # Outside the lock: a shared file system may block us, but must not block a caller that reads a phase.
         for alarm in self._alarms.new(now, self._tree):
             self._on_alarm(alarm)
         if self._trail is not None:
@@ -249,11 +249,13 @@ class Monitor:
     def _watch(self, pid: int | None) -> None:
         own = self._tree.find(pid) if pid is not None else None
         if pid is not None and own is None:
-            self._note(f"the engine's process {pid} is not to be found: its end is not watched")
+            self._note(
+                f"the monitor cannot find the engine's process {pid}: no alarm will report its end"
+            )
         self._alarms.watch(self._tree.members[own] if own is not None else None)
 
     def _of_job(self, host: HostMemory | None) -> bool:
-        """Whether a reading is of the job alone: any other control group holds other programs, too."""
+        """Whether a reading covers only the job: any other control group holds other programs, too."""
         return host is not None and self._cgroup is not None and self._cgroup.is_job
 
     def _held(self, host: HostMemory | None) -> tuple[int, HostSource]:
@@ -272,7 +274,7 @@ class Monitor:
 
 @dataclass
 class _Engine:
-    """Asks for metrics every so often; less often one that does not answer."""
+    """Requests metrics at intervals; less often if the engine does not answer."""
 
     metrics: Callable[[], str] | None = None
     _due: _Due = field(default_factory=lambda: _Due(ENGINE_SECONDS))
@@ -291,7 +293,7 @@ class _Engine:
 
 
 class _Trail:
-    """Readings in a file, a line each, thinned out as they become many."""
+    """Readings in a file, one line each; the more there are, the fewer are written."""
 
     def __init__(self, path: Path, failed: Callable[[str], None]) -> None:
         self._path, self._failed = path, failed
@@ -329,11 +331,11 @@ class _Trail:
 
     def _give_up(self, error: OSError) -> None:
         self._file = None
-        self._failed(f"readings are not written to {self._path}: {error.strerror or error}")
+        self._failed(f"cannot write readings to {self._path}: {error.strerror or error}")
 
 
 def _line(phase: str, now: Reading) -> dict[str, Any]:
-    """A reading, short; sizes in bytes, what is not known left out."""
+    """A reading in short form; sizes in bytes, unknown values left out."""
     gpus = [
         _known(
             gpu=gpu.index,

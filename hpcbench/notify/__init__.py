@@ -1,21 +1,21 @@
-"""How somebody is told something: by a program, a webhook, an e-mail; each in a process of its own.
+"""Notifiers: a program, a webhook, an e-mail; each runs in its own process.
 
-Light, for `sending` starts a Python for every message. What there is to tell, and who was told, is
-`notify/dispatch.py`'s.
+A light module, because `sending` starts a Python process for every message. `notify/dispatch.py` decides on
+the messages and records deliveries.
 """
 
 from __future__ import annotations
 
 TIMEOUT = 10.0
-"""Longest wait for a server to say anything, seconds."""
+"""Longest wait for any response of a server, seconds."""
 
 
 class Busy(OSError):
-    """Whoever is told cannot listen now; it is worth trying again.
+    """The receiver cannot accept messages now; another try may succeed.
 
     Args:
-        said: what was said.
-        after: seconds that it asked to wait; None: it did not say.
+        said: the receiver's message.
+        after: seconds that the receiver asked to wait; None: not given.
     """
 
     def __init__(self, said: str, after: float | None = None) -> None:
@@ -24,4 +24,4 @@ class Busy(OSError):
 
 
 class Refused(RuntimeError):
-    """Whoever is told does not take it; the same again would be refused again."""
+    """The receiver refuses the message, and would refuse it again."""

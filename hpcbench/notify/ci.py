@@ -1,7 +1,7 @@
-"""Reports for CI: `junit.xml`, what a gate checked as tests; `comment.md`, its verdict for a pull request.
+"""Reports for CI: `junit.xml`, the gate's checks as tests; `comment.md`, its verdict for a pull request.
 
-The JUnit form has no standard; this one keeps to what its readers share: Jenkins' schema (jenkinsci/
-xunit-plugin, junit-10.xsd) and the elements that GitLab reads (docs.gitlab.com/ci/testing/unit_test_reports).
+The JUnit form has no standard; this one uses only the elements that its readers share: Jenkins' schema
+(jenkinsci/xunit-plugin, junit-10.xsd) and GitLab's (docs.gitlab.com/ci/testing/unit_test_reports).
 A check of the gate is a test: failed if it is critical and failed, skipped if it is advisory or undecided.
 """
 
@@ -14,8 +14,9 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
-from hpcbench.experiment.counts import counts_of, outcomes_in_words
-from hpcbench.experiment.ending import is_scored, why_nothing
+from hpcbench.experiment.counts import outcomes_in_words
+from hpcbench.experiment.ending import why_nothing
+from hpcbench.experiment.view.evaluated import Scores
 from hpcbench.notify.messages import (
     NONE,
     check_line,
@@ -24,15 +25,16 @@ from hpcbench.notify.messages import (
     number,
     one_line,
 )
+from hpcbench.reporting.sections.shared import scores_in
 
 LONGEST = 60_000
-"""Characters of a comment; GitHub takes 65,536."""
+"""Most characters of a comment; GitHub accepts 65,536."""
 
 MARKER = "<!-- hpcbench: {plan} -->"
-"""First line of a comment: by it the next run finds the comment it replaces."""
+"""First line of a comment: the next run finds by it the comment to replace."""
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What XML 1.0 has no way to write (section 2.2)."""
+"""Characters that XML 1.0 cannot contain (section 2.2)."""
 
 _WORDS = {"pass": "✔ pass", "fail": "✘ fail", "inconclusive": "? undecided"}
 
@@ -54,13 +56,13 @@ class Junit:
         self.Options.model_validate(dict(options))
 
     def render(self, tables: Mapping[str, Any]) -> Mapping[str, str | bytes]:
-        """A suite for each run task, and one for the experiment as a whole."""
+        """A suite for each run task, and one for the whole experiment."""
         checks = _by_run_task(tables)
         root = ET.Element("testsuites", name=_xml(tables["id"]))
         root.append(_suite(tables, _common(tables, checks.pop("", []))))
-        for name, table in tables["metrics"]["run_tasks"].items():
+        for name, table in scores_in(tables).items():
             root.append(_suite(tables, _of_run_task(name, table, checks.pop(name, [])), name))
-        for name, left in checks.items():  # of the gate, and not of this experiment
+        for name, left in checks.items():  # checks of the gate without a run task here
             root.append(_suite(tables, map(_of_check, left), name))
         for key in ("tests", "failures", "errors"):
             root.set(key, str(sum(int(suite.get(key, 0)) for suite in root)))
@@ -80,14 +82,14 @@ class Comment:
         self.Options.model_validate(dict(options))
 
     def render(self, tables: Mapping[str, Any]) -> Mapping[str, str | bytes]:
-        """Verdict first; what does not fit is left out, and said to be."""
+        """Verdict first; lines that do not fit are left out, with a remark."""
         plan = one_line(tables["plan"].get("name", "")).replace("--", "-")
         head = [MARKER.format(plan=plan), _headline(tables), ""]
         reproduce = (tables.get("provenance") or {}).get("reproduce")
         tail = [
             "",
-            f"Experiment `{_code(tables['id'])}`; the report has all figures, and samples to look at.",
-            *(["", f"Again: `{_code(reproduce)}`"] if reproduce else []),
+            f"Experiment `{_code(tables['id'])}`; the report has all figures and example samples.",
+            *(["", f"Reproduce: `{_code(reproduce)}`"] if reproduce else []),
             "",
         ]
         room = LONGEST - sum(len(line) + 1 for line in head + tail)
@@ -105,7 +107,7 @@ def _by_run_task(tables: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]
 
 
 def _suite(tables: Mapping[str, Any], cases: Iterator[ET.Element], name: str = "") -> ET.Element:
-    """A suite of these tests; of two tests of one name GitLab would show one."""
+    """A suite of these tests; GitLab would show only one of two tests with the same name."""
     plan = one_line(tables["plan"].get("name", ""))
     suite = ET.Element("testsuite", name=_xml(f"{plan}.{name}" if name else plan))
     names: dict[str, int] = {}
@@ -123,12 +125,12 @@ def _suite(tables: Mapping[str, Any], cases: Iterator[ET.Element], name: str = "
 
 
 def _common(tables: Mapping[str, Any], checks: Sequence[Mapping[str, Any]]) -> Iterator[ET.Element]:
-    """What is said of the experiment as a whole."""
-    ended = ET.Element("testcase", name="came to its end")
+    """Tests about the whole experiment."""
+    ended = ET.Element("testcase", name="completed")
     if tables.get("reason"):
         _put(ended, "error", f"{tables['state']}: {one_line(tables['reason'])}")
     elif left := tables.get("left", 0):
-        _put(ended, "error", f"{left} samples are in shards that did not come to their end")
+        _put(ended, "error", f"{left} samples are in shards that did not finish")
     yield ended
     verdict = tables.get("verdict")
     if verdict is not None:
@@ -141,13 +143,13 @@ def _common(tables: Mapping[str, Any], checks: Sequence[Mapping[str, Any]]) -> I
 
 
 def _of_run_task(
-    name: str, table: Mapping[str, Any], checks: Sequence[Mapping[str, Any]]
+    name: str, table: Scores, checks: Sequence[Mapping[str, Any]]
 ) -> Iterator[ET.Element]:
-    """Whether anything was scored, and what the gate looked at."""
+    """Whether any sample was scored, and the gate's checks."""
     case = ET.Element("testcase", name="answers")
-    outcomes = outcomes_in_words(table["outcomes"])
-    said = f"samples: {counts_of(table).sentence()}"
-    if table["asked"] and not is_scored(table):
+    outcomes = outcomes_in_words(table.outcomes)
+    said = f"samples: {table.counts.sentence()}"
+    if table.asked and not table.is_scored:
         _put(case, "error", one_line(why_nothing(table)), outcomes)
     else:
         _put(case, "system-out", said, outcomes)
@@ -168,7 +170,7 @@ def _of_check(check: Mapping[str, Any]) -> ET.Element:
 
 
 def _put(case: ET.Element, tag: str, said: str, more: str = "") -> None:
-    """Say something in a test; a failure says it as its message, too, which some pages alone show."""
+    """Put a text in a test; a failure has it as its message, too, since some pages show only this."""
     element = ET.SubElement(case, tag)
     if tag != "system-out":
         element.set("message", _xml(said))
@@ -189,18 +191,18 @@ def _headline(tables: Mapping[str, Any]) -> str:
     if verdict is not None:
         against = _code(verdict["baseline"])
         return f"### hpcbench: {verdict['verdict']} for plan {plan} against `{against}`"
-    ended = f"is {tables['state']}" if tables.get("reason") else "not compared with anything"
+    ended = f"is {tables['state']}" if tables.get("reason") else "not compared with a baseline"
     return f"### hpcbench: plan {plan}{'' if tables.get('reason') else ','} {ended}"
 
 
 def _body(tables: Mapping[str, Any]) -> list[str]:
-    """Lines, the weightiest first."""
+    """Lines, the most important first."""
     verdict = tables.get("verdict")
     lines: list[str] = []
     if reason := tables.get("reason"):
         lines += [f"**{tables['state'].capitalize()}: {markdown(one_line(reason))}**", ""]
     elif left := tables.get("left", 0):
-        lines += [f"**{left} samples are missing: the experiment did not come to its end.**", ""]
+        lines += [f"**{left} samples are missing: the experiment did not finish.**", ""]
     if verdict is not None:
         lines += [f"- {markdown(one_line(one))}" for one in verdict.get("reasons", ())[:3]]
         lines += ["", *_checks(verdict.get("checks", ())), ""]
@@ -215,10 +217,10 @@ def _body(tables: Mapping[str, Any]) -> list[str]:
 
 
 def _checks(checks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The checks as a table, those that did not pass first."""
+    """The checks as a table, checks that did not pass first."""
     if not checks:
         return
-    yield "| found | level | run task | what | baseline | candidate | difference | margin | why |"
+    yield "| verdict | level | run task | check | baseline | candidate | difference | margin | reason |"
     yield "|---|---|---|---|--:|--:|--:|--:|---|"
     order = {"fail": 0, "inconclusive": 1}
     worst_first = sorted(
@@ -238,24 +240,22 @@ def _checks(checks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _scores(tables: Mapping[str, Any]) -> Iterator[str]:
-    yield "| run task | metric | value | interval | coverage |"
+    yield "| run task | metric | value | 95 % interval | coverage |"
     yield "|---|---|--:|--:|--:|"
-    for name, table in tables["metrics"]["run_tasks"].items():
-        for metric, entry in table["metrics"].items():
-            known = entry or {}
+    for name, table in scores_in(tables).items():
+        for metric, entry in table.metrics.items():
             span = "–"
-            if known.get("low") is not None:
-                span = f"{number(known['low'])} to {number(known.get('high'))}"
-            cells = [
-                _cell(name), _cell(metric), number(known.get("value")), span, f"{table['coverage']:.1%}",
-            ]  # fmt: skip
+            if entry is not None and entry.low is not None:
+                span = f"{number(entry.low)} to {number(entry.high)}"
+            value = number(entry.value if entry is not None else None)
+            cells = [_cell(name), _cell(metric), value, span, f"{table.coverage:.1%}"]
             yield f"| {' | '.join(cells)} |"
 
 
 def _fitting(lines: Sequence[str], room: int) -> list[str]:
-    """As many lines as there is room for; a fold that is open is closed."""
+    """As many lines as fit; an open fold is closed."""
     kept: list[str] = []
-    room -= 200  # for what is said of the rest
+    room -= 200  # for the remark about the rest
     for number_, line in enumerate(lines):
         room -= len(line) + 1
         if room < 0:

@@ -1,4 +1,4 @@
-"""A program of the user's is told."""
+"""A notifier that runs a program of the user."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from hpcbench.notify import Refused
 from hpcbench.notify.messages import one_line
 
 PATIENCE = 25.0
-"""Longest that a program may take, seconds; a sender has 30 in all, see `sending.py`."""
+"""Longest time that a program may take, seconds; a sender has 30 in total, see `sending.py`."""
 
 
 class CommandNotifier:
-    """Runs a program of the user's with the event as JSON on its standard input."""
+    """Runs a program of the user with the event as JSON on its standard input."""
 
     api: ClassVar[int] = 1
 
@@ -36,7 +36,7 @@ class CommandNotifier:
         """Run it.
 
         Raises:
-            Refused: it ended with another exit code than 0, or took too long.
+            Refused: it ended with an exit code other than 0, or took too long.
             OSError: there is no such program.
         """
         try:
@@ -45,7 +45,7 @@ class CommandNotifier:
                 capture_output=True, timeout=PATIENCE, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:  # its own text shows the arguments
-            raise Refused(f"it took longer than {PATIENCE:g} s") from None
+            raise Refused(f"the command took longer than {PATIENCE:g} s") from None
         if done.returncode != 0:
             last = one_line(done.stderr)[-200:]
             raise Refused(f"exit code {done.returncode}: {last}")

@@ -1,8 +1,8 @@
-"""A process that tells one notifier one thing: `python -m hpcbench.notify.deliver`, the job on its input.
+"""A process that sends one event to one notifier: `python -m hpcbench.notify.deliver`, the job on its input.
 
-Whatever a notifier does (hang, exit, print, leave a thread behind) ends with this process, which whoever
-started it kills in time. The job names options with references; secrets are revealed here and masked in
-what is said.
+Any effect of a notifier (hang, exit, print, a left-over thread) ends with this process, which its parent
+kills in time. The job contains options with references; this process resolves the secrets and masks them in
+its messages.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from hpcbench.installed import this_python
 from hpcbench.subprocesses import kill_session, why_it_ended
 
 LIMIT = 30.0
-"""Longest that telling one notifier one thing may take, tries and all, seconds."""
+"""Longest time to send one event to one notifier, with all tries, seconds."""
 
 _FINAL = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
-"""Faults of the system that do not pass within seconds."""
+"""System errors that do not disappear within seconds."""
 
 
 def send_apart(job: Mapping[str, Any], limit: float = LIMIT) -> Any:
-    """Do a job in a process of its own, and kill it if it takes too long.
+    """Do a job in its own process, and kill the process if it takes too long.
 
     Args:
-        job: what `deliver` takes: `plugin`, `options` with references, `event`, `pauses`; and `packages`,
-            the folder of those that the notifier may come from, or null.
+        job: arguments of `deliver`: `plugin`, `options` with references, `event`, `pauses`; and `packages`,
+            the folder of packages that may contain the notifier, or null.
         limit: seconds.
 
     Returns:
-        What `deliver` says of it.
+        The result of `deliver`.
     """
     asked = json.dumps(job, allow_nan=False)
     child = subprocess.Popen(
@@ -47,7 +47,11 @@ def send_apart(job: Mapping[str, Any], limit: float = LIMIT) -> Any:
     try:
         out, errors = child.communicate(asked.encode(), timeout=limit)
     except subprocess.TimeoutExpired:
-        return {"why": f"no end in {limit:g} s: it was stopped", "after": None, "remark": None}
+        return {
+            "why": f"it did not finish in {limit:g} s, and hpcbench stopped it",
+            "after": None,
+            "remark": None,
+        }
     finally:
         kill_session(child)
     try:
@@ -62,17 +66,17 @@ def deliver(
     event: Mapping[str, Any],
     pauses: Sequence[float],
 ) -> dict[str, Any]:
-    """Tell a notifier, again after each pause if it is worth it.
+    """Send an event to a notifier; try again after each pause if that may help.
 
     Args:
         plugin: its name.
         options: its options, with references.
-        event: what to tell.
+        event: the event to send.
         pauses: seconds before the second try, the third, ….
 
     Returns:
-        `why` it was not told, None if it was; `after`, seconds that it asked to be left alone; `remark`, what
-        it said although it was told. No secret is in it.
+        `why` it failed, None if it succeeded; `after`, seconds that the notifier asked to wait; `remark`, its
+        remark on a success. No secret is in it.
     """
     after = None
     try:
@@ -87,13 +91,13 @@ def deliver(
                 if pause is None or isinstance(error, _FINAL) or (after or 0.0) > 2 * pause + 3:
                     raise
                 time.sleep(max(pause, after or 0.0))
-    except Exception as error:  # noqa: BLE001 - foreign code and foreign servers: told, never raised
+    except Exception as error:  # noqa: BLE001 - foreign code and foreign servers: reported, never raised
         return {"why": secret.mask(_said(error)), "after": after, "remark": None}
     raise AssertionError("the last try returns or raises")
 
 
 def _said(error: Exception) -> str:
-    """An error in a line; without what was put in, of which pydantic shows parts that no mask knows."""
+    """An error in a line; without the input, of which pydantic shows parts that no mask knows."""
     if isinstance(error, ValidationError):
         found = error.errors(include_url=False, include_context=False, include_input=False)
         return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in found)
@@ -101,9 +105,9 @@ def _said(error: Exception) -> str:
 
 
 def main() -> None:
-    """Do the job on standard input; the last line of the output is what came of it."""
+    """Do the job on standard input; the last line of the output is the result."""
     job = json.load(sys.stdin)
-    out, sys.stdout = sys.stdout, sys.stderr  # what a notifier prints is no answer
+    out, sys.stdout = sys.stdout, sys.stderr  # a notifier's output is no result
     if job["packages"] is not None:
         plugins.add_folder(Path(job["packages"]))
     json.dump(deliver(job["plugin"], job["options"], job["event"], job["pauses"]), out)

@@ -1,9 +1,9 @@
-"""After the end: scores to trackers, the news to notifiers. One that fails costs the experiment nothing.
+"""After the end: scores to trackers, events to notifiers. A failure never affects the experiment.
 
-What notifiers are to be told stands in `told.jsonl`, see `notify/outbox.py`. Compute nodes often reach
-nobody, so whoever looks from the login node next tells what is still owed. Nobody is told twice: one process
-tells at a time, and what was told is not told again. Only where a process died over it nobody knows; then it
-is told again and says that it may have been before, for news that is lost is worse.
+Pending events are in `told.jsonl`, see `notify/outbox.py`. Compute nodes often have no network, so the next
+command on the login node sends pending events. No event is sent twice: one process sends at a time, and sent
+events are not sent again. If a process died while sending, the outcome is unknown; then the event is
+sent again, with a note that it may be a repeat, because a lost event is worse.
 """
 
 from __future__ import annotations
@@ -24,31 +24,32 @@ from hpcbench.errors import HpcbenchError
 from hpcbench.experiment.access import use_umask
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.outcome import Outcome, outcome
-from hpcbench.experiment.results import metrics_of
+from hpcbench.experiment.view.evaluated import metrics_of
 from hpcbench.files.atomic import Appender
 from hpcbench.files.lease import alone
 from hpcbench.notify import outbox
 from hpcbench.notify.deliver import LIMIT, send_apart
 from hpcbench.notify.outbox import Delivery, deliveries
+from hpcbench.reporting.sections.shared import scores_in
 from hpcbench.reporting.tables import metric_rows
-from hpcbench.schema.documents import Notification
+from hpcbench.schema.definitions import Notification
 
 PAUSES = (1.0, 3.0)
 """Seconds before the second and the third try within one call."""
 
 PATIENCE = LIMIT + 5.0
-"""Longest wait for another process that is telling, seconds."""
+"""Longest wait for another process that is sending, seconds."""
 
-# --- what there is to tell -----------------------------------------------------------------------------
+# --- events --------------------------------------------------------------------------------------------
 
 
 def tell(experiment: Experiment, state: str, tables: Mapping[str, Any] | None) -> list[str]:
-    """Log scores, then send how it ended; returns what could not be done, one line each.
+    """Log scores, then send the final state; returns failures, one line each.
 
     Args:
         experiment: it has ended.
-        state: `done`, `incomplete` or `failed`; of other ends nobody is told.
-        tables: what the reports were given; None without a report.
+        state: `done`, `incomplete` or `failed`; no other state is sent.
+        tables: the tables that the reports received; None without a report.
     """
     failed: list[str] = []
     for tracker in experiment.resolved.plan.trackers if tables is not None else ():
@@ -57,14 +58,14 @@ def tell(experiment: Experiment, state: str, tables: Mapping[str, Any] | None) -
 
 
 def tell_verdict(experiment: Experiment, verdict: Mapping[str, Any]) -> list[str]:
-    """Notify people of a verdict that is worth it; the same verdict is sent once.
+    """Send a verdict that deserves an alert; the same verdict is sent once.
 
     Args:
         experiment: the candidate.
         verdict: `report/verdict.json`.
 
     Returns:
-        What could not be done, one line each.
+        Failures, one line each.
     """
     if not worth_an_alert(verdict):
         return []
@@ -84,10 +85,10 @@ def tell_verdict(experiment: Experiment, verdict: Mapping[str, Any]) -> list[str
 
 
 def catch_up(experiment: Experiment) -> list[str]:
-    """Tell what is still owed of an experiment and due; for whoever looks from the login node. Never raises.
+    """Send the pending events of an experiment that are due, from the login node. Never raises.
 
     Returns:
-        What could not be done, one line each.
+        Failures, one line each.
     """
     try:
         state = outbox.unsaid(experiment)
@@ -95,12 +96,12 @@ def catch_up(experiment: Experiment) -> list[str]:
         if event is None and not outbox.waiting(experiment):
             return []
     except (OSError, ValueError, KeyError, TypeError, HpcbenchError):
-        return []  # not ours to read, or of another version
+        return []  # not readable for this user, or of another version
     return _settled(experiment, event, patience=0.0)
 
 
 def send_now(experiment: Experiment) -> list[Delivery]:
-    """Tell all that is owed, whenever it was tried last; returns how each stands then.
+    """Send all pending events, whenever they were tried last; returns the new state of each.
 
     Raises:
         OSError: the experiment's directory cannot be written.
@@ -114,11 +115,11 @@ def send_now(experiment: Experiment) -> list[Delivery]:
 def send_test(
     experiment: Experiment, notifications: Sequence[Notification], plan: str
 ) -> list[Delivery]:
-    """Tell every notification that this is a test, and how each took it; nothing is written down.
+    """Send a test event to every notification, and return the results; nothing is recorded.
 
     Args:
-        experiment: an experiment, or a place where one could be: of a plan there may be none yet.
-        notifications: of a plan.
+        experiment: an experiment, or a possible path of one: a plan may not have any yet.
+        notifications: the plan's notifications.
         plan: its name.
     """
     event = {
@@ -127,7 +128,7 @@ def send_test(
         "plan": plan,
         "state": "test",
         "report": None,
-        "summary": f"a test of plan {plan}: whoever reads this will be told how its experiments end",
+        "summary": f"a test of plan {plan}: this notifier will report how its experiments end",
     }
     found = [Delivery(event, number, one.plugin) for number, one in enumerate(notifications)]
     return sorted(_each(experiment, found, notifications), key=lambda one: one.number)
@@ -136,7 +137,7 @@ def send_test(
 def _end(
     experiment: Experiment, state: str, tables: Mapping[str, Any] | None
 ) -> dict[str, Any] | None:
-    """How it ended, as an event; None: nobody is to be told."""
+    """The final state as an event; None: no notification wants it."""
     if not any(outbox.word(state) in one.when for one in experiment.resolved.plan.notifications):
         return None
     known = outcome(experiment)
@@ -164,16 +165,18 @@ def _report(experiment: Experiment) -> str | None:
 
 
 def _summary(experiment: Experiment, state: str, tables: Mapping[str, Any] | None) -> str:
-    """One line: how it ended, and the first metric of each of the first run tasks."""
+    """One line: the final state, and the first metric of each of the first run tasks."""
     known = outcome(experiment) or Outcome(0, state)
     left = len(known.shards_left)
-    head = f"{experiment.id} is {state}{known.why}" + (f", {left} shards are left" if left else "")
+    head = f"{experiment.id} is {state}{known.why}" + (
+        f", {left} shards are not finished" if left else ""
+    )
     try:
-        metrics = tables["metrics"] if tables is not None else metrics_of(experiment)
+        scores = scores_in(tables) if tables is not None else metrics_of(experiment).run_tasks
     except (OSError, ValueError, HpcbenchError):
         return head
     first: dict[str, str] = {}
-    for row in metric_rows(metrics):
+    for row in metric_rows(scores):
         if row.value is not None:
             first.setdefault(row.run_task, f"{row.run_task} {row.metric} {row.value:.3f}")
     shown = list(first.values())[:5]
@@ -181,13 +184,13 @@ def _summary(experiment: Experiment, state: str, tables: Mapping[str, Any] | Non
     return f"{head}: {', '.join(shown)}{more}" if shown else head
 
 
-# --- telling it ---------------------------------------------------------------------------------------
+# --- sending ------------------------------------------------------------------------------------------
 
 
 def _settled(
     experiment: Experiment, event: Mapping[str, Any] | None, patience: float = PATIENCE
 ) -> list[str]:
-    """Owe an event, and tell what is due; returns what could not be done. Never raises."""
+    """Record an event as owed, and send due events; returns failures. Never raises."""
     if event is None and not experiment.told_file.exists():
         return []
     if not experiment.resolved.plan.notifications:
@@ -196,11 +199,7 @@ def _settled(
         use_umask(experiment.resolved.site)
         with alone(_lock(experiment), patience) as mine:
             if not mine:
-                return (
-                    ["notifiers: another process is telling, and takes its time"]
-                    if patience
-                    else []
-                )
+                return ["notifiers: another process is still sending messages"] if patience else []
             known = deliveries(experiment)
             if event is not None and all(one.event["id"] != event["id"] for one in known):
                 with Appender(experiment.told_file) as log:
@@ -210,19 +209,19 @@ def _settled(
             tried = _send(experiment, [one for one in known if one.due(now)])
             tried.sort(key=lambda one: one.number)
     except PermissionError:
-        return []  # somebody else's experiment
-    except Exception as error:  # noqa: BLE001 - nobody is told; the experiment has ended all the same
+        return []  # another user's experiment
+    except Exception as error:  # noqa: BLE001 - nothing is sent; the experiment has ended all the same
         return [secret.mask(f"notifiers: {type(error).__name__}: {error}")]
     return [f"notifiers {one.plugin}: {one.said}" for one in tried if one.state == "failed"]
 
 
 def _send(experiment: Experiment, due: Sequence[Delivery]) -> list[Delivery]:
-    """Tell each, all at once, and write down how it went."""
+    """Send each event, all at once, and record the results."""
     notifications = experiment.resolved.plan.notifications
     ready, tried = [], []
     for one in due:
         lacking = _lacking(notifications[one.number].options)
-        if lacking:  # a shell that has it will come; nothing was tried
+        if lacking:  # a later shell may have it; nothing was tried
             tried.append(replace(one, state="failed", said=lacking))
         else:
             ready.append(one)
@@ -251,7 +250,7 @@ def _line(kind: str, delivery: Delivery, **more: Any) -> dict[str, Any]:
 
 
 def _lacking(options: Mapping[str, Any]) -> str | None:
-    """The first secret that cannot be had here."""
+    """The first secret that is not available here."""
     for message, remedy in secret.missing(json.dumps(dict(options), ensure_ascii=False)):
         return f"{message} ({remedy})"
     return None
@@ -260,7 +259,7 @@ def _lacking(options: Mapping[str, Any]) -> str | None:
 def _each(
     experiment: Experiment, ready: Sequence[Delivery], notifications: Sequence[Notification]
 ) -> Iterator[Delivery]:
-    """Each as it comes back, told or failed."""
+    """Each delivery when it returns, sent or failed."""
     if not ready:
         return
     packages = (
@@ -294,7 +293,7 @@ def _each(
 
 
 def _repeated(event: Mapping[str, Any]) -> dict[str, Any]:
-    return {**event, "summary": f"{event['summary']} (you may have been told this before)"}
+    return {**event, "summary": f"{event['summary']} (this message may be a repetition)"}
 
 
 def _lock(experiment: Experiment) -> Path:
@@ -308,6 +307,6 @@ def _tried(kind: str, name: str, options: Mapping[str, Any], method: str, what: 
     try:
         plugin = plugins.load(kind, name)(secret.reveal_all(dict(options)))
         getattr(plugin, method)(what)
-    except Exception as error:  # noqa: BLE001 - foreign code and foreign servers: told, never raised
+    except Exception as error:  # noqa: BLE001 - foreign code and foreign servers: reported, never raised
         return [secret.mask(f"{kind} {name}: {type(error).__name__}: {error}")]
     return []

@@ -1,4 +1,4 @@
-"""Somebody is told by e-mail."""
+"""A notifier that sends e-mail."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from hpcbench.notify import (
 )
 
 ATTACHED_BYTES = 10 * 2**20
-"""Most that is attached to a mail; larger reports are named by their path."""
+"""Most bytes attached to a mail; larger reports are named by their path."""
 
 PORTS: Mapping[str, int] = {"starttls": 587, "ssl": 465, "plain": 25}
 
 
 class EmailNotifier:
-    """Sends an e-mail through an SMTP server: text, a small HTML page, and reports if wanted."""
+    """Sends an e-mail through an SMTP server: text, a small HTML page, and optionally reports."""
 
     api: ClassVar[int] = 1
 
@@ -49,7 +49,7 @@ class EmailNotifier:
         """`starttls`: encrypted after a greeting, or nothing is sent; `ssl`: from the first byte; `plain`:
         not at all, to this machine only unless `allow_plain`."""
         allow_plain: bool = False
-        """Whether `plain` may go over a network, where everybody on the way can read it."""
+        """Whether `plain` may go over a network, where every machine on the way can read it."""
         user: str | None = None
         """User of the server; none: it asks for none."""
         password: str | None = None
@@ -77,13 +77,13 @@ class EmailNotifier:
         @classmethod
         def _names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
             if wrong := [name for name in value if not name or Path(name).name != name]:
-                raise ValueError(f"'{wrong[0]}' is no file of the report")
+                raise ValueError(f"'{wrong[0]}' is not the name of a file in the report")
             return value
 
         @model_validator(mode="after")
         def _whole(self) -> EmailNotifier.Options:
             if (self.user is None) != (self.password is None):
-                raise ValueError("user and password belong together")
+                raise ValueError("set both user and password, or neither")
             return self
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -92,16 +92,16 @@ class EmailNotifier:
         for shown in (
             password,
             f"\0{user}\0{password}",
-        ):  # as they go over the wire, and come back in errors
+        ):  # as they are sent, and may return in errors
             if password:
                 secret.remember(base64.b64encode(shown.encode()).decode())
 
     def send(self, event: Mapping[str, Any]) -> str | None:
-        """Send it; returns who was refused, if others were not.
+        """Send it; returns the refused addresses, if others were accepted.
 
         Raises:
-            Refused: the server takes it from or for nobody, or must not be spoken to like this.
-            OSError: it may work later.
+            Refused: the server refuses the sender or all receivers, or the connection is not allowed.
+            OSError: a later try may succeed.
         """
         message = self.message(event)
         try:
@@ -113,7 +113,7 @@ class EmailNotifier:
             raise _of_server(error) from None
         except ssl.SSLError as error:
             raise Refused(f"{self.options.host}: {error.reason or error}") from None
-        return f"not to {_refusals(refused)}" if refused else None
+        return f"not delivered to {_refusals(refused)}" if refused else None
 
     def message(self, event: Mapping[str, Any]) -> EmailMessage:
         """The mail."""
@@ -123,7 +123,7 @@ class EmailNotifier:
         mail["From"] = address(self.options.sender)
         mail["To"] = [address(one) for one in self.options.to]
         mail["Date"] = email.utils.formatdate(localtime=True)
-        # The same for the same news: a mail program shows it once should it come twice.
+        # Equal events have equal ids: a mail program shows a repeated mail once.
         identity = "".join(
             one
             for one in str(event.get("id", ""))
@@ -148,7 +148,7 @@ class EmailNotifier:
         return mail
 
     def _files(self, event: Mapping[str, Any]) -> tuple[list[Path], str]:
-        """Files to attach, and what the text says of those that are not there or too large."""
+        """Files to attach, and a text about missing or too large files."""
         if not event.get("report"):
             return [], ""
         found: list[Path] = []
@@ -166,14 +166,14 @@ class EmailNotifier:
         return found, said
 
     def _server(self) -> smtplib.SMTP:
-        """The server, greeted, and spoken to in secret unless the options say otherwise."""
+        """The server, greeted, with encryption unless the options turn it off."""
         chosen = self.options
         port = chosen.port or PORTS[chosen.security]
         if chosen.security == "plain":
             if not chosen.allow_plain and not on_this_machine(chosen.host):
                 raise Refused(
                     f"{chosen.host} is not this machine, and mail would go there unencrypted: "
-                    "security: starttls or ssl, or allow_plain: true"
+                    "set security: starttls or ssl, or allow_plain: true"
                 )
             return smtplib.SMTP(chosen.host, port, timeout=TIMEOUT)
         trusted = ssl.create_default_context(cafile=_path(chosen.ca_file))
@@ -192,18 +192,18 @@ def address(text: str) -> Address:
     """One address of a mail, with or without a name.
 
     Raises:
-        ValueError: it is none, or has a line break or a letter in it that mail servers do not all take.
+        ValueError: it is none, or contains a line break or a letter that not all mail servers accept.
     """
     if messages.one_line(text) != text.strip() or not text.isascii():
-        raise ValueError(f"{text!r} is no e-mail address of plain letters")
+        raise ValueError(f"{text!r} is not an e-mail address of ASCII characters")
     name, spec = email.utils.parseaddr(text)
     user, at, domain = spec.rpartition("@")
     if not (user and at and domain) or (text.count("@") > 1 and not name):
-        raise ValueError(f"'{text}' is no e-mail address")
+        raise ValueError(f"'{text}' is not an e-mail address")
     try:
         return Address(display_name=name, addr_spec=spec)
-    except Exception as error:  # noqa: BLE001 - of several kinds, also IndexError
-        raise ValueError(f"'{text}' is no e-mail address") from error
+    except Exception as error:  # noqa: BLE001 - several types, also IndexError
+        raise ValueError(f"'{text}' is not an e-mail address") from error
 
 
 def on_this_machine(host: str) -> bool:
@@ -218,7 +218,7 @@ def on_this_machine(host: str) -> bool:
 
 
 def _of_server(error: smtplib.SMTPException) -> Exception:
-    """The fault that a server's answer is; of what went wrong for good the account may be locked."""
+    """The fault for a server's answer; a permanent error is final: repeated tries may lock the account."""
     if isinstance(error, smtplib.SMTPRecipientsRefused):
         codes = [code for code, _ in error.recipients.values()]
         text = _refusals(error.recipients)

@@ -1,15 +1,15 @@
-"""What notifiers say: an event as a message, and the message in the forms that chats and mail programs take.
+"""Messages of notifiers: an event as a message, and the message in the forms of chats and mail programs.
 
-Everything in an event may be hostile (names of metrics, answers quoted in a reason): it is cut to what a form
-takes, and every form escapes it in its own way. Nobody is mentioned by a message.
+Everything in an event may be hostile (names of metrics, answers quoted in a reason): it is cut to the form's
+limits, and every form escapes it in its own way. A message mentions no user.
 
 Sources of the forms, read in 2026:
     Slack       docs.slack.dev/reference/block-kit/blocks (header: 150 characters; section: 3,000, its fields:
                 10 of 2,000; 50 blocks a message) and …/messaging/formatting-message-text (& < > are escaped)
     Mattermost  developers.mattermost.com/integrate/reference/message-attachments (`fallback` is required;
-                texts are Markdown; `short` fields stand side by side)
+                texts are Markdown; `short` fields are side by side)
     Teams       learn.microsoft.com, "Create incoming webhooks with Workflows": a message with one Adaptive
-                Card; the MessageCards of the retired Office 365 connectors are not taken any more. 28 KB.
+                Card; MessageCards of the retired Office 365 connectors are no longer accepted. 28 KB.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Tone = Literal["good", "bad", "unsure"]
-"""What a message is about, for its colour; the words say the same."""
+"""Tone of a message, for its colour; the words say the same."""
 
 COLOURS: Mapping[Tone, str] = {"good": "#1b7f5c", "bad": "#b3261e", "unsure": "#8a6d00"}
 """Readable on white and on black."""
 
 SHOWN = 10
-"""Checks that a message lists; the report has them all."""
+"""Most checks that a message lists; the report has all."""
 
 LONGEST = 2_800
-"""Characters of a text in a chat; Slack takes 3,000 after escaping."""
+"""Most characters of a text in a chat; Slack accepts 3,000 after escaping."""
 
 TITLE = 140
-"""Characters of a title; Slack takes 150."""
+"""Most characters of a title; Slack accepts 150."""
 
 TEAMS_BYTES = 28_000
-"""Teams takes 28 KB."""
+"""Teams accepts 28 KB."""
 
 NONE = "–"
-"""Where there is no figure."""
+"""Placeholder for a missing figure."""
 
 _FIGURES = ("baseline", "candidate", "difference", "low", "high", "margin")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
@@ -50,24 +50,24 @@ _MARKDOWN = re.compile(r"[\\`*_\[\]#|~>]|^[-+]")
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """An event in words, not escaped for anything yet; no line of it has a line break."""
+    """An event in words, not escaped yet; no line of it has a line break."""
 
     title: str
-    """What happened, in a few words."""
+    """The event, in a few words."""
     text: str
     """One line."""
     facts: tuple[tuple[str, str], ...]
-    """What it is about: name and value."""
+    """Its subject: name and value."""
     lines: tuple[str, ...]
-    """Checks that did not pass, a line each, the critical ones first."""
+    """Checks that did not pass, one line each, the critical ones first."""
     tone: Tone
-    """Good or bad."""
+    """Good, bad or unsure."""
     link: str | None
-    """Where the report is on the web; None: `facts` has its path."""
+    """The report's address on the web; None: `facts` has its path."""
 
     @property
     def plain(self) -> str:
-        """All of it as text."""
+        """The whole message as text."""
         parts = [self.text, "", *(f"{name}: {value}" for name, value in self.facts)]
         if self.lines:
             parts += ["", *(f"- {line}" for line in self.lines)]
@@ -78,8 +78,8 @@ def described(event: Mapping[str, Any], report_url: str | None = None) -> Messag
     """An event in words.
 
     Args:
-        event: as notifiers get it.
-        report_url: where reports are on the web; `{experiment}` in it is the id.
+        event: as notifiers receive it.
+        report_url: address of reports on the web; `{experiment}` in it is the id.
     """
     name = one_line(event.get("experiment") or "hpcbench")
     link = report_url.replace("{experiment}", name) if report_url and event.get("report") else None
@@ -103,14 +103,14 @@ def described(event: Mapping[str, Any], report_url: str | None = None) -> Messag
 
 
 def one_line(text: object) -> str:
-    """A text without line breaks, control characters, marks that turn the direction of reading, and halves of
-    surrogate pairs, which engines do send and nothing can carry."""
+    """A text without line breaks, control characters, marks of writing direction, and halves of surrogate
+    pairs, which engines do send and no form can carry."""
     whole = str(text).encode("utf-8", "replace").decode()
     return " ".join(_CONTROL.sub(" ", whole).split())
 
 
 def number(value: object) -> str:
-    """A figure of a verdict."""
+    """A figure of a verdict as text."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         return NONE
     return f"{value:.4g}"
@@ -138,7 +138,7 @@ def _tone(event: Mapping[str, Any]) -> Tone:
 
 
 def _lines(verdict: Mapping[str, Any]) -> tuple[str, ...]:
-    """Checks that did not pass, worst first, and how many more there are."""
+    """Checks that did not pass, worst first, and the number of further ones."""
     order = {("critical", "fail"): 0, ("critical", "inconclusive"): 1, ("advisory", "fail"): 2}
     wrong = [one for one in verdict.get("checks") or () if one.get("verdict") != "pass"]
     wrong.sort(key=lambda one: order.get((str(one.get("level")), str(one.get("verdict"))), 3))
@@ -163,7 +163,7 @@ def check_line(check: Mapping[str, Any]) -> str:
 
 
 def figures(check: Mapping[str, Any]) -> dict[str, str]:
-    """The figures of a check as text: of memory in GiB, differences of speed and memory in percent."""
+    """The figures of a check as text: memory in GiB, differences of speed and memory in percent."""
     kind = check.get("kind")
     shown = {key: number(check.get(key)) for key in _FIGURES}
     for key in _FIGURES if kind in ("speed", "memory") else ():
@@ -203,13 +203,13 @@ def slack(message: Message) -> dict[str, Any]:
 
 
 def _section(text: str) -> dict[str, Any]:
-    # Escaping made it longer: an entity that is cut in two would be shown as it is.
+    # Escaping made it longer: an entity that is cut in two would be shown literally.
     text = re.sub(r"&\w{0,4}$", "", text[:2_990]) if len(text) > 3_000 else text
     return {"type": "section", "text": {"type": "mrkdwn", "text": text, "verbatim": True}}
 
 
 def _packed(lines: Sequence[str]) -> list[str]:
-    """Lines in as few texts as Slack takes them."""
+    """Lines in as few texts as Slack's limits allow."""
     texts = [""]
     for line in lines:
         if len(texts[-1]) + len(line) > LONGEST and texts[-1]:
@@ -243,7 +243,7 @@ def mattermost(message: Message) -> dict[str, Any]:
 def teams(message: Message) -> dict[str, Any]:
     """A message with one Adaptive Card, for the webhook of a Teams workflow.
 
-    All in text runs, which know no Markdown: nothing need be escaped and nothing is formatted by a name.
+    It uses only text runs, which know no Markdown: nothing needs escaping and no name causes formatting.
     """
     style = {"good": "Good", "bad": "Attention", "unsure": "Warning"}[message.tone]
     title = {"size": "Large", "weight": "Bolder", "color": style}
@@ -276,17 +276,17 @@ def _runs(*parts: tuple[str, Mapping[str, str]]) -> dict[str, Any]:
 
 
 def markdown(text: str) -> str:
-    """Text for Markdown, that mentions nobody."""
+    """Text for Markdown that mentions no user."""
     return _unmentioned(_MARKDOWN.sub(r"\\\g<0>", text.replace("<", "&lt;")))
 
 
 def _unmentioned(text: str) -> str:
-    """`@all` with a space of no width: shown the same, and nobody is called."""
+    """`@all` with a zero-width space: it looks the same, and notifies no user."""
     return re.sub(r"@(?=\w)", "@\u200b", text)
 
 
 def page(message: Message) -> str:
-    """A small HTML page for mail programs: no style sheet, no picture, nothing loaded."""
+    """A small HTML page for mail programs: no style sheet, no picture, no loaded resource."""
     cell = "padding:2px 12px 2px 0;vertical-align:top"
     rows = "".join(
         f'<tr><td style="{cell}">{html.escape(name)}</td>'

@@ -1,9 +1,9 @@
-"""Who was told what of an experiment, and who is to be told yet: `told.jsonl`, an outbox, only appended to.
+"""Sent and pending events of an experiment: `told.jsonl`, an outbox, only appended to.
 
-    owed     an event, once; by its `id` it is known again
-    sending  a notification is about to be told it
-    told     it was, and with what remark
-    failed   it was not, why, and how long it asked to be left alone
+    owed     an event, once; its `id` identifies it
+    sending  it is about to be sent to a notification
+    told     it was sent, with a remark
+    failed   it was not sent: why, and how long the notifier asked to wait
 
 `notify/dispatch.py` writes it.
 """
@@ -20,37 +20,37 @@ from hpcbench.experiment.outcome import outcome
 from hpcbench.files.atomic import read_lines
 
 WAITS = (60.0, 300.0, 1800.0, 7200.0)
-"""Seconds before others try again by themselves: after the first try, the second …; the last from then on."""
+"""Seconds before an automatic retry: after the first try, the second …; then always the last."""
 
 MOST = 8
-"""Tries after which nobody tries again unasked."""
+"""Most automatic tries."""
 
 KEPT = 7 * 86_400.0
-"""News older than this is told only if asked for, seconds."""
+"""Events older than this are sent only on request, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One event and one of the plan's notifications that is to be told it."""
+    """One event and one of the plan's notifications that receives it."""
 
     event: Mapping[str, Any]
-    """The event, as notifiers get it."""
+    """The event, as notifiers receive it."""
     number: int
     """The notification's place in the plan, from 0."""
     plugin: str
     """Its notifier."""
     state: Literal["owed", "sending", "told", "failed"] = "owed"
-    """How far it is; `sending`: whoever told it died over it."""
+    """Its progress; a stale `sending`: the sending process died."""
     tries: int = 0
-    """How often it was tried."""
+    """Number of tries."""
     since: float = 0.0
-    """When it was owed, seconds since the epoch."""
+    """When it became owed, seconds since the epoch."""
     at: float = 0.0
-    """When that was last written down, seconds since the epoch."""
+    """Time of its last record, seconds since the epoch."""
     said: str | None = None
-    """Why it failed, or what was remarked."""
+    """The reason of a failure, or a remark."""
     not_before: float = 0.0
-    """When it may be tried again at the earliest."""
+    """The earliest time of the next try."""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -58,7 +58,7 @@ class Delivery:
         return str(self.event["id"]), self.number
 
     def due(self, now: float) -> bool:
-        """Whether to tell it now, unasked."""
+        """Whether to send it now, without a request."""
         if self.state == "told" or self.tries >= MOST or now - self.since > KEPT:
             return False
         if self.tries == 0:
@@ -76,7 +76,7 @@ class Delivery:
 
 
 def deliveries(experiment: Experiment) -> list[Delivery]:
-    """All that is or was to be told, oldest first."""
+    """All sent and pending deliveries, oldest first."""
     found: dict[tuple[str, int], Delivery] = {}
     notifications = experiment.resolved.plan.notifications
     for line in read_lines(experiment.told_file):
@@ -103,19 +103,19 @@ def deliveries(experiment: Experiment) -> list[Delivery]:
 
 
 def end_of(number: int, state: str) -> str:
-    """The `id` of how a round ended."""
+    """The `id` of a round's end."""
     return f"end-{number}-{state}"
 
 
 def word(state: object) -> str:
-    """The word of a plan's `when` for an event: who is told of `incomplete` is told of `failed`."""
+    """The word of a plan's `when` for an event: `incomplete` includes `failed`."""
     return "incomplete" if state == "failed" else str(state)
 
 
 def unsaid(experiment: Experiment) -> str | None:
-    """How the experiment ended, if that is news that nobody has written down for telling yet.
+    """The experiment's final state, if it deserves an event that is not recorded yet.
 
-    So it is where whoever concluded was killed before.
+    This happens if the process that concluded was killed before.
     """
     known = outcome(experiment)
     if known is None or not known.notify:
@@ -131,7 +131,7 @@ def unsaid(experiment: Experiment) -> str | None:
 
 
 def waiting(experiment: Experiment) -> bool:
-    """Whether there is anything to tell now, unasked. Cheap where nobody is ever told."""
+    """Whether there is an event to send now, without a request. Cheap without notifications."""
     now = time.time()
     if unsaid(experiment) is not None:
         return True

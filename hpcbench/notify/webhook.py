@@ -1,4 +1,4 @@
-"""A URL is told: in JSON, or in the form that a chat takes."""
+"""A notifier that posts to a URL: JSON, or the form of a chat."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FORMS: Mapping[str, Callable[[messages.Message], dict[str, Any]]] = {
 
 
 class WebhookNotifier:
-    """Posts the event to a URL, as JSON or in the form that a chat takes."""
+    """Posts the event to a URL, as JSON or in the form of a chat."""
 
     api: ClassVar[int] = 1
 
@@ -51,7 +51,7 @@ class WebhookNotifier:
     def __init__(self, options: Mapping[str, Any]) -> None:
         self.options = self.Options.model_validate(dict(options))
         place = urlsplit(self.options.url)
-        # Errors may quote a part of the URL, and the part is the secret.
+        # Errors may quote a part of the URL, and this part is the secret.
         for part in (place.path, place.query, *place.path.split("/")):
             if len(part) >= 8:
                 secret.remember(part)
@@ -61,12 +61,12 @@ class WebhookNotifier:
 
         Raises:
             Refused: the answer is not 2xx, and would be the same again.
-            OSError: it may work later: nobody there, no answer in time, 408, 425, 429, 5xx.
+            OSError: a later try may succeed: no connection, no answer in time, 408, 425, 429, 5xx.
         """
         place = urlsplit(self.options.url)
         if place.scheme not in ("https", "http") or not place.hostname:
-            raise Refused("the URL of a webhook begins with https://")
-        request = urllib.request.Request(  # noqa: S310 - the scheme was looked at
+            raise Refused("the URL of a webhook must begin with https://")
+        request = urllib.request.Request(  # noqa: S310 - the scheme was checked
             self.options.url,
             data=json.dumps(self._body(event), ensure_ascii=False).encode("utf-8", "replace"),
             headers={"Content-Type": "application/json; charset=utf-8", "User-Agent": "hpcbench"},
@@ -96,7 +96,7 @@ class WebhookNotifier:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A redirected POST would become a GET that tells nobody anything."""
+    """A redirected POST would become a GET that delivers nothing."""
 
     def redirect_request(
         self,
@@ -114,7 +114,7 @@ _OPENER = urllib.request.build_opener(_NoRedirects)
 
 
 def _of_answer(error: urllib.error.HTTPError) -> Exception:
-    """The fault that an answer with an error is."""
+    """The fault for an answer with an error."""
     try:
         said = messages.one_line(error.read(2_000).decode("utf-8", "replace"))[:200]
     except (OSError, HTTPException):
@@ -123,12 +123,12 @@ def _of_answer(error: urllib.error.HTTPError) -> Exception:
     if error.code in (408, 425, 429) or error.code >= 500:
         return Busy(text, retry_after(error.headers.get("Retry-After"), time.time()))
     if 300 <= error.code < 400:
-        return Refused(f"{text}: it points elsewhere; give the URL that it points to")
+        return Refused(f"{text}: the server redirects to another URL; set that URL")
     return Refused(text)
 
 
 def retry_after(said: str | None, now: float) -> float | None:
-    """Seconds that an answer asks to wait: a number or a date (RFC 9110, 10.2.3); None: it does not say."""
+    """Seconds that an answer asks to wait: a number or a date (RFC 9110, 10.2.3); None: not given."""
     if said is None:
         return None
     if said.strip().isdigit():

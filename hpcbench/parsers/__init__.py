@@ -1,11 +1,11 @@
-"""How an answer is read into a prediction, whatever the kind of work.
+"""Parsers read an answer into a prediction, for every kind of work.
 
     >>> from hpcbench.parsers import DataParser
     >>> DataParser("object").read("Here it is: {'total': '12,50',}")
     Reading(value={'total': '12,50'}, reason='', form='prose', repairs=('single quotes', 'trailing comma'), …)
 
-An answer that cannot be read, or breaks its schema, has no value but a reason; it is counted, never guessed
-at. What had to be mended is named.
+An unreadable answer, or one that breaks its schema, has a reason instead of a value; it is counted, never
+guessed. The reading names every repair.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Parsers by name, for an ML task's `parser` and for scripts: `JsonObject().parse(text)`.
 
-They say what they want; with an ML task its schema and policies come in (`hpcbench.parsers.reader`). Each has
-a `version`, which goes up when any answer may be read otherwise than before; scores name it.
+Each parser says in `wants` what it reads; an ML task adds its schema and policies
+(`hpcbench.parsers.reader`). Each has a `version`, which is raised when any answer may be read differently
+than before; scores name it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Text:
 
 
 class Label:
-    """The answer is the name of a class: case, quotes and a full stop do not count."""
+    """The answer is the name of a class, regardless of case, quotes and a full stop."""
 
     api: ClassVar[int] = 1
     wants: ClassVar[Output] = "label"
@@ -36,7 +37,7 @@ class Label:
 
 
 class JsonObject:
-    """The answer is one JSON object, however it is wrapped."""
+    """The answer is one JSON object, in any wrapping."""
 
     api: ClassVar[int] = 1
     wants: ClassVar[Output] = "object"
@@ -47,7 +48,7 @@ class JsonObject:
 
 
 class DeepSeekOcr:
-    """The answer is DeepSeek-OCR's: Markdown with places on the page, which are taken out."""
+    """The answer is DeepSeek-OCR's: Markdown with places on the page, which are removed."""
 
     api: ClassVar[int] = 1
 
@@ -58,4 +59,4 @@ class DeepSeekOcr:
 
 
 BROKEN_REGIONS = "broken regions"
-"""Places on the page that could not be read; the words stay."""
+"""Some places on the page could not be read; the words are kept."""

@@ -1,4 +1,4 @@
-"""DeepSeek-OCR's answers: Markdown with places on the page, which are taken out or read as boxes."""
+"""DeepSeek-OCR's answers: Markdown with places on the page, which are removed or read as boxes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Region:
     """One `<|ref|>label<|/ref|><|det|>[[x1, y1, x2, y2], …]<|/det|>` of an answer."""
 
     label: str
-    """What is there, as written: title, text, table, image …, or the words themselves."""
+    """Its kind, as written: title, text, table, image …, or the words themselves."""
     boxes: tuple[Box, ...]
-    """Where, at least one."""
+    """Its boxes, at least one."""
     image: str | None = None
     """For an image, the file that the Markdown names."""
 
@@ -31,16 +31,16 @@ class Layout:
     regions: tuple[Region, ...]
     """Its parts in the order of the answer."""
     malformed: int
-    """Regions that could not be read; their text stays where it was, but for one the answer breaks off in."""
+    """Regions that could not be read; their text is kept, except that of an incomplete last region."""
 
 
 def layout(text: str) -> Layout:
-    """Read an answer of DeepSeek-OCR or DeepSeek-OCR-2, in time linear in its length; any text will do.
+    """Read an answer of DeepSeek-OCR or DeepSeek-OCR-2, in time linear in its length; any text is accepted.
 
-    As the authors' scripts do it: images become references, other labels go, `\\coloneqq` and `\\eqqcolon`
-    are written out, numbers of formulas, `<center>` and surplus blank lines go. Otherwise than there, boxes
-    are read as JSON (they call `eval` on the model's words), and of an answer that is nothing but regions,
-    as to `OCR this image`, the labels are the text.
+    As in the authors' scripts, images become references, other labels are removed, `\\coloneqq` and
+    `\\eqqcolon` are written out, and numbers of formulas, `<center>` and surplus blank lines are removed.
+    Unlike them, this function reads boxes as JSON (they call `eval` on the model's words), and in an answer
+    of regions only, as to `OCR this image`, the labels are the text.
     """
     pieces = _MARK.split(text.replace(_END, ""))  # text, mark, text, mark, … text
     out = [pieces[0]]
@@ -53,7 +53,7 @@ def layout(text: str) -> Layout:
             malformed += 1
             break
         if region is None:
-            # the second half of one was counted at its first mark
+            # the second half of a region was counted at its first mark
             half = pieces[at - 2 : at - 1] == ["<|/ref|>"] and not pieces[at - 1].strip()
             malformed += pieces[at] == "<|ref|>" or (pieces[at] == "<|det|>" and not half)
             out += pieces[at : at + 2]
@@ -81,7 +81,7 @@ _WRITTEN_OUT = {r"\coloneqq": ":=", r"\eqqcolon": "=:", "<center>": "", "</cente
 
 
 def _region(marks: list[str], images: int) -> Region | None:
-    """The region that is written in seven pieces; None if they are no such thing."""
+    """The region in seven pieces; None if they form none."""
     if marks[::2] != ["<|ref|>", "<|/ref|>", "<|det|>", "<|/det|>"] or marks[3]:
         return None
     try:
@@ -98,13 +98,13 @@ def _region(marks: list[str], images: int) -> Region | None:
 
 
 def _breaks_off(marks: list[str]) -> bool:
-    """Whether an answer ends within a region's coordinates: of a loop such an end would hide the rest."""
+    """Whether an answer ends within a region's coordinates: such an end, if kept, would hide a loop."""
     whole = marks[:5:2] == ["<|ref|>", "<|/ref|>", "<|det|>"] and not marks[3]
     return whole and len(marks) == 6 and not marks[5].strip("0123456789,. []")
 
 
 def _box(entry: object) -> Box | None:
-    """Four coordinates as fractions; what lies beyond the page is moved to its edge."""
+    """Four coordinates as fractions; a coordinate beyond the page moves to its edge."""
     if not isinstance(entry, list) or len(entry) != 4:
         return None
     if not all(type(value) in (int, float) and value == value for value in entry):

@@ -1,12 +1,12 @@
-r"""What a backslash means in the JSON of a model: an escape, or the beginning of a LaTeX command.
+r"""The meaning of a backslash in a model's JSON: an escape, or the beginning of a LaTeX command.
 
-`"\frac{a}{b}"` is valid JSON and says form feed, `rac{a}{b}`. A model that writes it means LaTeX and forgot
+`"\frac{a}{b}"` is valid JSON and says form feed, `rac{a}{b}`. A model that writes this means LaTeX and forgot
 to double the backslash. JSON has the escapes `\b \f \n \r \t \u`, so the commands that begin with these
 letters are listed here; all others (`\alpha`) are invalid JSON and are mended anyway.
 
-A name counts only as a whole word: `\nu` is the letter, `\nuclear` a line break and a word. Where the rest
-of a command is a word of its own (`\ne`, `\nless`), the text around it decides. Each such decision is marked,
-whichever way it goes.
+A name counts only as a whole word: `\nu` is the letter, `\nuclear` a line break and a word. Where the rest of
+a command is itself a word (`\ne`, `\nless`), the surrounding text decides. Each such decision is marked, in
+either direction.
 """
 
 from __future__ import annotations
@@ -57,29 +57,29 @@ _WORDS_AFTER_BREAK = frozenset({
     "ncong", "ne", "neg", "nexists", "ni", "nless", "nmid", "node", "norm", "nparallel", "nsim", "nsubset",
     "nsupset", "nu", "num",
 })  # fmt: skip
-"""Those of them that may as well be a line break before a word, in some language."""
+"""Commands of these that may also be a line break before a word, in some language."""
 
 _BEFORE_BRACES = frozenset({"node", "norm", "num"})
-"""Of these, those that say nothing without an argument."""
+"""Commands of these that mean nothing without an argument."""
 
 _NAME = re.compile(r"[A-Za-z]+")
 _ESCAPE = re.compile(r"\\(?:u[0-9A-Fa-f]{4}|.)", re.DOTALL)
 _MATHS = re.compile(r"[$^=]|_[{\w]|\\\\[A-Za-z]|\\[ac-eg-mo-qsv-zA-Z]")
 _DRIVE = re.compile(r"\W[A-Za-z]:")
-r"""Before the backslash of a path: `C:\temp` has no tab in it."""
+r"""The character before the backslash of a path: `C:\temp` has no tab in it."""
 _PATH = re.compile(r"(?:\\[\w-]+)+\.[A-Za-z]\w{1,3}(?!\w)")
 _AROUND = 60
 
 
 def command(text: str, at: int) -> tuple[bool, str]:
-    r"""Whether the backslash at `at` is LaTeX, and the mark of that decision.
+    r"""Decide whether the backslash at `at` is LaTeX, and mark the decision.
 
     Args:
         text: JSON, or nearly.
         at: place of a backslash within one of its texts, before one of `b f n r t u`.
 
     Returns:
-        Whether a LaTeX command begins here; what has to be marked, empty: it is JSON's escape beyond doubt.
+        Whether a LaTeX command begins here; the mark, empty if this is certainly JSON's escape.
     """
     match = _NAME.match(text, at + 1)
     if match is None:
@@ -97,7 +97,7 @@ def command(text: str, at: int) -> tuple[bool, str]:
 
 
 def _is_odd(text: str, at: int, name: str) -> bool:
-    """Whether an escape before letters is likely a slip: in prose, hardly any but a line break is."""
+    """Whether an escape before letters is likely a slip: in prose, only a line break is likely."""
     if name[0] in "bf":
         return len(name) > 1
     if _DRIVE.match(text, at - 3):
@@ -119,7 +119,7 @@ def _is_maths(text: str, start: int, end: int) -> bool:
 
 
 def with_latex(written: str) -> tuple[str, tuple[str, ...]]:
-    """Sound JSON with the backslashes of its LaTeX commands doubled; and what was decided."""
+    """Sound JSON with the backslashes of its LaTeX commands doubled; and the marks of the decisions."""
     if "\\" not in written:
         return written, ()
     marks: dict[str, None] = {}

@@ -1,4 +1,4 @@
-"""JSON in an answer: alone, in a code fence, or amid prose."""
+"""JSON in an answer: alone, in a code fence, or in prose."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from hpcbench.parsers.json_repair import (
 )
 
 FORMS = ("json", "fence", "prose")
-"""Where JSON was found: it is the whole answer, the content of a code fence, or amid other text."""
+"""Places of JSON: it is the whole answer, the content of a code fence, or within other text."""
 
 MOST = 1000
-"""Objects of one answer that are looked at: the last so many."""
+"""Most objects of one answer to examine: the last ones."""
 
 TRIES = 2_000
-"""Brackets of one answer that are tried: what has more that begin nothing is no JSON."""
+"""Most brackets of one answer to try: a text with more that begin no JSON is no JSON."""
 
 _OPENING = re.compile(r"\{|\[(?=\s*\{)")
 _OPENING_LIST = re.compile(r"[{\[]")
@@ -40,28 +40,28 @@ class Candidate:
     """JSON that may be the answer."""
 
     found: Found
-    """What it is and where."""
+    """The JSON and its place."""
     form: str
     """One of `FORMS`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What there is of JSON in an answer."""
+    """The JSON in an answer."""
 
     candidates: tuple[Candidate, ...]
-    """In the order of the answer."""
+    """Candidates in the order of the answer."""
     broken: bool = False
-    """Something looked like JSON and could not be mended."""
+    """Some text looked like JSON and could not be mended."""
     given_up: str = ""
-    """Why the search ended before the text did; empty: it did not."""
+    """Why the search ended before the text; empty: it did not."""
 
 
 def find(text: str, *, lists: bool = False, truncated: bool = False) -> Search:
     """All outermost objects of an answer, lists of objects too; with `lists` any list.
 
-    Time is linear in the length of the text: what has been read, or has been found to be broken, is not
-    read again. Reading it as sound JSON is tried first, within a budget.
+    Time is linear in the length of the text: a read or broken part is not read again. The search first tries
+    to read sound JSON, within a budget.
     """
     search = _search(text, lists, truncated)
     if search.candidates or not _TWICE.search(text):
@@ -95,7 +95,7 @@ def _search(text: str, lists: bool, truncated: bool) -> Search:
                 budget -= error.at + (error.at > start) * 1000  # json counts lines up to an error
                 one = mend(text, start, truncated, fenced, comments)
         except Broken as error:
-            # LaTeX and prose in braces is not JSON gone wrong; what has a field before it breaks is
+            # LaTeX and prose in braces are no broken JSON; an object that breaks after its first field is
             if _begun(text, start, error.at):
                 broken = True
                 within.begin(start)
@@ -110,7 +110,7 @@ def _search(text: str, lists: bool, truncated: bool) -> Search:
 
 
 class _Within:
-    """Whether a place is within an object that is broken: what is there is a part of it, no answer."""
+    """Finds places within a broken object: JSON there is a part of it, no answer."""
 
     __slots__ = ("at", "depth", "text")
 
@@ -118,12 +118,12 @@ class _Within:
         self.text, self.at, self.depth = text, len(text), 0
 
     def begin(self, start: int) -> None:
-        """A broken object begins; one within another counts as part of that."""
+        """Start a broken object; a broken object within another counts as part of that."""
         if not self.holds(start):
             self.at = start
 
     def holds(self, place: int) -> bool:
-        """Whether brackets that were opened before a place are not closed; places come in order."""
+        """Whether brackets opened before a place are not closed; calls must be in order of places."""
         while self.at < place and (token := _BRACKET.search(self.text, self.at, place)) is not None:
             self.at = token.end()
             self.depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(token.group(), 0)
@@ -141,7 +141,7 @@ def _begun(text: str, start: int, end: int) -> bool:
 
 
 def _placed(text: str, one: Found, fenced: bool, whole: tuple[int, int]) -> Candidate:
-    """Where it stands in a text without the white space around it; surplus brackets behind it are its own."""
+    """A candidate with its form, in a text that spans `whole`; surplus brackets behind it belong to it."""
     surplus = _SURPLUS.match(text, one.end)
     end = one.end if surplus is None else surplus.end()
     if fenced:

@@ -1,13 +1,14 @@
-"""JSON as models write it: sound, or mended in one pass, with a name for every slip.
+"""JSON from models: sound, or mended in one pass, with a name for every slip.
 
-`strict` reads sound JSON with Python's own reader. `mend` reads what is nearly JSON: it never goes back and
-never calls itself, so any text takes time in proportion to its length. Neither guesses: what no rule covers
-is broken. json-repair (PyPI, 0.64) would read more, but turns prose into objects, is silent on NaN, equal
-keys and curly quotes, names slips only in free words, and falls over deep nesting with a RecursionError.
+`strict` reads sound JSON with Python's own reader. `mend` reads nearly sound JSON: it never goes back and
+never calls itself, so any text takes time in proportion to its length. Neither guesses: text that no rule
+covers is broken. json-repair (PyPI, 0.64) would read more, but turns prose into objects, is silent on NaN,
+equal keys and curly quotes, names slips only in free words, and falls over deep nesting with a
+RecursionError.
 
 Where a text ends is the hard question, because quotes within one are often not escaped (`"ООО "Ромашка""`).
-First every quote is taken at its word; if that leads nowhere, a quote ends a text only where what follows
-could follow a text in JSON. So each bracket is read twice at most.
+First every quote ends a text; if that fails, a quote ends a text only where the next characters could follow
+a text in JSON. So each bracket is read twice at most.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any, Literal
 from hpcbench.parsers import escapes
 
 DEPTH = 64
-"""Levels of brackets at most: nobody asks for more, and what comes after must not run out of stack."""
+"""Most levels of brackets: no task needs more, and later code must not run out of stack."""
 
 CLOSED_BRACKETS = "closed brackets"
 CLOSED_TEXT = "closed a text"
@@ -53,24 +54,24 @@ class Found:
     """A JSON object or list in a text."""
 
     value: Json
-    """What it says."""
+    """Its value."""
     start: int
-    """Its first character."""
+    """Place of its first character."""
     end: int
-    """Behind its last."""
+    """Place after its last character."""
     repairs: tuple[str, ...] = ()
-    """Slips that were mended, each kind once; empty: it is sound."""
+    """Mended slips, each kind once; empty: the JSON is sound."""
     cut: bool = False
     """The text ended before its brackets were closed."""
 
 
 class Broken(Exception):
-    """It is no JSON, or so far from it that no rule mends it."""
+    """The text is no JSON, or no rule mends it."""
 
     def __init__(self, at: int) -> None:
         super().__init__(at)
         self.at = at
-        """Where that became clear."""
+        """Place where reading failed."""
 
 
 class TooDeep(Exception):
@@ -84,7 +85,7 @@ def strict(text: str, start: int) -> Found:
     """The JSON value that begins at `start`; equal keys, NaN and LaTeX, which Python reads, are slips.
 
     Raises:
-        Broken: it is not sound.
+        Broken: the JSON is not sound.
         TooDeep: too many levels.
     """
     slips: dict[str, None] = {}
@@ -127,7 +128,7 @@ def strict(text: str, start: int) -> Found:
 
 
 DIGITS = 4300
-"""Digits of a whole number at most: Python reads no more of them at once."""
+"""Most digits of a whole number: Python reads no more of them at once."""
 
 
 DECIMALS = 17
@@ -135,10 +136,10 @@ DECIMALS = 17
 
 
 def number_of(written: str) -> tuple[int | float | str, bool]:
-    """A number of JSON, and whether it is all that was written.
+    """A number of JSON, and whether it keeps all written digits.
 
-    What is too large, or too small, for a number of Python stays a text; of a fraction with more than
-    `DECIMALS` digits the nearest float is taken.
+    A number too large or too small for Python stays a text; a fraction with more than `DECIMALS` digits
+    becomes the nearest float.
     """
     if not set(written) & set(".eE"):
         return (int(written), True) if len(written) <= DIGITS else (written, False)
@@ -170,7 +171,7 @@ def check_depth(value: object) -> None:
 _CLOSERS = {
     '"': '"', "'": "'", "“": "”“\"", "”": "”\"", "„": "“”\"", "«": "»", "‘": "’'", "’": "’'", "`": "`",
 }  # fmt: skip
-"""Opening quote → what may close it."""
+"""Opening quote → the quotes that may close it."""
 _SLIP_OF_QUOTE = {"'": SINGLE_QUOTES, "`": SINGLE_QUOTES}
 _STOP = {
     quote: re.compile(f"[{re.escape(closers)}\\\\\\x00-\\x1f]")
@@ -182,7 +183,7 @@ _KEY = rf"{_QUOTE}[^\"\n{{}}]{{0,{_KEY_LENGTH}}}?[\"'”“»’`]\s*[:：]"
 _BARE_KEY = re.compile(r"(?:[^\W\d]|\$)[\w .$/№()-]{0,80}?(?=\s*[:：])|-?\d{1,18}(?=\s*[:：])")
 _NEXT_FIELD = re.compile(rf"\s*{_KEY}")
 _NO_KEY = re.compile(r"[{}\[\]]|,\s*\Z")
-"""What a key with quotes in it does not have: it is no key, but values without their colons."""
+"""Characters that no key with quotes in it has: such text is no key, but values without their colons."""
 _AFTER_KEY = re.compile(r"\s*(?:[:：]|\Z)")
 _HALF_KEY = rf"{_QUOTE}[^\"\n{{}}]{{0,{_KEY_LENGTH}}}{_QUOTE}?\s*\Z"
 _AFTER_FIELD = re.compile(
@@ -215,7 +216,7 @@ _BARE_END = {
     True: re.compile(rf"[,，](?=\s*(?:{_KEY}|{_BARE_KEY.pattern}))|[}}\]\n]|\Z"),
     False: re.compile(r"[,，\]}\n]|\Z"),
 }
-"""What ends text without quotes: True in an object, False in a list."""
+"""Ends of text without quotes: True in an object, False in a list."""
 _SPACE = re.compile(r"[\s\ufeff\u200b-\u200d\u2060]*")
 _ESCAPES = {
     '"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t",
@@ -228,7 +229,7 @@ _Role = Literal["key", "field", "item"]
 
 
 class _Cut(Exception):
-    """The text ends within a key or a value that says nothing yet."""
+    """The text ends within a key or a value that has no meaning yet."""
 
 
 def mend(
@@ -240,11 +241,11 @@ def mend(
         text: an answer.
         start: place of its first bracket.
         truncated: the answer was cut at max_tokens: a number at its very end may have lost digits.
-        fenced: it begins a code fence, so the fence's end is its end.
-        comments: where the last `*/` of the text is; -1: there are no such comments.
+        fenced: the JSON begins a code fence, so it ends with the fence.
+        comments: place of the last `*/` of the text; -1: there are no such comments.
 
     Raises:
-        Broken: no rule mends it.
+        Broken: no rule mends the text.
         TooDeep: too many levels.
     """
     try:
@@ -256,7 +257,7 @@ def mend(
 
 
 class _Mender:
-    """One pass over a text. A container is put in place when it opens, so an early end is no problem."""
+    """One pass over a text. A container joins its parent when it opens, so an early end loses nothing."""
 
     __slots__ = ("at", "bare_keys", "comments", "fenced", "frames", "inner_quotes", "open", "root", "slips",
                  "start", "text", "truncated")  # fmt: skip
@@ -266,7 +267,7 @@ class _Mender:
         self.truncated, self.fenced, self.comments = truncated, fenced, comments
         self.root: Json = {} if text[start] == "{" else []
         self.frames: list[tuple[Json, bool]] = [(self.root, False)]
-        """Open containers; whether the last thing in each was a value, so that a comma is due."""
+        """Open containers; for each, whether its last element was a value, so that a comma must follow."""
         self.open: dict[type, int] = {
             dict: int(text[start] == "{"),
             list: int(text[start] == "["),
@@ -274,7 +275,7 @@ class _Mender:
         self.slips: dict[str, None] = {}
         self.bare_keys = False
         self.inner_quotes = False
-        """Whether quotes may stand within a text unescaped; else each is taken at its word."""
+        """Whether a text may contain unescaped quotes; else every quote ends it."""
 
     def run(self) -> Found:
         comma = False
@@ -323,7 +324,7 @@ class _Mender:
         return Found(self.root, self.start, self.at, tuple(self.slips), cut)
 
     def skip(self) -> bool:
-        """Go past white space and comments; whether a line ended in them."""
+        """Skip white space and comments; return whether a line ended in them."""
         begin, text = self.at, self.text
         while True:
             self.at = _SPACE.match(text, self.at).end()  # type: ignore[union-attr]
@@ -341,15 +342,15 @@ class _Mender:
         return self.at >= len(self.text) or (self.fenced and self.text.startswith("```", self.at))
 
     def ended(self) -> Found:
-        """The text is over, brackets are not."""
+        """Close all open brackets at the end of the text."""
         inner = self.frames[-1][0]
         if not inner and len(self.frames) > 1 and isinstance(self.frames[-2][0], list):
-            self.frames[-2][0].pop()  # an entry of which nothing was said
+            self.frames[-2][0].pop()  # an empty entry
         self.slip(CLOSED_BRACKETS)
         return self.found(cut=True)
 
     def close(self, char: str) -> None:
-        """A closing bracket; those opened after its own are closed with it."""
+        """A closing bracket; it also closes the brackets that were opened after its own."""
         kind = dict if char == "}" else list
         self.at += 1
         if not self.open[kind]:
@@ -363,7 +364,7 @@ class _Mender:
             self.slip(CLOSED_BRACKETS)
 
     def goes_on(self, container: Json) -> bool:
-        """Whether a field or item begins here, though the comma is missing."""
+        """Whether a field or item begins here although the comma is missing."""
         if isinstance(container, list):
             return self.text[self.at] in "{[\"'“"
         if _NEXT_FIELD.match(self.text, self.at):
@@ -399,7 +400,7 @@ class _Mender:
         self.enter(value)
 
     def enter(self, value: object) -> None:
-        """What was opened is filled next."""
+        """Continue inside a container that was just opened."""
         if isinstance(value, (dict, list)):
             if len(self.frames) >= DEPTH:
                 raise TooDeep
@@ -439,7 +440,7 @@ class _Mender:
         return self.bare(role)
 
     def decimal_comma(self, role: _Role) -> bool:
-        """Whether a number with a comma in it stands here: a comma between fields has a key behind it."""
+        """Whether a number with a decimal comma is here: after a comma between fields, a key follows."""
         match = _DECIMAL_COMMA.match(self.text, self.at) if role == "field" else None
         return match is not None and _BARE_KEY.match(self.text, match.end() - 1) is None
 
@@ -457,7 +458,7 @@ class _Mender:
         return value
 
     def bare(self, role: _Role) -> str:
-        """Text without quotes; in the outermost list it would be prose in brackets."""
+        """Text without quotes; in the outermost list, such text would be prose in brackets."""
         if len(self.frames) == 1 and role == "item":
             raise Broken(self.at)
         end = _BARE_END[role == "field"].search(self.text, self.at)
@@ -466,7 +467,7 @@ class _Mender:
         if stop >= len(self.text) and any(one.startswith(words) for one in _LITERALS):
             raise _Cut
         if not words or words[0] in ":=" or words.strip(" ,.…") == "":
-            raise Broken(self.at)  # `...` stands for what was left out
+            raise Broken(self.at)  # `...` marks an omission
         if _QUOTED_KEY.search(words):
             raise Broken(self.at)
         self.slip(UNQUOTED_TEXT)
@@ -476,7 +477,7 @@ class _Mender:
         return words.rstrip(" ,，")
 
     def quoted(self, role: _Role) -> str:
-        """Text in quotes of whatever kind."""
+        """Text in quotes of any kind."""
         text, quote, begin = self.text, self.text[self.at], self.at + 1
         if quote != '"':
             self.slip(_SLIP_OF_QUOTE.get(quote, CURLY_QUOTES))
@@ -512,7 +513,7 @@ class _Mender:
         return "".join((*pieces, text[place:]))
 
     def unclosed(self, words: str, end: int) -> str:
-        """Text whose closing quote was lost before a line break; a comma at its end parts fields."""
+        """Text whose closing quote was lost before a line break; a comma at its end separates fields."""
         self.slip(CLOSED_TEXT)
         self.at = end
         if words.rstrip().endswith(","):
@@ -521,7 +522,7 @@ class _Mender:
         return words
 
     def closes(self, after: int, role: _Role) -> bool:
-        """Whether a quote ends a text: what follows could follow a text that ends with it."""
+        """Whether a quote ends a text: the next characters could follow a text that ends with it."""
         if not self.inner_quotes:
             return True
         if role == "key":
@@ -541,7 +542,7 @@ class _Mender:
         return role == "field" and _NEXT_FIELD.match(self.text, after) is not None
 
     def escape(self, at: int) -> tuple[str, int]:
-        """What the characters behind a backslash stand for, and where they end."""
+        """The meaning of the characters after a backslash, and the place of their end."""
         char = self.text[at : at + 1]
         if char and char in "bfnrtu":
             latex, mark = escapes.command(self.text, at - 1)
@@ -563,4 +564,4 @@ class _Mender:
 
 
 _PROSE = re.compile(r"[^\S\n]*\n\s*\n\s*[^\W\d]")
-"""An empty line and words: the object was never closed, prose follows."""
+"""An empty line and words: the object was never closed, and prose follows."""

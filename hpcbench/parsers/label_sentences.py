@@ -1,4 +1,4 @@
-"""Which label the sentences of an answer name, by the words around it."""
+"""The label that the sentences of an answer name, by the words around it."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ CORRECTED = "a correction beside the label"
 ASKED = "a question beside the label"
 UNCLEAR = "the label in an unclear sentence"
 REASONS = (NONE, SEVERAL, NEGATED, DOUBTED, CORRECTED, ASKED, UNCLEAR)
-"""All reasons for which a label is refused."""
+"""All reasons to refuse a label."""
 
 NO_ONE = -1
-"""The place of two labels named at once: an option's letter before the name of another."""
+"""The place of two labels named together: an option's letter before the name of another."""
 
 ONE_LETTER_WORDS = frozenset("aeiouyавикосуяéèàó")
-"""Letters that are words, too."""
+"""Letters that are also words."""
 
 _FAR = 240
-"""Characters before and after a label that are looked at as its clause."""
+"""Characters before and after a label that count as its clause."""
 _TRIED = 20
-"""Claims of one answer that are looked at, where none settles it."""
+"""Most claims of an answer to examine if none settles it."""
 
 _NOUN = "|".join(map(re.escape, sorted(words.NOUNS, key=len, reverse=True)))
 _STOP = re.compile(
@@ -41,7 +41,7 @@ _STOP = re.compile(
     rf"|(?:最终)?(?:{words.CJK_NOUNS})(?:[:是为は])|{words.EXPLANATION.pattern}))",
     re.IGNORECASE,
 )
-"""Ends of sentences: marks, and lines before one that announces the answer or its reasons."""
+"""Ends of sentences: punctuation, and lines before a line that announces the answer or its reasons."""
 _LONE_MARK = re.compile(r"(?<!\w)(?:[^\W\d_]|\d{1,3})[\"')\]*]*\Z")
 _CONCLUSION = re.compile(rf"(?<=[,;:—–-])\s{{0,9}}(?={words.CONCLUSION.pattern})")
 _TOKEN = re.compile(r"[^\W\d_]+(?:['-][^\W\d_]+)*'?|\d+|\S")
@@ -50,9 +50,9 @@ _WHOLE_NAME = re.compile(
     rf"|[\"')\]}}>]{{0,4}}\s?(?:[;…]|,(?=\s|$|[{OPEN}])|\s[-–—(])(?!\s*[\d+\-.<>~≈])"
     r"|[\"')\]}>]{0,4}\s?\((?:[5-9]\d|100)(?:[.,]\d{1,9})?\s?%\)[.!]?(?:\s*$|[ ]?\n)"
 )
-"""What ends a name: the sentence, a line, signs that part it from what follows, or a high confidence."""
+"""Ends of a name: the end of the sentence or line, separating signs, or a high confidence."""
 _TRAILS_OFF = re.compile(r"[\"')\]]{0,3}\s?\.{2,}[\"')\]]{0,3}[ ]*[^\W\d_A-ZА-ЯЁ]")
-"""An ellipsis after which the sentence goes on."""
+"""An ellipsis after which the sentence continues."""
 _ENDS = re.compile(r"[\"')\]]{0,3}\s*(?:$|[.!,;。?\n])")
 _IN_BRACKETS = re.compile(r" \([^()\n]{0,200}\)[.!]?\s*(?:$|\n)")
 _LETTER = re.compile(r"\(?[^\W\d_]\)?")
@@ -68,11 +68,11 @@ class Mention:
     start: int
     end: int
     place: int
-    """Of the label in the list, or `NO_ONE`."""
+    """Place of the label in the list, or `NO_ONE`."""
     mark: str = ""
-    """The letter or number, if it is one; of an option with its name: empty."""
+    """The letter or number, if the mention is one; for an option with its name: empty."""
     counts: bool = True
-    """Whether it speaks of the label for certain: the article `A` and plain numbers need not."""
+    """Whether the mention certainly means the label: the article `A` and plain numbers may not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,30 +80,30 @@ class _Sentence:
     start: int
     end: int
     concludes: bool
-    """It begins with `so`, `therefore` or the like."""
+    """The sentence begins with `so`, `therefore` or the like."""
     asks: bool
 
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """A mention in a sentence of a form that says: this is the answer."""
+    """A mention in a sentence whose form says: this is the answer."""
 
     mention: Mention
     sentence: int
     clause: int
-    """Where the words begin that introduce it."""
+    """Start of the words that introduce it."""
     announced: bool
     """A noun such as `answer` or `class` introduces it."""
     final: bool
-    """It is the last word: `final answer`, or a conclusion."""
+    """The final answer: `final answer`, or a conclusion."""
     settles: bool
-    """What was said before it does not count."""
+    """Earlier statements do not count."""
     end: int
-    """Where the name ends, and `, not another` after it."""
+    """End of the name, including `, not another` after it."""
 
 
 class _Spots:
-    """Where something occurs in a text."""
+    """Places of a pattern in a text."""
 
     def __init__(self, places: Sequence[int]) -> None:
         self.places = places
@@ -113,7 +113,7 @@ class _Spots:
         return cls([one.start() for one in pattern.finditer(text)])
 
     def first(self, low: int, high: int) -> int | None:
-        """The first in [low, high)."""
+        """The first place in [low, high)."""
         at = bisect_left(self.places, low)
         return self.places[at] if at < len(self.places) and self.places[at] < high else None
 
@@ -125,8 +125,8 @@ class Answer:
     """An answer in sentences.
 
     Args:
-        text: as `label_text.shown` gives it.
-        mentions: where it may name a label, in order.
+        text: the result of `label_text.shown`.
+        mentions: places that may name a label, in order.
     """
 
     def __init__(self, text: str, mentions: Sequence[Mention]) -> None:
@@ -152,7 +152,7 @@ class Answer:
         return None, reason or self.why()
 
     def why(self) -> str:
-        """Why nothing is read."""
+        """Why no label is read."""
         places = {one.place for one in self.counted}
         if not places:
             return NONE
@@ -165,7 +165,7 @@ class Answer:
 
     @property
     def is_neutral(self) -> bool:
-        """Whether it says nothing for or against any label."""
+        """Whether the answer says nothing for or against any label."""
         return not self.counted and not any(
             self._spots[reason].within(0, self.size) for reason in (NEGATED, DOUBTED, CORRECTED)
         )
@@ -174,7 +174,7 @@ class Answer:
 
     @cached_property
     def sentences(self) -> list[_Sentence]:
-        """All sentences, in order; a conclusion amid one begins another."""
+        """All sentences, in order; a conclusion within a sentence begins another."""
         cuts = [0]
         for stop in _STOP.finditer(self.text):
             if not (
@@ -228,7 +228,7 @@ class Answer:
 
     @cached_property
     def _bare(self) -> str:
-        """The text in lower case without its labels and without offers of more help."""
+        """The text in lower case without its labels and without offers of further help."""
         pieces, at = [], 0
         for one in self.counted:
             if one.start >= at:
@@ -243,7 +243,7 @@ class Answer:
 
     @cached_property
     def _spots(self) -> dict[str, _Spots]:
-        """Where something denies, corrects, doubts or asks, by the reason that it gives."""
+        """Places of denials, corrections, doubts and questions, by the reason that they give."""
         asking = [
             one for one in self.sentences if one.asks and self._bare[one.start : one.end].strip()
         ]
@@ -256,12 +256,12 @@ class Answer:
 
     @cached_property
     def _explained(self) -> _Spots:
-        """Where reasons for the answer begin."""
+        """Places where reasons for the answer begin."""
         return _Spots.of(words.EXPLANATION, self.low)
 
     @cached_property
     def _truths(self) -> _Spots:
-        """Words about the answer itself: `right`, `sure`."""
+        """Places of words about the answer itself: `right`, `sure`."""
         return _Spots.of(words.TRUTH, self._bare)
 
     def _counted_in(self, low: int, high: int) -> Iterator[Mention]:
@@ -270,10 +270,10 @@ class Answer:
                 return
             yield self.counted[at]
 
-    # --- what spoils a claim --------------------------------------------------------------------------
+    # --- reasons against a claim ----------------------------------------------------------------------
 
     def _rivals(self, last: _Claim, settled: Sequence[_Claim]) -> bool:
-        """Whether other claims name another label; the last word, `final answer` or `so`, has none."""
+        """Whether other claims name another label; a final answer (`final answer` or `so`) has no rivals."""
         return any(
             one.mention.place != last.mention.place
             and not (last.announced and last.final and not (one.announced and one.final))
@@ -281,7 +281,7 @@ class Answer:
         )
 
     def _spoilt(self, claim: _Claim) -> str:
-        """Why what a claim says is not the answer; empty: it is."""
+        """Why a claim's label is not the answer; empty: it is."""
         mention, sentence = claim.mention, self.sentences[claim.sentence]
         if mention.place == NO_ONE:
             return SEVERAL
@@ -310,7 +310,7 @@ class Answer:
         return self._taken_back(mention.place, reasons, rest)
 
     def _reasons(self, claim: _Claim) -> tuple[int, int]:
-        """From where to where an answer gives reasons, in which other labels and negations may occur."""
+        """Start and end of an answer's reasons, in which other labels and negations may occur."""
         marked = self._explained.first(claim.end, self.size)
         because = words.BECAUSE.match(self.low, claim.end)
         if because is None:
@@ -319,7 +319,7 @@ class Answer:
         return because.start(), self.size if marked is not None and marked <= end + 3 else end
 
     def _taken_back(self, place: int, low: int, high: int) -> str:
-        """Whether reasons take back or deny what they are reasons for."""
+        """Why reasons take back or deny the answer that they support; empty: they do not."""
         if words.TAKEN_BACK.search(self._bare, low, high):
             return CORRECTED
         for one in self.sentences:
@@ -344,7 +344,7 @@ class Answer:
                 yield claim
 
     def _claim(self, mention: Mention, at: int) -> _Claim | None:
-        """What a sentence says of a mention, if its form says that this is the answer."""
+        """The claim of a sentence about a mention, if its form says that this is the answer."""
         sentence = self.sentences[at]
         introduction = self._introduction(mention, sentence)
         if introduction is None:
@@ -380,7 +380,7 @@ class Answer:
     def _introduction(
         self, mention: Mention, sentence: _Sentence
     ) -> tuple[int, list[str], bool] | None:
-        """Where the clause of a mention begins, its words so far, and whether one is a verb.
+        """Start of a mention's clause, the words before the mention, and whether one is a verb.
 
         None: some of the words may change the meaning.
         """
@@ -411,7 +411,7 @@ class Answer:
         )
 
     def _is_whole_number(self, mention: Mention, announced: bool) -> bool:
-        """Whether digits are a number by themselves, and an option's number is announced."""
+        """Whether digits are a separate number, and an option's number is announced."""
         if not self.text[mention.start].isdigit():
             return True
         before, after = self._just_before(mention), self.text[mention.end : mention.end + 2]
@@ -440,11 +440,11 @@ class Answer:
         return self.text[max(low, self.text.rfind("\n", low, mention.start)) : mention.start]
 
     def _just_before(self, mention: Mention) -> str:
-        """The character before a mention, white space, quotes and brackets aside."""
+        """The character before a mention, ignoring white space, quotes and brackets."""
         return self.low[max(0, mention.start - 9) : mention.start].rstrip(" \"'([\n")[-1:]
 
     def _end(self, mention: Mention, sentence: _Sentence, verb: bool) -> int | None:
-        """Where a name ends, if what follows lets it be the whole name; None: it does not."""
+        """The end of a name, if the next words let it be the whole name; None: they do not."""
         if _TRAILS_OFF.match(self.text, mention.end):
             return None
         contrast = words.CONTRAST.match(self.low, mention.end)
@@ -476,7 +476,7 @@ class Answer:
         return None
 
     def _stops(self, mention: Mention, tokens: list[str]) -> bool:
-        """Whether a name that no verb comes before is all that is said, and not what a sentence begins with.
+        """Whether a name without a verb is the whole statement, and not the beginning of a sentence.
 
         `An invoice, as we know, lists items` says nothing of the document.
         """
@@ -492,7 +492,7 @@ class Answer:
         return not tokens or not _DASHED.match(rest)
 
     def _is_all(self, start: int, end: int) -> bool:
-        """Whether nothing but reasons is outside a part."""
+        """Whether a part of the text has nothing but reasons outside it."""
         rest = self.low[end:].strip(AFTER)
         return not self.text[:start].strip() and (not rest or bool(words.EXPLANATION.match(rest)))
 
@@ -502,7 +502,7 @@ class Answer:
 
 
 def is_carrier(word: str) -> bool:
-    """Whether a word may come before a label and changes nothing."""
+    """Whether a word before a label changes nothing."""
     return word in words.CARRIERS or words.CJK_CARRIERS.fullmatch(word) is not None
 
 
@@ -512,7 +512,7 @@ def is_noun(word: str) -> bool:
 
 
 def _is_evidence(lead: str) -> bool:
-    """Whether a clause says by what it is seen: `Based on the image`."""
+    """Whether a clause names the evidence: `Based on the image`."""
     return "," not in lead and words.EVIDENCE.match(lead) is not None
 
 

@@ -1,4 +1,4 @@
-"""Texts as labels are compared: without what only dresses them."""
+"""Texts in the form in which labels are compared: without decoration."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import unicodedata
 from typing import Literal
 
 BEFORE, AFTER = " \t\n.¡\"'([{", " \t\n.,;:!\"')]}"
-"""Signs around a name that are no part of it."""
+"""Signs around a name that are not part of it."""
 
 OPEN = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
 """Scripts without spaces between words, or with endings that touch the word, as ranges of a pattern."""
@@ -27,12 +27,12 @@ _SIGNS = str.maketrans(
     | dict(zip("٠١٢٣٤٥٦٧٨٩۰۱۲۳۴۵۶۷۸۹٫٬", "01234567890123456789.,", strict=True))
 )
 _RAISED = re.compile("(?<!\\w)[²³¹⁰⁴-⁹₀-₉]")
-"""Digits of notes and exponents, which are no numbers by themselves."""
+"""Digits of notes and exponents, which are not separate numbers."""
 _SPACE = re.compile(r"[^\S\n]+")
 _JOINED = re.compile(r"(?<=[^\W\d_])(?:_|-)(?=[^\W\d_])")
 _POINT = re.compile(r"(?<!\.)\.\Z")
 _UNIT = re.compile(r"[^\"']*\d[\"'][^\"']*\Z")
-"""An inch or a foot: the only quotation mark, and behind a number."""
+"""An inch or a foot: the only quotation mark, after a number."""
 _END_OF_TURN = re.compile(r"(?:<\|\w{1,30}\|>|</s>|<(?:eos|end_of_turn)>)\s{0,9}\Z")
 _TAG = re.compile(
     r"</?(?:b|i|em|strong|u|p|br|span|div|code|label|answer|result|final|class|category|type)\s{0,3}/?>",
@@ -52,7 +52,7 @@ _ONE_PAIR = re.compile(
 
 
 def normalised(text: str, form: Literal["NFC", "NFKC"]) -> str:
-    """A text in a Unicode form; of accents piled on one letter twenty, since time grows with their square."""
+    """A text in a Unicode form; a letter keeps at most twenty accents, as time grows with their square."""
     return unicodedata.normalize(form, _PILE.sub(r"\1", text))
 
 
@@ -93,9 +93,9 @@ def folded(text: str) -> str:
 
 
 def name(text: str) -> str:
-    """A shown text as it is compared with the name of a label; empty: nothing but signs.
+    """A shown text in the form compared with label names; empty: nothing but signs.
 
-    Of `.5` the point stays, and of `3"` and `3'` the unit.
+    `.5` keeps its point, `3"` and `3'` keep their unit.
     """
     whole = spaced(" ".join(folded(text).split()))
     bare = whole.lstrip(BEFORE)
@@ -106,15 +106,15 @@ def name(text: str) -> str:
 
 
 def spaced(text: str) -> str:
-    """A text in which words that `_` or a hyphen joins are apart: `credit_note` is `credit note`.
+    """A text with words joined by `_` or a hyphen separated: `credit_note` is `credit note`.
 
-    Of the same length; numbers stay, as in `10-20`.
+    The length is the same; numbers such as `10-20` are unchanged.
     """
     return _JOINED.sub(" ", text)
 
 
 def _maths(match: re.Match[str]) -> str:
-    """What is between dollars, if it can be maths: `$B$` and no `$2 or $`."""
+    """The text between dollars, if it can be maths: `$B$`, but not `$2 or $`."""
     inner = match[1]
     if inner.startswith(" answer: ") or not any(one.isspace() for one in inner):
         return f" {inner} "

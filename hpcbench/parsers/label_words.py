@@ -1,10 +1,10 @@
 """The words by which sentences name a label, deny it, doubt it or take it back, in a dozen languages.
 
-A sentence names a label only where every word before the label in its clause is one of `CARRIERS`. So a
-word that is missing here costs a reading and never makes a wrong one. `NEGATION`, `DOUBT` and `CORRECTION`
-are for the rest of the answer, in which any word may occur.
+A sentence names a label only where every word before the label in its clause is one of `CARRIERS`. So a word
+missing here loses a reading and never causes a wrong one. `NEGATION`, `DOUBT` and `CORRECTION` apply to the
+rest of the answer, in which any word may occur.
 
-All is written as `label_text.folded` leaves a text: NFKC, lower case, straight quotes. In lists of words `_`
+All words are in the form of `label_text.folded`: NFKC, lower case, straight quotes. In lists of words `_`
 means white space and `*` any ending.
 """
 
@@ -20,7 +20,7 @@ def _words(*lists: str) -> frozenset[str]:
 
 
 def _either(listed: str, unspaced: str = "") -> str:
-    """A pattern of any of the words; those of scripts without spaces may be parts of longer ones."""
+    """A pattern of any of the words; words of scripts without spaces may be parts of longer words."""
     spaced = [re.escape(one).replace("_", r"\s+").replace(r"\*", r"\w*") for one in listed.split()]
     pattern = rf"(?:(?<!\w)|(?<=[{OPEN}]))(?:{'|'.join(spaced)})(?:(?!\w)|(?=[{OPEN}]))"
     return f"{pattern}|{'|'.join(unspaced.split())}" if unspaced else pattern
@@ -43,7 +43,7 @@ NOUNS = _words(
     "conclusión 답 정답 유형 분류 카테고리 라벨 답변 답은 정답은 유형은 분류는 카테고리는 라벨은 답변은",
     "الإجابة الجواب النوع الفئة cevap",
 )
-"""Nouns that announce the label: such a sentence is an answer, whatever was considered before it."""
+"""Nouns that announce the label: such a sentence is an answer, whatever the answer considered before."""
 
 LETTERS = _words("letter буква буквы buchstabe lettre letra lettera")
 """Nouns that announce an option's letter: `letter B`."""
@@ -51,7 +51,7 @@ LETTERS = _words("letter буква буквы buchstabe lettre letra lettera")
 SORTS = _words(
     "class type category kind класс тип категория klasse typ kategorie classe catégorie clase tipo"
 )
-"""Those of them that make a name together with a letter: `Type A`."""
+"""Nouns that form a name together with a letter: `Type A`."""
 
 VERBS = _words(
     "is it's that's shows depicts displays represents",
@@ -59,7 +59,7 @@ VERBS = _words(
     "ist lautet zeigt est c'est montre représente es muestra è mostra é",
     "هي هو هذه هذا bir jest 이것은 문서는 이미지는",
 )
-"""Words that say of a document that it is something."""
+"""Verbs and pronouns that state what a document is."""
 
 ADVERBS = _words(
     "a an the probably likely most clearly definitely certainly obviously simply just indeed",
@@ -69,7 +69,7 @@ ADVERBS = _words(
     "una el uno claramente probablemente seguramente",
     "il un' probabilmente chiaramente um uma provavelmente",
 )
-"""Articles, and words that make a statement stronger or a little weaker without another meaning."""
+"""Articles, and words that make a statement stronger or slightly weaker with the same meaning."""
 
 CARRIERS = (
     NOUNS
@@ -100,7 +100,7 @@ CARRIERS = (
         "이 문서 이미지 المستند الوثيقة bu belge",
     )
 )
-"""Words that may come before a label in its clause and change nothing."""
+"""Words before a label in its clause that change nothing."""
 
 CJK_NOUNS = (
     "答案|标签|標籤|类型|類型|类别|類別|分类|分類|种类|種類|选项|選項|选择|选|结论|結論|答え|回答|正解|"
@@ -112,30 +112,30 @@ CJK_CARRIERS = re.compile(
     "正确|正確|最终|最終的な|最終|我认为|我認為|我的|我|一|张|張|份|个|個|种|只|条|页|封|中|的|很明显|显然|明显|因此|所以|故|"
     "だから|したがって|よって|これ|この|それ|その|書類|文書|画像|の|最も|適切な)+"
 )
-"""The same of scripts without spaces."""
+"""The same for scripts without spaces."""
 
 ASPECTS = _words(
     "sentiment polarity emotion intent topic subject genre language country currency orientation status",
     "species animal gender form risk priority severity urgency rating grade score level quality stars",
     "тональность тема язык оценка статус stimmung thema sprache langue idioma",
 )
-"""What a key of JSON may name instead of an answer: `{"sentiment": "positive"}`."""
+"""Keys of JSON that may replace a key for the answer: `{"sentiment": "positive"}`."""
 
 MEASURES = _words("risk priority severity urgency rating grade score level quality stars оценка")
-"""Those of them whose value may be a number: `{"score": 4}`."""
+"""Keys of these whose value may be a number: `{"score": 4}`."""
 
 OTHER_KEYS = _words(
     "excluded rejected other alternative alternatives wrong least second runner previous former old example",
     "examples sample candidate candidates options choices considered expected original prompt question input",
     "max min maximum minimum",
 )
-"""Words of keys whose value is another label than the answer, or all there are."""
+"""Words of keys whose value is another label than the answer, or lists all labels."""
 
 HEADINGS = _words("subject note attached тема sujet")
-"""Carriers that begin a line of a letter, too: `Subject: contract`. They count where that is all."""
+"""Carriers that also begin a line of a letter: `Subject: contract`. They count only where the line is all."""
 
 FINAL = _words("final overall итоговый окончательный endgültige finale finalmente 最终 最終")
-"""Words that make an answer the last word."""
+"""Words that mark an answer as final."""
 
 _CLASSIFIED = "(?:classified|categori[sz]ed|identified|labell?ed|recogni[sz]ed) as"
 SAME = re.compile(
@@ -160,7 +160,7 @@ SAME = re.compile(
     r"handelt (?:es )?sich (?:hier(?:bei)? )?um|s'agit(?= d')|se trata de|si tratta di|trata-se de|to jest)"
     r"(?=\W|$))"
 )
-"""Phrases for which a simpler one is read: what adds nothing, and long ways to say `answer` and `is`."""
+"""Phrases replaced by a simpler one: empty phrases, and long forms of `answer` and `is`."""
 
 ASIDE = re.compile(
     r",\s?(?:скорее всего|вероятно|очевидно|видимо|конечно|безусловно|однозначно|"
@@ -168,22 +168,22 @@ ASIDE = re.compile(
     r"most likely|probably|clearly|indeed|of course|obviously|in fact|wahrscheinlich|offensichtlich|"
     r"sans doute|bien sûr|sin duda|claramente),|(?<=は),"
 )
-"""Adverbs between commas, and the comma behind what a Japanese sentence is about."""
+"""Adverbs between commas, and the comma after the topic of a Japanese sentence."""
 
 REFUSED = re.compile(
     r"\s*[(\[]\s*(?:wrong|incorrect|false|rejected|not?|nope|неверно|неправильно|falsch|faux|falso|错误|錯誤)"
     r"\s*[)\]]"
 )
-"""What denies the label before it, even if that is `no`: `no (wrong)`."""
+"""Denials of the label before them, even if the label is `no`: `no (wrong)`."""
 
 REPLIES = _words(
     "是 是的 否 はい いいえ 예 네 아니요 아니오 sì",
     "yes no true false correct incorrect да нет верно неверно ja nein oui non sí vrai faux sim não",
 )
-"""Labels that may be followed by a comma and a whole sentence."""
+"""Labels that a comma and a whole sentence may follow."""
 
 NOES = _words("no нет nein non não nej nee hayır 否 不 不是 没有 いいえ 아니요 아니오 لا")
-"""Labels after which a negation says the same again: `No, it is not signed`."""
+"""Labels after which a negation repeats the label: `No, it is not signed`."""
 
 LEAD_IN = _begins(
     """
@@ -203,7 +203,7 @@ LEAD_IN = _begins(
     """,
     "根据 因为 由于 是的 所以 因此",
 )
-"""How the part of a sentence before the label's clause may begin."""
+"""Beginnings of the part of a sentence before the label's clause."""
 
 EVIDENCE = _begins(
     """
@@ -213,15 +213,15 @@ EVIDENCE = _begins(
     """,
     "根据",
 )
-"""Those of them after which a label may follow without a verb: `Based on the image, no.`"""
+"""Beginnings of these that a label may follow without a verb: `Based on the image, no.`"""
 
 INVERTED = re.compile(
     r"(?:is|are|was|does|ist|est|est-ce|sind)\b|(?:es|è|é)\s(?:est[aeo]|es[aeo]|el|la|il|o|quest[ao])\b"
 )
-"""How a clause begins that asks, even without its mark."""
+"""Beginnings of a clause that asks, even without a question mark."""
 
 HANGING = _begins("that_this that_it that_the that_these что dass que qu'il che")
-"""How a sentence begins that is only a part of one."""
+"""Beginnings of a sentence that is only a part of one."""
 
 SUPPOSITION = _begins(
     """
@@ -231,7 +231,7 @@ SUPPOSITION = _begins(
     """,
     "假设 假如 假定",
 )
-"""How a sentence begins after which nothing is claimed."""
+"""Beginnings of a sentence after which nothing is claimed."""
 
 # --- conclusions and reasons ------------------------------------------------------------------------------
 
@@ -247,7 +247,7 @@ CONCLUSION = re.compile(
     rf"(?:{_either(_CONCLUDING)})(?!\s*,)"
     f"|{'|'.join(_CONCLUDING_CJK.split())}"
 )
-"""What makes the words before it reasons, and those after it the answer."""
+"""Words after which the answer follows, and before which the reasons are."""
 
 CONCLUDED = _begins(_CONCLUDING + "in_conclusion to_conclude", _CONCLUDING_CJK)
 """The same at the beginning of a sentence, where a comma may follow."""
@@ -255,7 +255,7 @@ CONCLUDED = _begins(_CONCLUDING + "in_conclusion to_conclude", _CONCLUDING_CJK)
 CONDITION = re.compile(
     _either("if unless were had_it suppos* assum* если wenn falls si se", "如果 若 假如 もし")
 )
-"""What keeps a conclusion from being one."""
+"""Words that make a conclusion conditional, so that it is none."""
 
 BECAUSE = re.compile(
     r"[,:]?\s{0,3}(?:(?:because|since|as (?:it|there|the)|потому что|так как|поскольку|weil|denn|da|parce qu|"
@@ -266,7 +266,7 @@ EXPLANATION = re.compile(
     r"объяснение|пояснение|обоснование|причина|begründung|erklärung|explication|raison|"
     r"explicación|razón|justificación|motivo|spiegazione|explicação|解释|解釋|理由|原因|说明|説明)\s{0,3}:"
 )
-"""Where reasons begin, in which a negation is about something else."""
+"""Beginnings of reasons, in which a negation is about something else."""
 
 # --- words after a label ----------------------------------------------------------------------------------
 
@@ -274,7 +274,7 @@ CONNECTOR = re.compile(
     r"\s+(?:as|from|issued|dated|with|by|that|which|showing|containing|listing|for|addressed|"
     r"от|для|который|которая|von|vom|für|mit|über|avec|pour|qui|émise|datée|con|para|emitida|com)(?!\w)"
 )
-"""What may follow a label that a verb comes before: it says more of the same thing."""
+"""Words that may follow a label after a verb: they add details of the same thing."""
 
 VERDICT = re.compile(
     r"\s*(?:is|seems|appears) (?:the )?(?:correct|right|best|most likely|final)"
@@ -283,13 +283,13 @@ VERDICT = re.compile(
     r"|\s*ist (?:die )?(?:richtige antwort|richtig|korrekt)|\s*ist"
     r"|\s*(?:document|class|category)|\s*(?:です|である|だ)|\s*(?:입니다|이다|예요|이에요)|类型|类别|类"
 )
-"""What may follow a label and end its sentence."""
+"""Words that may follow a label and end its sentence."""
 
 CONTRAST = re.compile(
     r"\s?,?\s?(?:(?:and|but|а|und|et|y|e|而)\s?)?(?:not|не|nicht|keine?n?|pas|no|non|não|不是|并非)\s?"
     r"(?:(?:an?|the|ein|eine|einen|un|une|una|um|uma|为|一张)\s)?[\"'(]?"
 )
-"""What comes between a label and another that it is not: `invoice, not a receipt`."""
+"""Words between a label and a denied label: `invoice, not a receipt`."""
 
 COURTESY = _begins(
     """
@@ -298,7 +298,7 @@ COURTESY = _begins(
     """,
     "如果您",
 )
-"""How a sentence begins that offers more help and says nothing of the document."""
+"""Beginnings of a sentence that offers further help and says nothing of the document."""
 
 # --- words anywhere ---------------------------------------------------------------------------------------
 
@@ -331,7 +331,7 @@ NEGATION = re.compile(
     + rf"|(?:(?<!\w)|(?<=[{OPEN}]))no(?!\s+doubt)(?:(?!\w)|(?=[{OPEN}]))|(?<!\w)(?:\w+n't|n'\w+)(?!\w)"
     + r"|!(?=[=\w\ufffc])|¬|≠|\\(?:neg|not|sout|cancel|st)\b|<(?:s|del|strike)>"
 )
-"""Words that deny, and signs that do."""
+"""Words and signs that deny."""
 
 DOUBT = re.compile(
     _either(
@@ -359,7 +359,7 @@ DOUBT = re.compile(
     + r"|(?<!\w)si(?!\w|\s+tratta)"
     + r"|(?<!\w)falls(?!\w|\s+(?:in|into|under)\b)|(?<!without )(?<!no )(?<!a )(?<!any )(?<!\w)doubt\w*"
 )
-"""Words that leave it open."""
+"""Words that leave the answer open."""
 
 CORRECTION = re.compile(
     _either(
@@ -378,7 +378,7 @@ CORRECTION = re.compile(
     )
     + "|[=-]>|[→⇒⟶➔]"
 )
-"""Words that take something back, and arrows to something else."""
+"""Words that take a statement back, and arrows to another one."""
 
 LEADING = re.compile(
     _either(
@@ -392,7 +392,7 @@ LEADING = re.compile(
     )
     + r"\Z"
 )
-"""Abbreviations before something else, and titles before names: their full stop ends no sentence."""
+"""Abbreviations before further words, and titles before names: their full stop ends no sentence."""
 
 TRAILING = re.compile(
     _either(
@@ -403,7 +403,7 @@ TRAILING = re.compile(
     )
     + r"\Z"
 )
-"""Abbreviations whose full stop may end a sentence, where another plainly begins."""
+"""Abbreviations whose full stop may end a sentence, if another sentence clearly begins."""
 
 _NUMBERS = _words(
     "one two three four five six seven eight nine ten eleven twelve twenty thirty hundred uno dos tres",
@@ -426,7 +426,7 @@ TAKEN_BACK = re.compile(
         "等等 抱歉 更正",
     )
 )
-"""Those of them that take an answer back even amid its reasons."""
+"""Corrections that take an answer back even within its reasons."""
 
 TRUTH = re.compile(
     _either(
@@ -437,4 +437,5 @@ TRUTH = re.compile(
         "对",
     )
 )
-"""Words about the answer itself. After `no`, a negation is of the document, but not beside one of these."""
+"""Words about the answer itself. After `no`, a negation is about the document, but not next to one of these.
+"""

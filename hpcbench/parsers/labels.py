@@ -1,19 +1,19 @@
-"""A label out of a known list, as answers name it; what cannot be read for certain is refused with a reason.
+"""The label of a known list that an answer names; an uncertain answer is refused with a reason.
 
 An answer is read in this order:
 
 1. It is the label, or the letter or number of an option, alone or before its name: `B`, `(b)`, `2.`,
    `B) invoice`.
-2. It is JSON whose field for the answer holds one of these: `{"label": "invoice", "confidence": 0.9}`.
+2. It is JSON whose field for the answer holds a text of kind 1: `{"label": "invoice", "confidence": 0.9}`.
 3. A sentence announces the label or concludes with it: `The answer is B`, `Ответ: счёт`, `\\boxed{B}`,
-   `…, so it is an invoice`, or the label alone on the last line. What was considered before does not count.
-4. A sentence says what the document is, and nothing else in the answer speaks of another label, denies,
-   doubts or corrects: `This is an invoice, because …`.
+   `…, so it is an invoice`, or the label alone on the last line. Earlier considerations do not count.
+4. A sentence says what the document is, and the rest of the answer names no other label, and denies, doubts
+   or corrects nothing: `This is an invoice, because …`.
 
 In a sentence, every word before the label in its clause must be a word that changes nothing (`label_words`),
-and what follows must end the clause or go on in one of a few ways. So `not an invoice`, `a proforma invoice`,
-`an invoice number` name no invoice, in any language. Case, Unicode forms, invisible characters and marks of
-Markdown and LaTeX do not count. Time is linear in the length of the answer.
+and the next words must end the clause or continue it in one of a few ways. So `not an invoice`,
+`a proforma invoice`, `an invoice number` name no invoice, in any language. Case, Unicode forms, invisible
+characters and marks of Markdown and LaTeX do not count. Time is linear in the length of the answer.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ Read = tuple["int | None", str]
 
 
 def read_label(text: str, labels: Sequence[str]) -> tuple[str | None, str]:
-    """The label of the list that an answer names, as the list writes it.
+    """The label that an answer names, in the spelling of the list.
 
     Returns:
         The label and an empty text, or None and the reason, one of `label_sentences.REASONS`.
@@ -71,7 +71,7 @@ def read_label(text: str, labels: Sequence[str]) -> tuple[str | None, str]:
 
 
 class _Known:
-    """A list of labels, made ready."""
+    """A list of labels, prepared for reading."""
 
     def __init__(self, labels: tuple[str, ...]) -> None:
         self.labels = labels
@@ -102,7 +102,7 @@ class _Known:
         return _Known(labels)
 
     def _marks(self) -> tuple[bool, bool]:
-        """Whether letters and numbers can mean options: no label has another letter or number in it."""
+        """Whether letters and numbers can mean options: no label contains another letter or number."""
         if any(len(name) == 1 or name.isdigit() and len(name) < 4 for name in self.names):
             return False, False
         letters = numbers = True
@@ -117,7 +117,7 @@ class _Known:
         return letters, numbers
 
     def places(self, mark: str) -> set[int]:
-        """Labels whose letter or number this may be; a Cyrillic В is the third letter, or looks like B."""
+        """Labels that this letter or number may mean; a Cyrillic В is the third letter, or looks like B."""
         if mark.isdigit():
             return {int(mark) - 1} if self.numbers and mark[0] != "0" else set()
         if not self.letters:
@@ -127,7 +127,7 @@ class _Known:
         return found if any(place < len(self.labels) for place in found) else set()
 
     def place(self, mark: str) -> int | None:
-        """The label whose letter or number this is, where it can be but one."""
+        """The label that this letter or number means, if there is exactly one."""
         found = self.places(mark)
         place = found.pop() if len(found) == 1 else len(self.labels)
         return place if 0 <= place < len(self.labels) else None
@@ -142,7 +142,7 @@ class _Known:
         return self._json(text) or self._plain(text)
 
     def _plain(self, text: str) -> Read:
-        """What a text says that is no JSON."""
+        """The label named by a text that is no JSON."""
         dressed = shown(text).strip()
         if dressed[:1] == '"' == dressed[-1:] and dressed.count('"') == 2:
             dressed = dressed[1:-1]
@@ -152,7 +152,7 @@ class _Known:
         return Answer(text, self.mentions(text))
 
     def _alone(self, text: str) -> Read | None:
-        """A text that is the label, or an option's letter or number with or without its name."""
+        """The label of a text that is a label, or an option's letter or number with or without its name."""
         text = re.sub(r"^[-•+#>]{1,6}\s+(?=[^\d\s])", "", text.strip())
         if len(text) > 2000:
             return None
@@ -173,7 +173,7 @@ class _Known:
     # --- JSON -----------------------------------------------------------------------------------------
 
     def _json(self, text: str) -> Read | None:
-        """What a JSON object or list says; None: there is none, or the text around it speaks of labels."""
+        """The label that a JSON value names; None: no JSON, or the text around it mentions labels."""
         text = FENCE.sub("\n", text).strip("\ufeff\u200b \t\r\n")
         if not text.startswith(("{", "[")):
             start, end = text.find("{"), text.rfind("}") + 1
@@ -188,7 +188,7 @@ class _Known:
         return self._value(value, 8) or (None, self._sentences(shown(text)).why())
 
     def _value(self, value: object, depth: int) -> Read | None:
-        """What a value says that holds the answer."""
+        """The label in a value that holds the answer."""
         if isinstance(value, str):
             place = self.written.get(normalised(value.strip(), "NFC"))
             return self._plain(value) if place is None else (place, "")
@@ -213,13 +213,13 @@ class _Known:
         return (None, SEVERAL) if len(known) > 1 else None
 
     def _is_about(self, key: str) -> bool:
-        """Whether a key says something of labels, as in `{"invoice": "no"}` or `{"excluded": "invoice"}`."""
+        """Whether a key is about labels, as in `{"invoice": "no"}` or `{"excluded": "invoice"}`."""
         return _is_denied(key) or bool(self.mentions(shown(key[:200])))
 
     # --- mentions -------------------------------------------------------------------------------------
 
     def mentions(self, text: str) -> list[Mention]:
-        """Where a text names labels or options, in order; of names one inside another does not count."""
+        """Places where a text names labels or options, in order; a name within another does not count."""
         named = [
             Mention(one.start(), one.end(), self.phrases[_phrase(one.group())])
             for one in self.pattern.finditer(folded(text))
@@ -248,16 +248,16 @@ class _Known:
 
 
 class _Pairs(list[tuple[str, object]]):
-    """A JSON object as its pairs: a key that comes twice is there twice."""
+    """A JSON object as its pairs, with repeated keys."""
 
 
 _BETWEEN_WORDS = r"(?:\s+|(?<=[^\W\d_])[_-](?=[^\W\d_]))"
 _ANNOUNCING = re.compile(rf"(?:{words.CJK_NOUNS})是\s?:")
-"""`是` that is no label, but the verb before one."""
+"""`是` as the verb before a label, not as a label."""
 
 
 def _bounded(phrase: str) -> str:
-    """A pattern of a label as whole words; beside scripts without spaces any place may be the end of one."""
+    """A pattern of a label as whole words; next to scripts without spaces, a word may end anywhere."""
     before = "" if re.match(f"[{OPEN}]", phrase) else rf"(?:(?<!\w)|(?<=[{OPEN}]))"
     after = "" if re.match(f"[{OPEN}]", phrase[-1]) else rf"(?:(?!\w)|(?=[{OPEN}]))"
     if len(phrase) == 1 and phrase.isalpha():
@@ -268,12 +268,12 @@ def _bounded(phrase: str) -> str:
 
 
 def _phrase(text: str) -> str:
-    """A label or its mention as the key of one phrase."""
+    """A label or its mention as a key for comparison."""
     return " ".join(spaced(folded(text)).split())
 
 
 def _counts(text: str, match: re.Match[str]) -> bool:
-    """Whether a mark means an option for certain: a letter in brackets, or a capital that is no article."""
+    """Whether a mark certainly means an option: a letter in brackets, or a capital that is no article."""
     mark = match["mark"]
     if mark.isdigit() or match["close"]:
         return not mark.isdigit()
@@ -305,7 +305,7 @@ def _is_answer(key: str) -> bool:
 
 
 def _is_aspect(key: str, value: object) -> bool:
-    """Whether a key names what a label says, as in `{"sentiment": "positive"}` and `{"score": 4}`."""
+    """Whether a key names what a label describes, as in `{"sentiment": "positive"}` and `{"score": 4}`."""
     named = words.MEASURES if isinstance(value, int) else words.ASPECTS
     parts = _key_words(key)
     return any(one in named for one in parts) and all(

@@ -1,6 +1,6 @@
-"""What answers write instead of JSON: tables in Markdown or HTML, and lines of `key: value`.
+"""Forms that answers use instead of JSON: tables in Markdown or HTML, and lines of `key: value`.
 
-All give texts; `typed` makes of a text what the schema wants of its field, if it is written that way.
+All values are texts; `typed` converts a text to its field's type in the schema, if it has that form.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 Row = dict[str, str]
 
 LONGEST = 1_000_000
-"""Characters of an answer at most that are looked at for tables and lines."""
+"""Most characters of an answer that are searched for tables and lines."""
 
 # --- tables ---------------------------------------------------------------------------------------------
 
@@ -56,7 +56,7 @@ def _cells(line: str) -> list[str]:
 
 
 def plain(words: str) -> str:
-    """A cell or value without the marks of Markdown around it."""
+    """A cell or value without its Markdown marks."""
     return " ".join(_MARKS.sub(" ", words).split())
 
 
@@ -83,7 +83,7 @@ def _html_tables(text: str) -> list[list[list[str]]]:
 def rows_of(table: Sequence[Sequence[str]], known: Sequence[str] = ()) -> list[Row]:
     """A table's rows as objects, named by its header; empty cells are left out.
 
-    With known keys, a header without any of them is that of another table: no rows.
+    With known keys, a header without any of them belongs to another table: no rows.
     """
     header, *rows = table
     if known and not {squeezed(name) for name in known} & {squeezed(name) for name in header}:
@@ -105,15 +105,15 @@ _VALUES = frozenset(re.findall(r"\w+", """
     value values content contents значение содержимое содержание wert inhalt valeur contenu valor contenido
     conteúdo valore contenuto değer wartość 值 字段值 内容 値 القيمة
     """))  # fmt: skip
-"""What headers call keys and values, `squeezed`."""
+"""Headers' names for keys and values, `squeezed`."""
 
 
 def pairs_of(table: Sequence[Sequence[str]], known: Sequence[str] = ()) -> tuple[Row, bool] | None:
-    """What a table says of one object, and whether of one key more than once; None: something else.
+    """A table of one object as that object, and whether a key repeats; None: another kind of table.
 
-    With known keys: a header of nothing else above one row, or two columns with one of them in the first.
-    Without, the header of two columns must say that they are keys and values, or say nothing: any other table
-    may list whatever it likes.
+    With known keys, the table must have a header of known keys above one row, or two columns with a known key
+    in the first. Without, the header of two columns must name keys and values, or be empty: any other table
+    may list anything.
     """
     names = {squeezed(name) for name in known}
     heads = [squeezed(cell) for cell in table[0]]
@@ -134,7 +134,7 @@ def pairs_of(table: Sequence[Sequence[str]], known: Sequence[str] = ()) -> tuple
 
 
 def _kept(pairs: Iterable[tuple[str, str]], names: Set[str]) -> tuple[Row, bool] | None:
-    """Pairs that say something as an object, the last of equal keys, and whether there are equal ones."""
+    """Pairs with a key and a value as an object, the last of equal keys, and whether there are equal keys."""
     said = [(key, value) for key, value in pairs if key and value]
     keys = {squeezed(key) if names else key for key, _ in said}
     return (dict(said), len(keys) < len(said)) if said else None
@@ -152,12 +152,12 @@ _WORDS = 6
 
 
 def lines(text: str, known: Sequence[str] = ()) -> tuple[dict[str, Any], bool] | None:
-    """`key: value` lines as an object, and whether a key comes twice; None: it is something else.
+    """`key: value` lines as an object, and whether a key repeats; None: the text has another form.
 
-    Marks of lists and bold type around keys do not count. Lines that begin deeper belong to the key above
-    them: `key: value` lines make an object, `- item` lines a list; one level, as models write it. With known
-    keys, lines of other keys are prose; without, there must be two lines at least, and all of the answer
-    but its first and last line must be of this kind.
+    Marks of lists and bold type around keys do not count. Indented lines belong to the key above them:
+    `key: value` lines form an object, `- item` lines a list; one level, as models write them. With known
+    keys, lines of other keys are prose; without, there must be at least two such lines, and all lines but
+    the first and last must be of this kind.
     """
     written = [line.expandtabs(4).rstrip() for line in text[:LONGEST].splitlines() if line.strip()]
     body = [line for line in written if not _FENCE_LINE.fullmatch(line)]
@@ -194,7 +194,7 @@ def _unmarked(line: str) -> str:
 
 
 def _below(found: dict[str, Any], key: str, line: str, match: re.Match[str] | None) -> bool:
-    """Take a line that begins deeper than its key, if the key's own line says nothing."""
+    """Add an indented line to its key, if the key's own line has no value."""
     value = found[key]
     item = _ITEM.fullmatch(_unmarked(line))
     if match is not None and not match["mark"] and (value == "" or isinstance(value, dict)):
@@ -218,7 +218,7 @@ def _unquoted(value: str) -> str:
 
 
 def squeezed(name: str) -> str:
-    """A key as it is compared: letters and digits alone, no case."""
+    """A key in the form for comparison: letters and digits only, without case."""
     return "".join(char for char in name.casefold() if char.isalnum())
 
 
@@ -226,7 +226,7 @@ _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,300})(?:\.[0-9]{1,300})?(?:[eE][+-]?[
 
 
 def typed(value: str, wanted: frozenset[str]) -> object:
-    """A text as one of the types of a JSON Schema, if it is written so; else as it is."""
+    """A text as one of the types of a JSON Schema, if it has the form of one; else unchanged."""
     if "string" in wanted or not wanted:
         return value
     if "null" in wanted and value.lower() in ("null", "none", "~", "-", "—"):
@@ -242,7 +242,7 @@ def typed(value: str, wanted: frozenset[str]) -> object:
 
 
 def fitted(row: Mapping[str, Any], properties: Mapping[str, frozenset[str]]) -> dict[str, Any]:
-    """A row under the names that the schema has for its keys, its values as the schema wants them."""
+    """A row with the schema's names for its keys, and its values in the schema's types."""
     named = {squeezed(name): name for name in properties}
     found: dict[str, Any] = {}
     for key, value in row.items():

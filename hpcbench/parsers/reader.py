@@ -1,4 +1,4 @@
-"""How the answers of an ML task are read: its plugin or parser, its schema, its policies in one function."""
+"""The function that reads answers of an ML task: its plugin or parser, its schema and its policies."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from hpcbench.parsers import reasoning
 from hpcbench.parsers.by_name import JsonObject, Label, Text
 from hpcbench.parsers.reasoning import UNFINISHED, strip_reasoning
 from hpcbench.parsers.structured import DataParser, whole_characters
-from hpcbench.schema.documents import MLTask
+from hpcbench.schema.definitions import MLTask
 from hpcbench.schema.records import Reading, Sample
 
 Read = Callable[[str, Sample, bool], Reading]
-"""Answer, its sample, whether it was cut at max_tokens."""
+"""Reads an answer, given its sample and whether it was cut at max_tokens."""
 
 
 def reader(ml_task: MLTask) -> Read:
     """The function that reads answers of an ML task; it never raises.
 
-    A plugin that says what it `wants` (text, label, object) leaves reading to `DataParser`. Another reads
-    itself, after the thoughts are taken off; what it gives is held to the schema. If it raises, that answer
-    is lost, with the reason.
+    A plugin that declares what it `wants` (text, label, object) leaves reading to `DataParser`. Any other
+    plugin reads the answer itself, after thoughts are removed; its result is checked against the schema. If
+    it raises, that answer is lost, with the reason.
 
     Raises:
-        UserError: no such plugin, or its model is none.
+        UserError: there is no such plugin, or its model is no model.
         EnvironmentFault: the plugin or the model cannot be imported.
     """
     kind, _, plugin = _plugin(ml_task)
@@ -52,13 +52,13 @@ def reader(ml_task: MLTask) -> Read:
 
 
 def reading_of(ml_task: MLTask) -> str:
-    """How answers of an ML task are read: parser and version, such as `json_object|v2`; empty: version 1.
+    """The reading of an ML task: parser and version, such as `json_object|v2`; empty: version 1.
 
-    A plugin that leaves reading to `DataParser` has the version of our parser of that kind. Another has its
-    own `version`, and behind a full stop that of how thoughts are taken off before it reads.
+    A plugin that leaves reading to `DataParser` has the version of hpcbench's parser of that kind. Any other
+    plugin has its own `version`, followed by a full stop and the version of the removal of thoughts.
 
     Raises:
-        UserError, EnvironmentFault: as of `reader`.
+        UserError, EnvironmentFault: as in `reader`.
     """
     _, name, plugin = _plugin(ml_task)
     wants = getattr(plugin, "wants", None)
@@ -72,7 +72,7 @@ def reading_of(ml_task: MLTask) -> str:
 
 
 def same_reading(one: str, other: str) -> bool:
-    """Whether two readings, as `reading_of` names them, are of one version, or of two parsers."""
+    """Whether two readings, as named by `reading_of`, are of one version, or of two parsers."""
     names = {reading.partition("|")[0] for reading in (one, other)} - {""}
     return one == other or len(names) > 1
 
@@ -87,17 +87,17 @@ _OURS = {
     "label": ("label", Label.version),
     "object": ("json_object", JsonObject.version),
 }
-"""What a plugin wants → our parser that reads it, and its version."""
+"""`wants` of a plugin → hpcbench's parser for it, and its version."""
 
 
 def _plugin(ml_task: MLTask) -> tuple[str, str, Any]:
-    """What reads the answers of an ML task: kind of plugin, name, class."""
+    """The plugin that reads the answers of an ML task: kind of plugin, name, class."""
     kind, name = ("parsers", ml_task.parser) if ml_task.parser else ("tasks", ml_task.plugin)
     return kind, name, plugins.load(kind, name)
 
 
 def labels_of(listed: object) -> Sequence[str]:
-    """Labels as a field of a sample lists them: a list, or text with one a line or commas between them."""
+    """Labels in a field of a sample: a list, or text with one label per line or commas between them."""
     if isinstance(listed, str):
         parts = listed.splitlines() if "\n" in listed.strip() else re.split("[,;]", listed)
         return tuple(part.strip() for part in parts if part.strip())
@@ -107,7 +107,7 @@ def labels_of(listed: object) -> Sequence[str]:
 
 
 def _foreign(plugin: Any, kind: str, data: DataParser) -> Read:
-    """What reads answers itself."""
+    """The reading function of a plugin that reads answers itself."""
 
     def read(text: str, sample: Sample, truncated: bool = False) -> Reading:
         text = whole_characters(text)
@@ -122,7 +122,7 @@ def _foreign(plugin: Any, kind: str, data: DataParser) -> Read:
             return Reading(None, reason, truncated=truncated)
         if isinstance(found, Reading):
             given = dataclasses.replace(found, truncated=found.truncated or truncated)
-            if given.value is None or given.faults or not data.schema.document:
+            if given.value is None or given.faults or not data.schema.definition:
                 return given
             judged = data.judged(given.value, given.truncated)
             return dataclasses.replace(judged, form=given.form, repairs=given.repairs)

@@ -1,14 +1,14 @@
-"""Thinking aloud and marks around the answer, as reasoning models write them, taken off.
+"""Removes thoughts and marks around the answer, as reasoning models write them.
 
-Thoughts come first. All blocks at the beginning go: several, nested, of whatever spelling. Where a chat
-template writes the opening mark into the prompt, an answer begins within the thoughts and has the closing
-mark alone: all before it is thoughts, too, unless it is part of a JSON text. A block that never ends has no
-answer behind it.
+Thoughts come first. All blocks at the beginning are removed: several, nested, in any spelling. Where a chat
+template writes the opening mark into the prompt, an answer begins within the thoughts and has only the
+closing mark: all text before that mark is also thoughts, unless the mark is part of a JSON text. After a
+block that never ends there is no answer.
 
-What comes later may belong to the page. `strip_reasoning` leaves it alone; `answer_in` is for answers that
-are no transcriptions: it takes off blocks amid the answer, and where marks say what the answer is
-(`<answer>…</answer>`), it is what they enclose. Both are named as they change what is read. Marks within the
-texts of a JSON object are words of that object.
+Later blocks may belong to the page. `strip_reasoning` keeps them; `answer_in` is for answers that are no
+transcriptions: it removes blocks within the answer, and where marks enclose the answer
+(`<answer>…</answer>`), it returns only the enclosed text. It names both steps, as they change the reading.
+Marks within the texts of a JSON object are words of that object.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from functools import cache
 
 VERSION = 2
-"""Of how thoughts are taken off; up when any answer may lose more or less of itself than before."""
+"""Version of the removal of thoughts; raised when any answer may lose more or less text than before."""
 
 UNFINISHED = "reasoning not finished"
-"""Why there is no value when an answer never gets to the point."""
+"""Reason of an answer that never ends its thoughts."""
 
 THOUGHTS = "thoughts amid the answer"
 ANSWER_TAGS = "words outside the answer's tags"
@@ -49,7 +49,7 @@ _FINAL = re.compile(r"<\|channel\|>\s*final\b[^<]{0,40}<\|message\|>")
 _CHANNEL_END = ("<|return|>", "<|end|>")
 _BARE_CHANNEL = "analysis"
 _BARE_FINAL = "assistantfinal"
-"""The same where an engine has dropped the special tokens: `analysis…assistantfinal…`."""
+"""The same where an engine has removed the special tokens: `analysis…assistantfinal…`."""
 
 _OF_MODELS = re.compile(
     r"""
@@ -66,7 +66,7 @@ _OF_ANSWERS = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _TOKEN = r'\\.|(?<![^\s{\[,:(])"(?:[^"\\\n]|\\.)*"|'
-"""What hides marks: JSON's texts, and whatever a backslash escapes."""
+"""Text that hides marks: JSON's texts, and any character after a backslash."""
 _STRINGS = re.compile(_TOKEN + "(?!)")
 _FIELDS = re.compile(r'(?:[{\[,:]|^)\s*"(?:[^"\\\n]|\\.)*"(?=\s*(?:[}\],:]|\Z))', re.MULTILINE)
 """Keys and values of an object that are texts."""
@@ -77,15 +77,15 @@ class Answer:
     """An answer without thoughts."""
 
     text: str
-    """What is to be read."""
+    """The text to read."""
     marks: tuple[str, ...] = ()
-    """What was decided in taking it out, in words."""
+    """Decisions of the removal, in words."""
     around: str = ""
-    """The same with the words outside its tags; empty: there are none."""
+    """The same with the words outside its tags; empty: there are no such words."""
 
 
 def strip_reasoning(text: str) -> str | None:
-    """The answer without thoughts before it and marks around all of it; None if it is all thoughts."""
+    """The answer without thoughts before it and marks around it; None if it is all thoughts."""
     rest = _after_thoughts(text)
     if rest is None:
         return None
@@ -96,7 +96,7 @@ def strip_reasoning(text: str) -> str | None:
 
 
 def answer_in(text: str) -> Answer | None:
-    """The answer without any thoughts, and within its marks where it has them; None if it is all thoughts."""
+    """The answer without any thoughts, and only the part within its marks; None if it is all thoughts."""
     rest = _after_thoughts(text)
     without = None if rest is None else _without_blocks(rest)
     if without is None:
@@ -137,7 +137,7 @@ def _mark(match: re.Match[str]) -> _Mark:
 
 
 def _after_thoughts(text: str) -> str | None:
-    """What follows the blocks at the beginning; None: they never end."""
+    """The text after the blocks at the beginning; None: they never end."""
     start = text.lstrip()
     if start.startswith(("<|start|>assistant", _CHANNEL)):
         return _final_channel(start)
@@ -159,7 +159,7 @@ def _after_thoughts(text: str) -> str | None:
 
 
 def _closing(marks: Sequence[_Mark], place: int) -> int | None:
-    """Which mark ends the block that begins at one: of its level, else the last of its family."""
+    """The mark that ends a block: of the same level, else the last of its family."""
     depth, last = 0, None
     for number in range(place, len(marks)):
         if marks[number].family == marks[place].family:
@@ -171,8 +171,8 @@ def _closing(marks: Sequence[_Mark], place: int) -> int | None:
 
 
 def _unopened(marks: Sequence[_Mark], place: int) -> int | None:
-    """The first mark that closes what was never opened, as of a block that a chat template begins."""
-    opened = {"analysis", "reflection", "scratchpad"}  # no template writes these
+    """The first mark that closes an unopened block, as when a chat template opens the block."""
+    opened = {"analysis", "reflection", "scratchpad"}  # no template writes these marks
     for number in range(place, len(marks)):
         if marks[number].opens:
             opened.add(marks[number].family)
@@ -205,7 +205,7 @@ def _final_channel(text: str) -> str | None:
     return rest
 
 
-# --- marks amid the answer ------------------------------------------------------------------------------
+# --- marks within the answer ----------------------------------------------------------------------------
 
 
 def _unhidden(text: str, marks: re.Pattern[str]) -> Iterator[_Mark]:
@@ -223,7 +223,7 @@ def _hiding(marks: re.Pattern[str]) -> re.Pattern[str]:
 
 
 def _without_blocks(text: str) -> str | None:
-    """A text without the thoughts amid it; None: it ends within thoughts that begin a line."""
+    """A text without the thoughts within it; None: it ends within thoughts that begin a line."""
     marks = list(_unhidden(text, _THOUGHTS))
     closed = {one.family: one.start for one in marks if not one.opens}
     pieces: list[str] = []
@@ -246,20 +246,20 @@ _LINE_BEGIN = re.compile(r"(?:\A|\n)[^\S\n]*\Z")
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """What marks enclose."""
+    """The text that marks enclose."""
 
     start: int
-    """Where its opening mark begins; of a closing mark alone, the beginning."""
+    """Start of its opening mark; of a closing mark alone, the beginning."""
     inner: int
-    """Where its content begins."""
+    """Start of its content."""
     closing: int
-    """Where its content ends."""
+    """End of its content."""
     end: int
-    """Behind its closing mark."""
+    """Place after its closing mark."""
 
 
 def _blocks(text: str, tags: re.Pattern[str]) -> list[_Block]:
-    """Answers between marks, in order; the last may lack its closing, the only one its opening mark."""
+    """Answers between marks, in order; the last may lack its closing mark, a single one its opening mark."""
     marks = list(_unhidden(text, tags))
     if marks and not any(one.opens for one in marks):
         last = marks[-1]

@@ -1,9 +1,9 @@
-"""What an ML task wants of an object: its JSON Schema or pydantic model, and where an answer departs from it.
+"""The JSON Schema or pydantic model of an ML task, and the places where an answer departs from it.
 
-Fields are counted at all levels. `required` are those that the schema demands: of an object that is not
-there, those it would have to have, too, so that the share of missing fields is the same whether an answer
-leaves out a part or all of it. Fields that the schema does not name are counted as `extra`, and are a fault
-only where it forbids them (`additionalProperties: false`).
+Fields are counted at all levels. `required` counts the fields that the schema demands, including those of an
+absent object: so the share of missing fields is the same whether an answer leaves out a part of the object or
+all of it. Fields that the schema does not name count as `extra`, and are a fault only where the schema
+forbids them (`additionalProperties: false`).
 """
 
 from __future__ import annotations
@@ -23,42 +23,42 @@ _BRANCHES = ("allOf", "anyOf", "oneOf")
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """How an object compares with a schema."""
+    """The result of comparing an object with a schema."""
 
     faults: tuple[Fault, ...] = ()
-    """Where it departs from it."""
+    """Places where it departs from the schema."""
     required: int = 0
-    """Fields that are demanded."""
+    """Demanded fields."""
     found: int = 0
-    """Fields that there are."""
+    """Existing fields."""
     extra: int = 0
-    """Fields that it does not name."""
+    """Fields that the schema does not name."""
 
 
 class Schema:
-    """A JSON Schema, and the pydantic model it was made from, if it was."""
+    """A JSON Schema, with the pydantic model it was derived from, if any."""
 
     def __init__(self, schema: Node | None, model: Any = None) -> None:
-        """Take a schema.
+        """Prepare a schema.
 
         Args:
             schema: JSON Schema, draft 2020-12; None with a model: the model's own; None without: anything.
-            model: a pydantic model class; its validators have a say once the schema is met.
+            model: a pydantic model class; its validators run when a value meets the schema.
         """
         self.model = model
         given = schema if schema is not None or model is None else model.model_json_schema()
-        self.document: dict[str, Any] = dict(given or {})
+        self.definition: dict[str, Any] = dict(given or {})
         self._made_of: dict[int, list[Node]] = {}
 
     @cached_property
     def wants(self) -> frozenset[str]:
-        """Types the whole may have; empty: any."""
-        return frozenset().union(*(_types(node) for node in self._nodes(self.document)))
+        """Types that the whole value may have; empty: any."""
+        return frozenset().union(*(_types(node) for node in self._nodes(self.definition)))
 
     @cached_property
     def properties(self) -> Mapping[str, frozenset[str]]:
-        """Fields of the object, or of the objects in the list, with the types they may have."""
-        nodes = self._nodes(self.document)
+        """Fields of the object, or of the objects in the list, with their allowed types."""
+        nodes = self._nodes(self.definition)
         if "array" in self.wants:
             nodes = [inner for node in nodes for inner in self._nodes(node.get("items"))]
         return {
@@ -69,25 +69,25 @@ class Schema:
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """Texts that it allows, of an `enum`; empty: it has none."""
+        """Texts of its `enum`; empty: it has none."""
         return tuple(
-            one for node in self._nodes(self.document) for one in node.get("enum", ())
+            one for node in self._nodes(self.definition) for one in node.get("enum", ())
             if isinstance(one, str)
         )  # fmt: skip
 
     @cached_property
     def demanded(self) -> int:
-        """Fields that it demands of an answer of which nothing could be read."""
-        return len(list(self._demanded(self.document, "", frozenset())))
+        """Number of fields that it demands of an unreadable answer."""
+        return len(list(self._demanded(self.definition, "", frozenset())))
 
     def judge(self, value: object) -> Judgement:
         """Compare a value with the schema; never raises."""
         required, found, extra, absent = self._count(value)
         if not isinstance(value, dict) and not required:
-            absent = list(self._demanded(self.document, "", frozenset()))
+            absent = list(self._demanded(self.definition, "", frozenset()))
             required = len(absent)
         faults = [Fault("missing", path, "is missing") for path in absent]
-        if self.document:
+        if self.definition:
             faults += self._faults(value, {fault.path for fault in faults})
         if not faults and self.model is not None:
             faults = _model_faults(self.model, value)
@@ -100,7 +100,7 @@ class Schema:
         from jsonschema import Draft202012Validator
         from referencing import Registry
 
-        return Draft202012Validator(self.document, registry=Registry())  # nothing is fetched
+        return Draft202012Validator(self.definition, registry=Registry())  # fetch nothing
 
     def _faults(self, value: object, absent: set[str]) -> list[Fault]:
         try:
@@ -117,7 +117,7 @@ class Schema:
     # --- counting -------------------------------------------------------------------------------------
 
     def _nodes(self, node: object) -> list[Node]:
-        """A schema with what it refers to and is made of, each once."""
+        """A schema with its references and parts, each once."""
         if id(node) in self._made_of:
             return self._made_of[id(node)]
         found: list[Node] = []
@@ -133,11 +133,11 @@ class Schema:
             for key in _BRANCHES:
                 branches = one.get(key)
                 waiting.extend(branches if isinstance(branches, Sequence) else ())
-        self._made_of[id(node)] = found  # nodes are parts of the document, so ids stay theirs
+        self._made_of[id(node)] = found  # nodes are parts of the document, so their ids stay valid
         return found
 
     def _referred(self, reference: str) -> object:
-        node: Any = self.document
+        node: Any = self.definition
         if not reference.startswith("#"):
             return None
         for part in reference[1:].split("/")[1:]:
@@ -146,10 +146,10 @@ class Schema:
         return node
 
     def _count(self, value: object) -> tuple[int, int, int, list[str]]:
-        """Fields demanded, there, and not named; paths of those that are missing."""
+        """Numbers of demanded, existing and unnamed fields; paths of the missing ones."""
         required = found = extra = 0
         absent: list[str] = []
-        waiting: list[tuple[object, list[Node], str]] = [(value, self._nodes(self.document), "")]
+        waiting: list[tuple[object, list[Node], str]] = [(value, self._nodes(self.definition), "")]
         while waiting:
             one, nodes, path = waiting.pop()
             if isinstance(one, dict):
@@ -177,7 +177,7 @@ class Schema:
         return required, found, extra, absent
 
     def _demanded(self, node: object, path: str, above: frozenset[int]) -> Iterator[str]:
-        """Paths of all fields that an absent object would have to have; one inside itself counts once."""
+        """Paths of all fields that an absent object would need; an object within itself counts once."""
         if id(node) in above:
             return
         nodes = self._nodes(node)
@@ -207,14 +207,14 @@ def _known(nodes: Iterable[Node]) -> dict[str, Any]:
 
 
 def _of(nodes: Iterable[Node], name: str) -> list[Any]:
-    """What is said of a field: by its name, or of all that are not named."""
+    """Schemas of a field: by its name, or for all unnamed fields."""
     nodes = list(nodes)
     named = [_fields(node)[name] for node in nodes if name in _fields(node)]
     return named or [node.get("additionalProperties") for node in nodes]
 
 
 def _demands(nodes: Sequence[Node]) -> list[str]:
-    """Names that an object must have; of alternatives, what all of them demand is not worked out."""
+    """Names that an object must have, without names that all of several alternatives demand."""
     alternatives = {
         id(one)
         for node in nodes
@@ -232,7 +232,7 @@ def _demands(nodes: Sequence[Node]) -> list[str]:
 
 
 def _or_nothing(branches: Sequence[Any]) -> bool:
-    """Whether it is one thing or null, as pydantic writes what is optional."""
+    """Whether the branches are one type or null, as pydantic writes an optional value."""
     others = [
         one for one in branches if not (isinstance(one, Mapping) and one.get("type") == "null")
     ]
@@ -240,7 +240,7 @@ def _or_nothing(branches: Sequence[Any]) -> bool:
 
 
 def _open(nodes: Iterable[Node], name: str) -> bool:
-    """Whether a schema is for any names, or for names like this."""
+    """Whether a schema allows any names, or names like this one."""
     for node in nodes:
         patterns = node.get("patternProperties")
         if isinstance(patterns, Mapping) and any(re.search(one, name) for one in patterns):
@@ -260,7 +260,7 @@ def _join(path: str, name: object) -> str:
 
 
 def _told(error: Any) -> list[Fault]:
-    """The faults that an error of jsonschema stands for."""
+    """The faults in an error of jsonschema."""
     path = ""
     for part in error.absolute_path:
         path = _join(path, part)
@@ -288,7 +288,7 @@ def _told(error: Any) -> list[Fault]:
 
 
 def _of_branches(error: Any, path: str) -> list[Fault]:
-    """The faults against the branch that was meant: the one of the right type that is met best."""
+    """The faults against the intended branch: the branch of the right type with the best match."""
     branches: dict[Any, list[Any]] = {}
     for inner in error.context:
         branches.setdefault(inner.schema_path[0], []).append(inner)
@@ -321,7 +321,7 @@ def _type_of(value: object) -> str:
 
 
 def _model_faults(model: Any, value: object) -> list[Fault]:
-    """What the validators of a pydantic model say of a value that meets its schema."""
+    """The faults that the validators of a pydantic model find in a value that meets its schema."""
     from pydantic import ValidationError
 
     try:

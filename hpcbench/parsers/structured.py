@@ -1,4 +1,4 @@
-"""Answer → what metrics compare, or the reason why there is nothing to compare."""
+"""An answer becomes a value for metrics, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -36,16 +36,15 @@ _HALF = re.compile(r"[\ud800-\udfff]")
 class DataParser:
     """Reads the answers of one ML task. `read` is a pure function: no state, no guess, no exception.
 
-    An object is the JSON of the answer that departs least from the schema: of several, the one with
-    something in it, with the fewest faults and fields that the schema does not name, complete, without
-    slips, in a code fence; of those, the last. Where the schema does not decide between several, that is
-    marked. JSON has to be mended first where it is not sound (`mend`), and where there is none, a table or
-    lines of `key: value` will do: `repair` says whether that counts. A table is read where its keys are
-    fields of the schema, or its header says that it has keys and values. An object that breaks its schema
-    is none.
+    The object of an answer is its JSON that departs least from the schema. Criteria, in this order: it is not
+    empty, has the fewest faults and fields that the schema does not name, is complete, has no slips, is not
+    within prose, is the last. Where the schema does not decide between several, the reading marks it. Unsound
+    JSON is mended first (`mend`), and without JSON, a table or lines of `key: value` are read: `repair` says
+    whether this is allowed. A table is read if its keys are fields of the schema, or its header names keys
+    and values. An object that breaks its schema gives no value.
 
-    A text loses the code fence or `\\boxed{}` around it (`wrapping`). Whatever changed what is read is among
-    the reading's `repairs`.
+    A text loses the code fence or `\\boxed{}` around it (`wrapping`). The reading's `repairs` name every
+    change of the text.
     """
 
     def __init__(
@@ -59,16 +58,16 @@ class DataParser:
         reasoning: Literal["strip", "keep"] = "strip",
         transcript: bool = False,
     ) -> None:
-        """Take what an ML task wants.
+        """Prepare for an ML task.
 
         Args:
-            output: what answers are read into.
+            output: kind of value to read.
             schema: JSON Schema of objects, or of a list of them; `enum` of labels.
             model: pydantic model class of objects, beside or instead of a schema.
-            labels: the labels there are; none: those of the schema's enum, or any.
+            labels: the possible labels; empty: those of the schema's enum, or any.
             repair: whether JSON with slips is mended and marked, or refused.
-            reasoning: whether thoughts, and marks around the answer, are taken off.
-            transcript: texts are those of pages: only what stands around all of an answer is taken off.
+            reasoning: whether thoughts and marks around the answer are removed.
+            transcript: texts are page transcriptions: only wrapping around the whole answer is removed.
         """
         self.output, self.repair, self.reasoning = output, repair, reasoning
         self.transcript = transcript
@@ -81,7 +80,7 @@ class DataParser:
         """Read one answer.
 
         Args:
-            text: as it came.
+            text: the raw answer.
             truncated: it was cut at max_tokens.
             labels: of this sample, instead of the task's.
         """
@@ -113,8 +112,8 @@ class DataParser:
         return None if stripped is None else Answer(stripped)
 
     def judged(self, value: object, truncated: bool = False) -> Reading:
-        """A value that something else has read, held to the schema."""
-        if self.output != "object" or not self.schema.document:
+        """A value read by another parser, checked against the schema."""
+        if self.output != "object" or not self.schema.definition:
             return Reading(value, form="parser", truncated=truncated)
         judgement = self.schema.judge(value)
         return self._reading(value, judgement, "parser", (), truncated)
@@ -163,7 +162,7 @@ class DataParser:
         return self._reading(value, judgement, candidate.form, slips, truncated, reason)
 
     def _joined(self, search: Search) -> Iterable[Candidate]:
-        """Objects one after another are a list, where a list is wanted and there is none."""
+        """Successive objects as a list, where a list is requested and there is none."""
         found = [one for one in search.candidates if isinstance(one.found.value, dict)]
         if not self.lists or len(found) < 2 or len(found) < len(search.candidates):
             return search.candidates
@@ -174,7 +173,7 @@ class DataParser:
         return [Candidate(whole, found[0].form)]
 
     def _suited(self, candidate: Candidate) -> tuple[Candidate, tuple[str, ...]]:
-        """A candidate with its slips; a list of one object is that object where one is wanted."""
+        """A candidate with its slips; a list of one object becomes that object where one is requested."""
         found = candidate.found
         value, slips = found.value, found.repairs
         if (
@@ -190,9 +189,9 @@ class DataParser:
     def _best(
         self, candidates: Sequence[tuple[Candidate, tuple[str, ...]]]
     ) -> tuple[Candidate, tuple[str, ...], Judgement, bool]:
-        """The one that is read, and whether another may be meant.
+        """The best candidate, and whether another may be meant.
 
-        That is one that fits as well, is cut off, or comes later with fields of the schema.
+        Another may be meant if it fits as well, is cut off, or comes later with fields of the schema.
         """
         judged = [(one, slips, self.schema.judge(one.found.value)) for one, slips in candidates]
 
@@ -225,7 +224,7 @@ class DataParser:
         return *best, several
 
     def _otherwise(self, text: str, search: Search, truncated: bool) -> Reading:
-        """An answer without JSON in it."""
+        """Read an answer without JSON."""
         value, form, twice = (None, "", False) if search.broken else self._shaped(text)
         if search.broken:
             return self._nothing("JSON broken", truncated)
@@ -239,7 +238,7 @@ class DataParser:
         return self._reading(value, self.schema.judge(value), form, slips, truncated)
 
     def _shaped(self, text: str) -> tuple[object | None, str, bool]:
-        """What a table or lines say, which of them it is, and whether a key comes twice."""
+        """The value of a table or lines, the form, and whether a key repeats."""
         properties = self.schema.properties
         known = tuple(properties)
         tables = loose_forms.tables(text)
@@ -281,7 +280,7 @@ class DataParser:
 
 
 def whole_characters(text: str) -> str:
-    """A text that can be written as UTF-8: a half of a surrogate pair becomes `�`."""
+    """A text that can be written as UTF-8: half a surrogate pair becomes `�`."""
     if text.isascii() or not _HALF.search(text):
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -294,7 +293,7 @@ def _with_whole_characters(value: object) -> object:
 
 
 def _text_of(text: str) -> str | None:
-    """The text inside, if an answer is one JSON string with an object or list in it."""
+    """The inner text, if an answer is one JSON string with an object or list in it."""
     if not (text.startswith('"') and text.endswith('"') and "{" in text):
         return None
     try:
@@ -314,7 +313,7 @@ _WORDS = {
 
 
 def _in_words(faults: Sequence[Fault]) -> str:
-    """The gravest fault as a reason, without what differs from answer to answer."""
+    """The most serious fault as a reason, without parts that differ from answer to answer."""
     order = list(_WORDS)
     first = min(faults, key=lambda one: (bool(one.path), order.index(one.kind)))
     if not first.path and first.kind == "mistyped":

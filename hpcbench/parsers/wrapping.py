@@ -1,4 +1,4 @@
-r"""Code fences and `\boxed{…}` around a text answer, taken off where they are wrapping and nothing else.
+r"""Code fences and `\boxed{…}` around a text answer, removed where they only wrap it.
 
     ```markdown … ```, the whole answer          its content
     \boxed{42}, the whole answer                 42
@@ -18,7 +18,7 @@ SEVERAL_BOXES = "several boxes, the last kept"
 
 _FENCE_LINE = re.compile(r"[ \t]{0,3}(?P<marks>`{3,}|~{3,})[ \t]*(?P<words>[^`\n]*)")
 _NESTED = 5
-"""Boxes one within another that are taken off."""
+"""Most nested boxes that are removed."""
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
 _WORDS = re.compile(
@@ -41,11 +41,11 @@ _ANSWER_LINE = re.compile(
 
 
 def unwrapped(text: str, *, transcript: bool = False) -> tuple[str, tuple[str, ...]]:
-    """A text answer without wrapping; and what was taken off.
+    """A text answer without wrapping; and the names of the removed wrapping.
 
     Args:
         text: an answer without white space around it.
-        transcript: it is the text of a page: only what wraps all of it goes.
+        transcript: it is the text of a page: only wrapping around all of it is removed.
     """
     if "```" not in text and "~~~" not in text and "\\" not in text:
         return text, ()
@@ -70,7 +70,7 @@ def unwrapped(text: str, *, transcript: bool = False) -> tuple[str, tuple[str, .
 
 
 def _fenced(text: str) -> str | None:
-    """The content of one fence around all of a text; one that is never closed ends with the text."""
+    """The content of one fence around a whole text; an unclosed fence ends with the text."""
     lines = text.split("\n")
     opening = _FENCE_LINE.fullmatch(lines[0].rstrip())
     if opening is None:
@@ -111,7 +111,7 @@ def _fenced_at_end(text: str) -> str | None:
 
 
 def _boxed(text: str, *, transcript: bool) -> tuple[str, bool] | None:
-    """What the box says that is the answer, and whether others said something else; None: there is none."""
+    """The content of the box with the answer, and whether other boxes differ; None: there is no such box."""
     boxes = _boxes(text)
     if not boxes:
         return None
@@ -128,7 +128,7 @@ def _boxed(text: str, *, transcript: bool) -> tuple[str, bool] | None:
 
 
 def _boxes(text: str) -> list[tuple[int, int, str]]:
-    """Start, end and content of the outermost boxes; one that is never closed ends with the text."""
+    """Start, end and content of the outermost boxes; an unclosed box ends with the text."""
     found: list[tuple[int, int, str]] = []
     match = _BOX.search(text)
     while match is not None:
@@ -144,7 +144,7 @@ def _boxes(text: str) -> list[tuple[int, int, str]]:
 
 
 def _is_whole(text: str, start: int, end: int, *, formulas: bool) -> bool:
-    """Whether a box is all of a text, a full stop and marks of a formula aside."""
+    """Whether a box is all of a text, ignoring a full stop and marks of a formula."""
     rest = text.rstrip(" .。")
     if start == 0 and end >= len(rest):
         return True
@@ -153,18 +153,18 @@ def _is_whole(text: str, start: int, end: int, *, formulas: bool) -> bool:
 
 
 def _ends(text: str, end: int) -> bool:
-    """Whether nothing but punctuation follows."""
+    """Whether only punctuation follows."""
     return len(text) - end < 20 and _AFTER_BOX.match(text, end) is not None
 
 
 def _concludes(text: str, start: int) -> bool:
-    """Whether the words before a box on its line say that it is the answer."""
+    """Whether the words before a box on its line announce the answer."""
     line = text[text.rfind("\n", 0, start) + 1 : start][-60:]
     return _CONCLUSION.search(line) is not None
 
 
 def _said(content: str) -> str:
-    r"""What a box holds, without `\text{…}` around it and with `%` for `\%`."""
+    r"""The content of a box, without `\text{…}` around it and with `%` for `\%`."""
     words = _WORDS.match(content)
     if words is not None:
         inner = content.rstrip()

@@ -1,7 +1,7 @@
-"""Who may come in: one-time codes, sessions of browsers, tokens of scripts.
+"""Access to the portal: one-time codes, sessions of browsers, tokens of scripts.
 
-Nothing secret is kept as it is: of every secret there is only its SHA-256, and they are compared in constant
-time. Codes and sessions live in memory and end with the portal; tokens of scripts live in a file.
+Of every secret the portal keeps only the SHA-256; comparisons take constant time. Codes and sessions are in
+memory and end with the portal; tokens of scripts are in a file.
 """
 
 from __future__ import annotations
@@ -33,54 +33,54 @@ CODE_SECONDS = 60.0
 """How long a one-time code can be used."""
 
 ACCESS_SECONDS = 15 * 60.0
-"""How long a session goes on without being renewed."""
+"""How long a session lasts without a renewal."""
 
 SESSION_SECONDS = 12 * 3600.0
 """How long a session can be renewed."""
 
 REUSE_SECONDS = 10.0
-"""Two tabs may renew at the same moment: so long the key before the last does not end the session."""
+"""Two tabs may renew at the same moment: for this time the previous key does not end the session."""
 
 MOST_CODES = 16
-"""Codes that wait to be used; the oldest ones end."""
+"""Unused codes at once; beyond this number the oldest ones end."""
 
 MOST_SESSIONS = 32
-"""Sessions at once; the oldest ones end."""
+"""Sessions at once; beyond this number the oldest ones end."""
 
 MOST_TOKENS = 100
-"""Tokens of scripts."""
+"""Tokens of scripts at once."""
 
 NEVER = 4_102_444_800.0
-"""When the command line's token ends: in the year 2100."""
+"""Time at which the command line's token ends: the year 2100."""
 
 ALL: frozenset[Scope] = frozenset(get_args(Scope))
-"""Everything."""
+"""All scopes."""
 
 Clock = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """Who asks."""
+    """The client of a request."""
 
     kind: Literal["session", "token", "owner", "plain"]
     """A browser, a script's token, the command line, a script-free page."""
     id: str
-    """Of the session or token; no secret."""
+    """Id of the session or token; no secret."""
     scopes: frozenset[Scope]
-    """What it may do."""
+    """Actions that the client may take."""
     expires: float
-    """Until when."""
+    """When this access ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """What a browser gets: both go into cookies."""
+    """The two keys of a browser; both go into cookies."""
 
     access: str | None
-    """Shown with every request; None: keep the one there is."""
+    """The browser sends this key with every request; None: the browser keeps its key."""
     refresh: str | None
-    """Shown once, to renew both; None: keep the one there is."""
+    """The browser sends this key once, to renew both; None: the browser keeps its key."""
     expires: float
     """When `access` ends."""
     ends: float
@@ -98,7 +98,7 @@ class _Session:
 
 
 def new_secret() -> str:
-    """256 bits."""
+    """A random secret of 256 bits, as text."""
     return secrets.token_urlsafe(32)
 
 
@@ -107,7 +107,7 @@ def _digest(word: str) -> bytes:
 
 
 class Sessions:
-    """One-time codes and what they are exchanged for; safe from any thread.
+    """One-time codes, and the sessions that they open; safe from any thread.
 
     Args:
         clock: seconds since the epoch.
@@ -120,7 +120,7 @@ class Sessions:
         self._sessions: dict[str, _Session] = {}
 
     def code(self) -> str:
-        """A fresh one-time code."""
+        """A new one-time code."""
         code = new_secret()
         with self._lock:
             self._forget()
@@ -130,11 +130,12 @@ class Sessions:
         return code
 
     def sign_in(self, code: str, *, plain: bool = False) -> Keys | None:
-        """A new session for a code, which is used up; None: the code is wrong, old or used.
+        """Open a session with a code, which ends the code; None: the code is wrong, old or used.
 
         Args:
             code: the code.
-            plain: for script-free pages: nobody could renew it, so it lasts without, and opens only them.
+            plain: for script-free pages, which cannot renew a session: this one lasts without renewal and
+                opens only those pages.
         """
         digest = _digest(code)
         with self._lock:
@@ -151,10 +152,11 @@ class Sessions:
             return self._renewed(identity, session)
 
     def renew(self, refresh: str) -> Keys | None:
-        """New keys for the key that renews; None: it is wrong, or the session has ended.
+        """New keys in exchange for the renewal key; None: the key is wrong, or the session has ended.
 
-        A key that was used before ends the session: somebody else has a copy. Only right after it was used
-        another tab of the same browser may show it too; that gets no keys, as the browser has them already.
+        A key that was used before ends the session: another client has a copy. For `REUSE_SECONDS` after its
+        use another tab of the same browser may send the key too; that tab gets no keys, because the browser
+        already has them.
         """
         identity, _, _ = refresh.partition(".")
         digest = _digest(refresh)
@@ -172,7 +174,7 @@ class Sessions:
             return None
 
     def who(self, access: str) -> Who | None:
-        """Who shows this access key; None: nobody known."""
+        """The client with this access key; None: the key is unknown."""
         identity, _, _ = access.partition(".")
         digest = _digest(access)
         with self._lock:
@@ -188,7 +190,7 @@ class Sessions:
         return None
 
     def lives(self, identity: str) -> bool:
-        """Whether a session has neither ended nor been left."""
+        """Whether a session has not expired and the user has not signed out."""
         with self._lock:
             session = self._sessions.get(identity)
             return session is not None and self._clock() < session.ends
@@ -203,7 +205,7 @@ class Sessions:
         access, refresh = f"{identity}.{new_secret()}", f"{identity}.{new_secret()}"
         expires = session.ends if session.plain else min(now + ACCESS_SECONDS, session.ends)
         session.before, session.refresh, session.renewed = session.refresh, _digest(refresh), now
-        # Requests under way still show the access key before.
+        # Requests in flight still carry the previous access key.
         session.access = [*session.access[-1:], (_digest(access), expires)]
         return Keys(access, None if session.plain else refresh, expires, session.ends)
 
@@ -222,7 +224,7 @@ _KEPT = TypeAdapter(tuple[_Kept, ...])
 
 
 class Tokens:
-    """Tokens of scripts, in a file that only the user may read; the command line writes it too.
+    """Tokens of scripts, in a file that only the user may read; the command line writes this file too.
 
     Args:
         path: the file.
@@ -236,7 +238,7 @@ class Tokens:
         self._lock = threading.Lock()
 
     def rows(self) -> tuple[TokenRow, ...]:
-        """Those that have not ended, the newest first."""
+        """Tokens that have not ended, the newest first."""
         now = self._clock()
         rows = [one.row for one in self._read() if now < one.row.expires]
         return tuple(sorted(rows, key=lambda row: row.created, reverse=True))
@@ -245,7 +247,7 @@ class Tokens:
         """A new token.
 
         Raises:
-            PortalFault: there are too many.
+            PortalFault: there are too many tokens.
         """
         now = self._clock()
         row = TokenRow(
@@ -259,12 +261,14 @@ class Tokens:
         token = f"hpcb_{row.id}_{new_secret()}"
         with self._changing() as kept:
             if len(kept) >= MOST_TOKENS:
-                raise PortalFault(409, "conflict", "too many tokens", "revoke some")
+                raise PortalFault(
+                    409, "conflict", f"there are {MOST_TOKENS} tokens already", "revoke a token"
+                )
             kept.append(_Kept(row=row, sha256=_digest(token).hex()))
         return TokenMade(row=row, token=token)
 
     def revoke(self, identity: str) -> bool:
-        """End a token; says whether there was one."""
+        """End a token; True if the token existed."""
         with self._changing() as kept:
             left = [one for one in kept if one.row.id != identity]
             found = len(left) < len(kept)
@@ -272,7 +276,7 @@ class Tokens:
         return found
 
     def who(self, token: str) -> Who | None:
-        """Whose token it is; None: of none."""
+        """The client with this token; None: the token is unknown."""
         shown = _digest(token).hex()
         for one in self._read():
             if hmac.compare_digest(one.sha256, shown) and self._clock() < one.row.expires:
@@ -306,34 +310,34 @@ class Tokens:
                 try:
                     self._kept = _KEPT.validate_json(read_secret(self._path) or "[]")
                 except ValidationError:
-                    self._kept = ()  # nobody comes in by a file that cannot be understood
+                    self._kept = ()  # an invalid file gives no access
                 self._seen = seen
             return self._kept
 
 
 class Backoff:
-    """Waits that grow with failures, for each one who fails. Nothing but time takes a failure back: whoever
-    may come in himself could else try as many secrets of others as he likes.
+    """Waits that grow with the failures of each client. Only time removes a failure: otherwise a client with
+    valid access could try any number of other clients' secrets.
 
     Args:
         clock: seconds, from anywhere.
     """
 
     FREE = 5
-    """Failures that cost nothing."""
+    """Failures without a wait."""
     LONGEST = 30.0
     """The longest wait, seconds."""
     FORGIVEN = 600.0
-    """So long a failure counts, seconds."""
+    """How long a failure counts, seconds."""
     MOST = 30
-    """Failures that are kept of each, the newest."""
+    """Failures kept for each client, the newest."""
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
         self._failed: dict[str, deque[float]] = {}
 
     def wait(self, one: str) -> float:
-        """How long somebody has to wait before trying again, seconds."""
+        """How long a client has to wait before the next attempt, seconds."""
         now = self._clock()
         times = [at for at in self._failed.get(one, ()) if now - at <= self.FORGIVEN]
         if len(times) < self.FREE:
@@ -342,7 +346,7 @@ class Backoff:
         return max(0.0, times[-1] + pause - now)
 
     def failed(self, one: str) -> None:
-        """Somebody showed something wrong."""
+        """Count a failure: a client sent a wrong secret."""
         now = self._clock()
         old = [name for name, times in self._failed.items() if now - times[-1] > self.FORGIVEN]
         for name in old:
@@ -354,18 +358,18 @@ class Backoff:
 
 @dataclass
 class Desk:
-    """Everything that lets somebody in."""
+    """All ways to sign in, and the waits after failures."""
 
     owner: str
-    """What the command line shows: the content of the token file."""
+    """The command line's token: the content of the token file."""
     tokens: Tokens
-    """Of scripts."""
+    """Tokens of scripts."""
     sessions: Sessions = field(default_factory=Sessions)
-    """Of browsers."""
+    """Sessions of browsers."""
     backoff: Backoff = field(default_factory=Backoff)
     """Waits after failures."""
     instance: str = field(default_factory=lambda: secrets.token_hex(4))
-    """Names this start of the portal; no secret."""
+    """Identifies this start of the portal; no secret."""
 
     @property
     def access_cookie(self) -> str:
@@ -374,7 +378,7 @@ class Desk:
 
     @property
     def refresh_cookie(self) -> str:
-        """Name of the cookie with the key that renews."""
+        """Name of the cookie with the renewal key."""
         return f"hpcbench-{self.instance}-renew"
 
     @property
@@ -383,13 +387,13 @@ class Desk:
         return f"hpcbench-{self.instance}-plain"
 
     def bearer(self, token: str) -> Who | None:
-        """Who shows this token; None: nobody known."""
+        """The client with this token; None: the token is unknown."""
         if hmac.compare_digest(_digest(self.owner), _digest(token)):
             return Who("owner", "owner", ALL, NEVER)
         return self.tokens.who(token)
 
     def still(self, who: Who) -> bool:
-        """Whether somebody who came in is still welcome; asked while a stream lasts."""
+        """Whether a client still has access; streams check this repeatedly."""
         if who.kind in {"session", "plain"}:
             return self.sessions.lives(who.id)
         if who.kind == "token":
@@ -398,7 +402,7 @@ class Desk:
 
 
 def owner_token(path: Path, *, keep: bool) -> str:
-    """The token of the command line: a new one in its file, or with `keep` the one that is there."""
+    """The command line's token: a new one, written to its file; with `keep`, the one in the file."""
     token = (read_secret(path) or "").strip() if keep else ""
     if len(token) < 43:
         token = new_secret()

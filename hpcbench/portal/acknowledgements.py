@@ -1,8 +1,8 @@
-"""Who took note of which regression: `HOME/results/acknowledged/NNNNN.jsonl`, a file each, never changed.
+"""Notes on regressions: `HOME/results/acknowledged/NNNNN.jsonl`, one file per note, never changed.
 
-Each file appears whole and under a number that only one process can take, so a group may share a home, and a
-kill at any moment leaves all or nothing of a note. The newest note of a change counts; one without a reason
-takes back what was noted before.
+Each file appears complete and under a number that only one process can take, so a group may share a home, and
+a kill at any moment leaves a whole note or none. The newest note of a change counts; a note without a reason
+revokes the earlier notes.
 """
 
 from __future__ import annotations
@@ -12,41 +12,41 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from hpcbench.comparison.history import results_dir
-from hpcbench.experiment.view.evaluated import finite
 from hpcbench.files.atomic import create_exclusive, read_lines
+from hpcbench.portal.json_safe import finite
 from hpcbench.portal.lru import Kept
 
 MOST = 10_000
-"""Notes that are read, the newest."""
+"""Most notes that the portal reads, the newest."""
 
 REASON = 500
-"""Characters of a reason."""
+"""Longest reason, characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """One note."""
+    """A note on a change."""
 
     id: str
-    """Of the change."""
+    """Id of the change."""
     trend: str
     """Id of its trend."""
     first: str
-    """First experiment of the new level, as it was then."""
+    """First experiment of the new level, at the time of the note."""
     worse: bool
-    """Whether it was for the worse."""
+    """Whether the change was for the worse."""
     by: str
-    """Account that says so."""
+    """Account that wrote the note."""
     time: float
-    """When, seconds since the epoch."""
+    """Time of the note, seconds since the epoch."""
     reason: str | None
-    """Why it is no alarm any more; None: it is one again."""
+    """Why the change is no alarm any more; None: it is an alarm again."""
     until: float | None = None
-    """Muted until then, seconds since the epoch; None: for good."""
+    """End of the mute, seconds since the epoch; None: no end."""
 
     @property
     def holds(self) -> bool:
-        """Whether it is muted now."""
+        """Whether the note mutes its change now."""
         return self.reason is not None and (self.until is None or self.until > time.time())
 
 
@@ -54,14 +54,14 @@ _notes: Kept[tuple[Noted, ...]] = Kept(8)
 
 
 def acknowledgements(root: Path) -> tuple[Noted, ...]:
-    """The newest note of each change, in a home; newest first."""
+    """The newest note of each change in a home; newest first."""
     folder = _folder(root)
     numbers = _numbers(folder)
     return _notes.of(folder, tuple(numbers[-MOST:]), lambda: _read(folder, numbers))
 
 
 def noted_stamp(root: Path) -> tuple[int, int]:
-    """Changes when a note is added."""
+    """A stamp of the notes; it changes when a note is added."""
     numbers = _numbers(_folder(root))
     return len(numbers), max(numbers, default=0)
 
@@ -70,7 +70,7 @@ def write(root: Path, noted: Noted) -> None:
     """Add a note.
 
     Raises:
-        OSError: it cannot be written; all is as it was.
+        OSError: the note cannot be written; nothing has changed.
     """
     folder = _folder(root)
     line = {**asdict(noted), "reason": noted.reason and noted.reason[:REASON]}
@@ -91,7 +91,7 @@ def _read(folder: Path, numbers: list[int]) -> tuple[Noted, ...]:
 
 
 def _noted(line: dict[str, object]) -> Noted | None:
-    """A note as it was written; None for what is none. Others of a group may write here."""
+    """The note in a line; None: the line is no valid note. Other users of a group may write here."""
     at, reason = finite(line.get("time")), line.get("reason")
     texts = [line.get(name) for name in ("id", "trend", "first", "by")]
     if at is None or not all(isinstance(text, str) and len(text) <= 300 for text in texts):

@@ -1,4 +1,4 @@
-"""How a running portal is reached: the line for the laptop, and the link."""
+"""Addresses of a running portal: the command line for the laptop, and the link."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import socket
 from typing import Any
 
 LAPTOP_PORT = 8787
-"""Port of the laptop in the `ssh -L` line."""
+"""The laptop's port in the `ssh -L` line."""
 
 
 def real_host() -> str:
-    """Name of this very host: behind the name of all login nodes a tunnel may lead to another one."""
+    """Name of this host; a tunnel to the common name of all login nodes may end at another node."""
     name = socket.gethostname()
     if "." not in name:
         full = socket.getfqdn()
@@ -21,7 +21,7 @@ def real_host() -> str:
 
 
 def tunnel_line(state: dict[str, Any]) -> str:
-    """The command for the user's laptop."""
+    """The `ssh -L` command line for the user's laptop."""
     end = state["socket"]
     if state["port"]:
         end = f"{state['listen']}:{state['port']}"
@@ -35,12 +35,12 @@ def links(state: dict[str, Any], code: str) -> dict[str, str]:
     """The tunnel and the address to open, by name.
 
     Args:
-        state: of the running portal.
-        code: a one-time code. It stands behind `#`, which no browser sends to a server, proxy or log.
+        state: state of the running portal.
+        code: a one-time code. The link has it after `#`; browsers send that part to no server, proxy or log.
     """
     if state["root_path"]:
         return {"path": f"{state['root_path']}/#t={code}"}
-    # A host name of its own is a cookie jar of its own: other tunnels do not get our cookies.
+    # Cookies belong to a host name: with a name of its own, other tunnels do not get our cookies.
     name = re.sub(r"[^a-z0-9-]", "-", (state["site"] or state["host"].split(".")[0]).lower())
     name = name.strip("-")[:63].strip("-") or "hpcbench"
     found = {
@@ -53,14 +53,14 @@ def links(state: dict[str, Any], code: str) -> dict[str, str]:
 
 
 def how_to_reach(state: dict[str, Any], code: str) -> str:
-    """What to type and to open, for people; as `links`."""
+    """Instructions for people: commands to type and links to open; arguments as for `links`."""
     found = links(state, code)
-    hint = "(once, within 60 s; another: `hpcbench portal url`)"
+    hint = "(works once, within 60 s; for a new link: `hpcbench portal url`)"
     if "path" in found:
-        return f"Open, below your proxy's address:  {found['path']}   {hint}"
+        return f"Open, under your proxy's address:  {found['path']}   {hint}"
     lines = [f"On your laptop:  {found['tunnel']}", f"Then open:       {found['link']}   {hint}"]
     if "here" in found:
         lines.append(f"On this host:    {found['here']}")
     else:
-        lines.append("Where ssh forwards no sockets: `hpcbench portal --tcp`")
+        lines.append("If ssh cannot forward Unix sockets: `hpcbench portal --tcp`")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""The answers of a run task as tables show them."""
+"""The answers of a run task as tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _OF_TIMES = ("sample", "shard", "outcome", "e2e_ms", "completion_tokens")
 
 
 def times_of(experiment: Experiment, run_task: str) -> Any:
-    """A row an answer of a run task: `sample`, `shard`, `outcome`, `latency` (seconds), `output_tokens`."""
+    """One row per answer of a run task: `sample`, `shard`, `outcome`, `latency` (s), `output_tokens`."""
     import polars
 
     frames = [

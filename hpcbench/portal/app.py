@@ -1,4 +1,4 @@
-"""The application: every route, the client's files, faults in one form, and the guard around it all."""
+"""The application: all routes, the client's files, faults in one form, and the guard around them."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ from hpcbench.portal.static import Client
 from hpcbench.schema.forms import complaint
 
 THREADS = 3
-"""Requests that may touch files at once: more would take the interpreter from each other, and all be late."""
+"""Requests that may use files at once: more would compete for the interpreter, and all would be late."""
 
 ROOMS: tuple[APIRouter, ...] = (
     session.router, live.router,
-    export.router,  # before what takes `export` for an id
+    export.router,  # before routes that would match `export` as an id
     experiments.router, run_tasks.router, figures.router, samples.router, compare.router,
     regressions.router, plans.router, cluster.router,
 )  # fmt: skip
-"""All routes of the API, in the order in which they are tried."""
+"""All routes of the API, in the order of matching."""
 
 _CODES = {401: "not_signed_in", 403: "refused", 404: "not_found", 405: "refused", 409: "conflict",
           412: "conflict", 413: "too_large", 503: "busy"}  # fmt: skip
@@ -64,7 +64,7 @@ def build(portal: Portal, access: Access) -> Asgi:
 
 
 def application(portal: Portal | None) -> FastAPI:
-    """The API's routes, unguarded; without a portal they can only be described."""
+    """The API's routes, unguarded; without a portal they only serve the description."""
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
@@ -77,7 +77,7 @@ def application(portal: Portal | None) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         openapi_url=f"{API}/openapi.json",
-        redirect_slashes=False,  # it would redirect to what the Host header says
+        redirect_slashes=False,  # a redirect would go to the host in the Host header
         lifespan=life,
     )
     app.state.portal = portal
@@ -93,7 +93,7 @@ def application(portal: Portal | None) -> FastAPI:
 
 
 class _Packed(GZipMiddleware):
-    """Packs what is packed at little cost; a stream would wait in the packer."""
+    """Compresses answers at a low level; not the event stream, which would wait in the compressor."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http" and scope["path"] == f"{API}/events":
@@ -103,7 +103,7 @@ class _Packed(GZipMiddleware):
 
 
 async def _health() -> str:
-    """Whether the portal is up; says nothing else."""
+    """Whether the portal is up; no other information."""
     return "ok\n"
 
 
@@ -115,7 +115,7 @@ def answer(
     remedy: str = "",
     progress: float | None = None,
 ) -> Response:
-    """A fault as every client gets it."""
+    """The response for a fault."""
     fault = Fault(
         error=secret.mask(error),
         remedy=secret.mask(remedy),
@@ -143,7 +143,7 @@ async def _http_fault(request: Request, error: Exception) -> Response:
 
 async def _bad_request(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    # What was sent is not repeated: it may be long, or secret.
+    # The message does not repeat the input, which may be long or secret.
     said = [f"{'.'.join(map(str, one['loc']))}: {complaint(one)}" for one in error.errors()[:5]]
     return answer(request, 422, "bad_request", "; ".join(said))
 
@@ -154,6 +154,6 @@ async def _bug(request: Request, _: Exception) -> Response:
         request,
         500,
         "bug",
-        "a bug of hpcbench",
-        f"its traceback is in the portal's log under {number}",
+        "hpcbench has a bug",
+        f"report it with the traceback: the portal's log has it under {number}",
     )

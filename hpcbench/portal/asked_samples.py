@@ -1,7 +1,7 @@
-"""The samples of datasets as run tasks asked about them, for the portal: opened once, and kept within bounds.
+"""Samples of datasets, as run tasks used them; the portal opens each dataset once and limits the memory.
 
-Datasets lie where their documents say, and may be gone, changed or damaged; what reads them may be a
-package's. So everything here can fail, and says why in a line that may be shown.
+A dataset is in the folder that its definition names, and may be gone, changed or damaged; its reader may be a
+package's. So every call can fail; the fault is one line that the portal may show.
 """
 
 from __future__ import annotations
@@ -15,42 +15,42 @@ from hpcbench.data.datasets import open_dataset, samples
 from hpcbench.errors import HpcbenchError
 from hpcbench.experiment.layout import Experiment
 from hpcbench.portal.lru import Kept, stamp_of
-from hpcbench.schema.documents import Dataset
+from hpcbench.schema.definitions import Dataset
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Sample
 
 MOST_BYTES = 32 << 20
-"""Of annotation files whose rows are kept in memory, where they take about eight times as much."""
+"""Bytes of annotation files whose rows are in memory; the rows take about eight times as much."""
 
 MOST_IDS = 24 << 20
-"""Bytes of samples' ids that are kept."""
+"""Bytes of samples' ids in memory."""
 
 
 _TEXT_FORMS = (".jsonl", ".json", ".csv", ".tsv")
-"""Annotations that are read whole."""
+"""Annotations that a reader reads whole."""
 
 
-class Gone(Exception):  # noqa: N818 - the portal shows the reason and goes on
-    """A dataset, or a sample or image of it, that cannot be had; the message says why, for people."""
+class Gone(Exception):  # noqa: N818 - the portal shows the reason and continues
+    """A dataset, sample or image that cannot be read; the message says why, for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """A dataset that is open."""
+    """An open dataset."""
 
     iterator: Any
     bytes: int
-    """Of its annotations."""
+    """Size of its annotations, bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What the samples of a run task are called, in their order."""
+    """Ids and documents of a run task's samples, in their order."""
 
     ids: Any
     """Series of ids."""
     documents: Any
-    """Series of the documents they belong to."""
+    """Series of the samples' documents."""
 
 
 @dataclass
@@ -66,14 +66,14 @@ class Asked:
     )
 
     def sample(self, experiment: Experiment, run_task: ResolvedRunTask, place: int) -> Sample:
-        """The sample at a place among those that a run task asks about, with its images.
+        """The sample at a place among the samples of a run task, with its images.
 
         Raises:
-            Gone: it cannot be had.
+            Gone: the sample cannot be read.
         """
         some = self.between(experiment, run_task, place, place + 1)
         if not some:
-            raise Gone("the dataset has fewer samples than were asked")
+            raise Gone("the dataset has fewer samples than the experiment used: it has changed")
         return some[0]
 
     def between(
@@ -85,10 +85,10 @@ class Asked:
         *,
         images: bool = True,
     ) -> list[Sample]:
-        """Samples at places `start` to `stop` (exclusive), as far as there are so many.
+        """Samples at places `start` to `stop` (exclusive); fewer if the dataset ends before.
 
         Raises:
-            Gone: they cannot be had.
+            Gone: the samples cannot be read.
         """
         try:
             iterator = self._iterator(experiment, run_task.dataset)
@@ -97,17 +97,19 @@ class Asked:
         except Gone:
             raise
         except KeyError:
-            raise Gone("the experiment does not say which samples it chose") from None
+            raise Gone(
+                "the experiment's list of chosen samples (chosen.json) lacks this run task"
+            ) from None
         except HpcbenchError as error:
             raise Gone(_first_line(error)) from error
         except Exception as error:  # foreign code over files that may be gone or hostile
             raise Gone(f"the dataset cannot be read: {_first_line(error)}") from error
 
     def names(self, experiment: Experiment, run_task: ResolvedRunTask, count: int) -> Names:
-        """What all samples of a run task are called. Takes 10 s for a million.
+        """The ids and documents of all samples of a run task; 10 s for a million samples.
 
         Raises:
-            Gone: they cannot be had.
+            Gone: the samples cannot be read.
         """
         import polars
 
@@ -117,7 +119,7 @@ class Asked:
         def make() -> Names:
             found = self.between(experiment, run_task, 0, count, images=False)
             if len(found) < count:
-                raise Gone("the dataset has fewer samples than were asked")
+                raise Gone("the dataset has fewer samples than the experiment used: it has changed")
             return Names(
                 polars.Series("sample", [one.id for one in found], dtype=polars.String),
                 polars.Series("document", [one.document for one in found], dtype=polars.String),
@@ -131,19 +133,19 @@ class Asked:
         def make() -> _Opened:
             size = _annotations(dataset)
             if size > MOST_BYTES:
-                what = f"its annotations take {size >> 20} MiB"
+                what = f"its annotations have {size >> 20} MiB"
                 raise Gone(
-                    f"the portal does not open this dataset: {what}, more than {MOST_BYTES >> 20}"
+                    f"the portal does not open this dataset: {what}, the limit is {MOST_BYTES >> 20} MiB"
                 )
             experiment.use_packages()
             iterator = open_dataset(dataset, experiment.cache_dir)
-            iterator.count()  # rows are read here, and not by several threads at once
+            iterator.count()  # reads the rows here, so that several threads do not
             return _Opened(iterator, max(size, 1 << 16))
 
         return self._open.of(key, _stamp(dataset), make).iterator
 
     def stamp(self, run_task: ResolvedRunTask) -> Hashable:
-        """What tells its dataset's annotations now from those of another time."""
+        """A stamp of the annotations of the run task's dataset; it changes with the files."""
         return _stamp(run_task.dataset)
 
 
@@ -153,14 +155,14 @@ def _stamp(dataset: Dataset) -> Hashable:
 
 
 def _annotations(dataset: Dataset) -> int:
-    """Bytes of the annotations that are read whole; 0 where it is tables that stay on the disk.
+    """Bytes of the annotations that a reader reads whole; 0 for tables, which stay on disk.
 
     Raises:
-        Gone: the dataset is not there.
+        Gone: the dataset's folder does not exist.
     """
     source = Path(dataset.source)
     if not source.is_dir():
-        raise Gone(f"the dataset's folder is not there: {source}")
+        raise Gone(f"the dataset's folder does not exist: {source}")
     pattern = dataset.annotations or "*"
     try:
         files: Sequence[Path] = [one for one in source.glob(pattern) if one.suffix in _TEXT_FORMS]

@@ -1,4 +1,4 @@
-"""What the portal writes down: who asked for what, what was changed, tracebacks; files of the user alone."""
+"""The portal's logs: requests, changes and tracebacks, in files that only the user may read."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from typing import IO, Any
 from hpcbench import secret
 
 LARGEST = 5_000_000
-"""Bytes of a log; then it is put aside, and the one before goes."""
+"""Largest log, bytes; the portal then rotates the log and deletes the previous one."""
 
 
 class _Handler(logging.handlers.RotatingFileHandler):
-    """Files that only the user may read, never behind a link."""
+    """Writes log files that only the user may read; never follows a link."""
 
     def _open(self) -> TextIOWrapper:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -34,8 +34,8 @@ class Journal:
     """Logs of one portal.
 
     Args:
-        folder: where they lie; None: nowhere (a portal in a test).
-        host: part of their names: the folder may be on a file system of many hosts.
+        folder: folder of the logs; None: no logs (a portal in a test).
+        host: part of the logs' names: several hosts may share the folder.
     """
 
     def __init__(self, folder: Path | None, host: str = "") -> None:
@@ -47,24 +47,24 @@ class Journal:
         self._audit = _logger(self.audit_log)
 
     def access(self, text: str) -> None:
-        """A request."""
+        """Log a request."""
         self._log.info("%s %s", _stamp(), text)
 
     def warn(self, text: str) -> None:
-        """Something that the user should know."""
+        """Log a warning to the user."""
         self._log.warning("%s warning: %s", _stamp(), secret.mask(printable(text)))
 
     def bug(self, identity: str, error: BaseException) -> None:
-        """A traceback, under the id that the client was told."""
+        """Log a traceback, under the id that the client got."""
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         self._log.error("%s bug %s\n%s", _stamp(), identity, secret.mask(text))
 
     def change(self, **what: Any) -> None:
-        """A change, or an attempt at one."""
+        """Log a change, or an attempt at a change."""
         self._audit.info(json.dumps({"time": time.time(), **what}, ensure_ascii=True))
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         for logger in (self._log, self._audit):
             for handler in list(logger.handlers):
                 logger.removeHandler(handler)
@@ -72,7 +72,7 @@ class Journal:
 
 
 def _logger(path: Path | None) -> logging.Logger:
-    # Not below the root: nothing else may take these lines anywhere.
+    # Not below the root logger: no other handler may get these lines.
     logger = logging.Logger("hpcbench.portal", logging.INFO)
     handler = _Handler(path, maxBytes=LARGEST, backupCount=1) if path else logging.NullHandler()
     logger.addHandler(handler)
@@ -84,6 +84,6 @@ def _stamp() -> str:
 
 
 def printable(text: str, longest: int = 2000) -> str:
-    """Text that keeps to its line and steers no terminal."""
+    """Text on one line, without control characters for a terminal."""
     shown = "".join(one if one.isprintable() else f"\\x{ord(one):02x}" for one in text[:longest])
     return shown

@@ -1,4 +1,4 @@
-"""Live messages: one ring for all readers, filled from any thread, read by streams, sockets and polls."""
+"""Live messages: one ring for all readers; any thread writes it; streams, sockets and polls read it."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from collections.abc import AsyncIterator, Callable
 from hpcbench.portal.models.live import News, Polled, Reset
 
 RING = 4_096
-"""Messages kept for readers that come back; whoever was away longer is told to fetch everything again."""
+"""Messages kept for readers that reconnect; a reader that missed more gets a `Reset` and fetches all data."""
 
 POLL_COUNTS_SECONDS = 60.0
-"""So long after a poll its reader is taken to be still there."""
+"""How long after a poll its reader counts as connected."""
 
 
 class Hub:
-    """Messages in order, each with a number that only grows, from one start of the portal to the next too."""
+    """Messages in order, with increasing numbers; numbers increase across restarts of the portal, too."""
 
     def __init__(self, ring: int = RING) -> None:
         self._lock = threading.Lock()
         self._ring: deque[News] = deque(maxlen=ring)
-        # Milliseconds: a reader of an earlier start is always behind, and is told to fetch everything again.
+        # Milliseconds: a reader from before a restart is always behind, and gets a `Reset`.
         self._seq = int(time.time() * 1000)
         self._dropped = self._seq
         self._waiting: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
@@ -38,19 +38,19 @@ class Hub:
 
     @property
     def closed(self) -> bool:
-        """Whether the portal ends."""
+        """Whether the portal is shutting down."""
         return self._closed
 
     @property
     def watched(self) -> bool:
-        """Whether anybody reads: followers may do less when nobody does."""
+        """Whether there are readers: without readers, followers may do less."""
         return self._readers > 0 or time.monotonic() - self._polled < POLL_COUNTS_SECONDS
 
     def publish(self, make: Callable[[int, float], News]) -> None:
         """Send a message to all readers; from any thread.
 
         Args:
-            make: gives the message for its number and time; called once, must be quick and not publish.
+            make: returns the message for a number and time; called once, must be quick and not publish.
         """
         with self._lock:
             if len(self._ring) == self._ring.maxlen:
@@ -61,12 +61,12 @@ class Hub:
             self._wake()
 
     def since(self, after: int) -> Polled:
-        """What came after a message; a `Reset` where that is not known any more."""
+        """Messages after a given one; a `Reset` if the given message is no longer known."""
         with self._lock:
             return self._since(after)
 
     async def wait(self, after: int, seconds: float) -> Polled:
-        """What came after a message, once something does; nothing after so many seconds, or at the end."""
+        """Wait for messages after a given one; none at the timeout (seconds) or at shutdown."""
         event = asyncio.Event()
         with self._lock:
             found = self._since(after)
@@ -83,10 +83,10 @@ class Hub:
         return self.since(after)
 
     async def subscribe(self, after: int | None = None) -> AsyncIterator[News]:
-        """Messages as they come, until the portal ends.
+        """Messages as they arrive, until the portal shuts down.
 
         Args:
-            after: number of the last message the reader has; None: from now on.
+            after: number of the reader's last message; None: from now on.
         """
         place = self._seq if after is None else after
         with self.reading():
@@ -97,15 +97,15 @@ class Hub:
                 place = found.seq
 
     def reading(self) -> _Reading:
-        """Somebody reads while this context lasts."""
+        """A context that counts as one reader."""
         return _Reading(self)
 
     def polled(self) -> None:
-        """Somebody asked, and is likely to ask again."""
+        """Note a poll: its reader counts as connected for `POLL_COUNTS_SECONDS`."""
         self._polled = time.monotonic()
 
     def close(self) -> None:
-        """No further messages: all readers come to their end."""
+        """Shut down: no further messages, and all readers end."""
         with self._lock:
             self._closed = True
             self._wake()

@@ -1,7 +1,8 @@
-"""The cluster as Slurm sees it: one asking for all readers, at most every 30 s, and never in a reader's time.
+"""The cluster as Slurm sees it: one query for all readers, at most every 30 s, in a thread of its own.
 
-Readers get the last word at once, with its age; who finds it old has it asked again beside, and everybody is
-told by `ClusterNews` when the answer is there. A Slurm that does not answer leaves the older word, and why.
+Readers get the last answer at once, with its age. A reader of an old answer starts a new query in the
+background; `ClusterNews` announces the new answer to all readers. If Slurm does not answer, the old answer
+stays, with the reason.
 """
 
 from __future__ import annotations
@@ -22,31 +23,31 @@ from hpcbench.portal.models.cluster import Cluster, ClusterJob, LocalWork, NodeC
 from hpcbench.portal.models.live import ClusterNews
 from hpcbench.portal.quotas import rooms
 from hpcbench.registry.catalog import user_site
-from hpcbench.schema.documents import Site
+from hpcbench.schema.definitions import Site
 from hpcbench.slurm.cache import Answer
 from hpcbench.slurm.nodes import Node, expand_nodes, nodes_answer, parse_nodes, partitions_answer
 
 MAX_AGE = 30.0
-"""Seconds between two askings."""
+"""Shortest time between two queries, seconds."""
 
 FIRST_WAIT = 2.0
-"""Seconds that the very first reader waits for a word."""
+"""Time that the very first reader waits for an answer, seconds."""
 
 MOST_NODES = 2_000
-"""No more nodes are shown."""
+"""Most nodes that the portal shows."""
 
 MOST_JOBS = 2_000
-"""No more jobs are shown; those that run come first."""
+"""Most jobs that the portal shows; running jobs come first."""
 
 _ORDER = {"RUNNING": 0, "COMPLETING": 1, "CONFIGURING": 2, "PENDING": 3}
 
 
 class Watch:
-    """Keeps the last word on the cluster.
+    """Keeps the last state of the cluster.
 
     Args:
-        portal: whose home, index and live messages are used.
-        folder: where readers on this machine share Slurm's answers; None: the user's private folder.
+        portal: the portal; its home, index and live messages are used.
+        folder: folder of Slurm's answers for all readers on this machine; None: the user's private folder.
     """
 
     def __init__(self, portal: Portal, folder: Path | None = None) -> None:
@@ -57,7 +58,7 @@ class Watch:
         self._asking: threading.Event | None = None
 
     def word(self) -> Cluster:
-        """The last word; asked for again, beside, where it is old."""
+        """The last state; an old state starts a new query in the background."""
         with self._lock:
             if self._asking is None and time.monotonic() - self._tried >= MAX_AGE:
                 self._asking = threading.Event()
@@ -73,7 +74,7 @@ class Watch:
     def _ask(self, done: threading.Event) -> None:
         try:
             word = self._asked()
-        except Exception as error:  # noqa: BLE001 - whatever it was, the older word stands, and says so
+        except Exception as error:  # noqa: BLE001 - after any error the old state stays, with the fault
             old = self._word or Cluster(available=True, asked=None)
             word = old.model_copy(update={"fault": f"{type(error).__name__}: {error}"[:300]})
         with self._lock:
@@ -108,12 +109,12 @@ class Watch:
 
 
 def _oldest(jobs: float, nodes: Answer) -> float | None:
-    """When the oldest part of the word was asked for; None: a part was never answered."""
+    """Query time of the oldest part of the state; None: a part was never answered."""
     return min(jobs, nodes.time) or None
 
 
 def _places(portal: Portal, site: Site | None) -> dict[str, Path]:
-    """What people call a folder → the folder."""
+    """Name of a folder for users → the folder."""
     found = {"experiments": portal.home, "home": Path.home(), "plans": portal.options.plans}
     for number, cache in enumerate(site.caches if site else ()):
         found[f"cache {number + 1}" if number else "cache"] = Path(
@@ -126,14 +127,14 @@ def _places(portal: Portal, site: Site | None) -> dict[str, Path]:
 def _jobs(
     home: Path, found: slurm.Snapshot, site: Site | None, folder: Path | None
 ) -> Iterator[ClusterJob]:
-    """The user's jobs that live, those that run first."""
+    """The user's jobs that have not ended; running jobs come first."""
     live = [job for job in found.jobs if job.alive]
     live.sort(key=lambda job: (_ORDER.get(job.state, 9), -(job.submitted or 0)))
     whys: dict[tuple[object, ...], str] = {}
     for job in live[:MOST_JOBS]:
         why = ""
         if job.state == "PENDING":
-            # Hundreds of tasks that wait for the same thing are explained once.
+            # One explanation serves hundreds of tasks with the same reason.
             key = (job.array_job, job.reason, job.partition, job.start, job.gpus, job.tres)
             if key not in whys:
                 whys[key] = slurm.why_pending(job, found, site, folder=folder)
@@ -157,7 +158,7 @@ def _jobs(
 
 
 def _experiment(home: Path, comment: str) -> str | None:
-    """The experiment that a job works for: `hpcbench:ID:STEP`, if it is one of this home."""
+    """The experiment of a job, from `hpcbench:ID:STEP`; None: no experiment of this home."""
     words = comment.split(":")
     if len(words) < 3 or words[0] != "hpcbench" or "/" in words[1] or words[1] in ("", ".", ".."):
         return None
@@ -196,7 +197,7 @@ def _partitions(rows: Sequence[Mapping[str, str]], nodes: Sequence[Node]) -> Ite
 
 
 def _free(node: Node) -> dict[str, int]:
-    """Type → GPUs that no job holds; what is held without a type is taken from whatever there is."""
+    """Type → GPUs that no job holds; GPUs held without a type are subtracted from any type."""
     left = {kind: count - node.gpus_used.get(kind, 0) for kind, count in node.gpus.items()}
     untyped = node.gpus_used.get("", 0) if "" not in node.gpus else 0
     for kind in left:
@@ -229,7 +230,7 @@ def _cells(nodes: Sequence[Node], jobs: Sequence[slurm.Job]) -> Iterator[NodeCel
 
 
 def _local(portal: Portal) -> Iterator[LocalWork]:
-    """Experiments that are at work here as processes: under `executor: local` nobody else knows of them."""
+    """Experiments with processes on this machine: under `executor: local` Slurm does not know them."""
     page = portal.index.experiments(
         ExperimentQuery(states=("running", "pending", "evaluating", "stalled"), limit=200)
     )
@@ -249,7 +250,7 @@ def _local(portal: Portal) -> Iterator[LocalWork]:
 
 
 def _processes(folders: Mapping[str, str]) -> Counter[str]:
-    """Experiment → processes of ours on this machine whose command names its folder."""
+    """Experiment → the user's processes on this machine whose command names the experiment's folder."""
     found: Counter[str] = Counter()
     wanted = {os.fsencode(folder): identity for identity, folder in folders.items()}
     user = os.geteuid()

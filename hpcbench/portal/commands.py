@@ -1,4 +1,4 @@
-"""Commands to copy for a run task: quoted for a shell, and without what looks like a secret."""
+"""Commands to copy for a run task: quoted for a shell, without text that looks like a secret."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from hpcbench.reporting.provenance import reproduce
 from hpcbench.schema.plan import ResolvedPlan, ResolvedRunTask
 
 LOG_BYTES = 1 << 20
-"""Beginning of a worker's log that is searched for how its engine was started."""
+"""Bytes at the start of a worker's log that are searched for the engine's command line."""
 
 SCRIPT_BYTES = 32 << 10
-"""A longer batch script is not shown."""
+"""Longest batch script that is shown, bytes."""
 
 _STARTS = b"-- hpcbench starts "
 
@@ -35,12 +35,12 @@ _commands: Kept[tuple[CommandLine, ...]] = Kept(512)
 def commands(
     experiment: Experiment, run_task: ResolvedRunTask, workers: Sequence[WorkerRun]
 ) -> tuple[CommandLine, ...]:
-    """What can be done with a run task, and how its engine and its job were started.
+    """Commands for a run task, and the commands that started its engine and its job.
 
     Args:
         experiment: the experiment.
         run_task: the run task.
-        workers: those that may have taken shards of it.
+        workers: workers that may have taken shards of the run task.
     """
     stems = tuple(one.stem for one in workers)
     newest = experiment.workers_dir / f"{stems[-1]}.log" if stems else experiment.workers_dir
@@ -56,15 +56,17 @@ def _made(
     engine = engine_line(experiment, run_task, workers)
     found = [
         CommandLine(title="Run the plan again", text=reproduce(experiment)),
-        _hpcbench("Go on with what is left of it", "resume", here, name),
-        _hpcbench("How far it is", "status", here),
+        _hpcbench("Resume the run task", "resume", here, name),
+        _hpcbench("Status", "status", here),
         _hpcbench("Follow the logs of its workers", "logs", here, name, "--follow"),
-        _hpcbench("Its scores", "score", here),
+        _hpcbench("Score its answers again", "score", here),
     ]
     if engine:
-        found.append(CommandLine(title="Engine as its worker started it", text=engine))
+        found.append(
+            CommandLine(title="Engine's command line, as the worker started it", text=engine)
+        )
     if inside := _in_image(experiment, run_task, engine):
-        found.append(CommandLine(title="The same in its image, by hand", text=inside))
+        found.append(CommandLine(title="The same command in its image, by hand", text=inside))
     found += _scripts(experiment, run_task.name)
     return tuple(one.model_copy(update={"text": masked(one.text)}) for one in found)
 
@@ -76,7 +78,7 @@ def _hpcbench(title: str, *words: str) -> CommandLine:
 def engine_line(
     experiment: Experiment, run_task: ResolvedRunTask, workers: Sequence[WorkerRun]
 ) -> str:
-    """The engine's command line as the newest of its workers wrote it down; empty where none did."""
+    """The engine's command line from the newest worker log with one; empty if no log has one."""
     for worker in reversed(workers):
         try:
             with opened(experiment, f"workers.{worker.stem}.log") as log:
@@ -92,7 +94,7 @@ def engine_line(
 
 
 def _words(text: str) -> list[str]:
-    """Words of a command line; of one written before they were quoted, what lies between spaces."""
+    """Words of a command line; older logs have no quotes, and spaces separate the words."""
     try:
         return shlex.split(text)
     except ValueError:
@@ -100,9 +102,8 @@ def _words(text: str) -> list[str]:
 
 
 def _in_image(experiment: Experiment, run_task: ResolvedRunTask, engine: str) -> str:
-    """The engine in a container of its image, for somebody who tries it by hand on a node with a GPU."""
-    stored: Any = experiment.manifest.get("environments") or {}
-    environment: Mapping[str, Any] = stored.get(run_task.environment) or {}
+    """The command line for the engine in a container of its image, for a manual test on a GPU node."""
+    environment = experiment.environment_of(run_task)
     if environment.get("kind") != "apptainer" or not engine:
         return ""
     site = experiment.alone(run_task.name).site.container
@@ -114,13 +115,13 @@ def _in_image(experiment: Experiment, run_task: ResolvedRunTask, engine: str) ->
     if packages := environment.get("packages"):
         options += ["--bind", f"{packages}:{packages}:ro"]
     words = [site.program or "apptainer", "exec", *options, str(environment.get("path"))]
-    # The socket's folder was the run's own, and is gone: any folder of the container will do.
+    # The socket's folder belonged to the run and is gone: any folder of the container will do.
     inside = re.sub(r"(--uds) \S+", r"\1 /tmp/engine.sock", engine)
     return f"{shlex.join(words)} {inside}"
 
 
 def _scripts(experiment: Experiment, run_task: str) -> Iterator[CommandLine]:
-    """Batch scripts of the arrays that take its shards, those of the newest round."""
+    """Batch scripts of the newest round's arrays that take the run task's shards."""
     plan = experiment.alone(run_task)
     if plan.executor != "slurm":
         return
@@ -133,7 +134,7 @@ def _scripts(experiment: Experiment, run_task: str) -> Iterator[CommandLine]:
             told = True
             yield CommandLine(title=f"Batch script of array {step.job}", text=text)
     if not told and (text := _planned(experiment, plan, groups)):
-        yield CommandLine(title="Batch script as it would be submitted from here", text=text)
+        yield CommandLine(title="Batch script that hpcbench would submit from here", text=text)
 
 
 def _script(experiment: Experiment, job: str) -> str:
@@ -163,7 +164,7 @@ def _planned(experiment: Experiment, plan: ResolvedPlan, groups: set[str]) -> st
 
 
 def without_secrets(value: Any, name: str = "") -> Any:
-    """Plain data in which no variable with a secret's name has a value; references stay."""
+    """Plain data with the values of variables with a secret's name masked; references stay."""
     if isinstance(value, Mapping):
         return {key: without_secrets(one, str(key)) for key, one in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,8 +1,8 @@
-"""Two to eight runs side by side: what `hpcbench compare` says, kept, with samples by what became of them.
+"""Comparisons of two to eight runs: the results of `hpcbench compare`, cached, with samples by their change.
 
-A run is an experiment, or a run task of one: `EXPERIMENT` or `EXPERIMENT:RUN_TASK`, so that models within one
-experiment can be compared, too. All that is computed is computed beside the requests, and kept until scores
-change.
+A run is an experiment or a run task of an experiment: `EXPERIMENT` or `EXPERIMENT:RUN_TASK`. So models within
+one experiment can be compared, too. Computations run outside the requests; the cache keeps their results
+until scores change.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from hpcbench.comparison.compare import compare_candidate, with_holm
-from hpcbench.comparison.flips import Change, SampleChanges, changes_of, shortened
+from hpcbench.comparison.flips import TIES, Change, SampleChanges, changes_of, shortened
 from hpcbench.comparison.pairing import match_run_tasks, pair_name, pair_run_tasks, question_of
 from hpcbench.comparison.results import CandidateResult, MetricDifference
 from hpcbench.errors import HpcbenchError, UserError
 from hpcbench.experiment.counts import OUTCOMES
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.view.evaluated import Scores, Speed
 from hpcbench.portal.context import Portal
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.json_safe import sound
@@ -33,29 +34,29 @@ if TYPE_CHECKING:
 MOST_RUNS = 8
 
 KEPT_BYTES = 16 << 20
-"""Of whole comparisons: one of a hundred run tasks of 1,000 samples takes 6 MB, and seconds to make."""
+"""Bytes of whole comparisons in memory; a hundred run tasks of 1,000 samples take 6 MB and some seconds."""
 
 CHANGES_BYTES = 4 << 20
-"""Of what became of samples of pairs of run tasks."""
+"""Bytes of sample changes of pairs of run tasks in memory."""
 
 CUT = 300
-"""Characters of an answer in a list."""
+"""Longest answer in a list, characters."""
 
 REFERENCES = 20
-"""Acceptable answers in a list."""
+"""Most acceptable answers in a list."""
 
 PAIR = 20_000
-"""Bytes of a run task's documents, about."""
+"""Approximate bytes of a run task's definitions."""
 
 SMALL = 4 << 20
-"""Bytes of scores up to which samples of a pair are looked at within the request."""
+"""Bytes of scores up to which the request itself compares samples of a pair."""
 
 _TEXTS = ("sample", "document", "outcome", "reason", "answer", "references")
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run as a request names it."""
+    """A run of a request."""
 
     experiment: Seen
     """Its experiment."""
@@ -64,7 +65,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """As requests name it."""
+        """Its name in requests."""
         return (
             self.experiment.id if self.run_task is None else f"{self.experiment.id}:{self.run_task}"
         )
@@ -72,28 +73,28 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is to be compared."""
+    """A requested comparison."""
 
     runs: tuple[Run, ...]
-    """The baseline first."""
+    """Runs to compare, the baseline first."""
     run_task: str = ""
-    """Run task of the baseline that is paired by hand; empty: as their names say."""
+    """Run task of the baseline in a manual pair; empty: names decide the pairs."""
     other: str = ""
-    """That of the candidates it is paired with; empty: of the same name."""
+    """Run task of the candidates in a manual pair; empty: the run task of the same name."""
     metric: str = ""
-    """Only this one; empty: all."""
+    """Only this metric; empty: all metrics."""
     common: bool = False
-    """Compare what both have asked where they have not asked the same."""
+    """Compare the common samples where the runs have different samples."""
 
     @property
     def key(self) -> Hashable:
-        """What tells it from others."""
+        """Identifies the requested comparison."""
         names = tuple(run.name for run in self.runs)
         return names, self.run_task, self.other, self.metric, self.common
 
     @property
     def stamp(self) -> Hashable:
-        """What tells the results of its experiments now from those of another time."""
+        """A stamp of the experiments' results; it changes with the results."""
         return tuple(
             (stamp_of(run.experiment.scores_dir), stamp_of(run.experiment.performance_file))
             for run in self.runs
@@ -101,22 +102,22 @@ class Asked:
 
     @property
     def baseline(self) -> Experiment:
-        """What the others are compared with."""
+        """The experiment with which the others are compared."""
         return self.runs[0].experiment
 
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A comparison, and what its parts can be asked for."""
+    """A comparison, and the results that its samples and figures need."""
 
     told: comparisons.Comparison
-    """As clients get it."""
+    """The comparison for clients."""
     results: tuple[CandidateResult | None, ...]
-    """Of each candidate; None: nothing of it could be compared."""
+    """Result of each candidate; None: nothing could be compared."""
 
     @property
     def nbytes(self) -> int:
-        """About how much memory it takes."""
+        """Approximate memory, bytes."""
         known = [one for one in self.results if one is not None]
         pairs = [some for one in known for some in one.samples.values()]
         return 50_000 + sum(PAIR + rows.nbytes for some in pairs for rows in some.rows)
@@ -124,7 +125,7 @@ class Whole:
 
 @dataclass
 class Comparisons:
-    """Compares for all requests of one portal."""
+    """Comparisons for all requests of one portal."""
 
     _wholes: Kept[Whole] = field(default_factory=lambda: Kept(KEPT_BYTES, lambda one: one.nbytes))
     _changes: Kept[SampleChanges] = field(
@@ -137,8 +138,8 @@ class Comparisons:
         """The comparison.
 
         Raises:
-            NotYet: it is being made.
-            PortalFault: too much waits to be made.
+            NotYet: the computation is not finished.
+            PortalFault: too many computations wait.
         """
         progress = Progress(0.0)
         return self.slow.of(
@@ -146,11 +147,11 @@ class Comparisons:
         )
 
     def changes(self, asked: Asked) -> SampleChanges:
-        """What became of samples of the first pair of the first candidate, by the metric asked for.
+        """Sample changes of the first pair of the first candidate, by the requested metric.
 
         Raises:
-            NotYet: it is being looked at.
-            PortalFault: it cannot be compared, or too much waits to be made.
+            NotYet: the computation is not finished.
+            PortalFault: the pair cannot be compared, or too many computations wait.
         """
         key, stamp = asked.key, asked.stamp
         named = asked.run_task or asked.runs[0].run_task
@@ -159,7 +160,7 @@ class Comparisons:
         return self.slow.of(self._changes, key, stamp, lambda: _changes(asked))
 
     def figure(self, asked: Asked, name: str, make: Callable[[], Any]) -> Any:
-        """A figure of it.
+        """A figure of a comparison.
 
         Raises:
             NotYet, PortalFault: as `whole`.
@@ -168,7 +169,7 @@ class Comparisons:
 
 
 def _is_small(run: Run, *names: str) -> bool:
-    """Whether the scores of a run task are, whichever of the names it has."""
+    """Whether the scores of a run are small, under each of the run task's possible names."""
     for name in (run.run_task, *names):
         stamp = stamp_of(run.experiment.scores_file(name)) if name else None
         if stamp is not None and stamp[1] > SMALL:
@@ -177,7 +178,7 @@ def _is_small(run: Run, *names: str) -> bool:
 
 
 def comparisons_of(portal: Portal) -> Comparisons:
-    """The portal's."""
+    """The portal's comparisons."""
     found = portal.extra.setdefault("comparisons", Comparisons())
     assert isinstance(found, Comparisons)
     return found
@@ -187,11 +188,14 @@ def read_runs(portal: Portal, names: Sequence[str]) -> tuple[Run, ...]:
     """Runs by their names in a request.
 
     Raises:
-        PortalFault: there is none of a name, one is named twice, or there are too many or too few.
+        PortalFault: a run does not exist or is named twice, or there are too many or too few names.
     """
     if not 2 <= len(names) <= MOST_RUNS:
         raise PortalFault(
-            400, "bad_request", f"{len(names)} runs", f"name 2 to {MOST_RUNS} of them"
+            400,
+            "bad_request",
+            f"the request names {len(names)} runs",
+            f"name 2 to {MOST_RUNS} runs",
         )
     found = []
     for name in names:
@@ -202,22 +206,22 @@ def read_runs(portal: Portal, names: Sequence[str]) -> tuple[Run, ...]:
             raise PortalFault(404, "not_found", what)
         found.append(Run(experiment, run_task if colon else None))
     if len({run.name for run in found}) < len(found):
-        raise PortalFault(400, "bad_request", "a run is named twice")
+        raise PortalFault(400, "bad_request", "the request names a run twice", "name each run once")
     return tuple(found)
 
 
 def pairs_of(asked: Asked, candidate: Run) -> tuple[tuple[str, str], ...]:
-    """Run tasks of baseline and candidate that belong together; none: as `match_run_tasks` finds them.
+    """Pairs of run tasks of baseline and candidate; empty: `match_run_tasks` finds the pairs.
 
     Raises:
-        UserError: it takes names to tell.
+        UserError: no pair is clear; the request has to name both run tasks.
     """
     baseline = asked.runs[0]
     one, other = baseline.run_task or asked.run_task, candidate.run_task or asked.other
     if not one and not other:
         if baseline.experiment.path == candidate.experiment.path:
             raise UserError(
-                "that is one experiment: it takes two of its run tasks",
+                "both runs are the same experiment",
                 remedy="EXPERIMENT:RUN_TASK names one",
             )
         return ()
@@ -228,7 +232,7 @@ def pairs_of(asked: Asked, candidate: Run) -> tuple[tuple[str, str], ...]:
     if wanted not in there.experiment.run_tasks:
         asker = candidate if there is baseline else baseline
         if wanted not in asker.experiment.run_tasks:
-            return ((wanted, wanted),)  # which nobody has, and is refused in these words
+            return ((wanted, wanted),)  # neither run has it: the comparison refuses the name
         task = asker.experiment.run_task(wanted)
         known = {task.name: task for task in there.experiment.resolved.run_tasks}
         same = [
@@ -246,7 +250,7 @@ def pairs_of(asked: Asked, candidate: Run) -> tuple[tuple[str, str], ...]:
     return ((wanted, found),) if there is candidate else ((found, wanted),)
 
 
-# --- making it ------------------------------------------------------------------------------------------
+# --- computation ----------------------------------------------------------------------------------------
 
 
 def _made(asked: Asked, progress: Progress) -> Whole:
@@ -271,7 +275,7 @@ def _made(asked: Asked, progress: Progress) -> Whole:
     results = [next(corrected) if isinstance(one, CandidateResult) else one for one in found]
     told = [_candidate(baseline, run, one) for run, one in zip(candidates, results, strict=True)]
     comparison = comparisons.Comparison(baseline=_side(asked.runs[0]), candidates=tuple(told))
-    # What is kept is what samples and figures need, not the whole plans.
+    # The cache keeps the parts for samples and figures, not the whole plans.
     kept = (
         replace(one, candidate=Experiment(one.candidate.path))
         if isinstance(one, CandidateResult)
@@ -350,6 +354,7 @@ def _compared(result: CandidateResult, one: MetricDifference) -> comparisons.Met
         lost=what.losses,
         tied=what.ties,
         both_right=counts["both_right"],
+        both_partly=counts["both_partly"],
         both_wrong=counts["both_wrong"],
         only=(what.only_baseline, what.only_candidate),
         detectable=sound(what.detectable) if what.verdict == "inconclusive" else None,
@@ -373,12 +378,16 @@ def _changes(asked: Asked) -> SampleChanges:
         raise PortalFault(409, "conflict", refused["why"], refused["remedy"]) from error
     why = samples.why_other_samples
     if why and not (asked.common and len(samples.rows[0])):
-        raise PortalFault(409, "conflict", why, "compare what both have asked (`common`)")
+        raise PortalFault(
+            409, "conflict", why, "compare the samples that both runs asked (`common`)"
+        )
     both = [name for name in samples.baseline.metrics if name in samples.candidate.metrics]
     if asked.metric and asked.metric not in both:
-        raise PortalFault(404, "not_found", f"not both have a metric '{asked.metric[:100]}'")
+        raise PortalFault(
+            404, "not_found", f"only one run has the metric '{asked.metric[:100]}', or none"
+        )
     if not both:
-        raise PortalFault(404, "not_found", "they have no metric in common")
+        raise PortalFault(404, "not_found", "the runs have no metric in common")
     return changes_of(samples, asked.metric or both[0])
 
 
@@ -388,10 +397,10 @@ def flip_page(
     """A page of samples, the greatest change first.
 
     Args:
-        changes: what became of all samples.
-        change: which; None: won and lost.
-        after: samples before it.
-        limit: rows.
+        changes: changes of all samples.
+        change: only samples with this change; None: won and lost.
+        after: number of samples before the page.
+        limit: most rows of the page.
     """
     chosen = changes.chosen(change)
     items = tuple(flip_rows(changes, chosen[after : after + limit]))
@@ -408,10 +417,12 @@ def flip_page(
 
 
 def flip_rows(changes: SampleChanges, places: NDArray[Any]) -> Iterator[comparisons.FlipRow]:
-    """Rows of the list of samples, in the order of `places`."""
+    """Rows of a list of samples, in the order of `places`."""
+    import numpy
+
     samples = changes.samples
     rows = [side[places].tolist() for side in samples.rows]
-    # References are the same in both, and take most of the time.
+    # References are the same in both runs, and reading them takes most of the time.
     tables = [
         rows_of_file(scored.place.scores, None, own, names)
         for scored, own, names in zip(
@@ -419,19 +430,19 @@ def flip_rows(changes: SampleChanges, places: NDArray[Any]) -> Iterator[comparis
         )
     ]
     up = samples.baseline.metrics[changes.metric].higher_is_better
-    right = frozenset(changes.places["both_right"].tolist())
+    tied: dict[int, Change] = {
+        at: one for one in TIES for at in places[numpy.isin(places, changes.places[one])].tolist()
+    }
     for number, place in enumerate(places.tolist()):
         one, other = tables[0][number], tables[1][number]
         values = float(changes.values[0][place]), float(changes.values[1][place])
         gain = values[1] - values[0] if up else values[0] - values[1]
         change: Change = "won" if gain > 0 else "lost"
-        if gain == 0:
-            change = "both_right" if place in right else "both_wrong"
         references = (one["references"] or ())[:REFERENCES]
         yield comparisons.FlipRow(
             sample=sound(one["sample"]),
             document=sound(one["document"] or ""),
-            change=change,
+            change=tied.get(place, change),
             scores=values,
             answers=(_said(one), _said(other)),
             notes=(_noted(one), _noted(other)),
@@ -452,13 +463,13 @@ def _noted(row: Mapping[str, Any]) -> str:
 # --- figures --------------------------------------------------------------------------------------------
 
 MOST_FLOWS = 40
-"""Pairs of run tasks whose samples' moves are drawn."""
+"""Most pairs of run tasks with a figure of their samples' changes."""
 
 
 def figures_of(
     whole: Whole, asked: Asked, portal: Portal
 ) -> dict[str, tuple[str, str, Callable[[], Any]]]:
-    """Figures there are: name → title, group, and what makes it (or gives none after all)."""
+    """Available figures: name → title, group, and a function that draws the figure (or returns none)."""
     found: dict[str, tuple[str, str, Callable[[], Any]]] = {}
     for number, (run, result) in enumerate(zip(asked.runs[1:], whole.results, strict=True)):
         if result is None:
@@ -490,19 +501,20 @@ def _flow(
 
 
 def _tradeoffs(asked: Asked, portal: Portal) -> Iterator[Any]:
-    """Quality over speed of all runs together, where several were asked the same."""
+    """Quality over speed of all runs together, if several of them answered the same questions."""
     from hpcbench.reporting.charts import tradeoffs
 
-    metrics: dict[str, Any] = {}
-    performance: dict[str, Any] = {}
+    metrics: dict[str, Scores] = {}
+    performance: dict[str, Speed] = {}
     for run in asked.runs:
         results = results_of(portal)
         tables = results.metrics(run.experiment)
         speeds = results.performance(run.experiment)
         if tables is None or speeds is None:
             continue
-        for name, table in tables["run_tasks"].items():
-            if run.run_task in (None, name) and name in speeds["run_tasks"]:
+        for name, table in tables.run_tasks.items():
+            if run.run_task in (None, name) and name in speeds.run_tasks:
                 called = f"{run.experiment.id}: {name}"
-                metrics[called], performance[called] = table, speeds["run_tasks"][name]
-    yield from tradeoffs({"run_tasks": metrics}, {"run_tasks": performance})
+                metrics[called] = table
+                performance[called] = speeds.run_tasks[name]
+    yield from tradeoffs(metrics, performance)

@@ -1,4 +1,4 @@
-"""What all routes share: home, index, live messages, what the user allowed."""
+"""Shared context of all routes: home, index, live messages, the user's options."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Options:
     plans: Path
     """Folder of the user's plans and registries."""
     may_edit: bool = False
-    """Whether plans and documents may be written."""
+    """Whether plans and definitions may be written."""
     may_submit: bool = False
     """Whether plans may be submitted."""
     root_path: str = ""
@@ -50,26 +50,26 @@ class Portal:
     home: Path
     """Folder of experiments and caches."""
     options: Options
-    """What the user asked for."""
+    """The user's options."""
     index: Index
-    """What is known of experiments without opening them."""
+    """Facts on experiments that need no open experiment."""
     hub: Hub
     """Live messages."""
     tunnel: str = ""
     """The `ssh -L` line."""
     used: float = field(default_factory=time.monotonic)
-    """When somebody last asked for something, by the monotonic clock; streams and renewals do not count."""
+    """Time of the last request, by the monotonic clock; streams and renewals do not count."""
     extra: dict[str, object] = field(default_factory=dict)
-    """What a room of routes keeps between requests."""
+    """Objects that the routes keep between requests."""
 
 
 def is_id(text: str) -> bool:
-    """Whether an experiment could have this id."""
+    """Whether the text is a valid id of an experiment."""
     return _ID.fullmatch(text) is not None
 
 
 def portal_of(request: Request) -> Portal:
-    """The portal that a request came to."""
+    """The portal of a request."""
     portal = request.app.state.portal
     assert isinstance(portal, Portal)
     return portal
@@ -80,10 +80,10 @@ Here = Annotated[Portal, Depends(portal_of)]
 
 
 def experiment_of(portal: Portal, identity: str) -> Experiment:
-    """The experiment of an id; ids are names below the home, never paths.
+    """The experiment with an id; ids are names below the home, never paths.
 
     Raises:
-        PortalFault: there is none.
+        PortalFault: no experiment has the id.
     """
     path = experiments_dir(portal.home) / identity
     if is_id(identity) and not path.is_symlink() and (path / "manifest.json").is_file():

@@ -1,4 +1,4 @@
-"""Long series in few points, so that no extreme is lost."""
+"""Long series in few points that keep all extremes."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ from array import array
 from collections.abc import Sequence
 
 LIMIT = 600
-"""Points of a series at most."""
+"""Most points of a series."""
 
 
 class Thinned:
-    """A series that keeps, of each stretch, its least and its greatest value, and always the newest.
+    """A series that keeps the least and the greatest value of each stretch, and always the newest value.
 
-    Few points are kept as they are. Stretches are of equal count; they grow as points become many, two into
-    one.
+    Up to `limit` points are kept unchanged. Stretches have equal numbers of points; as points become many,
+    pairs of stretches merge.
 
     Args:
-        limit: most points that `points` gives.
+        limit: most points that `points` returns.
     """
 
     def __init__(self, limit: int = LIMIT) -> None:
         self._limit, self._most = limit, max(1, (limit - 1) // 2)
         self._few: tuple[array[float], array[float]] | None = array("d"), array("d")
-        """Times and values of all points, while they are few; as tuples they would take six times as much."""
+        """Times and values of all points, while they are few; tuples would take six times the memory."""
         self._stretches: list[_Stretch] = []
         self._length = 1
         self._newest: tuple[float, float] | None = None
         self._count, self._sum = 0, 0.0
 
     def add(self, time: float, value: float) -> None:
-        """Append a value; times may stand still or step back, and are taken as they are."""
+        """Append a value; times may repeat or go back, and stay unchanged."""
         self._newest = point = (time, value)
         self._count += 1
         self._sum += value
@@ -59,7 +59,7 @@ class Thinned:
         self._stretches.append(_Stretch(point))
 
     def points(self, since: float | None = None) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Times and values in the order they came in; only those after `since`, if given."""
+        """Times and values in the order of arrival; only those after `since`, if given."""
         if self._few is not None and since is None:
             return tuple(self._few[0]), tuple(self._few[1])
         if self._few is not None:
@@ -74,27 +74,27 @@ class Thinned:
 
     @property
     def count(self) -> int:
-        """How many values there were."""
+        """Number of values added."""
         return self._count
 
     @property
     def bytes(self) -> int:
-        """About what it takes in memory."""
+        """Approximate memory, bytes."""
         return 300 + 270 * len(self._stretches) + 16 * len(self._few[0] if self._few else ())
 
     @property
     def until(self) -> float:
-        """Time of the newest value; 0: there is none."""
+        """Time of the newest value; 0: no value."""
         return self._newest[0] if self._newest is not None else 0.0
 
     @property
     def mean(self) -> float | None:
-        """Mean of all values there were."""
+        """Mean of all values added; None: no value."""
         return self._sum / self._count if self._count else None
 
     @property
     def peak(self) -> float | None:
-        """The greatest value."""
+        """The greatest value; None: no value."""
         if self._few is not None:
             return max(self._few[1], default=None)
         return max(one.high[1] for one in self._stretches)
@@ -107,7 +107,7 @@ class _Stretch:
         self.low = self.high = point
         self.count = 1
         self.swapped = False
-        """Whether the greatest came before the least."""
+        """Whether the greatest value came before the least."""
 
     def take(self, point: tuple[float, float]) -> None:
         self.count += 1
@@ -131,14 +131,14 @@ class _Stretch:
 
 
 def spread(count: int, limit: int) -> list[int]:
-    """Places of `limit` among `count`, evenly spread, the first and last among them."""
+    """`limit` places among `count`, evenly spread, with the first and the last."""
     if count <= limit:
         return list(range(count))
     return sorted({round(place * (count - 1) / (limit - 1)) for place in range(limit)})
 
 
 def extremes(values: Sequence[float | None], limit: int) -> list[int]:
-    """Places of at most `limit` values with the least and greatest of equal stretches, ends included."""
+    """At most `limit` places: least and greatest values of equal stretches, and both ends."""
     count = len(values)
     if count <= limit:
         return list(range(count))

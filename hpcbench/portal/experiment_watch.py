@@ -1,7 +1,7 @@
-"""One experiment that runs: its events as they come, a whole look now and then, and what is new to tell.
+"""Follows a running experiment: its events as they arrive, full scans at intervals, and news for readers.
 
-A whole look counts every shard and judges every worker. On ten thousand shards that takes a good part of a
-second, so it is done as often as its cost allows; between two looks the events alone say how far it is.
+A full scan counts every shard and judges every worker. On ten thousand shards a scan takes a good part of a
+second, so scans are as frequent as their cost allows; between two scans only the events give the progress.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from hpcbench.status.findings import Facts
 from hpcbench.status.render import in_words
 
 POLL_SECONDS = (0.5, 5.0)
-"""Time between two looks at its logs, where somebody watches and where nobody does."""
+"""Time between two reads of the logs, with readers and without, seconds."""
 
 LOOK_SECONDS = (1.0, 15.0)
-"""Time between two whole looks while something happens, likewise."""
+"""Time between two full scans after new events, with readers and without, seconds."""
 
 QUIET_SECONDS = 30.0
-"""Time between two whole looks while nothing happens: jobs start and vanish without a word."""
+"""Time between two full scans without events: jobs start and vanish without an event."""
 
 RESOURCES_SECONDS = 5.0
-"""Time between two words that there are new readings of GPUs and memory."""
+"""Time between two messages about new readings of GPUs and memory."""
 
 TELL_SECONDS = 0.5
 """Shortest time between two messages."""
 
 MOST_PROGRESS = 200
-"""Run tasks that one message speaks of."""
+"""Most run tasks in one message."""
 
 What = Literal["progress", "state", "scores", "failures", "resources", "new", "gone"]
 
@@ -54,18 +54,18 @@ class Watch:
 
     Args:
         experiment: the experiment.
-        plan: what it was planned to be.
-        new: whether nobody was told of it yet.
+        plan: its unchanging facts.
+        new: whether no message has announced it yet.
     """
 
     def __init__(self, experiment: Experiment, plan: index_entries.Planned, *, new: bool) -> None:
         self.experiment, self.plan = experiment, plan
         self.status: ExperimentStatus | None = None
-        """How it is, as of the last look and the events since."""
+        """Its status, from the last scan and the events since."""
         self.updated = 0.0
-        """When something of it last happened, seconds since the epoch."""
+        """Time of its last event, seconds since the epoch."""
         self.writing = Pace(1.0)
-        """When the index may get the next entry."""
+        """Decides when the index may get the next entry."""
         self._polling, self._looking = Pace(1.0), Pace(1.0)
         self._telling, self._resources = Pace(1.0), Pace(1.0)
         self._observer = Observer(experiment)
@@ -75,44 +75,44 @@ class Watch:
         """Shard → samples with an answer."""
         self._shards: dict[str, list[ShardStatus]] = {}
         self._happened = False
-        """Whether there were events since the last whole look."""
+        """Whether there were events since the last full scan."""
         self._moved: set[str] = set()
         self._untold: set[What] = {"new"} if new else set()
         self._unwritten = self._ahead = False
         self._baselines: tuple[str, ...] = ()
 
     def shards(self, run_task: str) -> list[ShardStatus]:
-        """Its shards as of the last whole look, answers as of the events since."""
+        """Shards of a run task from the last full scan, with answers from the events since."""
         return [
             one._replace(answered=max(one.answered, self._answered.get(one.id, 0)))
             for one in self._shards.get(run_task, ())
         ]
 
     def share(self, share: float) -> None:
-        """Take no more than so much of a core."""
+        """Limit the load to a share of a core."""
         for pace in (self._polling, self._looking, self.writing):
             pace.share = share / 3
 
     def named(self, baselines: tuple[str, ...]) -> None:
-        """Names that stand for it as a baseline."""
+        """Set the baseline names of the experiment."""
         if baselines != self._baselines:
             self._baselines, self._unwritten = baselines, True
 
     def lost(self) -> None:
-        """The index does not have it any more."""
+        """Note that the index has lost the experiment's entry."""
         self._unwritten = self.status is not None
 
     def follow(self, snapshot: slurm.Snapshot | None, *, watched: bool) -> None:
-        """Do what is due.
+        """Do all work that is due.
 
         Args:
-            snapshot: Slurm's word; None: it is not known, or the experiment does not need it.
-            watched: whether somebody waits for news.
+            snapshot: Slurm's state; None: not known, or the experiment does not need it.
+            watched: whether readers wait for news.
 
         Raises:
-            OSError: its files cannot be read.
+            OSError: the experiment's files cannot be read.
         """
-        if watched:  # who has just come does not wait until a long pause ends
+        if watched:  # a new reader does not wait for the end of a long pause
             self._polling.soon(POLL_SECONDS[0])
         if self._tail is not None and self._polling.due():
             with self._polling.work(POLL_SECONDS[not watched]):
@@ -125,14 +125,14 @@ class Watch:
                 self._look(snapshot)
 
     def entry(self, stamp: str = "") -> Entry | None:
-        """The entry for the index; None: it has the newest one already.
+        """The entry for the index; None: the index already has the newest entry.
 
         Args:
-            stamp: what the entry is made of, where nothing more comes by itself.
+            stamp: stamp of the entry's files, if the experiment will not change by itself; else empty.
         """
         if self.status is None or not (self._unwritten or stamp):
             return None
-        if self._ahead:  # who was told before now finds what he was told of
+        if self._ahead:  # a message preceded the index: a second one says that the entry is there
             self._untold.add("progress")
         self._unwritten = self._ahead = False
         return index_entries.entry(
@@ -141,10 +141,10 @@ class Watch:
         )  # fmt: skip
 
     def finish(self) -> str:
-        """Look a last time, at one that has ended.
+        """Scan an experiment that has ended for the last time.
 
         Returns:
-            The stamp of what it was found to be.
+            The stamp of the scanned files.
         """
         stamp = index_entries.stamp_of(self.experiment)
         if self.status is not None and self.status.state not in ("lost", "interrupted"):
@@ -152,13 +152,13 @@ class Watch:
         return stamp
 
     def news(self) -> ExperimentNews | None:
-        """What nobody was told yet; None: nothing, or something was told a moment ago."""
+        """Unsent news; None: there is none, or the last message was sent a moment ago."""
         if self.status is None or not self._untold or not self._telling.due():
             return None
         with self._telling.work(TELL_SECONDS):
             return self._news(self.status)
 
-    # --- telling ----------------------------------------------------------------------------------------
+    # --- messages ---------------------------------------------------------------------------------------
 
     def _news(self, status: ExperimentStatus) -> ExperimentNews:
         moved = [one for one in status.run_tasks if one.name in self._moved][:MOST_PROGRESS]
@@ -178,10 +178,10 @@ class Watch:
         self._ahead = self._unwritten
         return news
 
-    # --- looking ----------------------------------------------------------------------------------------
+    # --- scans ------------------------------------------------------------------------------------------
 
     def _look(self, snapshot: slurm.Snapshot | None) -> None:
-        """A whole look."""
+        """Do a full scan."""
         facts = self._observer.facts(snapshot)
         status = in_words(facts, self._observer.state(facts))
         self._answered = {shard.id: shard.answered for _, shard in facts.shards}
@@ -195,13 +195,13 @@ class Watch:
         self._read()
         if self._tail is None:
             self._tail = EventTail(self.experiment)
-            self._tail.poll()  # what it was made of was counted by the look
+            self._tail.poll()  # the scan has counted the events so far
         if status.workers and self._resources.due():
             with self._resources.work(RESOURCES_SECONDS):
                 self._untold.add("resources")
 
     def _read(self) -> None:
-        """Read what evaluation wrote, if anything changed."""
+        """Read the evaluation's files, if they have changed."""
         stamp = index_entries.stamp_of(self.experiment)
         if stamp == self._stamp:
             return
@@ -216,7 +216,7 @@ class Watch:
         self._stamp = stamp
 
     def _compare(self, status: ExperimentStatus) -> None:
-        """Take a new status; notes what is different."""
+        """Take a new status and note the differences."""
         before, self.status = self.status, status
         if before is None:
             self._unwritten = True
@@ -237,7 +237,7 @@ class Watch:
             self._unwritten = True
 
     def _take(self, events: Iterable[Event]) -> None:
-        """What events say of how far it is."""
+        """Update the progress from events."""
         gained: dict[str, int] = {}
         begun: set[str] = set()
         for event in events:
@@ -264,7 +264,7 @@ def told(
     samples: int = 0,
     progress: tuple[Progress, ...] = (),
 ) -> ExperimentNews:
-    """A message, without the number and time that the hub gives it."""
+    """A message; the hub sets its number and time."""
     return ExperimentNews(
         seq=0, time=0.0, experiment=experiment, state=state, answered=answered, samples=samples,
         progress=progress, changed=changed,
@@ -272,7 +272,7 @@ def told(
 
 
 def _shard_of(event: Event) -> str | None:
-    """The shard that an event tells of as being worked on."""
+    """The shard that a worker is processing, from an event; None: the event names no such shard."""
     if event.kind in ("progress", "shard_claimed"):
         return str(event.data.get("shard", ""))
     if event.kind in SHARD_ENDS and event.source.startswith("shards/"):
@@ -281,7 +281,7 @@ def _shard_of(event: Event) -> str | None:
 
 
 def _moved(status: ExperimentStatus, gained: dict[str, int], begun: set[str]) -> ExperimentStatus:
-    """A status with more answers, and run tasks that have begun."""
+    """A status with more answers and with started run tasks."""
 
     def after(one: RunTaskStatus) -> RunTaskStatus:
         if one.name not in begun:
@@ -296,7 +296,7 @@ def _moved(status: ExperimentStatus, gained: dict[str, int], begun: set[str]) ->
 
 
 def _heard(facts: Facts) -> float:
-    """When something was last heard of an experiment, by the clocks of its nodes, and not later than now."""
+    """Time of the last sign of life of an experiment, by the clocks of its nodes, and not later than now."""
     passes = facts.story.rounds
     begun = passes[-1].started if passes else 0.0
     last = max((worker.heard for worker in facts.workers), default=0.0)

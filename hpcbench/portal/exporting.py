@@ -1,7 +1,7 @@
-"""What is seen, as a file: the rows of a list under its filter, in its order, as CSV, JSON or Parquet.
+"""Exports of lists: the rows of a list, with its filter and order, as CSV, JSON or Parquet.
 
-Rows pass a batch at a time, so memory does not grow with the list. CSV and JSON go to the reader as they are
-made; a Parquet file, whose end tells where everything stands, is written beside first, under no name.
+Rows pass in batches, so memory does not grow with the list. CSV and JSON are streamed; a Parquet file has its
+index at its end, so the whole file is first written to an unnamed temporary file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar
 from fastapi.responses import StreamingResponse
 
 from hpcbench.comparison.flips import Change, SampleChanges
-from hpcbench.evaluation.scoring import META
+from hpcbench.experiment.view.scores import META
 from hpcbench.interchange.result_tables import Table
 from hpcbench.interchange.table_files import pieces, write
 from hpcbench.portal.comparison import flip_rows
@@ -34,10 +34,10 @@ BATCH = 5_000
 """Rows in memory at a time."""
 
 PIECE = 256 << 10
-"""Bytes that are sent at a time."""
+"""Bytes sent at a time."""
 
 LONGEST = 250
-"""Pages of a list from the index that are asked for at most: 50,000 rows."""
+"""Most pages that an export requests from the index: 50,000 rows."""
 
 _KINDS: Mapping[Form, str] = {
     "csv": "text/csv; charset=utf-8",
@@ -49,12 +49,12 @@ RowT = TypeVar("RowT")
 
 
 def sent(table: Table, form: Form, name: str) -> StreamingResponse:
-    """A table as an answer that a browser saves.
+    """A table as a response that a browser saves.
 
     Args:
         table: the rows.
-        form: how.
-        name: what the file is called, but for its ending; what file systems may mind is taken out.
+        form: the file format.
+        name: name of the file without its suffix; characters that a file system may refuse are replaced.
     """
     safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:120] or "export"
     body = _parquet(table) if form == "parquet" else _cut(pieces(table, form))
@@ -85,11 +85,11 @@ def _parquet(table: Table) -> Iterator[bytes]:
 
 
 def samples(sheet: Sheet, chosen: Chosen, ordered: Sorted) -> Table:
-    """Samples of a run task as a table: texts whole, metrics, times, metadata, the user's marks.
+    """Samples of a run task as a table: uncut texts, metrics, times, metadata, the user's marks.
 
     Raises:
-        PortalFault: there is no such column or metric.
-        NotYet: something of it is being made.
+        PortalFault: the column or metric does not exist.
+        NotYet: a part of the table is not computed yet.
     """
     import polars
 
@@ -122,7 +122,7 @@ def samples(sheet: Sheet, chosen: Chosen, ordered: Sorted) -> Table:
 
 
 def _series(name: str, values: Sequence[Any], kind: Any) -> Any:
-    """A column; half a surrogate pair is written as its escape."""
+    """A column; an unpaired surrogate is written as its escape."""
     import polars
 
     try:
@@ -144,8 +144,8 @@ def listed(
     """A list of the index as a table.
 
     Args:
-        ask: gives the page after a cursor.
-        flat: a row as cells.
+        ask: returns the page after a cursor.
+        flat: returns a row as cells.
     """
     first = ask(None)
     names = list(dict.fromkeys(name for row in first.items for name in flat(row)))
@@ -163,7 +163,7 @@ def listed(
 
 
 def _schema(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Types of columns by their names: numbers where `_NUMBERS` or a first page says so."""
+    """Types of columns by name: numbers if the column is in `_NUMBERS` or the first page has only numbers."""
     import polars
 
     found = {}
@@ -178,11 +178,10 @@ _NUMBERS = frozenset((
     "created", "updated", "run_tasks", "samples", "answered", "rate", "score", "score_low", "score_high",
     "gpu_hours", "failures", "invalid", *SampleCounts.model_fields, "latency_p50", "latency_p95",
     "tokens_per_second", "peak_memory_gb", "baseline_value", "candidate_value", "difference", "low", "high",
-    "p", "n",
-    "documents", "won", "lost", "tied", "both_right", "both_wrong", "baseline_score", "candidate_score",
-    "baseline_place", "candidate_place",
+    "p", "n", "documents", "won", "lost", "tied", "both_right", "both_partly", "both_wrong",
+    "baseline_score", "candidate_score", "baseline_place", "candidate_place",
 ))  # fmt: skip
-"""Columns that are numbers also where none has a value."""
+"""Columns that are numbers even if no row has a value."""
 
 
 def _framed(rows: Sequence[Mapping[str, Any]], schema: Mapping[str, Any]) -> Any:
@@ -227,7 +226,7 @@ def experiment_cells(row: ExperimentRow) -> dict[str, Any]:
 
 
 def run_task_cells(row: RunTaskRow) -> dict[str, Any]:
-    """A run task's row as cells; its leading metric with the interval, and all of them as JSON."""
+    """A run task's row as cells: its leading metric with the interval, and all metrics as JSON."""
     leading = row.scores[0] if row.scores else None
     return {
         "experiment": row.experiment, "name": row.name, "ml_task": row.ml_task, "model": row.model,
@@ -255,19 +254,19 @@ def comparison(told: Comparison) -> Table:
             "difference": one.difference, "low": one.low, "high": one.high, "p": one.p,
             "verdict": one.verdict, "n": one.n, "documents": one.documents, "won": one.won,
             "lost": one.lost, "tied": one.tied, "both_right": one.both_right,
-            "both_wrong": one.both_wrong,
+            "both_partly": one.both_partly, "both_wrong": one.both_wrong,
         }
         for candidate in told.candidates
         for one in candidate.metrics
     ]  # fmt: skip
     if not rows:
-        raise PortalFault(404, "not_found", "nothing was compared")
+        raise PortalFault(404, "not_found", "the runs have nothing to compare")
     schema = _schema(list(rows[0]), rows)
     return Table(schema, lambda: iter([_framed(rows, schema)]), len(rows))
 
 
 def flips(changes: SampleChanges, change: Change | None) -> Table:
-    """Samples that two runs did differently, or alike if asked, as a table."""
+    """Samples with different (if requested, equal) results in two runs, as a table."""
     chosen = changes.chosen(change)
     names = (
         "change", "sample", "document", "baseline_score", "candidate_score", "baseline_answer",

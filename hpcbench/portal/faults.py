@@ -1,17 +1,17 @@
-"""How a request is refused, in every room of the portal."""
+"""The exception with which any part of the portal refuses a request."""
 
 from __future__ import annotations
 
 
 class PortalFault(Exception):
-    """A request that cannot be answered; clients get `models.Fault`.
+    """Refuses a request; clients get `models.Fault`.
 
     Args:
         status: HTTP status.
         code: a stable word for programs.
         error: what is wrong, in one line.
         remedy: what to do about it.
-        progress: share that is done of what is still being made, where that is known.
+        progress: finished share of a computation that still runs, if known.
     """
 
     def __init__(

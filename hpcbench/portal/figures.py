@@ -1,7 +1,7 @@
-"""Figures of an experiment and of a run task: what `reporting.pictures` makes of what was measured, capped.
+"""Figures of an experiment or a run task, drawn by `reporting.charts` from the measurements, and capped.
 
-A browser is sent no more than it can draw: of a long series its extremes, of many names the first. What is
-left out is told in a note. Each figure comes with its table and its words, made of the same data.
+A browser gets no more than it can draw: the extremes of a long series, the first of many names. A note names
+the omitted part. Each figure has a table and a description of the same data.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from functools import reduce
 from typing import Any
 
 from hpcbench.evaluation.score_distributions import distributions
-from hpcbench.evaluation.scores import Place
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.view.evaluated import Performance, Scores, Speed
+from hpcbench.experiment.view.scores import Place
 from hpcbench.experiment.view.usage import Hours, Usage
 from hpcbench.portal.downsample import extremes
 from hpcbench.portal.lru import Kept, Stamp, stamp_of
 from hpcbench.portal.models import experiments, run_tasks
 from hpcbench.portal.request_times import histogram, over_time
-from hpcbench.portal.results_cache import Results, Table
+from hpcbench.portal.results_cache import Results
 from hpcbench.reporting import charts
 from hpcbench.reporting.charts.names import stem
 from hpcbench.reporting.context import matrices, shown
@@ -40,40 +41,33 @@ from hpcbench.reporting.tables import metric_rows
 from hpcbench.reporting.usage_rows import WASTE
 
 MOST_POINTS = 5_000
-"""Points of a trace, and cells of a heatmap."""
+"""Most points of a trace, and most cells of a heatmap."""
 
 MOST_NAMES = 400
-"""Names on an axis of categories: no screen shows more."""
+"""Most names on a category axis: no screen shows more."""
 
 MOST_ROWS = 5_000
-"""Rows of a figure's table."""
+"""Most rows of a figure's table."""
 
 KEPT = 200
-"""Figures that are kept."""
+"""Most figures in memory."""
 
 KEPT_ROWS = 20_000
-"""Rows of all figures together that are kept as they were sent: a row takes about 500 bytes."""
-
-
-_OF_RUN_TASK = {
-    "ml_task", "model", "dataset", "split", "prompt", "asked", "coverage", "outcomes", "errors", "invalid",
-    "metrics", "groups",
-}  # fmt: skip
-"""What figures need of a run task in `metrics.json`."""
+"""Most table rows of all sent figures in memory: a row takes about 500 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A figure that can be had."""
+    """An available figure."""
 
     group: str
     """quality, speed, resources, failures."""
     name: str
     """Its name."""
     title: str
-    """What stands above it."""
+    """Text above the figure."""
     make: Callable[[], Figure | None]
-    """Makes it, which may mean to read scores or answers; None: there is nothing to show after all."""
+    """Draws the figure, which may read scores or answers; None: there is nothing to show."""
 
 
 _entries: Kept[tuple[Entry, ...]] = Kept(KEPT, lambda entries: 1 + len(entries))
@@ -84,7 +78,7 @@ _sent: Kept[run_tasks.Figure | None] = Kept(KEPT_ROWS, lambda one: 20 + len(one.
 def names(
     experiment: Experiment, results: Results, run_task: str | None = None
 ) -> tuple[experiments.FigureName, ...]:
-    """Figures there are of an experiment, or of one of its run tasks; nothing is drawn for this."""
+    """Available figures of an experiment, or of one of its run tasks; no figure is drawn."""
     return tuple(
         experiments.FigureName(name=one.name, title=one.title, group=one.group)
         for one in _found(experiment, results, run_task)
@@ -94,13 +88,13 @@ def names(
 def figure(
     experiment: Experiment, name: str, results: Results, theme: Theme, run_task: str | None = None
 ) -> run_tasks.Figure | None:
-    """A figure of an experiment or of a run task; None: there is none of that name.
+    """A figure of an experiment or of a run task; None: no figure has this name.
 
     Args:
         experiment: the experiment.
-        name: as `names` tells it.
-        results: reads what evaluation wrote.
-        theme: of the page.
+        name: a name from `names`.
+        results: reads the evaluation's files.
+        theme: theme of the page.
         run_task: the run task; None: a figure of the experiment.
     """
     entry = next((one for one in _found(experiment, results, run_task) if one.name == name), None)
@@ -122,7 +116,7 @@ def _found(experiment: Experiment, results: Results, run_task: str | None) -> tu
             if run_task is None
             else _of_run_task(experiment, run_task, results)
         )
-        # Two of one name could not be told apart.
+        # Clients could not distinguish two figures of one name.
         return tuple({one.name: one for one in reversed(list(found))}.values())[::-1]
 
     return _entries.of((experiment.path, run_task), _stamp(experiment, run_task), make)
@@ -136,7 +130,7 @@ def _stamp(experiment: Experiment, run_task: str | None) -> tuple[Stamp, ...]:
 
 
 def sent(figure: Figure, theme: Theme) -> run_tasks.Figure:
-    """A figure as clients get it."""
+    """A figure in the form for clients."""
     drawn = capped(figure)
     heads, rows = table(drawn)
     notes = list(drawn.notes)
@@ -158,7 +152,7 @@ def sent(figure: Figure, theme: Theme) -> run_tasks.Figure:
 
 
 def capped(figure: Figure) -> Figure:
-    """A figure with no more points than a page can draw; a note says what is left out."""
+    """A figure with no more points than a page can draw; a note names the omitted part."""
     notes: list[str] = []
     series = tuple(_capped(figure, one, notes) for one in figure.series)
     matrix = figure.matrix
@@ -166,7 +160,8 @@ def capped(figure: Figure) -> Figure:
         columns = min(len(matrix.columns), MOST_NAMES)
         rows = max(1, min(len(matrix.rows), MOST_POINTS // columns))
         notes.append(
-            f"{rows} of {len(matrix.rows)} rows and {columns} of {len(matrix.columns)} columns are drawn."
+            f"The figure shows {rows} of {len(matrix.rows)} rows and {columns} of "
+            f"{len(matrix.columns)} columns."
         )
         matrix = Matrix(
             matrix.rows[:rows],
@@ -189,16 +184,16 @@ def _capped(figure: Figure, one: Series, notes: list[str]) -> Series:
     if figure.kind in ("bar", "interval"):
         if count <= MOST_NAMES:
             return one
-        notes.append(f"{MOST_NAMES} of {count} names are drawn.")
+        notes.append(f"The figure shows {MOST_NAMES} of {count} names.")
         return _only(one, range(MOST_NAMES))
     if count <= MOST_POINTS or figure.kind == "histogram":
         return one
-    notes.append(f"{MOST_POINTS} of {count} points are drawn, the extremes among them.")
+    notes.append(f"The figure shows {MOST_POINTS} of {count} points, the extremes included.")
     return _only(one, extremes(one.y, MOST_POINTS))
 
 
 def _only(one: Series, places: Sequence[int]) -> Series:
-    """Points at these places."""
+    """A series with only the points at these places."""
 
     def of(values: Any) -> Any:
         return None if values is None else tuple(values[place] for place in places)
@@ -217,36 +212,31 @@ def _of_experiment(experiment: Experiment, results: Results) -> Iterator[Entry]:
     metrics, performance = results.metrics(experiment), results.performance(experiment)
     usage = results.usage(experiment)
     if metrics is not None:
-        run_tasks: Table = metrics["run_tasks"]
+        run_tasks = metrics.run_tasks
         seen = list(run_tasks) if performance is None else shown(performance, run_tasks)
-        own = {name: run_tasks[name] for name in seen if _sound(run_tasks.get(name))}
+        own = {name: run_tasks[name] for name in seen}
         yield from _in("quality", lambda: _matrices(own))
-        yield from _in("quality", lambda: charts.metrics(list(metric_rows({"run_tasks": own}))))
+        yield from _in("quality", lambda: charts.metrics(list(metric_rows(own))))
         yield from _in("quality", lambda: charts.categories(own))
         yield from _distributions(experiment, own)
         yield from _in("failures", lambda: charts.outcomes(own))
         yield from _in("failures", lambda: _causes(own))
-    if metrics is not None and performance is not None:
-        yield from _in("speed", lambda: charts.tradeoffs(metrics, performance))
     if performance is not None:
-        tables: Table = performance["run_tasks"]
-        yield from _in("speed", lambda: charts.latencies(performance, list(tables)))
-        yield from _in("speed", lambda: charts.tokens(performance))
+        speeds = performance.run_tasks
+        if metrics is not None:
+            yield from _in("speed", lambda: charts.tradeoffs(metrics.run_tasks, speeds))
+        yield from _in("speed", lambda: charts.latencies(speeds))
+        yield from _in("speed", lambda: charts.tokens(speeds))
         yield from _in("speed", lambda: _sweeps(performance))
-        yield from _in("resources", lambda: _memory(performance))
+        yield from _in("resources", lambda: _memory(speeds))
     if usage is not None:
         yield from _in("resources", lambda: _hours(usage))
 
 
-def _sound(table: object) -> bool:
-    """Whether it is what this version writes of a run task."""
-    return isinstance(table, dict) and table.keys() >= _OF_RUN_TASK
-
-
 def _in(group: str, made: Callable[[], Iterator[Figure]]) -> Iterator[Entry]:
-    """Figures with their group; one that cannot be made of what was read is left out, the others stay."""
+    """Figures with their group, up to the first figure that the files do not allow."""
     found: list[Figure] = []
-    # What another version wrote may lack anything.
+    # Files of another version may lack any field.
     with contextlib.suppress(KeyError, TypeError, ValueError, ZeroDivisionError, AttributeError):
         for one in made():
             found.append(one)
@@ -254,19 +244,19 @@ def _in(group: str, made: Callable[[], Iterator[Figure]]) -> Iterator[Entry]:
         yield Entry(group, one.name, one.title, lambda one=one: one)  # type: ignore[misc]
 
 
-def _sweeps(performance: Table) -> Iterator[Figure]:
-    for name, swept in performance["sweeps"].items():
-        if (one := charts.sweep(name, swept, performance["run_tasks"])) is not None:
+def _sweeps(performance: Performance) -> Iterator[Figure]:
+    for name, swept in performance.sweeps.items():
+        if (one := charts.sweep(name, swept, performance.run_tasks)) is not None:
             yield one
 
 
-def _memory(performance: Table) -> Iterator[Figure]:
-    if (one := charts.memory(performance)) is not None:
+def _memory(speeds: Mapping[str, Speed]) -> Iterator[Figure]:
+    if (one := charts.memory(speeds)) is not None:
         yield one
 
 
-def _matrices(run_tasks: Table) -> Iterator[Figure]:
-    """Models down, datasets across: the first metric of each ML task."""
+def _matrices(run_tasks: Mapping[str, Scores]) -> Iterator[Figure]:
+    """Matrices of models (rows) and datasets (columns) with the first metric of each ML task."""
     for one in matrices(run_tasks, list(run_tasks)):
         if not one["primary"]:
             continue
@@ -300,11 +290,11 @@ def _matrices(run_tasks: Table) -> Iterator[Figure]:
         )
 
 
-def _distributions(experiment: Experiment, run_tasks: Table) -> Iterator[Entry]:
-    """Of the first metric of each run task, a figure a metric."""
+def _distributions(experiment: Experiment, run_tasks: Mapping[str, Scores]) -> Iterator[Entry]:
+    """Distributions of each run task's first metric, one figure per metric."""
     places: dict[str, dict[str, Place]] = {}
     for name, one in run_tasks.items():
-        metric = next((key for key, entry in one["metrics"].items() if entry), None)
+        metric = next(iter(one.values), None)
         if metric is not None:
             places.setdefault(metric, {})[name] = Place(experiment.scores_dir, name)
     for metric, some in places.items():
@@ -318,24 +308,24 @@ def _distribution(places: Mapping[str, Place], metric: str) -> Entry:
         try:
             found = distributions(places, metric)
         except (OSError, polars.exceptions.PolarsError):
-            return None  # damaged, or being written anew
+            return None  # damaged, or in the middle of a rewrite
         if not found:
             return None
         low, high, _ = next(iter(found.values()))
         counts = {name: counts for name, (_, _, counts) in found.items()}
         return charts.distribution(counts, metric, low, high)
 
-    title = f"How {metric} of samples is distributed"
+    title = f"Distribution of {metric} over samples"
     return Entry("quality", stem("distribution", metric), title, make)
 
 
-def _causes(run_tasks: Table) -> Iterator[Figure]:
+def _causes(run_tasks: Mapping[str, Scores]) -> Iterator[Figure]:
     """Samples without an answer by cause, the most frequent first."""
     counts: dict[str, int] = {}
     for one in run_tasks.values():
-        for error in one["errors"]:
-            cause = f"{error['outcome']}: {error['message']}"[:200]
-            counts[cause] = counts.get(cause, 0) + int(error["count"])
+        for error in one.errors:
+            cause = f"{error.outcome}: {error.message}"[:200]
+            counts[cause] = counts.get(cause, 0) + error.count
     if counts:
         yield _counted("causes", "Samples without an answer, by cause", counts, "samples")
 
@@ -349,7 +339,7 @@ def _counted(name: str, title: str, counts: Mapping[str, int], what: str) -> Fig
 
 
 def _hours(usage: Usage) -> Iterator[Figure]:
-    """Where GPU-hours went, a bar a cause for each run task; of many run tasks all together."""
+    """GPU-hours by use and cause of waste, one bar each per run task; many run tasks are added up."""
     titles = {"used": "used", **WASTE}
     for unit in dict.fromkeys(one.unit for one in usage.hours):
         rows = [one for one in usage.hours if one.unit == unit]
@@ -372,24 +362,26 @@ def _hours(usage: Usage) -> Iterator[Figure]:
 
 
 def _of_run_task(experiment: Experiment, name: str, results: Results) -> Iterator[Entry]:
-    found, table = results.of_run_task(experiment, name)
-    own = {name: found} if _sound(found) else {}
-    scored = [metric for metric, entry in (own[name]["metrics"] if own else {}).items() if entry]
-    for metric in scored:
+    scores, speed = results.of_run_task(experiment, name)
+    own = {name: scores} if scores is not None else {}
+    for metric in scores.values if scores is not None else ():
         yield _distribution({name: Place(experiment.scores_dir, name)}, metric)
-    for metric in scored:
+    for metric in scores.values if scores is not None else ():
         yield from _in("quality", lambda metric=metric: charts.categories(own, metric))  # type: ignore[misc]
     yield from _in("failures", lambda: _causes(own))
-    if not table:
+    if speed is None:
         return
-    alone = {"run_tasks": {name: table}, "sweeps": {}}
-    yield from _in("speed", lambda: charts.latencies(alone, [name]))
+    alone = {name: speed}
+    yield from _in("speed", lambda: charts.latencies(alone))
     yield from _in("speed", lambda: charts.tokens(alone))
-    if table.get("e2e_ms"):
+    if speed.e2e_ms is not None:
         yield Entry(
-            "speed", "latency-histogram", "E2E of requests", lambda: histogram(experiment, name)
+            "speed",
+            "latency-histogram",
+            "E2E latency of requests",
+            lambda: histogram(experiment, name),
         )
         yield Entry(
-            "speed", "over-time", "Time of each request over the run",
+            "speed", "over-time", "Latency of each request over the run",
             lambda: over_time(experiment, name),
         )  # fmt: skip

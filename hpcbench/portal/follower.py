@@ -1,9 +1,9 @@
-"""Following a home: what is new, gone or changed goes into the index, and those who watch are told.
+"""Follows a home: writes new, removed and changed experiments to the index, and sends news to readers.
 
-Only experiments that may still change by themselves are followed, and only by tailing their files. One that
-has ended is known by the time and size of a few files; some of these are looked at every second, in turn.
-Whatever takes time is done the rarer the longer it took, so that all of it together takes a small part of a
-core. A fault in one experiment is logged, and the others go on.
+The follower tails the files only of experiments that may still change by themselves. Each second it checks
+the time and size of a few files of some ended experiments, in turn. The longer a kind of work takes, the less
+often it runs, so that all work together takes a small part of a core. A fault in one experiment is logged,
+and the others continue.
 """
 
 from __future__ import annotations
@@ -33,54 +33,54 @@ from hpcbench.status.own_jobs import last_change
 _log = logging.getLogger(__name__)
 
 SHARE = 0.05
-"""Of one core: what all following takes, but for the first look at each experiment."""
+"""Share of a core that all following takes, without the first read of each experiment."""
 
 FILL_SHARE = 0.25
-"""Of one core: what whole looks at those that have ended take, one each and never again."""
+"""Share of a core that full scans of ended experiments take; each experiment is scanned once."""
 
 TICK_SECONDS = 0.25
 """Pause between two rounds."""
 
 LIST_SECONDS = (2.0, 10.0)
-"""Time between two lists of all experiments, where somebody watches and where nobody does."""
+"""Time between two lists of all experiments, with readers and without, seconds."""
 
 WRITE_SECONDS = (0.5, 5.0)
-"""Time between two entries of a running experiment for the index, likewise."""
+"""Time between two index entries of a running experiment, with readers and without, seconds."""
 
 CHECKING_SECONDS = 0.01
-"""How long, each second, the files of experiments that have ended are looked at."""
+"""Time per second for checks of ended experiments' files."""
 
 MOST_CHECKED = 50
-"""Experiments whose files are looked at each second."""
+"""Most experiments whose files are checked each second."""
 
 BASELINE_SECONDS = 10.0
-"""Time between two looks at the names of baselines."""
+"""Time between two reads of the baselines' names."""
 
 READ_SECONDS = 0.5
-"""Longest time in which experiments are read before something else has its turn."""
+"""Longest time for which experiments are read before other work has its turn."""
 
 TELL_EVERY = 100
-"""Experiments read between two words about it."""
+"""Experiments read between two lines of progress."""
 
 UNSETTLED_SECONDS = 24 * 3600.0
-"""So long one that is lost or interrupted is still followed: its jobs may yet be heard of."""
+"""How long a lost or interrupted experiment is still followed: its jobs may still report."""
 
 QUIET_SECONDS = 1.0
-"""So long after somebody asked for something no such look begins: it would hold up the next page."""
+"""How long after a request no full scan starts: a scan would delay the next page."""
 
 FILL_SECONDS = 10.0
-"""Time between two questions which experiments nobody has looked at as a whole."""
+"""Time between two queries for experiments without a full scan."""
 
 FAULT_SECONDS = (2.0, 600.0)
-"""After a fault an experiment is left alone for so long, twice as long after each further one."""
+"""Pause of an experiment after a fault, and longest pause; each further fault doubles the pause."""
 
 
 class Follower:
     """Follows a portal's home in a thread.
 
     Args:
-        portal: whose index it keeps, and whose hub it tells.
-        tell: is told in a line how far the reading of many experiments is.
+        portal: the portal; the follower writes its index and publishes to its hub.
+        tell: gets a line of progress while many experiments are read.
     """
 
     def __init__(self, portal: Portal, tell: Callable[[str], object] | None = None) -> None:
@@ -96,35 +96,37 @@ class Follower:
         self._to_check: deque[str] = deque()
         self._to_fill: deque[str] = deque()
         self._resting: dict[str, tuple[float, float]] = {}
-        """Experiment with a fault → until when it is left alone, and for how long that is."""
+        """Experiment with a fault → end of its pause, and length of the pause."""
         self._listing, self._naming = Pace(SHARE / 4), Pace(SHARE / 4)
         self._checking, self._filling = Pace(SHARE / 4), Pace(FILL_SHARE)
         self._read = 0
+        self.worked = 0.0
+        """When an experiment was last read, by the monotonic clock."""
         portal.extra["follower"] = self
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Come to an end, and wait for it."""
+        """Stop the thread, and wait for its end."""
         self._stopping.set()
         self._asker.stop()
         if self._thread is not None:
             self._thread.join()
 
     def wait_until_read(self, seconds: float) -> bool:
-        """Wait until every experiment was read once; whether that came about."""
+        """Wait until every experiment was read once; False: the time ran out."""
         return self._whole.wait(seconds)
 
     def status(self, experiment: str) -> ExperimentStatus | None:
-        """How a followed experiment is, as of the last look; None: it is not followed."""
+        """Status of a followed experiment from the last scan; None: it is not followed."""
         watch = self._watches.get(experiment)
         return watch.status if watch is not None else None
 
     def shards(self, experiment: str, run_task: str) -> list[ShardStatus] | None:
-        """Shards of a run task of a followed experiment; None: it is not followed, or not looked at yet."""
+        """Shards of a run task of a followed experiment; None: it is not followed, or not scanned yet."""
         watch = self._watches.get(experiment)
         return watch.shards(run_task) if watch is not None and watch.status is not None else None
 
@@ -135,7 +137,7 @@ class Follower:
             self._stopping.wait(TICK_SECONDS)
 
     def round(self) -> None:
-        """Do what is due."""
+        """Do all work that is due."""
         if self._rests(""):
             return
         watched = self._portal.hub.watched
@@ -159,14 +161,14 @@ class Follower:
 
     @contextmanager
     def _safely(self, experiment: str = "") -> Iterator[None]:
-        """A fault within this context is logged; what had it, or all that has no name, then rests a while."""
+        """Log a fault; then the experiment pauses, or the whole follower if no experiment is named."""
         try:
             yield
             self._resting.pop(experiment, None)
-        except Exception as fault:  # noqa: BLE001 - nothing that is wrong with one stops the others
+        except Exception as fault:  # noqa: BLE001 - a fault of one experiment does not stop the others
             told = experiment or str(self._portal.home)
             if isinstance(fault, IndexFault):
-                experiment = ""  # it is nobody's own fault
+                experiment = ""  # a fault of the index, not of the experiment
                 _log.warning("following %s: %s", told, fault)
             else:
                 _log.exception("following %s", told)
@@ -177,10 +179,10 @@ class Follower:
     def _rests(self, name: str) -> bool:
         return time.monotonic() < self._resting.get(name, (0.0, 0.0))[0]
 
-    # --- which experiments there are --------------------------------------------------------------------
+    # --- list of experiments ----------------------------------------------------------------------------
 
     def _list(self) -> None:
-        """One look at the folder of experiments."""
+        """List the folder of experiments once."""
         there = self._there()
         if there is None:
             return
@@ -192,7 +194,7 @@ class Follower:
             self._publish(told(name, "unreadable", "gone"))
         self._stamps = {name: stamp for name, stamp in known.items() if name in there}
         waiting = self._watches.keys() | set(self._to_read)
-        # Without a stamp: it was followed, by an earlier portal or before the index was lost.
+        # No stamp: new, or followed by an earlier portal or before the index was lost.
         new = sorted(name for name in there - waiting if not self._stamps.get(name))
         self._to_read.extend(name for name in reversed(new) if not self._rests(name))
         for name in self._watches.keys() - known.keys():
@@ -201,7 +203,7 @@ class Follower:
             self._whole.set()
 
     def _there(self) -> set[str] | None:
-        """Ids of all experiments; None: nobody can say."""
+        """Ids of all experiments; None: the folder cannot be read."""
         folder = experiments_dir(self._portal.home)
         try:
             with os.scandir(folder) as found:
@@ -212,12 +214,12 @@ class Follower:
                 }
         except FileNotFoundError:
             return set()
-        except OSError as error:  # that must not be taken for an empty one
+        except OSError as error:  # an unreadable folder must not count as empty
             _log.warning("%s: %s", folder, error.strerror)
             return None
 
     def _name(self) -> None:
-        """Names of baselines."""
+        """Read the names of baselines."""
         found: dict[str, list[str]] = {}
         for one in baselines(self._portal.home):
             if one.experiment is not None:
@@ -231,7 +233,7 @@ class Follower:
         self._named = named
         self._to_read.extend(name for name in changed if self._stamps.get(name))
 
-    # --- those that have ended --------------------------------------------------------------------------
+    # --- ended experiments ------------------------------------------------------------------------------
 
     def _read_some(self) -> None:
         """Read experiments that are new, or changed after their end."""
@@ -246,6 +248,7 @@ class Follower:
             with self._safely(name):
                 found += self._entries(name)
             self._read += 1
+            self.worked = time.monotonic()
             if self._read % TELL_EVERY == 0 and self._to_read:
                 self._tell(f"index: {self._read} experiments read, {len(self._to_read)} to go")
         if found:
@@ -267,9 +270,9 @@ class Follower:
             self._whole.set()
 
     def _entries(self, name: str) -> list[Entry]:
-        """The entry of an experiment; none where it is none yet, or is followed from now on."""
+        """The entry of an experiment; empty if it is not complete yet, or is followed from now on."""
         here = self._experiment(name)
-        if not here.manifest_file.exists():  # submit has not come so far
+        if not here.manifest_file.exists():  # submit has not written it yet
             return []
         stamp = index_entries.stamp_of(here)
         named = self._named.get(name, ())
@@ -299,7 +302,7 @@ class Follower:
         return [read]
 
     def _check_some(self) -> None:
-        """Look at the files of some that have ended: they may be resumed, scored anew, judged."""
+        """Check files of some ended experiments: a user may resume, rescore or judge an experiment."""
         if not self._to_check:
             self._to_check.extend(sorted(self._stamps, reverse=True))
         until = time.monotonic() + CHECKING_SECONDS
@@ -316,7 +319,7 @@ class Follower:
                 return
 
     def _fill_one(self) -> None:
-        """Find the whole status of one that is done, which stands in many files, in a quiet moment."""
+        """Scan one finished experiment, whose status is spread over many files, in a quiet moment."""
         if not self._to_fill:
             with self._safely(), self._filling.work(FILL_SECONDS):
                 unknown = self._portal.index.unknown()
@@ -333,6 +336,7 @@ class Follower:
         if stamp != self._stamps.get(name) or row is None:
             return
         known = known_of(self._portal, here)
+        self.worked = time.monotonic()
         if row.failures != index_entries.causes(known.status):
             filled = index_entries.entry(
                 index_entries.planned(here),
@@ -345,10 +349,10 @@ class Follower:
             )
             self._portal.index.put([filled])
 
-    # --- those that run ---------------------------------------------------------------------------------
+    # --- running experiments ----------------------------------------------------------------------------
 
     def _follow(self, watch: Watch, *, watched: bool) -> None:
-        """Look at one that runs, and tell what is new."""
+        """Follow a running experiment, and publish its news."""
         name, snapshot = watch.plan.id, None
         if watch.plan.executor == "slurm":
             snapshot = self._asker.newest(last_change(watch.experiment))
@@ -366,20 +370,20 @@ class Follower:
             self._publish(news)
 
     def _settled(self, watch: Watch) -> bool:
-        """Whether nothing more comes by itself."""
+        """Whether the experiment will not change by itself any more."""
         if watch.status is None or watch.status.state not in ENDED:
             return False
         gone = watch.status.state in ("lost", "interrupted")
         return not gone or time.time() - watch.updated > UNSETTLED_SECONDS
 
     def _settle(self, watch: Watch) -> None:
-        """It has ended: from now on it is known by its files."""
+        """Stop following an ended experiment: from now on the stamp of its files shows changes."""
         name = watch.plan.id
         stamp = watch.finish()
         entry = watch.entry(stamp)
         assert watch.status is not None and entry is not None
         self._portal.index.put([entry])
-        figures = figures_of(watch.experiment, Results())  # one that nobody else fills
+        figures = figures_of(watch.experiment, Results())  # with an empty cache of its own
         self._portal.index.keep(name, stamp, Known(watch.status, figures))
         self._stamps[name] = stamp
         del self._watches[name]
@@ -392,6 +396,6 @@ class Follower:
 
 
 def follower_of(portal: Portal) -> Follower | None:
-    """The portal's follower; None: nobody follows."""
+    """The portal's follower; None: the portal has none."""
     found = portal.extra.get("follower")
     return found if isinstance(found, Follower) else None

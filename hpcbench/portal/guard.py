@@ -1,8 +1,8 @@
-"""The guard before every route: plain ASGI, so that nothing reaches a route unasked, streams included.
+"""The guard before every route: plain ASGI, so that it checks every request, streams included.
 
-A request passes, in this order: its headers are read and those that decide come once; the name it was sent
-to is ours; no other site had the browser send it; who asks is known, and may do this; its body is small.
-Then its answer gets the headers of all answers, and a line in the log.
+The checks, in this order: decisive headers occur once; the host name is ours; no page of another site caused
+the request; the client is known and has the permission; the body is small. Then the answer gets the headers
+of all answers, and the request a line in the log.
 """
 
 from __future__ import annotations
@@ -34,42 +34,42 @@ Send = Callable[[Message], Awaitable[None]]
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 API = "/api/v1"
-"""Where the API lies, below the prefix of a proxy."""
+"""Path of the API, below the prefix of a proxy."""
 
 PLAIN = "/plain"
-"""Where the script-free pages lie."""
+"""Path of the script-free pages."""
 
 HEALTH = "/healthz"
-"""Says that the portal is up, and no more."""
+"""Path of the route that only says that the portal is up."""
 
 WHO = "hpcbench.who"
-"""Key of the request's scope: who asks, or None."""
+"""Key of the request's scope: the client, or None."""
 
 PEER = "hpcbench.peer"
-"""Key of the request's scope: who is at the other end of the connection."""
+"""Key of the request's scope: the account at the other end of the connection."""
 
 IDENTITY = "hpcbench.id"
 """Key of the request's scope: the request's id."""
 
 WHAT = "hpcbench.what"
-"""Key of the request's scope: what a route says that it changed, for the record of changes."""
+"""Key of the request's scope: the route's description of its change, for the log of changes."""
 
 LARGEST_BODY = 1_000_000
-"""Bytes that a request may bring."""
+"""Largest body of a request, bytes."""
 
 LARGEST_ANSWER = 64_000_000
-"""Bytes of an answer; exports, which are streamed, may have more."""
+"""Largest answer, bytes; exports, which are streamed, may be larger."""
 
 LARGEST_EXPORT = 4_000_000_000
-"""Bytes of an export."""
+"""Largest export, bytes."""
 
 SLOWEST_SECONDS = 60.0
-"""A route that has not begun to answer by then is given up: the file server hangs."""
+"""Longest time until a route starts its answer; then the request fails: the file server hangs."""
 
 _SAFE = frozenset(("GET", "HEAD"))
 _CHANGING = frozenset(("POST", "PUT", "DELETE"))
 _OPEN = frozenset((f"{API}/session", f"{API}/session/refresh", f"{PLAIN}/login"))
-_UNCHANGED = frozenset((f"{API}/documents/check", f"{API}/session/refresh"))
+_UNCHANGED = frozenset((f"{API}/definitions/check", f"{API}/session/refresh"))
 _PASSIVE = frozenset((
     HEALTH, f"{API}/events", f"{API}/events/poll", f"{API}/ws", f"{API}/session/refresh",
     f"{API}/session/codes",
@@ -78,21 +78,21 @@ _PASSIVE = frozenset((
 
 @dataclass
 class Access:
-    """By what rules people come in."""
+    """The rules of access."""
 
     desk: Desk
     """Codes, sessions, tokens."""
     journal: Journal
-    """What is written down."""
+    """Logs of requests and changes."""
     hosts: frozenset[str] = frozenset()
-    """Host names beyond those of the loopback."""
+    """Allowed host names besides the loopback's."""
     crowded: bool = False
-    """Whether memory is so short that no further work is taken."""
+    """Whether memory is so short that the guard refuses further work."""
 
 
 @dataclass
 class _Asked:
-    """One request on its way."""
+    """A request in progress."""
 
     scope: Scope
     identity: str
@@ -108,13 +108,13 @@ class _Asked:
 
 
 class Guard:
-    """Stands around the application.
+    """Checks every request to the application.
 
     Args:
         app: the routes.
-        portal: what was allowed when it was started.
-        access: by what rules people come in.
-        public: paths that anybody may get who can connect; whatever is not named here asks who it is.
+        portal: the portal, with the user's options.
+        access: the rules of access.
+        public: paths that any client may get; all other paths need a sign-in.
     """
 
     def __init__(self, app: Asgi, portal: Portal, access: Access, public: frozenset[str]) -> None:
@@ -123,7 +123,7 @@ class Guard:
         self._public = public
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One connection of ASGI: a request, a WebSocket, or the server's own life."""
+        """Serve an ASGI connection: a request, a WebSocket, or the server's lifespan."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
@@ -137,13 +137,15 @@ class Guard:
             await self._pass(asked, receive, answer)
         except PortalFault as fault:
             await answer.refuse(fault)
-        except Exception as bug:  # noqa: BLE001 - the last net: a client never meets a traceback
+        except Exception as bug:  # noqa: BLE001 - the last handler: a client never gets a traceback
             if answer.too_large:
                 await answer.refuse(_TOO_LARGE)
             else:
                 self._access.journal.bug(asked.identity, bug)
-                remedy = f"its traceback is in the portal's log under {asked.identity}"
-                await answer.refuse(PortalFault(500, "bug", "a bug of hpcbench", remedy))
+                remedy = (
+                    f"report it with the traceback: the portal's log has it under {asked.identity}"
+                )
+                await answer.refuse(PortalFault(500, "bug", "hpcbench has a bug", remedy))
         finally:
             self._write_down(asked)
 
@@ -152,7 +154,7 @@ class Guard:
         path = self._below_prefix(str(scope["path"]))
         bare = path.rstrip("/") or path
         slashes, path = len(path) - len(bare), bare
-        # Routes see no prefix: they only ever answer with relative addresses.
+        # Routes see no prefix: their answers have only relative addresses.
         scope["path"], scope["root_path"] = path, ""
         scope["raw_path"] = path.encode("utf-8", "surrogateescape")
         scope[IDENTITY] = identity
@@ -163,7 +165,7 @@ class Guard:
         )
 
     def _below_prefix(self, path: str) -> str:
-        """A path without the proxy's prefix; some proxies take it off themselves."""
+        """A path without the proxy's prefix; some proxies remove the prefix themselves."""
         prefix = self._options.root_path
         if prefix and (path == prefix or path.startswith(prefix + "/")):
             return path[len(prefix) :] or "/"
@@ -180,7 +182,7 @@ class Guard:
             if trusted and found.get("x-forwarded-proto", "").endswith("https")
             else scope["scheme"]
         )
-        # Nothing behind the guard can mistake for true what anybody can write.
+        # Any client can write these headers: no code behind the guard may believe them.
         scope["headers"] = [
             pair for pair in scope["headers"]
             if not pair[0].startswith(b"x-forwarded-") and pair[0] != b"forwarded"
@@ -189,14 +191,14 @@ class Guard:
         here = frozenset(one for one in (found.get("host", "").lower(), forwarded.lower()) if one)
         changing = asked.method in _CHANGING
         if not changing and asked.method not in _SAFE:
-            raise PortalFault(405, "refused", "no such method")
+            raise PortalFault(405, "refused", "the API has no such method")
         _check_length(found.get("content-length", "0"))
         if changing or asked.path not in self._public:
             rules.check_site(found, here)
             form = asked.path.startswith(f"{PLAIN}/")
             if changing and not form and found.get("x-hpcbench") != "1":
                 raise PortalFault(
-                    403, "refused", "changes need the header X-Hpcbench: 1", "no form can send it"
+                    403, "refused", "a change needs the header X-Hpcbench: 1", "add the header"
                 )
             self._authenticate(asked, found, origin_of or str(asked.peer and asked.peer.uid))
             if scope["type"] == "websocket" and asked.who and asked.who.kind == "session":
@@ -212,7 +214,7 @@ class Guard:
         jar = rules.cookies(found.get("cookie"))
         if "authorization" in found:
             kind, _, token = found["authorization"].partition(" ")
-            # A script with an old token only holds up itself.
+            # Failures count per token: a script with an old token delays only itself.
             one = f"{one}:{token.split('_')[1] if token.count('_') > 1 else ''}"
             wait = desk.backoff.wait(one)
             if wait > 0:
@@ -220,7 +222,12 @@ class Guard:
             asked.who = desk.bearer(token.strip()) if kind.lower() == "bearer" else None
             if asked.who is None:
                 desk.backoff.failed(one)
-                raise PortalFault(401, "not_signed_in", "this token is not known, or has ended")
+                raise PortalFault(
+                    401,
+                    "not_signed_in",
+                    "the token is unknown or has expired",
+                    "create one: `hpcbench portal token create`",
+                )
         elif asked.path.startswith(PLAIN):
             asked.who = desk.sessions.who(jar.get(desk.plain_cookie, ""))
         if asked.who is None:
@@ -236,32 +243,37 @@ class Guard:
         self._authorise(asked, asked.who)
 
     def _authorise(self, asked: _Asked, who: Who) -> None:
-        """Refuse what this one may not do, and what nobody may since the user did not ask for it."""
+        """Refuse actions outside the client's scopes, and actions that the user's options do not allow."""
         path, changing = asked.path, asked.method in _CHANGING
         if who.kind == "plain" and not path.startswith(PLAIN):
-            raise PortalFault(403, "refused", "this sign-in is for the script-free pages only")
+            raise PortalFault(403, "refused", "this sign-in is only for the pages under /plain")
         needed = "read"
         if changing and path.startswith(f"{API}/submissions"):
             if not self._options.may_submit:
                 raise PortalFault(
-                    403, "refused", "submitting is not allowed", "start it with --allow-submit"
+                    403,
+                    "refused",
+                    "this portal may not submit plans",
+                    "start it with --allow-submit",
                 )
             needed = "submit"
         elif path.startswith((f"{API}/tokens", f"{API}/session/codes")):
             allowed = {"owner"} if path.startswith(f"{API}/session") else {"owner", "session"}
             if who.kind not in allowed:
-                raise PortalFault(403, "refused", "a token cannot be used for this")
-        elif changing and path not in _UNCHANGED and not path.startswith((f"{API}/session", PLAIN)):
-            if path.startswith(f"{API}/documents") and not self._options.may_edit:
                 raise PortalFault(
-                    403, "refused", "editing is not allowed", "start it with --allow-edit"
+                    403, "refused", "a token has no access to this", "sign in with a browser"
+                )
+        elif changing and path not in _UNCHANGED and not path.startswith((f"{API}/session", PLAIN)):
+            if path.startswith(f"{API}/definitions") and not self._options.may_edit:
+                raise PortalFault(
+                    403, "refused", "this portal may not write files", "start it with --allow-edit"
                 )
             needed = "plan-edit"
         if needed not in who.scopes:
-            raise PortalFault(403, "refused", f"this token is not good for `{needed}`")
+            raise PortalFault(403, "refused", f"the token lacks the scope `{needed}`")
 
     async def _pass(self, asked: _Asked, receive: Receive, answer: _Answer) -> None:
-        """Let the routes answer, within bounds of size and time."""
+        """Let the routes answer, within limits of size and time."""
         taken = 0
 
         async def bounded() -> Message:
@@ -269,7 +281,7 @@ class Guard:
             message = await receive()
             taken += len(message.get("body", b""))
             if message["type"] == "http.request" and taken > LARGEST_BODY:
-                raise HTTPException(413, _too_large().error)  # which FastAPI passes on as it is
+                raise HTTPException(413, _too_large().error)  # FastAPI passes it on unchanged
             return message
 
         if answer.socket:
@@ -284,7 +296,10 @@ class Guard:
             if not task.done() and not begun.done():
                 answer.deaf = True
                 raise PortalFault(
-                    503, "busy", "this takes too long: the file system may hang", "try again later"
+                    503,
+                    "busy",
+                    "the request takes too long: the file system may hang",
+                    "try again later",
                 )
             await task
         finally:
@@ -309,7 +324,7 @@ class Guard:
 
 
 class _Answer:
-    """Sends an answer with the headers of all answers, and no more than it may be."""
+    """Sends an answer with the headers of all answers, up to the size limit."""
 
     def __init__(self, asked: _Asked, send: Send, *, socket: bool) -> None:
         self._asked, self._send, self.socket = asked, send, socket
@@ -340,7 +355,7 @@ class _Answer:
 
     def _count(self, more: int, before: int) -> None:
         if before + more > self._most:
-            # Whoever is between us may take it for his own fault: the mark stays.
+            # Code in between may handle the exception as its own: the mark stays.
             self.too_large = True
             raise _TOO_LARGE
 
@@ -348,7 +363,7 @@ class _Answer:
         return self._asked.path.startswith(("/api", PLAIN, HEALTH))
 
     async def lead(self, slashes: int) -> None:
-        """Send a browser to the same address without its last slashes: links of a page are relative to it."""
+        """Redirect to the same address without its last slashes: links are relative to the page's address."""
         query = bytes(self._asked.scope.get("query_string", b""))
         name = quote(self._asked.path.rpartition("/")[2], safe="").encode()
         there = b"../" * slashes + name + (b"?" + query if query else b"")
@@ -357,7 +372,7 @@ class _Answer:
         await self({"type": "http.response.body", "body": b""})
 
     async def refuse(self, fault: PortalFault) -> None:
-        """Say why not, if nothing was said yet; else the connection is cut in the middle."""
+        """Send the fault, if the answer has not started; else the connection ends in the middle."""
         asked = self._asked
         if self.begun.is_set():
             return
@@ -404,13 +419,15 @@ def _check_length(said: str) -> None:
 
 
 def _too_large() -> PortalFault:
-    return PortalFault(413, "too_large", "a request may bring 1 MB at most")
+    return PortalFault(413, "too_large", "the request has more than 1 MB", "send less")
 
 
-_TOO_LARGE = PortalFault(500, "too_large", "the answer is too large", "ask for less of it")
+_TOO_LARGE = PortalFault(
+    500, "too_large", "the answer is too large", "request fewer rows, or a part"
+)
 
 
 class _TooOften(PortalFault):
     def __init__(self, wait: float) -> None:
         self.seconds = int(wait) + 1
-        super().__init__(429, "busy", "too many failures", f"try again in {self.seconds} s")
+        super().__init__(429, "busy", "too many failed sign-ins", f"try again in {self.seconds} s")

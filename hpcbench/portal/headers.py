@@ -1,4 +1,4 @@
-"""What headers of requests are believed, and which ones every answer carries; pure."""
+"""Checks of request headers, and the headers of every answer; pure functions."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from http.cookies import CookieError, SimpleCookie
 from hpcbench.portal.faults import PortalFault
 
 Pairs = Iterable[tuple[bytes, bytes]]
-"""Headers as ASGI gives them: names in small letters."""
+"""Headers from ASGI: names in lower case."""
 
 LONGEST = 32 * 1024
-"""Bytes of all headers of a request together."""
+"""Most bytes of all headers of a request together."""
 
 MOST = 64
-"""Headers of a request."""
+"""Most headers of a request."""
 
 ONCE = frozenset((
     "host", "origin", "authorization", "cookie", "referer", "x-hpcbench", "content-length", "content-type",
     "content-encoding", "transfer-encoding", "sec-fetch-site", "sec-fetch-mode", "sec-fetch-dest", "if-match",
     "if-none-match", "last-event-id", "x-forwarded-host", "x-forwarded-proto", "x-forwarded-for",
 ))  # fmt: skip
-"""Headers that decide something: sent twice, one reader could believe the first and another the last."""
+"""Decisive headers: of two values, one reader could use the first and another the last."""
 
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9]([a-z0-9._-]{0,252}))(?::([0-9]{1,5}))?")
 _ORIGIN = re.compile(r"https?://([^/?#@\s]+)")
@@ -32,7 +32,7 @@ CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
     "connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
-"""What a page of ours may do: nothing from elsewhere, no inline scripts, no eval."""
+"""Security policy of our pages: nothing from other origins, no inline scripts, no eval."""
 
 ALWAYS = {
     "x-content-type-options": "nosniff",
@@ -43,14 +43,14 @@ ALWAYS = {
     "permissions-policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
     "x-dns-prefetch-control": "off",
 }
-"""On every answer."""
+"""Headers of every answer."""
 
 
 def read(pairs: Pairs) -> dict[str, str]:
-    """Headers by name, those of `ONCE` at most once.
+    """Headers by name.
 
     Raises:
-        PortalFault: there are too many, they are too long, or one that decides something comes twice.
+        PortalFault: the headers are too many or too long, or a header of `ONCE` occurs twice.
     """
     found: dict[str, str] = {}
     seen: Counter[str] = Counter()
@@ -61,22 +61,22 @@ def read(pairs: Pairs) -> dict[str, str]:
         size += len(name) + len(value)
         found[key] = value.decode("latin-1")
     if size > LONGEST or sum(seen.values()) > MOST:
-        raise PortalFault(431, "bad_request", "too many or too long headers")
+        raise PortalFault(431, "bad_request", "the request has too many or too long headers")
     twice = sorted(key for key in ONCE if seen[key] > 1)
     if twice:
-        raise PortalFault(400, "bad_request", f"header {twice[0]} is there twice")
+        raise PortalFault(400, "bad_request", f"the request has the header {twice[0]} twice")
     return found
 
 
 def check_host(host: str | None, further: frozenset[str]) -> None:
-    """Refuse names under which no portal is reached: a page that had its own name point here (DNS rebinding).
+    """Refuse foreign host names: a page's own name may point to this address (DNS rebinding).
 
     Args:
         host: the `Host` header.
-        further: names beyond those of the loopback, with or without port.
+        further: allowed names besides the loopback's, with or without port.
 
     Raises:
-        PortalFault: it is missing, malformed or another's.
+        PortalFault: the header is missing or malformed, or the name is not allowed.
     """
     name = (host or "").lower()
     parts = _HOST.fullmatch(name)
@@ -87,46 +87,46 @@ def check_host(host: str | None, further: frozenset[str]) -> None:
         return
     if bare not in further and name not in further:
         raise PortalFault(
-            400, "refused", "the portal is not reached under this name",
+            400, "refused", "the portal does not accept this host name",
             "use the address that `hpcbench portal url` prints",
         )  # fmt: skip
 
 
 def check_site(headers: Mapping[str, str], here: frozenset[str], *, strict: bool = False) -> None:
-    """Refuse requests that a page of another site had the browser make.
+    """Refuse requests that a page of another site caused.
 
-    Another port of the same host is another site, too: cookies go there all the same.
+    Another port of the same host is another site, too: browsers send cookies to all ports.
 
     Args:
-        headers: of the request.
-        here: `host[:port]` under which the browser may know us.
-        strict: whether the browser must say where the request comes from (WebSockets).
+        headers: headers of the request.
+        here: `host[:port]` under which the browser may know the portal.
+        strict: whether the browser must give the request's origin (WebSockets).
 
     Raises:
-        PortalFault: it comes from elsewhere.
+        PortalFault: the request comes from another site.
     """
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if site is not None and site not in {"same-origin", "none"}:
-        raise PortalFault(403, "refused", "a page of another site asks")
+        raise PortalFault(403, "refused", "the request comes from a page of another site")
     if origin is None:
         if strict and site is None:
             raise PortalFault(403, "refused", "the Origin header is missing")
         return
-    # A form of ours sends `null`, as its page has `no-referrer`; the browser's own word then decides.
+    # Our forms send `null`, because their pages have `no-referrer`; then `Sec-Fetch-Site` decides.
     if origin == "null" and site is not None:
         return
     parts = _ORIGIN.fullmatch(origin.lower())
     if parts is None or without_port_80(parts[1]) not in {without_port_80(one) for one in here}:
-        raise PortalFault(403, "refused", "a page of another site asks")
+        raise PortalFault(403, "refused", "the request comes from a page of another site")
 
 
 def without_port_80(host: str) -> str:
-    """A host without the port that browsers leave out."""
+    """A host without the default port, which browsers omit."""
     return re.sub(r":(80|443)$", "", host.lower())
 
 
 def cookies(header: str | None) -> dict[str, str]:
-    """Cookies by name; none where the header is malformed."""
+    """Cookies by name; empty if the header is malformed."""
     jar: SimpleCookie = SimpleCookie()
     try:
         jar.load(header or "")
@@ -136,17 +136,17 @@ def cookies(header: str | None) -> dict[str, str]:
 
 
 def finish(pairs: Pairs, *, api: bool, identity: str) -> list[tuple[bytes, bytes]]:
-    """An answer's headers, with those that all answers carry.
+    """An answer's headers, with the headers of all answers.
 
     Args:
-        pairs: what the route gave.
-        api: whether it is data: then no cache may keep it.
-        identity: of the request.
+        pairs: headers from the route.
+        api: whether the answer is data, which no cache may keep.
+        identity: id of the request.
     """
     given = list(pairs)
     said = {name.lower(): value.decode("latin-1") for name, value in given}
     setting = {**ALWAYS, "x-request-id": identity}
-    # A report's own page is locked up by the browser instead, without our origin.
+    # A report's own page has another protection: a browser sandbox without our origin.
     own = said.get(b"content-security-policy", "")
     words = {word.strip(";") for word in own.split()}
     locked_up = "sandbox" in words and "allow-same-origin" not in words
@@ -154,7 +154,7 @@ def finish(pairs: Pairs, *, api: bool, identity: str) -> list[tuple[bytes, bytes
     if api:
         kind, wanted = said.get(b"content-type", ""), said.get(b"cache-control", "")
         streamed = kind.startswith("text/event-stream")
-        # Images of samples are many, and the same for as long as their bytes are.
+        # Images of samples are many, and change only with their bytes: browsers may keep them.
         kept = kind.startswith("image/") and wanted.startswith("private, ")
         default = "no-store, no-transform" if streamed else "no-store"
         setting["cache-control"] = wanted if kept else default

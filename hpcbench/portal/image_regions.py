@@ -1,6 +1,6 @@
-"""Places on an image that a dataset marks, or that a reference or an answer names.
+"""Regions of an image that a dataset marks, or that a reference or an answer names.
 
-What COCO, FUNSD, SROIE, CORD and OmniDocBench annotate goes with a sample (`Sample.boxes`). In references of
+Annotations of COCO, FUNSD, SROIE, CORD and OmniDocBench come with a sample (`Sample.boxes`). In references of
 OCRBench v2 boxes are a part of the answer: text grounding, questions with a position, and text spotting, in
 thousandths of the image (see `hpcbench.data.ocrbench`).
 """
@@ -19,17 +19,17 @@ from hpcbench.schema.records import Sample
 SCALE = (1000.0, 1000.0)
 
 MOST = 500
-"""Boxes of a sample."""
+"""Most boxes of a sample."""
 
 _Corners = tuple[float, float, float, float]
 
 
 def boxes_of(references: Iterable[Any], answer: str | None) -> tuple[Box, ...]:
-    """Boxes of a sample, those of references first.
+    """Boxes of a sample, boxes of references first.
 
     Args:
-        references: acceptable answers, objects as objects.
-        answer: what the model said.
+        references: acceptable answers; objects as mappings.
+        answer: the model's answer.
     """
     kinds: dict[str, None] = {}
     found: list[Box] = []
@@ -44,12 +44,12 @@ def boxes_of(references: Iterable[Any], answer: str | None) -> tuple[Box, ...]:
 
 
 def marked_on(sample: Sample | None, images: Sequence[SampleImage]) -> tuple[Box, ...]:
-    """What the dataset marks on the first image; nothing where its size or its annotations cannot be had."""
+    """The dataset's boxes on the first image; empty if the image's size or the annotations are missing."""
     if sample is None or sample.boxes is None or not images:
         return ()
     try:
         found = sample.boxes()
-    except Exception:  # noqa: BLE001 - a foreign iterator, or files that are gone: the rest is shown
+    except Exception:  # noqa: BLE001 - foreign iterator, or missing files: the page shows the rest
         return ()
     size = found.size or (images[0].width, images[0].height)
     if not size[0] or not size[1]:
@@ -89,7 +89,7 @@ def _box(
     label: str,
     scale: tuple[float, float] = SCALE,
 ) -> Box:
-    """A box whose corners may be given in any order, and outside the image."""
+    """A box from corners in any order, which may be outside the image."""
     xs, ys = (
         sorted(min(1.0, max(0.0, corners[place] / whole)) for place in places)
         for places, whole in zip(((0, 2), (1, 3)), scale, strict=True)

@@ -1,10 +1,9 @@
-"""What the index holds of an experiment, from small files of its directory: no answers, scores or logs."""
+"""Index entries of experiments, from small files of their directories: no answers, scores or logs."""
 
 from __future__ import annotations
 
 import json
 import math
-import os
 import pwd
 import re
 import time
@@ -14,20 +13,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from pydantic_core import from_json
-
 from hpcbench.experiment.control import control_state
 from hpcbench.experiment.counts import Counts, total
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.results import summary_of
 from hpcbench.experiment.view import evaluated
 from hpcbench.experiment.view import usage as view_usage
-from hpcbench.experiment.view.evaluated import (
-    LARGEST,
-    MetricValue,
-    Scores,
-    Speed,
-)
+from hpcbench.experiment.view.as_written import manifest_data, plan_data, summary_of, verdict_data
+from hpcbench.experiment.view.evaluated import Latency, Scores, Speed
 from hpcbench.portal.index import Account, Entry
 from hpcbench.portal.index.text_keys import clean
 from hpcbench.portal.models.experiments import (
@@ -41,7 +33,7 @@ from hpcbench.status import ExperimentStatus, State
 from hpcbench.status.findings import outcome_of, rounds_now
 
 TEXT = 500
-"""Characters of a text that is kept."""
+"""Longest text in an entry, characters."""
 
 GIB = 1 << 30
 
@@ -54,45 +46,45 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PlannedTask:
-    """A run task as it was planned."""
+    """A planned run task."""
 
     name: str
     """Its name."""
     ml_task: str
-    """Kind of work."""
+    """Its ML task."""
     model: str
     """Its model."""
     dataset: str
-    """Its dataset, with its split after a slash where it has one."""
+    """Its dataset; if there is a split, `DATASET/SPLIT`."""
     prompt: str
     """Its prompt."""
     metrics: tuple[str, ...]
     """Its metrics, the first one leading."""
     samples: int
-    """Samples to ask about."""
+    """Number of its samples."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What does not change in an experiment's life."""
+    """Facts of an experiment that never change."""
 
     id: str
-    """The experiment."""
+    """Id of the experiment."""
     plan: str
     """Name of its plan."""
     executor: str
     """slurm or local."""
     created: float
-    """When it was submitted, seconds since the epoch."""
+    """Time of submission, seconds since the epoch."""
     owner: str
     """Account that submitted it."""
     run_tasks: tuple[PlannedTask, ...]
-    """In the order of the plan."""
+    """Run tasks in the order of the plan."""
 
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What evaluation wrote; empty where it has not, or where that cannot be read."""
+    """Results of the evaluation; empty if there are none or the files cannot be read."""
 
     scores: Mapping[str, Scores] = field(default_factory=dict)
     """Run task → its scores."""
@@ -101,7 +93,7 @@ class Results:
 
 
 def stamp_of(experiment: Experiment) -> str:
-    """Time and size of the files that may change once an experiment has ended; a handful of `stat`."""
+    """Time and size of the files that may change after an experiment's end; a few calls of `stat`."""
     files = (
         experiment.manifest_file,
         experiment.outcome_file,
@@ -116,15 +108,15 @@ def stamp_of(experiment: Experiment) -> str:
 
 
 def changed_at(stamp: str) -> float:
-    """When the newest of the files of a stamp changed, seconds since the epoch."""
+    """Newest time of change of a stamp's files, seconds since the epoch."""
     return max((one[0] for one in json.loads(stamp) if one), default=0) / 1e9
 
 
 def ending(experiment: Experiment) -> State | None:
-    """How an experiment ended; None: it has not.
+    """State in which an experiment ended; None: it has not ended.
 
     Raises:
-        Unreadable: another version of hpcbench wrote it, or it is damaged.
+        Unreadable: another version of hpcbench wrote the experiment, or it is damaged.
     """
     try:
         passes, _ = rounds_now(experiment)
@@ -134,7 +126,7 @@ def ending(experiment: Experiment) -> State | None:
 
 
 def wished(experiment: Experiment) -> bool:
-    """Whether people ever wanted something of it: then what it asked may not be all that was planned."""
+    """Whether the experiment ever got a control request: then it may have skipped planned samples."""
     try:
         return any(experiment.control_dir.iterdir())
     except FileNotFoundError:
@@ -142,18 +134,18 @@ def wished(experiment: Experiment) -> bool:
 
 
 def causes(status: ExperimentStatus) -> int:
-    """How many different things went wrong."""
+    """Number of different causes of failures."""
     return len({one.cause for one in status.failures})
 
 
 def planned(experiment: Experiment) -> Planned:
-    """What an experiment was planned to be.
+    """The unchanging facts of an experiment.
 
     Raises:
-        Unreadable: another version of hpcbench wrote it, or it is damaged.
+        Unreadable: another version of hpcbench wrote the experiment, or it is damaged.
     """
     try:
-        manifest, resolved = _json(experiment.manifest_file), _json(experiment.resolved_file)
+        manifest, resolved = manifest_data(experiment), plan_data(experiment)
         samples = {cut["run_task"]: int(cut["samples"]) for cut in manifest["work"]["cuts"]}
         return Planned(
             id=experiment.id,
@@ -170,13 +162,16 @@ def planned(experiment: Experiment) -> Planned:
 
 
 def results(experiment: Experiment) -> Results:
-    """What evaluation wrote."""
+    """Results of an experiment's evaluation."""
     return Results(evaluated.scores(experiment), evaluated.speeds(experiment))
 
 
 def account(experiment: Experiment) -> Account:
-    """What was written about an experiment once it had ended."""
-    verdict = evaluated.read_object(experiment.verdict_file)
+    """Usage, summary and verdict, written after an experiment's end."""
+    try:
+        verdict = verdict_data(experiment)
+    except (OSError, ValueError):
+        verdict = {}
     return Account(
         _usage(view_usage.written_usage(experiment)),
         tuple(map(clean, summary_of(experiment))),
@@ -194,16 +189,16 @@ def entry(
     updated: float,
     baselines: Sequence[str] = (),
 ) -> Entry:
-    """All that the index holds of an experiment.
+    """The index entry of an experiment.
 
     Args:
-        plan: what it was planned to be.
-        found: what evaluation wrote.
-        written: what was written at its end.
-        status: how far it is; None: it is done, and every sample was asked.
+        plan: its unchanging facts.
+        found: results of its evaluation.
+        written: usage, summary and verdict, written after its end.
+        status: its status; None: it is done, and every sample was requested.
         stamp: see `Entry`.
-        updated: when something of it last changed, seconds since the epoch.
-        baselines: names that stand for it.
+        updated: time of its last change, seconds since the epoch.
+        baselines: its names as a baseline.
     """
     states = {one.name: one for one in status.run_tasks} if status else {}
     rows = tuple(
@@ -274,9 +269,11 @@ def _task(resolved: Mapping[str, Any], samples: Mapping[str, int]) -> PlannedTas
 def _row(
     experiment: str, task: PlannedTask, found: Results, status: Any, *, done: bool
 ) -> RunTaskRow:
-    scored = found.scores.get(task.name, Scores())
+    scored = found.scores.get(task.name)
     speed = found.speeds.get(task.name, Speed())
-    peak, counts = speed.memory.gpu_peak, _counts(scored)
+    latency = speed.e2e_ms or Latency()
+    peak = speed.memory.gpu_peak if speed.memory is not None else None
+    counts = SampleCounts.model_validate(scored.counts.to_json()) if scored is not None else None
     return RunTaskRow(
         experiment=experiment,
         name=task.name,
@@ -292,18 +289,13 @@ def _row(
         counts=counts,
         coverage=counts.coverage if counts else None,
         invalid=counts.unreadable if counts else 0,
-        scores=tuple(_scores(task, scored.metrics)),
-        latency_p50=_seconds(speed.e2e_ms.p50),
-        latency_p95=_seconds(speed.e2e_ms.p95),
-        tokens_per_second=speed.tokens_per_s.value,
+        scores=tuple(_scores(task, scored)) if scored is not None else (),
+        latency_p50=_seconds(latency.p50),
+        latency_p95=_seconds(latency.p95),
+        tokens_per_second=speed.tokens_per_s.value if speed.tokens_per_s is not None else None,
         speed_valid=speed.valid,
         peak_memory_gb=None if peak is None else peak / GIB,
     )
-
-
-def _counts(scored: Scores) -> SampleCounts | None:
-    """None of a run task that is not evaluated, or whose counts are damaged."""
-    return SampleCounts.model_validate(scored.counts.to_json()) if scored.counts else None
 
 
 def _seconds(latency: evaluated.Figure) -> float | None:
@@ -311,7 +303,7 @@ def _seconds(latency: evaluated.Figure) -> float | None:
 
 
 def _together(rows: Sequence[RunTaskRow]) -> SampleCounts | None:
-    """Counts of all run tasks; None where one has none: a part must not look like the whole."""
+    """Counts of all run tasks; None if one has no counts: a part must not look like the whole."""
     known = [row.counts for row in rows if row.counts is not None]
     if not known or len(known) < len(rows):
         return None
@@ -319,11 +311,14 @@ def _together(rows: Sequence[RunTaskRow]) -> SampleCounts | None:
     return SampleCounts.model_validate(total(each).to_json())
 
 
-def _scores(task: PlannedTask, metrics: Mapping[str, MetricValue]) -> Iterator[Score]:
-    """Its metrics in the order of the plan."""
-    planned = [one for one in task.metrics if one in metrics]
-    for name in (*planned, *sorted(metrics.keys() - set(planned))):
-        one = metrics[name]
+def _scores(task: PlannedTask, scored: Scores) -> Iterator[Score]:
+    """Scores of a run task, planned metrics first, in the order of the plan."""
+    planned = [one for one in task.metrics if one in scored.metrics]
+    for name in (*planned, *sorted(scored.metrics.keys() - set(planned))):
+        one = scored.metrics[name]
+        if one is None:
+            yield Score(metric=_text(name), value=None)
+            continue
         yield Score(
             metric=_text(name), value=one.value, low=one.low, high=one.high, n=one.n,
             documents=one.clusters, higher_is_better=one.higher_is_better,
@@ -331,7 +326,7 @@ def _scores(task: PlannedTask, metrics: Mapping[str, MetricValue]) -> Iterator[S
 
 
 def _mean(first: Sequence[Score], run_tasks: int) -> Score | None:
-    """The first metric of the only run task, or its mean where all that are scored share it."""
+    """The first metric of the only run task, or its mean if all scored run tasks share the metric."""
     if run_tasks == 1 and first:
         return first[0]
     known = [(score, score.value) for score in first if score.value is not None]
@@ -352,7 +347,7 @@ def _errors(found: Results) -> Iterator[str]:
             yield f"{error.outcome}: {error.message}"
 
 
-# --- what was written at the end ------------------------------------------------------------------------
+# --- files written at the end ---------------------------------------------------------------------------
 
 
 def _usage(written: view_usage.Usage | None) -> Usage:
@@ -383,21 +378,8 @@ def _stat(path: Path) -> tuple[int, int] | None:
     return found.st_mtime_ns, found.st_size
 
 
-def _json(path: Path) -> Any:
-    """What a JSON file holds.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it is damaged, or far too large.
-    """
-    with path.open("rb") as file:
-        if os.fstat(file.fileno()).st_size > LARGEST:
-            raise ValueError(f"{path.name} is too large")
-        return from_json(file.read())
-
-
 def _created(experiment: Experiment, told: object) -> float:
-    """When it was submitted: as the manifest says, else as its id does, else as its folder does."""
+    """Time of submission, from the manifest, else from the id, else from the folder."""
     try:
         return time_of(str(told), "%Y-%m-%dT%H:%M:%S%z")
     except ValueError:
@@ -414,10 +396,10 @@ def _created(experiment: Experiment, told: object) -> float:
 
 
 def time_of(text: str, form: str) -> float:
-    """Seconds since the epoch.
+    """A time as seconds since the epoch.
 
     Raises:
-        ValueError: it is no time of this form.
+        ValueError: the text does not have this form.
     """
     from datetime import datetime
 

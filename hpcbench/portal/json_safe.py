@@ -1,4 +1,4 @@
-"""Plain data as every client can read it."""
+"""Plain data in a form that every client can read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from hpcbench import secret
 
 DEEPEST = 40
-"""Objects within objects that are told."""
+"""Greatest depth of nesting in an answer; deeper values become `…`."""
 
 
 def sound(value: Any, depth: int = 0) -> Any:
@@ -27,3 +27,12 @@ def sound(value: Any, depth: int = 0) -> Any:
     if isinstance(value, (list, tuple)):
         return [sound(one, depth + 1) for one in value]
     return f"({len(value)} bytes)" if isinstance(value, bytes) else sound(str(value))
+
+
+def finite(value: object) -> float | None:
+    """A number that JSON can express; None for every other value."""
+    if type(value) is float:  # most values are
+        return value if math.isfinite(value) else None
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+        return float(value)
+    return None

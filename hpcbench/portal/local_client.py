@@ -1,4 +1,4 @@
-"""Talking to the portal that runs on this host, from the command line, through its socket."""
+"""Requests from the command line to the portal that runs on this host, through its socket."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Connection(http.client.HTTPConnection):
         self._path = path
 
     def connect(self) -> None:
-        """Through the socket."""
+        """Connect to the socket."""
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(_SECONDS)
         self.sock.connect(self._path)
@@ -35,21 +35,21 @@ class Caller:
     """The portal that runs on this host."""
 
     here: runtime_dir.Place
-    """Where its files lie."""
+    """The folder of its files."""
     state: dict[str, Any]
-    """What it wrote down about itself."""
+    """Its own record of how to reach it."""
 
     @classmethod
     def find(cls, here: runtime_dir.Place) -> Caller | None:
-        """The portal of this user on this host; None: none runs."""
+        """The portal of this user on this host; None: no portal runs."""
         state = runtime_dir.read_state(here)
         return cls(here, state) if state else None
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
-        """An answer of its API, below `/api/v1`.
+        """The answer of its API to a request below `/api/v1`.
 
         Raises:
-            EnvironmentFault: it does not answer, or refuses.
+            EnvironmentFault: the portal does not answer, or refuses.
         """
         token = (runtime_dir.read_secret(self.here.token) or "").strip()
         connection = _Connection(str(self.here.socket))
@@ -69,13 +69,15 @@ class Caller:
         except OSError as error:
             raise EnvironmentFault(
                 f"the portal (pid {self.state['pid']}) does not answer: {error}",
-                remedy="`hpcbench portal stop`, then start it again",
+                remedy="run `hpcbench portal stop`, then `hpcbench portal`",
             ) from None
         finally:
             connection.close()
         found: Any = json.loads(text) if text else None
         if response.status >= 400:
-            raise EnvironmentFault(f"the portal refused: {found['error']}", found["remedy"] or None)
+            raise EnvironmentFault(
+                f"the portal refused the request: {found['error']}", found["remedy"] or None
+            )
         return found
 
     def code(self) -> str:
@@ -83,10 +85,10 @@ class Caller:
         return str(self.ask("POST", "/session/codes")["code"])
 
     def stop(self, seconds: float = 15.0) -> bool:
-        """Have it end; says whether it did.
+        """Stop the portal; returns whether it ended.
 
-        Who is told is the process that listens on the socket, as the kernel says: a number in a file could be
-        another process's by now.
+        The signal goes to the process that listens on the socket, as the kernel reports it: a number in a
+        file could belong to another process by now.
         """
         told = False
         deadline = time.monotonic() + seconds

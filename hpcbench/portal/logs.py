@@ -1,8 +1,8 @@
-"""Logs by the piece: their end, what came since, what stood before, and the lines with a word in them.
+"""Parts of logs: the end, new lines, earlier lines, and the lines that contain a text.
 
-A log may have gigabytes and grow; no request reads more than a little of it. What stands in it was written
-by engines and their libraries, who repeat what models and datasets say: it is shown as text without controls,
-and without what looks like a secret.
+A log may have gigabytes and grow; no request reads more than a little of it. Engines and their libraries
+write logs and repeat texts of models and datasets: an answer has no control characters, and no text that
+looks like a secret.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from hpcbench.sanitize import sanitize
 from hpcbench.wrapper.masking import MASK, Mask, hidden_values
 
 LINES, MOST_LINES = 200, 1000
-"""Lines of an answer, unless asked otherwise, and at most."""
+"""Lines of an answer: the default, and the most."""
 
 BLOCK = 1 << 18
-"""Bytes read at once."""
+"""Bytes of one read."""
 
 READ = 1 << 20
-"""Bytes that an answer without a search is made of; a longer line is cut into such pieces."""
+"""Bytes that an answer without a search reads; a longer line is cut into pieces of this size."""
 
 SEARCH_BYTES, SEARCH_SECONDS = 64 << 20, 0.05
-"""How much, and for how long, a request searches; the next one goes on from `LogChunk.begin`."""
+"""Bytes and seconds that one request searches; the next request continues at `LogChunk.begin`."""
 
 ERRORS, ERRORS_BYTES = 100, 2 << 20
-"""Lines that look like errors, and how much of a log's end is searched for them."""
+"""Most lines that look like errors, and the bytes of a log's end in which they are searched."""
 
 COUNTED = 4 << 20
-"""Lines of a longer beginning are not counted."""
+"""Bytes before an answer up to which its lines get numbers; after a longer beginning they get none."""
 
 WIDTH = 4000
-"""Bytes of a line that are shown in one piece."""
+"""Bytes of a line in one piece."""
 
 AROUND = 8192
-"""Bytes before and behind a part of a line that are looked at for secrets that begin or end there."""
+"""Bytes before and after a part of a line that are searched for secrets that cross its ends."""
 
 LOGS = 400
-"""Logs in a list, the newest by name."""
+"""Most logs of a list, the newest by name."""
 
 IDLE_SECONDS = 10.0
-"""A last line without an end is one once nothing came for so long."""
+"""A last line without a newline counts as whole after so many seconds without growth."""
 
 _FOLDERS = ("workers", "jobs")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+%@-]{0,199}\.(?:log|out|err)")
@@ -65,7 +65,7 @@ _WARNING = re.compile(r"\bwarn(?:ing)?s?\b", re.IGNORECASE)
 _WORDS = (
     "error", "traceback", "exception", "fatal", "critical", "panic", "killed", "out of memory", "core dumped",
 )  # fmt: skip
-"""One of them stands in every line that looks like an error."""
+"""Every line that looks like an error contains one of these."""
 
 _mask = Mask(hidden_values({}, os.environ))
 _errors: Kept[tuple[int, ...]] = Kept(64)
@@ -76,24 +76,24 @@ class Log:
     """An opened log."""
 
     read: Callable[[int, int], bytes]
-    """(how many, from where) → bytes."""
+    """(number of bytes, offset) → bytes."""
     size: int
     """Bytes."""
     changed: float
-    """When it last grew, seconds since the epoch."""
+    """Time of its last growth, seconds since the epoch."""
     identity: tuple[int, int]
-    """What tells it from other files."""
+    """Device and inode: they identify the file."""
 
 
 # --- which logs ---------------------------------------------------------------------------------------
 
 
 def sources(experiment: Experiment, workers: Sequence[str] | None = None) -> tuple[LogSource, ...]:
-    """Logs of an experiment, those of workers first.
+    """Logs of an experiment, logs of workers first.
 
     Args:
         experiment: the experiment.
-        workers: only those of these workers, `GROUP.JOB-RESTART`; None: all.
+        workers: only the logs of these workers, `GROUP.JOB-RESTART`; None: all logs.
     """
     names = [(folder, name) for folder in _FOLDERS for name in _names(experiment.path / folder)]
     owned = {_job(name) for folder, name in names if folder == "workers"} - {""}
@@ -106,24 +106,25 @@ def sources(experiment: Experiment, workers: Sequence[str] | None = None) -> tup
             with opened(experiment, f"{folder}.{name}") as log:
                 found.append(_source(folder, name, log, owned))
         except OSError:
-            continue  # gone, or not to be read
+            continue  # removed, or not readable
     return tuple(found)
 
 
 def _names(folder: Path) -> list[str]:
     try:
-        names = os.listdir(folder)  # noqa: PTH208 - names are all that is wanted, of many files
+        names = os.listdir(folder)  # noqa: PTH208 - only names are needed, of many files
     except OSError:
         return []
-    return sorted((name for name in names if _NAME.fullmatch(name)), key=_newest_last)[::-1]
+    return sorted((name for name in names if _NAME.fullmatch(name)), key=in_order)[::-1]
 
 
-def _newest_last(name: str) -> list[tuple[int, str]]:
+def in_order(name: str) -> list[tuple[int, str]]:
+    """Sort key for names with numbers: 9 before 10."""
     return [(int(one), "") if one.isdigit() else (0, one) for one in re.split(r"(\d+)", name)]
 
 
 def _job(name: str) -> str:
-    """Job in a log's name: `4711_3` of `g0.4711_3-0.log` and of `4711_3_0_log.out`."""
+    """The job in a log's name: `4711_3` of `g0.4711_3-0.log` and of `4711_3_0_log.out`."""
     name = re.sub(r"_\d+_log\.(out|err)$", ".", name)
     return match[1] if (match := _JOB.search(name)) else ""
 
@@ -144,17 +145,17 @@ def _source(folder: str, name: str, log: Log, owned: set[str]) -> LogSource:
 
 
 class opened:  # noqa: N801 - used as a function
-    """A log, opened below its experiment without following a link. Use as a context manager.
+    """A log below its experiment, opened without following a link. Use as a context manager.
 
     Raises:
-        FileNotFoundError: there is no log of that id.
-        OSError: it cannot be read.
+        FileNotFoundError: no log has this id.
+        OSError: the log cannot be read.
     """
 
     def __init__(self, experiment: Experiment, identity: str) -> None:
         folder, _, name = identity.partition(".")
         if folder not in _FOLDERS or not _NAME.fullmatch(name):
-            raise FileNotFoundError("no such log")
+            raise FileNotFoundError("there is no log with this id")
         self._descriptor = open_beneath(experiment.path, folder, name)
 
     def __enter__(self) -> Log:
@@ -172,7 +173,7 @@ class opened:  # noqa: N801 - used as a function
 # --- pieces -------------------------------------------------------------------------------------------
 
 Line = tuple[int, bytes]
-"""Offset of a line and its bytes, with its end."""
+"""Offset of a line, and its bytes with its newline."""
 
 
 def chunk(
@@ -184,18 +185,18 @@ def chunk(
     grep: str = "",
     now: float | None = None,
 ) -> LogChunk:
-    """A part of a log: its end, unless asked otherwise.
+    """A part of a log: by default its end.
 
-    Pieces that begin where others end have every line once, whatever their sizes; a line of more than `READ`
-    bytes comes in several.
+    Consecutive pieces contain every line exactly once, whatever their sizes; a line of more than `READ` bytes
+    is split over several.
 
     Args:
         log: an opened log.
-        after: what comes from this offset on.
-        before: what stands before it.
-        lines: so many lines at most.
-        grep: only lines in which this stands, letters large or small. With `after` forwards, else backwards;
-            what was searched lies between `LogChunk.begin` and `LogChunk.end`.
+        after: give the lines from this offset on.
+        before: give the lines before this offset.
+        lines: most lines.
+        grep: only lines that contain this text, in any case. The search goes forwards with `after`, else
+            backwards; it covers `LogChunk.begin` to `LogChunk.end`.
         now: the time, seconds since the epoch.
     """
     lines = max(1, min(lines, MOST_LINES))
@@ -218,7 +219,7 @@ def chunk(
 
 
 def _end(log: Log, now: float) -> int:
-    """Where the last line ends that is whole."""
+    """Offset of the end of the last whole line."""
     if now - log.changed > IDLE_SECONDS or not log.size:
         return log.size
     low = max(0, log.size - READ)
@@ -251,7 +252,7 @@ def _backwards(log: Log, end: int, lines: int) -> list[Line]:
 
 
 def _split(data: bytes, begin: int) -> Iterator[Line]:
-    """Lines end with newlines alone: a carriage return draws a bar over, and has no line of its own."""
+    """Lines end with newlines only: a carriage return redraws a progress bar, and ends no line."""
     at = 0
     while at < len(data):
         end = data.find(b"\n", at) + 1 or len(data)
@@ -263,7 +264,7 @@ def _split(data: bytes, begin: int) -> Iterator[Line]:
 
 
 def _search_on(log: Log, begin: int, end: int, text: str, lines: int) -> tuple[list[Line], int]:
-    """Lines with a text from here on, and how far was searched."""
+    """Lines from here on that contain a text, and the offset at which the search stopped."""
     found: list[Line] = []
     at, stop = begin, min(end, begin + SEARCH_BYTES)
     until = time.monotonic() + SEARCH_SECONDS
@@ -283,7 +284,7 @@ def _search_on(log: Log, begin: int, end: int, text: str, lines: int) -> tuple[l
 
 
 def _search_back(log: Log, end: int, text: str, lines: int) -> tuple[list[Line], int]:
-    """Lines with a text before here, and how far back was searched."""
+    """Lines before here that contain a text, and the offset at which the search stopped."""
     found: list[Line] = []
     at, stop = end, max(0, end - SEARCH_BYTES)
     until = time.monotonic() + SEARCH_SECONDS
@@ -302,7 +303,7 @@ def _search_back(log: Log, end: int, text: str, lines: int) -> tuple[list[Line],
 
 
 def _hits(data: bytes, begin: int, text: str) -> Iterator[Line]:
-    """Lines of a block in which a text stands; other lines are not looked at one by one."""
+    """Lines of a block that contain a text; the other lines are not examined one by one."""
     wanted = text.lower().encode("utf-8", "replace")
     folded = data.lower() if data.isascii() else data.decode(errors="replace").lower().encode()
     if len(folded) != len(data):  # letters that change their length: offsets would be wrong
@@ -362,8 +363,8 @@ def _answer(log: Log, found: Sequence[Line], begin: int, end: int) -> LogChunk:
 
 
 def _pieces(log: Log, found: Sequence[Line]) -> Iterator[tuple[int, str, bool]]:
-    """Lines as text that obeys nobody and holds no secret, long ones in pieces: offset, text, whether it is
-    a further piece."""
+    """Lines as text without control characters and secrets, long lines in pieces: offset, text, and whether
+    it continues a line."""
     if not found:
         return
     before, behind = _around(log, found)
@@ -384,7 +385,7 @@ def _pieces(log: Log, found: Sequence[Line]) -> Iterator[tuple[int, str, bool]]:
 
 
 def _around(log: Log, found: Sequence[Line]) -> tuple[bytes, bytes]:
-    """What stands before the first line and behind the last where these are parts of longer ones."""
+    """Text before the first line and after the last line where these are parts of longer lines."""
     begin, (last, line) = found[0][0], found[-1]
     low, end = max(0, begin - AROUND), last + len(line)
     before = re.split(rb"[\r\n]", log.read(begin - low, low))[-1] if begin else b""
@@ -393,14 +394,14 @@ def _around(log: Log, found: Sequence[Line]) -> tuple[bytes, bytes]:
 
 
 def _last_state(line: bytes) -> tuple[int, bytes]:
-    """Of a bar that was drawn over and over its last state, and how many bytes stand before it."""
+    """The last state of a progress bar that was redrawn, and the number of bytes before it."""
     text = line.rstrip(b"\r\n")
     skipped = text.rfind(b"\r") + 1
     return skipped, text[skipped:]
 
 
 def _cut(data: bytes, low: int, end: int) -> int:
-    """Where a piece ends: within no character, and within no escape sequence of a usual length."""
+    """End of a piece: within no character, and within no escape sequence of a usual length."""
     high = low + WIDTH
     if high >= end:
         return end
@@ -413,7 +414,7 @@ def _cut(data: bytes, low: int, end: int) -> int:
 
 
 def _without(data: bytes, low: int, high: int, secrets: Sequence[tuple[int, int]]) -> bytes:
-    """A part of a text without the secrets that lie in it, or reach into it."""
+    """A part of a text without the secrets inside it or across its ends."""
     parts, done = [], low
     for begin, end in secrets[bisect_right(secrets, low, key=lambda one: one[1]) :]:
         if begin >= high:
@@ -430,8 +431,8 @@ def _follow_each_other(found: Sequence[Line]) -> bool:
 
 
 def readable(lines: Sequence[bytes]) -> list[str]:
-    """Lines as text that obeys nobody and holds no secret."""
-    # Of a bar that was drawn over and over its last state; with a margin, so that no half secret is left.
+    """Lines as text without control characters and secrets."""
+    # Only the last state of a redrawn progress bar; with a margin, so that no half of a secret remains.
     cut = [line.rstrip(b"\r\n").rpartition(b"\r")[2][: 8 * WIDTH] for line in lines]
     masked = _mask.clean(b"\n".join(cut)).split(b"\n") if cut else []
     if len(masked) != len(cut):  # a secret of several lines
@@ -440,13 +441,13 @@ def readable(lines: Sequence[bytes]) -> list[str]:
 
 
 def masked(text: str) -> str:
-    """A text without what is, or looks like, a secret."""
+    """A text without secrets and without texts that look like secrets."""
     return secret.mask(_mask(text))
 
 
 def level_of(text: str) -> Literal["error", "warning", ""]:
-    """What a line looks like."""
-    # Most lines have none of the words, and to look for these is fifty times as quick.
+    """Severity of a line, by its words."""
+    # Most lines contain none of the words, and this test is fifty times as fast as the expression.
     folded = text.lower()
     if any(word in folded for word in _WORDS) and _ERROR.search(text):
         return "error"

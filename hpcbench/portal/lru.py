@@ -1,4 +1,4 @@
-"""What was made of files, kept as long as these files stay as they are and there is room."""
+"""Values computed from files, kept while these files are unchanged and memory permits."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Generic, TypeVar
 ValueT = TypeVar("ValueT")
 
 Stamp = tuple[int, int, int] | None
-"""What tells one content of a file from another; None: it is not there."""
+"""Identifies the content of a file; None: the file does not exist."""
 
 
 def stamp_of(path: Path) -> Stamp:
-    """Inode, size and time of change of a file."""
+    """Inode, size and modification time of a file."""
     try:
         stat = path.stat()
     except OSError:
@@ -24,13 +24,13 @@ def stamp_of(path: Path) -> Stamp:
 
 
 class Kept(Generic[ValueT]):
-    """Values by key, each with the stamp of what it was made of; what was not used for longest goes first.
+    """Values by key, each with the stamp of its source; the least recently used value is dropped first.
 
-    Of several threads that want the same value one makes it, and the others wait for it.
+    Of several threads that need the same value, exactly one computes it, and the others wait.
 
     Args:
-        most: how much is kept, in the unit of `cost`.
-        cost: how much a value takes; None: each takes 1.
+        most: most that is kept, in the unit of `cost`.
+        cost: size of a value; None: each value counts 1.
     """
 
     def __init__(self, most: int, cost: Callable[[ValueT], int] | None = None) -> None:
@@ -41,10 +41,10 @@ class Kept(Generic[ValueT]):
         self._making: dict[Hashable, threading.Lock] = {}
 
     def of(self, key: Hashable, stamp: Hashable, make: Callable[[], ValueT]) -> ValueT:
-        """The value of a key, made anew where the stamp is another one.
+        """The value of a key, computed again if the stamp differs.
 
         Raises:
-            Exception: what `make` raises; nothing is kept then.
+            Exception: any exception of `make`; nothing is kept then.
         """
         with self._lock:
             if (found := self._find(key, stamp)) is not None:
@@ -63,7 +63,7 @@ class Kept(Generic[ValueT]):
         return value
 
     def weigh(self, key: Hashable) -> None:
-        """Find anew what a value takes that has grown since it was made."""
+        """Compute the cost of a value again, after it has grown."""
         with self._lock:
             if (held := self._values.get(key)) is not None:
                 stamp, value, before = held
@@ -73,7 +73,7 @@ class Kept(Generic[ValueT]):
                 self._make_room()
 
     def held(self, key: Hashable, stamp: Hashable) -> tuple[ValueT] | None:
-        """The value of a key if it is there with this stamp, alone in a tuple; None: it is not."""
+        """The kept value of a key, as a tuple of one; None: no value with this stamp is kept."""
         with self._lock:
             return self._find(key, stamp)
 

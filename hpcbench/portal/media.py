@@ -1,9 +1,9 @@
-"""Images of samples, by number: what is shown was decoded as an image, whatever its name says.
+"""Images of samples, by number: a file is shown only if Pillow opens it as an image, whatever its name.
 
-Datasets are not trusted. A file is opened below the dataset's folder without following a link out of it; what
-it holds decides what it is: PNG, JPEG, WebP and GIF are shown as they are, TIFF and BMP become PNG, and all
-else (SVG and HTML above all) is no image. Small copies are always drawn anew. How much an image would take is
-looked at before it is decoded: a small file can hold a picture of a terabyte.
+Datasets are not trusted. A file is opened below the dataset's folder without following a link out of it. Its
+content decides its type: PNG, JPEG, WebP and GIF are sent unchanged, TIFF and BMP become PNG, and everything
+else (SVG and HTML above all) is no image. Small copies are always drawn here. The memory that an image needs
+is checked before it is decoded: a small file can hold an image of a terabyte.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hpcbench.errors import HpcbenchError
 from hpcbench.portal.asked_samples import Gone
 from hpcbench.portal.lru import Kept
 from hpcbench.portal.safe_open import open_beneath
-from hpcbench.schema.documents import Dataset
+from hpcbench.schema.definitions import Dataset
 from hpcbench.schema.records import Image, StoredImage
 
 Size = Literal["thumb", "full"]
@@ -32,32 +32,32 @@ SIDE = 360
 """Longest side of a small copy, pixels."""
 
 MOST_BYTES = 64 << 20
-"""Of an image file."""
+"""Largest image file, bytes."""
 
 MOST_PIXELS = 150_000_000
-"""Of an image that a browser is given as it is."""
+"""Largest image that is sent to a browser unchanged, pixels."""
 
 MOST_DECODED = 160 << 20
-"""Bytes of an image when it is decoded here."""
+"""Most bytes of an image that is decoded here."""
 
 KEPT_BYTES = 8 << 20
-"""Of small copies."""
+"""Bytes of small copies that are kept."""
 
 AT_ONCE = 2
-"""Images that are decoded at once."""
+"""Images that are decoded at the same time."""
 
 MEASURED = 100
-"""Images of a sample whose size is looked at."""
+"""Images of a sample whose size is determined."""
 
 _FORMS = ("PNG", "JPEG", "WEBP", "GIF", "TIFF", "BMP")
-"""What Pillow may read, and nothing else. JPEG that holds several images calls itself MPO once it is open."""
+"""The only formats that Pillow may read. A JPEG of several images has the format MPO once it is open."""
 
 _AS_THEY_ARE = {
     "PNG": "image/png", "JPEG": "image/jpeg", "MPO": "image/jpeg", "WEBP": "image/webp", "GIF": "image/gif",
 }  # fmt: skip
 
 _BANDS = {"1": 1, "L": 1, "P": 1, "LA": 2, "RGB": 3, "RGBA": 4, "CMYK": 4, "I": 4, "F": 4}
-"""Bytes of a pixel in memory, by Pillow's mode."""
+"""Bytes of a pixel in memory, by Pillow's mode; a mode that is not listed counts 8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +65,19 @@ class Picture:
     """An image that a browser can show."""
 
     data: bytes
-    """Its bytes."""
+    """The encoded image."""
     kind: str
     """Media type."""
 
     @property
     def tag(self) -> str:
-        """Changes with its bytes."""
+        """Entity tag: the hash of its bytes."""
         return hashlib.sha256(self.data).hexdigest()[:32]
 
 
 @dataclass
 class Pictures:
-    """Makes small copies, a few at a time, and keeps some."""
+    """Draws small copies, a few at a time, and keeps some."""
 
     _small: Kept[Picture] = field(
         default_factory=lambda: Kept(KEPT_BYTES, lambda one: len(one.data))
@@ -88,7 +88,7 @@ class Pictures:
         """An image of a sample, whole or small.
 
         Raises:
-            Gone: it is not there, is no image, or is too large; says why.
+            Gone: it does not exist, is no image, or is too large; the message gives the reason.
         """
         data = _bytes_of(dataset, image)
         if size == "full":
@@ -118,7 +118,7 @@ class Pictures:
 
 
 def described(dataset: Dataset, images: Sequence[Image]) -> Iterator[dict[str, Any]]:
-    """What is told of each image without decoding it: `name`, `page`; where it is cheap `width`, `height`."""
+    """Facts of each image without decoding it: `name`, `page`; `width` and `height` where they are cheap."""
     for number, image in enumerate(images):
         name = "image" if isinstance(image, bytes) else Path(_name_of(image)).name
         told: dict[str, Any] = {"name": name, "page": _page_of(image)}
@@ -127,7 +127,7 @@ def described(dataset: Dataset, images: Sequence[Image]) -> Iterator[dict[str, A
                 with _opened(_bytes_of(dataset, image)) as picture:
                     told |= dict(zip(("width", "height"), _upright(picture), strict=True))
             except Gone:
-                pass  # whoever asks for it is told why
+                pass  # a request for this image gets the reason
         yield told
 
 
@@ -140,7 +140,7 @@ def _page_of(image: Image) -> int | None:
 
 
 def _upright(picture: Any) -> tuple[int, int]:
-    """Width and height as it is shown: cameras lie images on their side and say so."""
+    """Width and height as displayed: cameras store images rotated, with a note of the rotation."""
     turned = picture.getexif().get(0x0112, 1) in (5, 6, 7, 8)
     return (picture.height, picture.width) if turned else (picture.width, picture.height)
 
@@ -152,24 +152,24 @@ def _bytes_of(dataset: Dataset, image: Image) -> bytes:
     """The bytes of an image, wherever the dataset keeps it.
 
     Raises:
-        Gone: they cannot be had.
+        Gone: the bytes are not available.
     """
     if isinstance(image, bytes):
         data = image
     elif isinstance(image, Path):
         data = _file(Path(dataset.source), image)
     else:
-        lies = getattr(image.read, "path", None)  # of the document that it is a page of
+        lies = getattr(image.read, "path", None)  # path of the document that the image is a page of
         if is_page(image) and isinstance(lies, Path):
             os.close(_open(Path(dataset.source), lies))
         try:
             data = image.read()
         except HpcbenchError as error:
             raise Gone(str(error).splitlines()[0]) from error
-        except Exception as error:  # foreign code, or a library over a hostile file
+        except Exception as error:  # plugin code, or a library that reads a hostile file
             raise Gone(f"{image.name} cannot be read") from error
     if len(data) > MOST_BYTES:
-        raise Gone(f"the image has {len(data) >> 20} MiB, more than {MOST_BYTES >> 20}")
+        raise Gone(f"the image has {len(data) >> 20} MiB, the limit is {MOST_BYTES >> 20} MiB")
     return data
 
 
@@ -178,7 +178,7 @@ def _file(root: Path, path: Path) -> bytes:
     try:
         size = os.fstat(descriptor).st_size
         if size > MOST_BYTES:
-            raise Gone(f"{path.name} has {size >> 20} MiB, more than {MOST_BYTES >> 20}")
+            raise Gone(f"{path.name} has {size >> 20} MiB, the limit is {MOST_BYTES >> 20} MiB")
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             return file.read(MOST_BYTES + 1)
     except OSError as error:
@@ -188,20 +188,20 @@ def _file(root: Path, path: Path) -> bytes:
 
 
 def _open(root: Path, path: Path) -> int:
-    """Open a file of a dataset; links within its folder are followed, none leads out of it.
+    """Open a file of a dataset; links within the dataset's folder are followed, but none out of it.
 
     Raises:
-        Gone: it is not there, or lies elsewhere.
+        Gone: the file does not exist, or is outside the folder.
     """
     try:
         real = os.path.realpath(root)
         inside = Path(os.path.realpath(path)).relative_to(real)
-        # What was followed is opened without following: exchanging a link meanwhile changes nothing.
+        # The resolved path is opened without following links: replacing a link meanwhile has no effect.
         return open_beneath(Path(real), *inside.parts)
     except ValueError:
-        raise Gone(f"{path.name} lies outside the dataset's folder") from None
+        raise Gone(f"{path.name} is outside the dataset's folder") from None
     except FileNotFoundError:
-        raise Gone(f"{path.name} is not there") from None
+        raise Gone(f"{path.name} does not exist") from None
     except OSError as error:
         raise Gone(f"{path.name} cannot be opened: {error.strerror}") from None
 
@@ -211,10 +211,10 @@ def _open(root: Path, path: Path) -> int:
 
 @contextmanager
 def _opened(data: bytes) -> Iterator[Any]:
-    """The Pillow image, not decoded; what goes wrong inside is told as well.
+    """The Pillow image, not decoded; faults inside the context become `Gone`, too.
 
     Raises:
-        Gone: it is none, or cannot be decoded.
+        Gone: the data is no image, or cannot be decoded.
     """
     import warnings
 
@@ -224,16 +224,16 @@ def _opened(data: bytes) -> Iterator[Any]:
     assert not ImageFile.LOAD_TRUNCATED_IMAGES
     try:
         with warnings.catch_warnings():
-            # Of sizes: they are looked at below, before anything is decoded.
+            # The warning concerns sizes: they are checked below, before anything is decoded.
             warnings.simplefilter("ignore", Pillow.DecompressionBombWarning)
             with Pillow.open(io.BytesIO(data), formats=_FORMS) as picture:
                 yield picture
     except Gone:
         raise
     except Pillow.DecompressionBombError:
-        raise Gone("the image is too large to be shown") from None
-    except Exception as error:  # whatever Pillow raises over a hostile file
-        raise Gone("it is no image that can be shown (PNG, JPEG, WebP, GIF, TIFF, BMP)") from error
+        raise Gone("the image is too large to show") from None
+    except Exception as error:  # any exception of Pillow over a hostile file
+        raise Gone("the file is damaged or no image (PNG, JPEG, WebP, GIF, TIFF, BMP)") from error
 
 
 def _check(picture: Any) -> None:
@@ -242,7 +242,7 @@ def _check(picture: Any) -> None:
 
 
 def _too_large(picture: Any) -> Gone:
-    return Gone(f"the image is too large to be shown: {picture.width} × {picture.height} pixels")
+    return Gone(f"the image is too large to show: {picture.width} × {picture.height} pixels")
 
 
 def _written(picture: Any, form: Literal["PNG", "WEBP"]) -> Picture:

@@ -1,4 +1,4 @@
-"""Where an experiment comes from, how it differs from another one, and the files of its report."""
+"""Provenance of an experiment, its differences from another one, and the files of its report."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hpcbench.portal.safe_open import open_beneath
 from hpcbench.reporting.provenance import provenance, reproduce
 
 DIFFERENCES = 2_000
-"""Differences of an answer; more says nothing to anybody."""
+"""Most differences of an answer; a reader cannot use more."""
 
 PLAN_BYTES = 256 << 10
 """A longer plan is cut."""
@@ -30,21 +30,21 @@ PLAN_BYTES = 256 << 10
 REPORT_ENDINGS = frozenset(
     {".html", ".md", ".tex", ".pdf", ".svg", ".png", ".json", ".csv", ".xml", ".parquet", ".txt"}
 )
-"""Endings of report files that may be fetched."""
+"""Endings of report files that may be served."""
 
 REPORT_BYTES = 64 << 20
-"""A larger file is not handed out."""
+"""A larger file is not served."""
 
 
 _differences: Kept[list[ConfigDifference]] = Kept(64)
 
 
 def origin(experiment: Experiment) -> Origin:
-    """What the figures depend on, and one command that runs the same again."""
+    """The inputs on which the figures depend, and one command that repeats the experiment."""
     try:
         facts = provenance(experiment)["facts"]
     except (KeyError, TypeError, ValueError, AttributeError):
-        facts = []  # an experiment that was imported, or of an older version
+        facts = []  # an imported experiment, or one of an older version
     return Origin(
         facts=tuple((name, masked(str(value))) for name, value in facts),
         reproduce=masked(reproduce(experiment)),
@@ -64,7 +64,7 @@ def _plan(experiment: Experiment) -> str:
 
 
 def configuration(portal: Portal, experiment: Experiment, wanted: str | None) -> ConfigurationDiff:
-    """How an experiment's configuration differs from that of another one of the same home.
+    """Differences between an experiment's configuration and that of another one of the same home.
 
     Args:
         portal: the portal.
@@ -72,7 +72,7 @@ def configuration(portal: Portal, experiment: Experiment, wanted: str | None) ->
         wanted: an experiment's id or a baseline's name; None: the plan's baseline.
 
     Raises:
-        PortalFault: there is none of the name that was asked for.
+        PortalFault: no experiment or baseline has the requested name.
     """
     name = wanted or str(experiment.manifest.get("baseline") or "")
     if not name:
@@ -126,7 +126,7 @@ def _named(portal: Portal, name: str) -> Experiment:
 
 
 def may_be_fetched(name: str) -> bool:
-    """Whether a file of a report may be handed out, by its name."""
+    """Whether a file of a report may be served, by its name."""
     plain = name.isascii() and name.isprintable() and "/" not in name and len(name) <= 200
     return plain and name[:1] not in (".", "") and Path(name).suffix.lower() in REPORT_ENDINGS
 
@@ -135,7 +135,7 @@ def report_file(experiment: Experiment, name: str) -> tuple[int, int, str]:
     """A file of the report: descriptor (the caller closes it), size in bytes, media type.
 
     Raises:
-        PortalFault: there is none that may be fetched, or it is too large.
+        PortalFault: no file of this name may be served, or it is too large.
     """
     missing = PortalFault(404, "not_found", f"the report has no file '{name[:200]}'")
     if not may_be_fetched(name):
@@ -148,6 +148,9 @@ def report_file(experiment: Experiment, name: str) -> tuple[int, int, str]:
     if size > REPORT_BYTES:
         os.close(descriptor)
         raise PortalFault(
-            413, "too_large", f"'{name}' has {size >> 20} MB", "fetch it with scp or rsync"
+            413,
+            "too_large",
+            f"'{name}' has {size >> 20} MiB, the limit is {REPORT_BYTES >> 20} MiB",
+            "copy it with scp or rsync",
         )
     return descriptor, size, mimetypes.guess_type(name)[0] or "application/octet-stream"

@@ -1,4 +1,4 @@
-"""The memory of this process: how much it holds, and giving back what it does not need."""
+"""The memory of this process: its size, and the return of unused memory to the system."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 _M_ARENA_MAX = -8
-"""glibc's name for: in how many heaps threads take memory."""
+"""glibc's number of the parameter for the most heaps of threads."""
 
 
 def resident() -> int:
@@ -19,26 +19,26 @@ def resident() -> int:
 
 
 def share_heaps() -> None:
-    """Have threads take memory from two heaps: what one of many gave back, others could not have."""
+    """Limit threads to two heaps: memory that one thread frees in its own heap is lost to the others."""
     with contextlib.suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
 
 
 def collect_little() -> None:
-    """Have Python look for garbage among few young objects at a time, and among all only in `give_back`.
+    """Have Python collect garbage among few young objects at a time, and among all only in `give_back`.
 
-    Nobody gets a turn meanwhile: 2,000 objects take some 0.5 ms, the 200,000 of our commands 100 ms, and all
-    that a busy portal holds a quarter of a second.
+    All threads pause meanwhile: 2,000 objects take some 0.5 ms, the 200,000 of our commands 100 ms, and all
+    objects of a busy portal a quarter of a second.
     """
     gc.set_threshold(2_000, 10, 1 << 30)
     gc.freeze()
 
 
 def give_back(*, thoroughly: bool = False) -> None:
-    """Return to the system what Python and the C library keep for later; nobody gets a turn meanwhile.
+    """Return unused memory of Python and the C library to the system; all threads pause meanwhile.
 
     Args:
-        thoroughly: look among all objects, not only those that came since the last time.
+        thoroughly: collect garbage among all objects, not only those since the last collection.
     """
     if thoroughly:
         gc.unfreeze()
@@ -48,6 +48,6 @@ def give_back(*, thoroughly: bool = False) -> None:
 
 
 def trim() -> None:
-    """Return to the system what the C library keeps for later, beside all others."""
+    """Return unused memory of the C library to the system, without pausing other threads."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,4 +1,4 @@
-"""Which account is at the other end of a connection; others are dropped before a byte of HTTP is read."""
+"""The account at the other end of a connection; unknown accounts are dropped before HTTP is read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 _ESTABLISHED = "01"
 _UCRED = struct.Struct("3i")
 
-# Of linux/sock_diag.h and linux/inet_diag.h: a question for one connection by its ends, and its answer.
+# Of linux/sock_diag.h and linux/inet_diag.h: a query for one connection by its ends, and the answer.
 _SOCK_DIAG = 4
 _BY_FAMILY = 20
 _QUESTION = struct.Struct("=IHHII BBBxI 4s16s16sIII")
@@ -23,28 +23,28 @@ End = tuple[str, int]
 """Address and port of one end of a connection."""
 
 TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
-"""The kernel's connections, each end with the account of its process."""
+"""The kernel's tables of connections: each end with the account of its process."""
 
 
 class Unavailable(Exception):
-    """This system does not tell who is at the other end."""
+    """This system does not report the account at the other end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Who is at the other end."""
+    """The other end of a connection."""
 
     uid: int | None
-    """Account; None: on another machine, or the system does not tell."""
+    """Account; None: on another machine, or the system does not report it."""
     address: str
-    """Where from: `socket`, or an IP address."""
+    """Origin: `socket`, or an IP address."""
     proxy: bool = False
-    """Whether it is the proxy that the user named: only its `X-Forwarded-*` headers are read."""
+    """Whether it is the proxy that the user named: `X-Forwarded-*` headers count only from this proxy."""
 
 
 @dataclass(frozen=True)
 class Doorkeeper:
-    """Decides about connections."""
+    """Accepts or drops connections."""
 
     uid: int
     """Our own account."""
@@ -53,18 +53,18 @@ class Doorkeeper:
     proxy_addresses: frozenset[str] = frozenset()
     """Addresses of reverse proxies on other machines."""
     warn: Callable[[str], None] = lambda _: None
-    """Is told where the check is impossible."""
+    """Receives a warning where the check is impossible."""
     tables: tuple[Path, ...] = TABLES
-    """Where the kernel tells of connections."""
+    """The kernel's tables of connections."""
 
     def judge(self, connection: socket.socket) -> Peer | None:
-        """Who it is; None: it must be dropped."""
+        """The peer of a connection; None: the connection must be dropped."""
         if connection.family == socket.AF_UNIX:
             return self._known(uid_of_socket(connection), "socket")
         try:
             here, there = connection.getsockname()[:2], connection.getpeername()[:2]
         except OSError:
-            return None  # it has gone already
+            return None  # closed already
         address = plain_address(there[0])
         local = ipaddress.ip_address(address).is_loopback or address == plain_address(here[0])
         if not local:
@@ -73,7 +73,8 @@ class Doorkeeper:
             uid = uid_of_loopback(here, there, self.tables)
         except Unavailable as error:
             self.warn(
-                f"cannot tell who connects ({error}): only codes and tokens keep others of this host out"
+                f"cannot determine the account of a connection ({error}): only "
+                "codes and tokens protect the portal from other users of this host"
             )
             return Peer(None, address)
         return None if uid is None else self._known(uid, address)
@@ -92,16 +93,16 @@ def uid_of_socket(connection: socket.socket) -> int:
 def uid_of_loopback(here: End, there: End, tables: tuple[Path, ...] = TABLES) -> int | None:
     """Account of the process at the other end of a TCP connection within this machine.
 
-    The kernel is asked for that one connection first, which takes 0.03 ms: reading the table of all takes
-    milliseconds, and strangers could have it read as often as they can connect.
+    The kernel is queried for this one connection first, which takes 0.03 ms: reading the table of all
+    connections takes milliseconds, and strangers could cause a read as often as they can connect.
 
     Args:
         here: our end.
         there: the other end.
-        tables: where the kernel tells of all connections.
+        tables: the kernel's tables of connections.
 
     Returns:
-        The account; None: no process holds that end any more.
+        The account; None: no process holds the other end any more.
 
     Raises:
         Unavailable: the tables cannot be read.
@@ -111,7 +112,7 @@ def uid_of_loopback(here: End, there: End, tables: tuple[Path, ...] = TABLES) ->
 
 
 def _asked_for(here: End, there: End) -> int | None:
-    """The account, if the kernel tells it for a single connection; None: look it up."""
+    """The account, if the kernel answers a query for a single connection; None: read the tables."""
     mine, other = (ipaddress.ip_address(end[0].split("%")[0]) for end in (here, there))
     if mine.version != other.version:
         return None
@@ -132,7 +133,7 @@ def _asked_for(here: End, there: End) -> int | None:
         return None
     _, kind, _, _, _, _, state, ports, *found, _, uid, inode = _ANSWER.unpack_from(told)
     same = kind == _BY_FAMILY and ports == struct.pack("!HH", there[1], here[1])
-    # Where there is none, a listener may be told of; where its process has closed it, it has no inode.
+    # Without a match, the kernel may report a listener; a connection that its process closed has no inode.
     if not same or tuple(found) != ends or state != int(_ESTABLISHED) or inode == 0:
         return None
     return int(uid)
@@ -155,21 +156,21 @@ def _looked_up(here: End, there: End, tables: tuple[Path, ...]) -> int | None:
             fields = line.split(maxsplit=10)
             if len(fields) < 10 or (fields[1], fields[2]) not in wanted:
                 continue
-            # A connection whose process has closed it (inode 0) is shown as root's.
+            # The table shows a connection that its process has closed (inode 0) as root's.
             if fields[3] == _ESTABLISHED and fields[9] != "0":
                 return int(fields[7])
     return None
 
 
 def plain_address(address: str) -> str:
-    """An address without its zone, and as IPv4 where it is one in disguise."""
+    """An address without its zone; an IPv4-mapped IPv6 address as IPv4."""
     found = ipaddress.ip_address(address.split("%")[0])
     mapped = getattr(found, "ipv4_mapped", None)
     return str(mapped or found)
 
 
 def _in_table(end: End, six: bool) -> str:
-    """An end as the tables write it: words of 32 bits in the machine's order, the port in hexadecimal."""
+    """An end in the notation of the tables: 32-bit words in the machine's order, the port in hexadecimal."""
     packed = ipaddress.ip_address(end[0].split("%")[0]).packed
     if six and len(packed) == 4:
         packed = b"\0" * 10 + b"\xff\xff" + packed
@@ -178,9 +179,9 @@ def _in_table(end: End, six: bool) -> str:
 
 
 def account(name: str) -> int:
-    """The number of an account, given by name or number.
+    """The number of an account, from its name or number.
 
     Raises:
-        KeyError: there is none of that name.
+        KeyError: no account has this name.
     """
     return int(name) if name.isdigit() else pwd.getpwnam(name).pw_uid

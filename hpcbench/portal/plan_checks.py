@@ -1,8 +1,8 @@
-"""A text as the registry sees it, saved or not: `main` looks, in a process of its own, and `Checker` asks it.
+"""Check of a text, saved or not: `main` checks in a process of its own; `Checker` calls it.
 
-The look is a process of its own: documents name plugins, which are foreign code, and matrices, which may
-grow beyond all measure. It is limited in time and memory, starts from a clean state each time, and cannot
-take the portal with it. One such process waits with everything imported, so that a check takes no start.
+The check has its own process: definitions name plugins, which are foreign code, and matrices, which may grow
+without limit. Its time and memory are limited, it starts from a clean state each time, and it cannot crash
+the portal. One such process waits with all modules imported, so that a check has no startup time.
 """
 
 from __future__ import annotations
@@ -29,37 +29,37 @@ if TYPE_CHECKING:
 from hpcbench.subprocesses import kill_session
 
 CHECK_SECONDS = 20
-"""A check may take so long."""
+"""Most seconds of a check."""
 
 ESTIMATE_SECONDS = 50
-"""A check with an estimate may take so long; what was found without it is told all the same."""
+"""Most seconds of a check with an estimate; results without the estimate are given after a timeout, too."""
 
 IDLE_SECONDS = 120
-"""So long a process waits for work before it ends."""
+"""A process without work ends after so many seconds."""
 
 AT_ONCE = 2
 """Checks at the same time."""
 
 TURN_SECONDS = 30
-"""A check waits so long for its turn; with it, it stays below what the portal gives a route."""
+"""Seconds that a check waits for its turn; with the check, it stays below a route's time limit."""
 
 MEMORY = 3 << 30
 """Bytes of data that a check may hold."""
 
 SHOWN = 2_000
-"""Run tasks and problems that are told."""
+"""Most run tasks and problems of an answer."""
 
 _TELLING = re.compile(r"token|secret|passw|key", re.IGNORECASE)
 
-# Run so and not by `-m`, the working directory is no place that modules are imported from.
+# With `-m`, Python would import modules from the working directory.
 _START = "import sys; sys.path[:1] = []; from hpcbench.portal.plan_checks import main; main()"
 
 
 class Checker:
-    """Has texts checked by processes of their own.
+    """Checks texts in processes of their own.
 
     Args:
-        folder: the working directory of a check: `./registries` of it count.
+        folder: the working directory of a check: its `./registries` counts.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -69,13 +69,13 @@ class Checker:
         self._spare: subprocess.Popen[bytes] | None = None
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """What the look found: `problems`, `run_tasks`, `total`, perhaps `estimate` or `estimate_fault`.
+        """The result of a check: `problems`, `run_tasks`, `total`, perhaps `estimate` or `estimate_fault`.
 
         Raises:
-            PortalFault: it takes too long, too much memory, or others are being checked (503).
+            PortalFault: it takes too long or too much memory, or other checks are running (503).
         """
         if not self._free.acquire(timeout=TURN_SECONDS):
-            raise PortalFault(503, "busy", "other texts are being checked", "try again in a moment")
+            raise PortalFault(503, "busy", "other checks are running", "try again in a moment")
         try:
             seconds = ESTIMATE_SECONDS if request.get("estimate") else CHECK_SECONDS
             return self._asked(json.dumps(request).encode(), seconds)
@@ -83,7 +83,7 @@ class Checker:
             self._free.release()
 
     def close(self) -> None:
-        """Let the waiting process go."""
+        """End the waiting process."""
         with self._lock:
             if self._spare is not None:
                 kill_session(self._spare)
@@ -96,28 +96,32 @@ class Checker:
             out, said = process.communicate(request, timeout=seconds)
         except subprocess.TimeoutExpired as expired:
             out, said, late = expired.output or b"", b"", True
-        except OSError:  # it ended in the very moment that it was wanted
+        except OSError:  # the spare process ended at this moment
             out, said = b"", b""
         finally:
             kill_session(process)
         self._prepare()
         answer: dict[str, Any] = {}
         for line in out.splitlines():
-            with contextlib.suppress(ValueError):  # cut off
+            with contextlib.suppress(ValueError):  # a truncated line
                 answer |= json.loads(line)
         if "problems" not in answer:
             if late:
                 what = f"the check took longer than {CHECK_SECONDS} s"
-                raise PortalFault(503, "too_long", what, "a smaller matrix, or `hpcbench validate`")
-            last = (said.decode("utf-8", "replace").strip().splitlines() or ["no word"])[-1]
-            what = f"the check ended early: {secret.mask(last)[:300]}"
-            raise PortalFault(422, "too_much", what, "see `hpcbench validate`")
+                raise PortalFault(
+                    503, "too_long", what, "use a smaller matrix, or run `hpcbench validate`"
+                )
+            last = (said.decode("utf-8", "replace").strip().splitlines() or ["no output"])[-1]
+            what = f"the check failed: {secret.mask(last)[:300]}"
+            raise PortalFault(422, "too_much", what, "run `hpcbench validate`")
         if late:
             answer["estimate_fault"] = f"the estimate took longer than {ESTIMATE_SECONDS} s"
         elif json.loads(request).get("estimate") and not answer["problems"]:
             answer.setdefault("estimate", None)
             if answer["estimate"] is None:
-                answer.setdefault("estimate_fault", "the estimate ended early")
+                answer.setdefault(
+                    "estimate_fault", "the estimate failed: run `hpcbench submit PLAN --estimate`"
+                )
         return answer
 
     def _taken(self) -> subprocess.Popen[bytes]:
@@ -128,7 +132,7 @@ class Checker:
         return self._started()
 
     def _prepare(self) -> None:
-        """Where one text is checked another will be soon."""
+        """Start a spare process: after one check, another one is likely soon."""
         with self._lock:
             if self._spare is None or self._spare.poll() is not None:
                 self._spare = self._started()
@@ -148,17 +152,17 @@ class Checker:
 
 
 def main() -> None:
-    """Read one request from standard input, print what is found as lines of JSON."""
+    """Read one request from standard input, print the results as lines of JSON."""
     _limit()
     from hpcbench.registry import resolve  # noqa: F401
-    from hpcbench.submit import estimate_text  # noqa: F401 - ready before it is wanted
+    from hpcbench.submit import estimate_text  # noqa: F401 - imported before it is needed
 
     if not select.select([sys.stdin], [], [], IDLE_SECONDS)[0]:
         return
     text = sys.stdin.buffer.read()
     if not text:
         return
-    # Plugins may print; only what is told here is the answer.
+    # Plugins may print; only lines of this file are the answer.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     for answer in found(json.loads(text)):
@@ -166,11 +170,11 @@ def main() -> None:
 
 
 def found(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """What is found in a text, part by part.
+    """Results of a check, part by part.
 
     Args:
-        request: `kind` as registries call it, `path` of the file the text is to be, `text`, `estimate`;
-            `only_read`: whether it can be read as YAML is all that is asked.
+        request: `kind` as registries name it, `path` of the text's file, `text`, `estimate`;
+            `only_read`: check only that the text is valid YAML.
     """
     from hpcbench.registry.catalog import Catalog, run_mode
     from hpcbench.registry.resolve import Look, look
@@ -181,7 +185,7 @@ def found(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         return
     base = path.with_name(path.name.replace(".dev.yaml", ".yaml"))
     try:
-        # An overlay counts in dev alone.
+        # An overlay counts in dev only.
         mode = run_mode() if base == path else "dev"
         catalog = Catalog(mode=mode, texts={path: request["text"]})
         seen = look(kind, base, catalog)
@@ -217,7 +221,7 @@ def _expanded(seen: Any) -> Iterator[dict[str, Any]]:
 
 
 def _estimate(resolved: ResolvedPlan, path: Path) -> dict[str, Any]:
-    """What a plan would take; what is not here yet goes by its document."""
+    """Cost of a plan; data that is not here yet is estimated from its definition."""
     from hpcbench.submit.estimate_text import outlook, words
     from hpcbench.submit.preview import preview_of
 
@@ -239,7 +243,7 @@ def _estimate(resolved: ResolvedPlan, path: Path) -> dict[str, Any]:
 
 
 def _warnings(path: Path, text: str) -> Iterator[Problem]:
-    """Secrets in plain text: right for the registry, and yet not what anybody wants in a file."""
+    """Secrets in plain text: the registry accepts them, but a file should not contain them."""
     from hpcbench.registry.source import parse
 
     if not _TELLING.search(text):
@@ -275,7 +279,7 @@ def _leaves(data: Any, loc: tuple[str | int, ...]) -> Iterator[tuple[tuple[str |
 
 
 def _limit() -> None:
-    """Nice to others on this login node, and never more than it was given."""
+    """Yield to other processes of this login node, and limit CPU time and memory."""
     with contextlib.suppress(OSError):
         os.nice(5)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -1,22 +1,22 @@
-"""Texts to begin a new document with: each is right as it stands, with what hpcbench ships."""
+"""Initial texts of new definitions: each is valid unchanged, with the definitions that hpcbench ships."""
 
 from __future__ import annotations
 
-from hpcbench.portal.models.plans import DocumentKind, Starter
+from hpcbench.portal.models.plans import DefinitionKind, Starter
 
 
-def _starter(kind: DocumentKind, name: str, title: str, text: str) -> Starter:
+def _starter(kind: DefinitionKind, name: str, title: str, text: str) -> Starter:
     return Starter(kind=kind, name=name, title=title, text=text)
 
 
 STARTERS: tuple[Starter, ...] = (
     _starter("plans", "matrix", "Several models on several datasets", """\
-# Every model answers every dataset. Replace the names; completion knows them all.
+# Every model answers every dataset. Replace the names; the completion lists all of them.
 schema_version: 1
 name: comparison
-description: What this run is to find out.
-parallelism: 4            # workers at once, all together
-limit: 100                # samples of each run task; take it away for the whole datasets
+description: The question that this run answers.
+parallelism: 4            # workers at once, of all run tasks together
+limit: 100                # samples of each run task; remove it for the whole datasets
 matrix:
   - ml_task: vqa
     models: [tiny-vlm]
@@ -40,7 +40,7 @@ run_tasks:
     resources: {cpus: 1, memory_gb: 3, time_limit: "00:30:00"}
 """),
     _starter("plans", "sweep", "Speed at rising load", """\
-# The same samples at rising concurrency: where more load stops to give more answers.
+# The same samples at rising concurrency: where does more load give no more answers?
 schema_version: 1
 name: load-sweep
 description: Speed at rising load.
@@ -55,7 +55,7 @@ run_tasks:
     load: {concurrency: [1, 2, 4, 8], requests: 50}
     resources: {cpus: 1, memory_gb: 3, time_limit: "01:00:00"}
 """),
-    _starter("run_tasks", "run-task", "A run task that plans can name", """\
+    _starter("run_tasks", "run-task", "A run task that plans can use", """\
 name: NAME
 ml_task: vqa
 model: tiny-vlm
@@ -73,7 +73,7 @@ image: vllm-openai
 gpus: 1
 context_length: 8192
 """),
-    _starter("datasets", "table", "Lines of JSON beside images", """\
+    _starter("datasets", "table", "JSON Lines beside images", """\
 schema_version: 1
 name: NAME
 description: What it is, in a sentence.
@@ -88,12 +88,12 @@ description: What it asks for.
 system: You read documents and answer briefly.
 user: "{{ question }}"
 """),
-    _starter("gates", "margins", "How much worse is still good enough", """\
+    _starter("gates", "margins", "Limits for a worse result", """\
 schema_version: 1
 name: NAME
-description: What a change may cost.
+description: The largest loss that a change may cause.
 metrics:
   "*": {absolute: 0.01}
 """),
 )  # fmt: skip
-"""All of them; `NAME` becomes the new document's name."""
+"""All of them; `NAME` becomes the new definition's name."""

@@ -1,7 +1,7 @@
-"""Submitting a plan: `hpcbench submit` as a process of its own, which lives on whoever goes away.
+"""Submission of a plan: `hpcbench submit` as a process of its own, which survives the portal and the browser.
 
-Each submission is a folder `HOME/portal/submissions/ID` of the user alone: what was asked, what the command
-said, how it ended. One document is submitted once at a time.
+Each submission is a folder `HOME/portal/submissions/ID` that only the user can read: the request, the
+command's output, the exit code. One plan has at most one running submission.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from hpcbench.errors import EnvironmentFault
 from hpcbench.files.atomic import read_json, write_atomic, write_json
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.models.plans import Submitted
-from hpcbench.portal.user_documents import Documents, File
+from hpcbench.portal.user_definitions import Definitions, File
 
 KEPT = 50
-"""Folders of so many submissions stay."""
+"""Folders of ended submissions that are kept."""
 
 SHOWN_BYTES = 65_536
-"""The end of a log that is shown."""
+"""Bytes of a log's end that are shown."""
 
 SHOWN_LINES = 500
-"""Lines of it at most."""
+"""Most lines of a log that are shown."""
 
 AT_ONCE = 4
 """Submissions at the same time."""
@@ -48,7 +48,7 @@ _CONTROL = re.compile(
     r"|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 )
 
-# Run so and not by `-m`, the working directory is no place that modules are imported from.
+# With `-m`, Python would import modules from the working directory.
 _START = "import sys; sys.path[:1] = []; from hpcbench.portal.plan_submission import main; main()"
 
 _audit = logging.getLogger("hpcbench.portal.audit")
@@ -58,55 +58,55 @@ class Submissions:
     """Submissions of one portal.
 
     Args:
-        folder: where each has a folder; made with the first.
-        documents: where plans are.
+        folder: parent of the submissions' folders; the first submission creates it.
+        definitions: the user's definitions, plans among them.
         umask: the user's own.
-        environment: what the command finds; none: what the portal itself was started with.
+        environment: environment of the command; none: the one with which the portal was started.
     """
 
     def __init__(
         self,
         folder: Path,
-        documents: Documents,
+        definitions: Definitions,
         *,
         umask: int = 0o077,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        self._folder, self._documents, self._umask = folder, documents, umask
+        self._folder, self._definitions, self._umask = folder, definitions, umask
         self._environment = started_with() if environment is None else dict(environment)
         self._lock = threading.Lock()
         self._running: dict[str, tuple[str, subprocess.Popen[bytes]]] = {}
 
     def begin(self, file: File, expected: str) -> str:
-        """Start to submit a plan as it was looked at; returns the submission's id.
+        """Start to submit a plan as the user saw it; returns the submission's id.
 
         Raises:
-            PortalFault: it is no plan, another by now (412), or being submitted already (409).
+            PortalFault: it is no plan, has changed (412), or is being submitted already (409).
         """
         if file.kind != "plans" or file.origin != "own":
-            raise PortalFault(422, "bad_request", f"'{file.name}' is no plan of yours")
-        text, now = self._documents.read(file)
+            raise PortalFault(422, "bad_request", f"'{file.name}' is not a plan of your folder")
+        text, now = self._definitions.read(file)
         if now != expected:
-            what = f"'{file.name}' is not the text that you looked at any more"
-            raise PortalFault(412, "conflict", what, "look at it again, and submit then")
+            what = f"'{file.name}' has changed since you opened it"
+            raise PortalFault(412, "conflict", what, "open it again, then submit")
         _remember_secrets(text, self._environment)
         with self._lock:
             self._running = {key: one for key, one in self._running.items() if _lives(one[1])}
             if file.id in self._running:
-                what = f"'{file.name}' is being submitted already"
-                raise PortalFault(409, "conflict", what, "wait until that has ended")
+                what = f"a submission of '{file.name}' is already running"
+                raise PortalFault(409, "conflict", what, "wait until it ends")
             if len(self._running) >= AT_ONCE:
-                raise PortalFault(503, "busy", "other plans are being submitted", "try again soon")
+                raise PortalFault(503, "busy", "too many submissions are running", "try again soon")
             identity = secrets.token_hex(8)
             self._running[file.id] = identity, self._started(identity, file, now)
         _audit.info("submission %s of %s (%s)", identity, shlex.quote(file.name), now)
         return identity
 
     def look(self, identity: str) -> Submitted:
-        """How far a submission is.
+        """State of a submission.
 
         Raises:
-            PortalFault: there is none of that id.
+            PortalFault: no submission has this id.
         """
         folder = self._folder / identity
         try:
@@ -114,12 +114,13 @@ class Submissions:
                 raise FileNotFoundError
             asked = read_json(folder / "request.json")
         except (OSError, ValueError):
-            raise PortalFault(404, "not_found", "no such submission") from None
+            raise PortalFault(404, "not_found", "there is no such submission") from None
         text = _tail(folder / "log")
         named = _SUBMITTED.search(text)
         return Submitted(
             submission=identity,
-            document=asked["document"],
+            # "document": requests of versions before this one.
+            definition=asked.get("definition") or asked["document"],
             name=asked["name"],
             started=asked["time"],
             id=named[1] if named else None,
@@ -135,7 +136,7 @@ class Submissions:
         with self._lock:
             mine = [one for number, one in self._running.values() if number == identity]
         lives = _lives(mine[0]) if mine else _alive(asked.get("pid"), folder)
-        with contextlib.suppress(OSError):  # it may have ended while we looked
+        with contextlib.suppress(OSError):  # it may have ended meanwhile
             return "done" if (folder / "code").read_text() == "0" else "failed"
         return "running" if lives else "failed"
 
@@ -144,7 +145,7 @@ class Submissions:
         folder = self._folder / identity
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700)
-        # A plan may be called `-x.yaml`: with its folder before it, it is no option.
+        # A plan may be named `-x.yaml`: with a folder before its name, it is no option.
         argv = [sys.executable, "-c", _START, str(folder), "submit", f"./{'/'.join(file.parts)}"]
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         log = os.open(folder / "log", flags, 0o600)
@@ -166,9 +167,9 @@ class Submissions:
             )
         finally:
             os.close(log)
-        # Takes note of its end, whoever looks or does not.
+        # Reaps the process at its end, even without a reader.
         threading.Thread(target=process.wait, daemon=True).start()
-        request = {"document": file.id, "name": file.name, "etag": etag, "time": time.time()}
+        request = {"definition": file.id, "name": file.name, "etag": etag, "time": time.time()}
         write_json(folder / "request.json", {**request, "pid": process.pid})
         return process
 
@@ -182,9 +183,9 @@ class Submissions:
 
 
 def started_with() -> dict[str, str]:
-    """The environment this process was started with: it reaches jobs, and what the portal set since must not.
+    """The environment at the start of this process: jobs inherit it, without the portal's later settings.
 
-    The portal holds its own libraries to few threads; an experiment on a compute node has better to do.
+    The portal limits its own libraries to few threads; an experiment on a compute node needs more.
     """
     try:
         held = Path("/proc/self/environ").read_bytes().split(b"\0")
@@ -195,7 +196,7 @@ def started_with() -> dict[str, str]:
 
 
 def _remember_secrets(text: str, environment: Mapping[str, str]) -> None:
-    """What the plan refers to, and what the environment holds, never shows in the log."""
+    """Mask the values that the plan refers to, and secrets of the environment, in the log."""
     for name, value in environment.items():
         if secret.written_out(name, value):
             secret.remember(value)
@@ -223,7 +224,7 @@ def _lives(process: subprocess.Popen[bytes]) -> bool:
 
 
 def _alive(pid: object, folder: Path) -> bool:
-    """Whether a process that an earlier portal started is still there: its command names the folder."""
+    """Whether a process of an earlier portal still runs: its command line contains the folder."""
     try:
         words = Path(f"/proc/{int(str(pid))}/cmdline").read_bytes().split(b"\0")
     except (OSError, ValueError):
@@ -232,7 +233,7 @@ def _alive(pid: object, folder: Path) -> bool:
 
 
 def main() -> None:
-    """`FOLDER VERB …`: run a command of hpcbench, and write how it ended where later portals find it, too."""
+    """`FOLDER VERB …`: run a command of hpcbench, and write its exit code where later portals find it."""
     folder, code = Path(sys.argv.pop(1)), 1
     try:
         runpy.run_module("hpcbench.cli.main", run_name="__main__", alter_sys=True)

@@ -1,4 +1,4 @@
-"""uvicorn's protocols, with the doorkeeper before them: a stranger's connection ends before any HTTP."""
+"""uvicorn's protocols behind the doorkeeper: a stranger's connection is closed before any HTTP."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ MOST_CONNECTIONS = 32
 """Connections at once."""
 
 SLOWEST_HEAD_SECONDS = 10.0
-"""A connection that has not sent a whole head by then, or the rest of a request that is answered, is
-closed: it takes a place from others."""
+"""A connection is closed that takes longer to send a whole head, or the rest of a request that has its
+answer: it takes a place from others."""
 
 STUCK_SECONDS = 5.0
-"""A connection that has taken nothing of its answer for so long may lose its place to another."""
+"""A connection that has accepted nothing of its answer for so long may lose its place to another."""
 
 _FAULT = b'{"error":"too many connections","remedy":"close tabs","code":"busy","id":""}'
 _FULL = (
@@ -34,7 +34,7 @@ _FULL = (
 
 
 def guarded_http(doorkeeper: Doorkeeper) -> type[asyncio.Protocol]:
-    """A protocol class for uvicorn that only lets in whom the doorkeeper knows."""
+    """A protocol class for uvicorn that accepts only peers that the doorkeeper accepts."""
 
     class Guarded(HttpToolsProtocol):
         _impatience: asyncio.TimerHandle | None = None
@@ -42,12 +42,12 @@ def guarded_http(doorkeeper: Doorkeeper) -> type[asyncio.Protocol]:
         _stuck: float | None = None
 
         def connection_made(self, transport: Any) -> None:
-            # It counts among the connections from here on; losing it takes it off.
+            # From here on this connection counts as open; `connection_lost` removes it.
             super().connection_made(transport)
             try:
                 peer = doorkeeper.judge(transport.get_extra_info("socket"))
-            except Exception as bug:  # noqa: BLE001 - whatever goes wrong here must not open the door
-                doorkeeper.warn(f"cannot tell who connects: {bug!r}")
+            except Exception as bug:  # noqa: BLE001 - no fault here may let a stranger in
+                doorkeeper.warn(f"refused a connection, because its account is unknown: {bug!r}")
                 peer = None
             if peer is None:
                 transport.abort()
@@ -74,9 +74,9 @@ def guarded_http(doorkeeper: Doorkeeper) -> type[asyncio.Protocol]:
 
         def on_headers_complete(self) -> None:
             self._have()
-            # A whole address is for proxies, and its host would stand beside the one that is checked.
+            # A whole address is for proxies; its host could differ from the host that is checked.
             if not self.url.startswith(b"/"):
-                raise ValueError("the target of a request is a path")
+                raise ValueError("the target of a request must be a path")
             super().on_headers_complete()
 
         def on_message_complete(self) -> None:
@@ -86,7 +86,7 @@ def guarded_http(doorkeeper: Doorkeeper) -> type[asyncio.Protocol]:
         def on_response_complete(self) -> None:
             super().on_response_complete()
             self._since = time.monotonic()
-            # Whoever is answered and still sends would never be idle.
+            # A peer that has its answer and still sends would never be idle.
             if self.cycle.more_body:
                 self._await()
 
@@ -113,13 +113,13 @@ def guarded_http(doorkeeper: Doorkeeper) -> type[asyncio.Protocol]:
             self.transport.close()
 
         def _await(self) -> None:
-            """The other end has to send something soon."""
+            """Start the timer: the other end has to send more soon."""
             self._have()
             self._since = time.monotonic()
             self._impatience = self.loop.call_later(SLOWEST_HEAD_SECONDS, self._give_up)
 
         def _have(self) -> None:
-            """The other end has sent it."""
+            """Stop the timer: the other end has sent enough."""
             if self._impatience is not None:
                 self._impatience.cancel()
                 self._impatience = None
@@ -129,7 +129,7 @@ def guarded_http(doorkeeper: Doorkeeper) -> type[asyncio.Protocol]:
                 self.transport.close()
 
         def waits(self) -> tuple[int, float] | None:
-            """How little a connection needs its place, the least first; None: it is being answered."""
+            """Rank of a connection by its need for a place, least first; None: a request is in progress."""
             if self._impatience is not None or (self.cycle and self.cycle.more_body):
                 return 0, self._since
             if self.cycle is None or self.cycle.response_complete:
@@ -139,7 +139,7 @@ def guarded_http(doorkeeper: Doorkeeper) -> type[asyncio.Protocol]:
             return None
 
         def _make_room(self) -> bool:
-            """End the connection of all others that needs its place least; False: all are being answered."""
+            """Close the other connection with the least need for a place; False: all serve requests."""
             others = [one for one in self.connections if one is not self]
             waiting = [(one.waits(), one) for one in others if isinstance(one, Guarded)]
             found = [(rank, one) for rank, one in waiting if rank is not None]
@@ -160,7 +160,7 @@ def web_socket_protocol() -> Callable[..., asyncio.Protocol]:
 
 
 def _naming(app: Any, peer: Peer) -> Any:
-    """An application whose requests say who is at the other end."""
+    """An application whose requests carry the peer."""
 
     async def named(scope: Any, receive: Any, send: Any) -> None:
         scope[PEER] = peer

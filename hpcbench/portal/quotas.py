@@ -1,4 +1,4 @@
-"""How full the user's file systems and quotas are; no answer takes long, for a file server may hang."""
+"""Free space of the user's file systems and quotas; all answers are fast, though a file server may hang."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from hpcbench.portal.models.cluster import Room
 
 PATIENCE = 3.0
-"""Seconds that a file system or a quota's program may take."""
+"""Seconds to wait for a file system or for a quota's program."""
 
 _FIGURES = re.compile(
     r"^\s*(?P<place>\S+)\s+(?P<used>\d+)\*?\s+(?P<quota>\d+)\s+(?P<limit>\d+)\s+(?P<grace>[^\s\d]\S*|0|\d+\S*)"
@@ -23,10 +23,10 @@ _FIGURES = re.compile(
 
 
 def rooms(places: Mapping[str, Path]) -> tuple[Room, ...]:
-    """Room at each place, a file system once, and the user's quotas.
+    """Space at each place, each file system once, and the user's quotas.
 
     Args:
-        places: what people call a folder → the folder.
+        places: display name of a folder → the folder.
     """
     found: list[Room] = []
     seen: set[int] = set()
@@ -47,12 +47,12 @@ def rooms(places: Mapping[str, Path]) -> tuple[Room, ...]:
 
 
 def parse_quota(text: str, name: str, path: str) -> Iterator[Room]:
-    """Quotas in what `quota -w -p` or `lfs quota -q` says, both in KiB; those without a limit say nothing.
+    """Quotas in the output of `quota -w -p` or `lfs quota -q`, both in KiB; without unlimited ones.
 
     Args:
-        text: the answer.
-        name: what people call the place; empty: as the program does.
-        path: the folder; empty: as the program calls the file system.
+        text: the output.
+        name: display name of the place; empty: the program's name for it.
+        path: the folder; empty: the program's name for the file system.
     """
     # lfs breaks the line behind a long path.
     for line in re.sub(r"^(\s*/\S+)\s*\n\s+(?=\d)", r"\1 ", text, flags=re.MULTILINE).splitlines():
@@ -74,7 +74,7 @@ def parse_quota(text: str, name: str, path: str) -> Iterator[Room]:
 
 
 def _look(path: Path) -> tuple[int, Room] | None:
-    """Device and room of a folder's file system; None: it is not there, or does not answer."""
+    """Device and space of a folder's file system; None: it does not exist, or does not answer."""
     found: list[tuple[int, Room]] = []
 
     def look() -> None:
@@ -83,7 +83,7 @@ def _look(path: Path) -> tuple[int, Room] | None:
         except OSError:
             return
         size = stats.f_blocks * stats.f_frsize
-        # What only root may fill is not free.
+        # Space reserved for root is not free.
         used = size - stats.f_bfree * stats.f_frsize
         mine = used + stats.f_bavail * stats.f_frsize
         room = Room(name="", path=str(path), used=used, size=mine)
@@ -92,7 +92,7 @@ def _look(path: Path) -> tuple[int, Room] | None:
             room = room.model_copy(update=files)
         found.append((device, room))
 
-    # A thread that hangs with its file system is left behind: nothing else can be done with it.
+    # A thread that hangs in its file system is abandoned: it cannot be ended.
     looking = threading.Thread(target=look, daemon=True)
     looking.start()
     looking.join(PATIENCE)

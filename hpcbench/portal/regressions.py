@@ -1,7 +1,7 @@
-"""Results over months: rows of the heat map, where their level changed, and who took note of that.
+"""Results over months: rows of the heat map, changes of their level, and acknowledgements of these.
 
-What is read is the history that `hpcbench history` reads. Change points are worked out once for the same
-points, and beside requests: a thousand series take seconds.
+The source is the history that `hpcbench history` reads. Change points are computed once for the same points,
+and outside of requests: a thousand series take seconds.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ if TYPE_CHECKING:
     import polars
 
 ROWS = 200
-"""Rows of an answer at most."""
+"""Most rows of an answer."""
 
 SERIES = 1_000
-"""Series that one question looks at, those with the newest points."""
+"""Most series of one query, those with the newest points."""
 
 POINTS = 1_000
-"""Points of a series that are judged, the newest: nearly three years of nights. Fewer would start a series
-elsewhere each night, and changes that were shown would come and go."""
+"""Points of a series that are judged, the newest: nearly three years of nights. With fewer points, a series
+would start elsewhere each night, and changes would appear and disappear."""
 
 QUESTIONS = 16
-"""Questions whose series and answers are kept."""
+"""Queries whose series and answers are kept."""
 
 SHOWN = 60
 """Points of a row that are sent, the newest."""
@@ -56,10 +56,10 @@ KNOWN = 20_000
 """Series whose change points are kept."""
 
 NEAR = 2
-"""A change that moves by so many experiments as more come in is the same: what was noted of it holds."""
+"""A change that moves by at most so many experiments as new ones arrive is the same: its note stays valid."""
 
 WAIT_SECONDS = 0.03
-"""How long an answer waits for change points that are not worked out yet."""
+"""Seconds that an answer waits for change points that are not computed yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +67,15 @@ class Series:
     """A trend without its changes."""
 
     trend: past.Trend
-    """What it is of, and its points."""
+    """Its plan, run task, figure and signature, and its points."""
     id: str
-    """Lasting: made of what it is of."""
+    """Permanent id: the hash of plan, run task, figure and signature."""
     key: str
-    """Of its values: what change points are kept by."""
+    """Hash of the values: the key of the change points."""
 
     @classmethod
     def of(cls, trend: past.Trend) -> Series:
-        """A trend, named."""
+        """The series of a trend."""
         told = repr([one.value for one in trend.points])
         key = hashlib.sha256(told.encode()).hexdigest()
         of = (trend.plan, trend.run_task, trend.name, trend.made_by)
@@ -83,7 +83,7 @@ class Series:
 
     @property
     def drift(self) -> float:
-        """How far the newest third lies from the rest, in spreads: what is worth judging first."""
+        """Distance of the newest third from the rest, as a share of the range; largest judged first."""
         values = [one.value for one in self.trend.points]
         cut = len(values) - max(1, len(values) // 3)
         spread = (max(values) - min(values)) or 1.0
@@ -94,7 +94,7 @@ class Series:
 
 
 class Judge:
-    """Works change points out in a thread of its own, which ends when there is nothing left to do."""
+    """Computes change points in a thread of its own, which ends when no work is left."""
 
     def __init__(self, work: Callable[[past.Trend], tuple[Change, ...]] = past.changes_of) -> None:
         self._work = work
@@ -107,7 +107,7 @@ class Judge:
     def changes(
         self, wanted: Sequence[Series], seconds: float = WAIT_SECONDS
     ) -> list[tuple[Change, ...] | None]:
-        """Change points of each; None: they are being worked out.
+        """Change points of each series; None: they are being computed.
 
         Args:
             wanted: the series.
@@ -128,7 +128,7 @@ class Judge:
             return [self._known.get(one.key) for one in wanted]
 
     def known(self, series: Series) -> tuple[Change, ...]:
-        """Change points that are worked out; none where they are not yet."""
+        """Change points of a series; empty where they are not computed yet."""
         with self._lock:
             return self._known.get(series.key) or ()
 
@@ -162,7 +162,7 @@ class History:
 
     Args:
         root: the home.
-        judge: works change points out.
+        judge: computes change points.
     """
 
     def __init__(self, root: Path, judge: Judge | None = None) -> None:
@@ -174,12 +174,18 @@ class History:
         self._rows: Kept[bytes] = Kept(2 * ROWS)
 
     def answer(self, name: str | None = None, plan: str | None = None, since: float = 0.0) -> bytes:
-        """`trends` as JSON, made anew when something of it changes."""
+        """Rows of the heat map (`Trends`) as JSON, the latest falls first; computed again after a change.
+
+        Args:
+            name: metric or figure; None: all metrics of quality.
+            plan: only this plan; None: all plans.
+            since: only experiments created then or later, seconds since the epoch.
+        """
         stamp = past.stamp(self.root)
         found = self._questioned(name, plan, since)
         judged = self.judge.changes(found)
         pending = sum(one is None for one in judged)
-        # A note that ends is one no more: looked at again each minute.
+        # A muting note ends at its time: the answer is checked again each minute.
         when = stamp, noted_stamp(self.root), pending, int(time.time() // 60)
         return self._answers.of(
             (name, plan, since), when, lambda: self._written(found, judged, since)
@@ -188,7 +194,7 @@ class History:
     def _written(
         self, found: Sequence[Series], judged: Sequence[tuple[Change, ...] | None], since: float
     ) -> bytes:
-        """An answer in JSON; of its rows only those that changed are written anew."""
+        """An answer in JSON; only its changed rows are serialised again."""
         head, rows = self._sorted(found, judged, since)
         texts = (
             self._rows.of(
@@ -200,23 +206,8 @@ class History:
         empty = head.model_dump_json().encode()
         return empty.replace(b'"rows":[]', b'"rows":[' + b",".join(texts) + b"]", 1)
 
-    def trends(
-        self, name: str | None = None, plan: str | None = None, since: float = 0.0
-    ) -> Trends:
-        """Rows of the heat map, those that fell last first.
-
-        Args:
-            name: metric or figure; None: all metrics of quality.
-            plan: only of this plan; None: of all.
-            since: only experiments made then or later, seconds since the epoch.
-        """
-        found = self._questioned(name, plan, since)
-        head, rows = self._sorted(found, self.judge.changes(found), since)
-        shown = tuple(_row(one, changes, _shown(one, since)) for one, changes in rows)
-        return head.model_copy(update={"rows": shown})
-
     def find(self, identity: str) -> tuple[Series, Change] | None:
-        """The change of an id; None: there is none, or it is not worked out yet."""
+        """The change with an id; None: there is no such change, or it is not computed yet."""
         notes = _by_trend(self.root)
         for one in self._questioned(None, None, 0.0, every=True):
             for change in self.judge.known(one):
@@ -227,7 +218,7 @@ class History:
     def _sorted(
         self, found: Sequence[Series], judged: Sequence[tuple[Change, ...] | None], since: float
     ) -> tuple[Trends, list[tuple[Series, tuple[Regression, ...]]]]:
-        """An answer without its rows, and these in order."""
+        """An answer without its rows, and the rows in order."""
         whole = self._table()
         if whole is None:
             return Trends(names=(), plans=(), rows=()), []
@@ -255,7 +246,7 @@ class History:
     def _questioned(
         self, name: str | None, plan: str | None, since: float, *, every: bool = False
     ) -> list[Series]:
-        """Series that a question is about."""
+        """Series of a query."""
         whole = self._table()
         if whole is None:
             return []
@@ -264,7 +255,7 @@ class History:
             past.stamp(self.root),
             lambda: [Series.of(one) for one in _chosen(whole, name, plan, every=every)],
         )
-        # All points of a series decide where its level changed, also those before `since`.
+        # All points of a series decide where its level changed, also points before `since`.
         return [one for one in found if one.trend.points[-1].time >= since]
 
 
@@ -301,23 +292,19 @@ def _hash(*parts: str) -> str:
 
 
 def _since(series: Series, changes: Sequence[Change] | None, since: float) -> Iterator[Change]:
-    """Changes that begin then or later."""
+    """Changes at `since` or later."""
     points = series.trend.points
     return (one for one in changes or () if points[one.at].time >= since)
 
 
 def _shown(series: Series, since: float) -> int:
-    """How many of the newest points are sent."""
+    """Number of the newest points that are sent."""
     return sum(one.time >= since for one in series.trend.points[-SHOWN:])
 
 
 def _row_text(series: Series, changes: tuple[Regression, ...], shown: int) -> bytes:
-    return _row(series, changes, shown).model_dump_json().encode()
-
-
-def _row(series: Series, changes: tuple[Regression, ...], shown: int) -> TrendRow:
     trend = series.trend
-    return TrendRow(
+    row = TrendRow(
         id=series.id,
         plan=trend.plan,
         run_task=trend.run_task,
@@ -332,6 +319,7 @@ def _row(series: Series, changes: tuple[Regression, ...], shown: int) -> TrendRo
         ),
         changes=changes,
     )
+    return row.model_dump_json().encode()
 
 
 Notes = Mapping[str, Sequence[Noted]]
@@ -346,7 +334,7 @@ def _by_trend(root: Path) -> Notes:
 
 
 def _regression(series: Series, change: Change, notes: Notes) -> Regression:
-    """A change of a trend; what was noted of one near by, in the same direction, was noted of it."""
+    """A change of a trend; a note of a near change in the same direction applies to it."""
     points = series.trend.points
     worse = (change.after < change.before) == series.trend.higher_is_better
     first = points[change.at]
@@ -372,7 +360,7 @@ def _told(noted: Noted) -> Acknowledgement:
 
 
 def _newest_fall(series: Series, changes: Sequence[Regression]) -> tuple[float, float]:
-    """For sorting: the newest change for the worse that nobody took note of, then the newest point."""
+    """Sort key: time of the newest unacknowledged change for the worse, then of the newest point."""
     falls = [one.time for one in changes if one.worse and one.acknowledged is None]
     return max(falls, default=0.0), series.trend.points[-1].time
 
@@ -380,20 +368,20 @@ def _newest_fall(series: Series, changes: Sequence[Regression]) -> tuple[float, 
 def note(
     history: History, identity: str, reason: str | None, by: str, until: float | None
 ) -> Regression | None:
-    """Take note of a change, or take that back.
+    """Acknowledge a change, or withdraw that.
 
     Args:
-        history: of the home.
-        identity: of the change.
-        reason: why it is no alarm any more; None: it is one again.
-        by: who says so.
-        until: muted until then, seconds since the epoch; None: for good.
+        history: the history of the home.
+        identity: id of the change.
+        reason: why the change is no alarm; None: it is an alarm again.
+        by: author of the note.
+        until: end of the muting, seconds since the epoch; None: it has no end.
 
     Returns:
-        The change as it stands now; None: there is none of that id.
+        The change with the note; None: no change has this id.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the note cannot be written.
     """
     found = history.find(identity)
     if found is None:

@@ -1,4 +1,4 @@
-"""How long the requests of a run task took, one by one, read from its answers."""
+"""Duration of each request of a run task, read from its answers."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from hpcbench.portal.downsample import extremes
 from hpcbench.reporting.figures import Axis, Figure, Series
 
 SECONDS, FRAMES = 0.5, 4
-"""How long a run task's answers are read, and how many frames of them at most."""
+"""Seconds of reading a run task's answers, and the most frames of them."""
 
 BINS = 40
 """Bars of a histogram."""
 
 POINTS = 1_500
-"""Requests that are drawn one by one: of more the slowest and quickest of each stretch of time."""
+"""Most requests that are drawn: of more, the slowest and fastest of each stretch of time."""
 
 Request = tuple[float, "float | None", float]
-"""When it was sent (seconds since the epoch, by its node's clock), TTFT and E2E in milliseconds."""
+"""Send time (seconds since the epoch, by its node's clock), TTFT and E2E in milliseconds."""
 
 
 def requests_of(experiment: Experiment, run_task: str) -> tuple[list[Request], bool]:
-    """Requests that were answered, in order of shards, and whether these are all."""
+    """Answered requests in order of shards, and whether these are all."""
     attempts, until = Attempts(experiment, run_task), time.monotonic() + SECONDS
     begun: dict[tuple[int, int], tuple[float, int]] = {}
     found: list[Request] = []
@@ -45,7 +45,7 @@ def requests_of(experiment: Experiment, run_task: str) -> tuple[list[Request], b
 
 
 def over_time(experiment: Experiment, run_task: str) -> Figure | None:
-    """TTFT and E2E of each request, when it was sent."""
+    """TTFT and E2E of each request over its send time."""
     found, whole = requests_of(experiment, run_task)
     if not found:
         return None
@@ -55,20 +55,20 @@ def over_time(experiment: Experiment, run_task: str) -> Figure | None:
     at = tuple(one[0] for one in found)
     ttft, e2e = tuple(one[1] for one in found), tuple(one[2] for one in found)
     series = [Series("E2E", at, e2e, mark="point")]
-    if ttft != e2e:  # an answer in one piece has but one time
+    if ttft != e2e:  # an answer in one piece has only one time
         series.append(Series("TTFT", at, ttft, mark="point"))
-    notes = ["Placed by the clocks of their nodes."]
+    notes = ["Times are from the clocks of the nodes."]
     if count > len(found):
-        notes.append(f"{len(found)} of {count} requests are drawn, the slowest among them.")
+        notes.append(f"The figure shows {len(found)} of {count} requests, the slowest included.")
     return Figure(
-        "over-time", "Time of each request over the run", "scatter",
-        Axis("sent, UTC", scale="time"), Axis("time", "ms", low=0.0), tuple(series),
+        "over-time", "Latency of each request over the run", "scatter",
+        Axis("sent, UTC", scale="time"), Axis("latency", "ms", low=0.0), tuple(series),
         notes=tuple([*notes, *_first(count, whole)]),
     )  # fmt: skip
 
 
 def histogram(experiment: Experiment, run_task: str) -> Figure | None:
-    """How many requests took how long."""
+    """Distribution of the requests' E2E."""
     import numpy
 
     found, whole = requests_of(experiment, run_task)
@@ -78,10 +78,10 @@ def histogram(experiment: Experiment, run_task: str) -> Figure | None:
     counts, edges = numpy.histogram(values, BINS)
     series = Series("E2E", tuple(map(float, edges)), tuple(map(float, counts)))
     return Figure(
-        "latency-histogram", "E2E of requests", "histogram", Axis("E2E", "ms"),
+        "latency-histogram", "E2E latency of requests", "histogram", Axis("E2E latency", "ms"),
         Axis("requests", low=0.0), (series,), notes=tuple(_first(len(found), whole)),
     )  # fmt: skip
 
 
 def _first(count: int, whole: bool) -> Sequence[str]:
-    return () if whole else (f"The first {count} requests are drawn; there are more.",)
+    return () if whole else (f"The figure shows only the first {count} requests.",)

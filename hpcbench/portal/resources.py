@@ -1,4 +1,4 @@
-"""What workers took over time: GPUs, memory, CPU and the rate of answers, for strips on one clock."""
+"""Resource usage of workers over time: GPUs, memory, CPU and the rate of answers, for strips on one clock."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from hpcbench.sanitize import sanitize
 from hpcbench.schema.plan import Group
 
 STRIPS = 120
-"""Strips of an answer; workers of the newest jobs come first."""
+"""Most strips of an answer; workers of the newest jobs come first."""
 
 MARKS = 200
-"""Events that are marked, the newest."""
+"""Most marked events, the newest."""
 
 UNITS = {
     "gpu_use": "%", "gpu_memory": "GiB", "gpu_power": "W", "gpu_temperature": "°C",
     "host_memory": "GiB", "cpu": "CPUs", "rate": "1/s",
 }  # fmt: skip
-"""Figure → its unit, in the order in which they are shown."""
+"""Figure → its unit, in the order of display."""
 
 _NAMED_SIZE = re.compile(r"\b(\d{1,4})\s?G(?:i)?B\b", re.IGNORECASE)
 
@@ -46,8 +46,8 @@ def resources(
     Args:
         experiment: the experiment.
         workers: its workers.
-        run_task: only workers that may take shards of it; None: all.
-        since: only what came after this time.
+        run_task: only workers that may process its shards; None: all workers.
+        since: only points after this time.
     """
     groups = None if run_task is None else groups_of(experiment, run_task)
     found, whole = workers.look(groups, monitors=True)
@@ -72,7 +72,7 @@ def resources(
 
 
 def card_gb(name: str) -> float | None:
-    """Memory of a GPU, GB, where its name says it: `NVIDIA A100-SXM4-80GB`."""
+    """Memory of a GPU, GB, from a name that states it: `NVIDIA A100-SXM4-80GB`."""
     return float(match[1]) if (match := _NAMED_SIZE.search(name)) else None
 
 
@@ -89,7 +89,7 @@ def _strips(worker: Worker, group: Group | None, since: float | None) -> Iterato
 
 
 _strips_kept: Kept[Strip] = Kept(40_000, lambda strip: len(strip.times))
-"""Strips as they were sent last: most of them stand still."""
+"""The last version of each strip: most strips do not change."""
 
 
 def _strip(stem: str, series: Series, limit: float | None, since: float | None) -> Strip:
@@ -106,7 +106,7 @@ def _ends(worker: Worker) -> Iterable[float]:
 
 
 def _marks(worker: Worker) -> Iterator[tuple[float, str]]:
-    """What happened: loads, and what went wrong."""
+    """Events to mark: loads of models, and failures."""
     for event in worker.events:
         kind, text = str(event["event"]), ""
         if kind in ("model_loading", "model_ready"):

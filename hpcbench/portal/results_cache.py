@@ -1,22 +1,27 @@
-"""What experiments are made of and what evaluation wrote of them, read once and again when it changes.
+"""Files of experiments and results of evaluation, read once and again after a change.
 
-`metrics.json` of a hundred run tasks has megabytes, and a page asks for it with every figure.
+`metrics.json` of a hundred run tasks has megabytes, and a page requests it with every figure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Generic, TypeVar
 
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.results import (
+from hpcbench.experiment.view.as_written import manifest_data, plan_of_one
+from hpcbench.experiment.view.evaluated import (
+    Metrics,
+    Performance,
+    Scores,
+    Speed,
     metrics_of,
     performance_of,
 )
@@ -26,28 +31,37 @@ from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.lru import Kept, stamp_of
 from hpcbench.schema.plan import ResolvedPlan
 
-KEPT_BYTES = 8 << 20
-"""Bytes of files whose contents are kept: as objects they take five times as much."""
+KEPT_BYTES = 2 << 20
+"""Bytes of files of each kind whose contents are kept: as objects they take ten times the memory."""
 
 PARTS_BYTES = 2 << 20
-"""The same of parts."""
+"""The same for parts of one run task."""
 
 EXPERIMENTS = 32
-"""Experiments whose work is kept: 0.4 MB each with a hundred run tasks."""
+"""Experiments that are kept: 0.4 MB each with a hundred run tasks."""
 
 PLANS = 4
-"""Plans that are kept whole: one of a hundred run tasks takes 2 MB."""
+"""Whole plans that are kept: a plan of a hundred run tasks takes 2 MB."""
 
 ALONE = 128
-"""Plans with one run task alone that are kept."""
+"""Plans of a single run task that are kept."""
 
-Table = Mapping[str, Any]
+WholeT = TypeVar("WholeT", Metrics, Performance)
+PartT = TypeVar("PartT", Scores, Speed)
 
 
 @dataclass(frozen=True)
-class _Held:
-    table: Table | None
+class _Held(Generic[WholeT]):
+    file: WholeT | None
     bytes: int
+
+
+def _held() -> Kept[_Held[WholeT]]:
+    return Kept(KEPT_BYTES, lambda held: held.bytes)
+
+
+def _parts() -> Kept[PartT | None]:
+    return Kept(PARTS_BYTES, lambda part: len(to_json(part)))
 
 
 @dataclass(frozen=True)
@@ -58,7 +72,7 @@ class _Plans:
 
 @dataclass(frozen=True)
 class Seen(Experiment):
-    """An experiment as pages look at it: most want one run task of its plan, and few the whole."""
+    """An experiment for pages: most pages need one run task of its plan, and few the whole plan."""
 
     _plans: _Plans = field(compare=False, repr=False)
 
@@ -74,14 +88,12 @@ class Seen(Experiment):
 
     @cached_property
     def manifest(self) -> dict[str, object]:
-        """The manifest, as submit wrote it; pydantic reads JSON in half the time."""
-        found = from_json(self.manifest_file.read_bytes())
-        assert isinstance(found, dict)
-        return found
+        """The manifest, as submit wrote it; pydantic parses JSON in half the time."""
+        return manifest_data(self)
 
     @property
     def resolved(self) -> ResolvedPlan:
-        """The whole plan; ask for `alone` where that will do.
+        """The whole plan; where one run task suffices, use `alone`.
 
         Raises:
             PortalFault: it cannot be read.
@@ -98,12 +110,7 @@ class Seen(Experiment):
         """
         key, stamp = (self.path, run_task), stamp_of(self.resolved_file)
         with self._readable():
-            return self._plans.alone.of(key, stamp, lambda: self._only(run_task))
-
-    def _only(self, run_task: str) -> ResolvedPlan:
-        whole = from_json(self.resolved_file.read_bytes())
-        own = [one for one in whole["run_tasks"] if one["task"]["name"] == run_task]
-        return ResolvedPlan.model_validate({**whole, "run_tasks": own})
+            return self._plans.alone.of(key, stamp, lambda: plan_of_one(self, run_task))
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
@@ -122,73 +129,79 @@ class Results:
 
     _experiments: Kept[Seen] = field(default_factory=lambda: Kept(EXPERIMENTS))
     _plans: _Plans = field(default_factory=_Plans)
-    _parts: Kept[Table] = field(
-        default_factory=lambda: Kept(PARTS_BYTES, lambda part: len(to_json(part)))
-    )
+    _scores: Kept[Scores | None] = field(default_factory=_parts)
+    _speeds: Kept[Speed | None] = field(default_factory=_parts)
     _usages: Kept[Usage | None] = field(default_factory=lambda: Kept(EXPERIMENTS))
-    _tables: Kept[_Held] = field(default_factory=lambda: Kept(KEPT_BYTES, lambda held: held.bytes))
+    _metrics: Kept[_Held[Metrics]] = field(default_factory=_held)
+    _performances: Kept[_Held[Performance]] = field(default_factory=_held)
 
     def experiment(self, portal: Portal, identity: str) -> Seen:
-        """The experiment of an id, with what was read of it before.
+        """The experiment with an id, with its parts that were read before.
 
         Raises:
-            PortalFault: there is none.
+            PortalFault: no experiment has this id.
         """
         found = experiment_of(portal, identity)
         stamp = stamp_of(found.resolved_file), stamp_of(found.manifest_file)
         return self._experiments.of(found.path, stamp, lambda: Seen(found.path, self._plans))
 
-    def metrics(self, experiment: Experiment) -> Table | None:
-        """What `metrics.json` holds; None where it cannot be read."""
-        return self._read(experiment, "metrics.json", lambda: metrics_of(experiment))
+    def metrics(self, experiment: Experiment) -> Metrics | None:
+        """Contents of `metrics.json`; None where it cannot be read."""
+        return _whole(self._metrics, experiment, experiment.metrics_file, metrics_of)
 
-    def performance(self, experiment: Experiment) -> Table | None:
-        """What `performance.json` holds; None where it cannot be read."""
-        return self._read(experiment, "performance.json", lambda: performance_of(experiment))
+    def performance(self, experiment: Experiment) -> Performance | None:
+        """Contents of `performance.json`; None where it cannot be read."""
+        return _whole(self._performances, experiment, experiment.performance_file, performance_of)
 
     def usage(self, experiment: Experiment) -> Usage | None:
-        """What it took, as it was written down at its end."""
+        """Usage of an experiment, as recorded at its end."""
         path = experiment.usage_file
         return self._usages.of(path, stamp_of(path), lambda: written_usage(experiment))
 
-    def of_run_task(self, experiment: Experiment, run_task: str) -> tuple[Table, Table]:
-        """What `metrics.json` and `performance.json` say of one run task; empty where they say nothing."""
+    def of_run_task(
+        self, experiment: Experiment, run_task: str
+    ) -> tuple[Scores | None, Speed | None]:
+        """Contents of `metrics.json` and `performance.json` about one run task; None where there are none.
+
+        The whole file takes ten times the memory and is not kept for this.
+        """
+
+        def scores() -> Scores | None:
+            held = self._metrics.held(metrics, stamps[0])
+            whole = held[0].file if held else _readable(metrics_of, experiment)
+            return whole.run_tasks.get(run_task) if whole is not None else None
+
+        def speed() -> Speed | None:
+            held = self._performances.held(performance, stamps[1])
+            whole = held[0].file if held else _readable(performance_of, experiment)
+            return whole.run_tasks.get(run_task) if whole is not None else None
+
+        metrics, performance = experiment.metrics_file, experiment.performance_file
+        stamps = stamp_of(metrics), stamp_of(performance)
         return (
-            self._part(experiment.metrics_file, run_task, lambda: metrics_of(experiment)),
-            self._part(experiment.performance_file, run_task, lambda: performance_of(experiment)),
+            self._scores.of((metrics, run_task), stamps[0], scores) if stamps[0] else None,
+            self._speeds.of((performance, run_task), stamps[1], speed) if stamps[1] else None,
         )
 
-    def _part(self, path: Path, run_task: str, read: Callable[[], Table]) -> Table:
-        """A run task's part of a file; the whole, ten times as large in memory, is not kept for it."""
-        stamp = stamp_of(path)
 
-        def take() -> Table:
-            held = self._tables.held(path, stamp)
-            whole = held[0].table if held else _readable(read)
-            found = (whole or {}).get("run_tasks", {}).get(run_task)
-            return found if isinstance(found, dict) else {}
-
-        return self._parts.of((path, run_task), stamp, take) if stamp is not None else {}
-
-    def _read(self, experiment: Experiment, name: str, read: Callable[[], Table]) -> Table | None:
-        path = experiment.path / name
-        stamp = stamp_of(path)
-        if stamp is None:
-            return None
-
-        def make() -> _Held:
-            return _Held(_readable(read), stamp[1])
-
-        return self._tables.of(path, stamp, make).table
-
-
-def _readable(read: Callable[[], Table]) -> Table | None:
-    """What a reader gives; None where its file cannot be read."""
-    try:
-        found = read()
-    except (EnvironmentFault, OSError, ValueError, RecursionError):
+def _whole(
+    kept: Kept[_Held[WholeT]],
+    experiment: Experiment,
+    path: Path,
+    read: Callable[[Experiment], WholeT],
+) -> WholeT | None:
+    stamp = stamp_of(path)
+    if stamp is None:
         return None
-    return found if isinstance(found, dict) else None
+    return kept.of(path, stamp, lambda: _Held(_readable(read, experiment), stamp[1])).file
+
+
+def _readable(read: Callable[[Experiment], WholeT], experiment: Experiment) -> WholeT | None:
+    """The result of a reader; None where its file cannot be read."""
+    try:
+        return read(experiment)
+    except (EnvironmentFault, OSError):
+        return None
 
 
 def results_of(portal: Portal) -> Results:

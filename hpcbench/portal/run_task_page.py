@@ -1,4 +1,4 @@
-"""All that the page of a run task shows at once."""
+"""All data of a run task's page."""
 
 from __future__ import annotations
 
@@ -9,13 +9,7 @@ from typing import Any
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import LAST_WORDS
 from hpcbench.experiment.outcome import outcome
-from hpcbench.experiment.view.evaluated import (
-    Memory,
-    Scores,
-    Speed,
-    scores_in,
-    speed_in,
-)
+from hpcbench.experiment.view.evaluated import Memory, Speed
 from hpcbench.experiment.view.usage import Usage
 from hpcbench.experiment.view.workers import run_task_of
 from hpcbench.portal import figures
@@ -28,17 +22,17 @@ from hpcbench.portal.resources import card_gb
 from hpcbench.portal.results_cache import Results, Seen
 from hpcbench.portal.timeline import timeline, troubles
 from hpcbench.portal.worker_series import Worker, Workers, groups_of
-from hpcbench.schema.documents import seconds
+from hpcbench.schema.definitions import seconds
 from hpcbench.schema.plan import ResolvedRunTask
 
 GIB = 2**30
 
 RESERVES = frozenset({"vllm", "sglang"})
-"""Engines that take most of a card when they start: what they hold says nothing of what they need."""
+"""Engines that reserve most of a card when they start: their memory does not show what they need."""
 
 
 _told: Kept[dict[str, Any]] = Kept(128)
-"""Documents of run tasks, without secrets."""
+"""Definitions of run tasks, without secrets."""
 
 
 def describe(
@@ -50,39 +44,39 @@ def describe(
         UserError: the plan has no run task of that name.
     """
     run_task = experiment.run_task(row.name)
-    table, performance = results.of_run_task(experiment, row.name)
+    scores, speed = results.of_run_task(experiment, row.name)
+    told = scores.to_json() if scores is not None else {}
     usage = results.usage(experiment)
     own, _ = workers.look(groups_of(experiment, row.name), monitors=True)
     runs = [one.run for one in own]
     ended = outcome(experiment) is not None
     model = run_task.model.name
-    speed = speed_in(performance) or Speed()
-    took = _took(experiment, run_task, own, speed, usage, ended=ended)
+    took = _took(experiment, run_task, own, speed or Speed(), usage, ended=ended)
     return RunTaskDetail(
         row=row,
         engine=run_task.model.engine,
-        documents=_told.of(
+        definitions=_told.of(
             (experiment.path, row.name),
             stamp_of(experiment.resolved_file),
-            lambda: _documents(run_task),
+            lambda: _definitions(run_task),
         ),
         timeline=timeline(experiment, row.name, model, runs, ended=ended),
         metrics=tuple(
             {"metric": name, **(entry or {"value": None})}
-            for name, entry in table.get("metrics", {}).items()
+            for name, entry in told.get("metrics", {}).items()
         ),
-        groups=tuple(table.get("groups", ())),
-        performance=performance or None,
-        outcomes=table.get("outcomes", {}),
-        invalid_reasons=tuple(table.get("invalid_reasons", ())),
-        failures=troubles(runs, row.name, model, (scores_in(table) or Scores()).errors),
+        groups=tuple(told.get("groups", ())),
+        performance=speed.to_json() if speed is not None else None,
+        outcomes=scores.outcomes if scores is not None else {},
+        invalid_reasons=tuple(told.get("invalid_reasons", ())),
+        failures=troubles(runs, row.name, model, scores.errors if scores is not None else ()),
         advice=advice(took),
         commands=commands(experiment, run_task, runs),
         figures=figures.names(experiment, results, row.name),
     )
 
 
-def _documents(run_task: ResolvedRunTask) -> dict[str, Any]:
+def _definitions(run_task: ResolvedRunTask) -> dict[str, Any]:
     data = run_task.model_dump(mode="json")
     parts = {
         "model": data["model"], "dataset": data["dataset"], "prompt": data["prompt"],
@@ -102,7 +96,7 @@ def _took(
     *,
     ended: bool,
 ) -> Took:
-    """What its workers were given and used, as far as it is known."""
+    """Resources that its workers were given and used, where known."""
     groups = {one.id: one for one in experiment.work.groups}
     group = next((one for one in groups.values() if run_task.name in one.run_tasks), None)
     same = [one for one in workers if group is not None and one.run.group == group.id]
@@ -122,9 +116,9 @@ def _took(
         ),
         gpus=run_task.model.gpus,
         card_gb=_most(card_gb(one.gpu_name) for one in same),
-        needed_gb=_needed(speed.memory, run_task.model.engine),
+        needed_gb=_needed(speed.memory or Memory(), run_task.model.engine),
         gpu_use=usage.gpu_utilisation.get(run_task.name) if usage else None,
-        client_bound=speed.client.client_bound,
+        client_bound=speed.client is not None and speed.client.client_bound,
         concurrency=run_task.in_flight,
         time_limit=float(seconds(resources.time_limit)),
         longest=max(lives, default=None) if ended else None,
@@ -147,7 +141,7 @@ def _most(values: Iterable[float | None]) -> float | None:
 
 
 def _needed(memory: Memory, engine: str) -> float | None:
-    """GPU memory that was needed, GiB."""
+    """GPU memory that was needed, GiB; None: unknown."""
     known = memory.effective
     if known is None and engine not in RESERVES:
         known = memory.gpu_peak
@@ -161,18 +155,18 @@ def _worked(worker: Worker, run_task: str) -> bool:
 def _shards(
     experiment: Experiment, run_task: str, workers: Sequence[Worker]
 ) -> tuple[float | None, int | None, int]:
-    """Median time of its shards, samples of one, and how many were timed."""
+    """Median time of its shards in seconds, samples of one shard, and number of timed shards."""
     took = [seconds for worker in workers for seconds in _times(worker, run_task)]
     cut = experiment.work.cut(run_task)
     return (statistics.median(took) if took else None), cut.size if cut else None, len(took)
 
 
 _LETS_GO = ("shard_claimed", "shard_done", "shard_failed", "model_loading")
-"""Kinds of events after which a worker is not any more at the shard it was at."""
+"""Kinds of events that end a worker's work on its shard."""
 
 
 def _times(worker: Worker, run_task: str) -> Iterator[float]:
-    """How long a worker took for each shard of a run task that it left for another or for good."""
+    """Seconds of a worker for each shard of a run task until its next shard, or its end."""
     begun: float | None = None
     for event in worker.events:
         if event["event"] in (*LAST_WORDS, *_LETS_GO):

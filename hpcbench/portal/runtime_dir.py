@@ -1,4 +1,4 @@
-"""Where the portal's socket, token and records lie, and that nobody else can get at them."""
+"""Folders of the portal's socket, token and records, which no other user can access."""
 
 from __future__ import annotations
 
@@ -16,49 +16,49 @@ from typing import Any
 from hpcbench.errors import EnvironmentFault
 
 LONGEST_SOCKET = 107
-"""Bytes that Linux takes as the path of a socket."""
+"""Most bytes of a socket's path on Linux."""
 
 LARGEST = 64 * 1024
-"""Bytes of the longest small file that is read here."""
+"""Most bytes of a small file that is read here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The folder of a running portal on this host; one portal a user and host."""
+    """The folder of a running portal on this host; a user has one portal on a host."""
 
     folder: Path
-    """The folder, 0700 and ours."""
+    """The folder, with mode 0700 and our account as its owner."""
 
     @property
     def socket(self) -> Path:
-        """Where it serves."""
+        """The socket on which it serves."""
         return self.folder / "portal.sock"
 
     @property
     def token(self) -> Path:
-        """What the command line shows to it."""
+        """The token that the command line sends."""
         return self.folder / "portal.token"
 
     @property
     def state(self) -> Path:
-        """How to reach it."""
+        """The file that says how to reach it."""
         return self.folder / "portal.json"
 
     @property
     def lock(self) -> Path:
-        """Held while it runs."""
+        """The lock that it holds while it runs."""
         return self.folder / "portal.lock"
 
 
 def find() -> Place:
-    """The folder of this user on this host, made where there is none.
+    """The folder of this user on this host, created if missing.
 
     Raises:
-        EnvironmentFault: somebody else made it, or others can get in.
+        EnvironmentFault: another user owns it, or other users can access it.
     """
     user = os.geteuid()
     runtime = os.environ.get("XDG_RUNTIME_DIR")
-    # It is named in the environment also where it is gone: after logout, or after `su`.
+    # The environment names it even after its removal: after logout, or after `su`.
     if runtime and _fault(Path(runtime)) is None:
         folder = Path(runtime) / "hpcbench"
     else:
@@ -66,24 +66,24 @@ def find() -> Place:
     place = Place(own_folder(folder))
     if len(os.fsencode(place.socket)) > LONGEST_SOCKET:
         raise EnvironmentFault(
-            f"{place.socket} is too long a path for a socket",
+            f"{place.socket}: the path is too long for a socket",
             remedy="set XDG_RUNTIME_DIR to a folder of yours with a short path, mode 0700",
         )
     return place
 
 
 def refused() -> str | None:
-    """Why the session's own runtime folder is not taken, in words; None: it is, or there is none."""
+    """Reason why the session's own runtime folder is not used; None: it is used, or there is none."""
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     fault = _fault(Path(runtime)) if runtime and Path(runtime).exists() else None
     return f"XDG_RUNTIME_DIR {runtime} {fault}" if fault else None
 
 
 def records() -> Path:
-    """The user's own folder for what outlives a portal: tokens, notes, logs; made where there is none.
+    """The user's own folder for files that outlive a portal: tokens, notes, logs; created if missing.
 
     Raises:
-        EnvironmentFault: others can get in.
+        EnvironmentFault: other users can access it.
     """
     state = os.environ.get("XDG_STATE_HOME", "")
     parent = Path(state) if state.startswith("/") else Path.home() / ".local/state"
@@ -93,10 +93,10 @@ def records() -> Path:
 
 
 def own_folder(folder: Path) -> Path:
-    """A folder that is ours alone, made where there is none.
+    """A folder that only we can access, created if missing.
 
     Raises:
-        EnvironmentFault: it cannot be made, is a link, is somebody else's, or others can get in.
+        EnvironmentFault: it cannot be created, is a link, belongs to another user, or is open to others.
     """
     try:
         with contextlib.suppress(FileExistsError):
@@ -107,37 +107,37 @@ def own_folder(folder: Path) -> Path:
     if fault is not None:
         raise EnvironmentFault(
             f"{folder}: {fault}",
-            remedy="the portal's files must be yours alone: see who made it, remove it, or set "
+            remedy="only you may have access to the portal's files: remove the folder, or set "
             "XDG_RUNTIME_DIR to a folder of yours with mode 0700",
         )
     return folder
 
 
 def _fault(folder: Path) -> str | None:
-    """Why a folder is not ours alone; what is looked at is what was opened, never what a link leads to."""
+    """Reason why a folder is not ours alone; the check is of the opened folder, never of a link's target."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except NotADirectoryError:
-        return "is a link, or no folder"
+        return "is a link, or not a folder"
     except OSError as error:
         try:
             foreign = folder.lstat().st_uid != os.geteuid()
         except OSError:
             foreign = False
-        return "belongs to somebody else" if foreign else (error.strerror or str(error)).lower()
+        return "belongs to another user" if foreign else (error.strerror or str(error)).lower()
     try:
         found = os.fstat(descriptor)
     finally:
         os.close(descriptor)
     if found.st_uid != os.geteuid():
-        return "belongs to somebody else"
+        return "belongs to another user"
     if stat.S_IMODE(found.st_mode) & 0o077:
-        return f"is open to others (mode {stat.S_IMODE(found.st_mode):04o})"
+        return f"is open to other users (mode {stat.S_IMODE(found.st_mode):04o})"
     return None
 
 
 def write_secret(path: Path, text: str) -> None:
-    """Write a file that only we may read, as a whole; a link in its place is replaced, not followed."""
+    """Write a file atomically that only we can read; a link at its path is replaced, not followed."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(temporary, flags, 0o600)
@@ -154,32 +154,37 @@ def write_secret(path: Path, text: str) -> None:
 
 
 def read_secret(path: Path) -> str | None:
-    """Read what `write_secret` wrote; None: there is none.
+    """Contents of a file that `write_secret` wrote; None: the file does not exist.
 
     Raises:
-        EnvironmentFault: it is a link, somebody else's, or others can read it.
+        EnvironmentFault: it is a link, belongs to another user, or other users can read it.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise EnvironmentFault(f"{path}: {error.strerror}", remedy=f"rm {path}") from None
+        raise EnvironmentFault(
+            f"{path}: {error.strerror}", remedy=f"remove it: rm {path}"
+        ) from None
     with os.fdopen(descriptor, "rb") as file:
         found = os.fstat(file.fileno())
         ours = found.st_uid == os.geteuid() and not found.st_mode & 0o077
         if not ours or not stat.S_ISREG(found.st_mode):
-            raise EnvironmentFault(f"{path} is not yours alone", remedy=f"rm {path}")
+            raise EnvironmentFault(
+                f"{path} is accessible to other users, or not a regular file",
+                remedy=f"remove it: rm {path}",
+            )
         return file.read(LARGEST).decode("utf-8", "replace")
 
 
 def write_state(place: Place, state: Mapping[str, Any]) -> None:
-    """Say how to reach the portal that runs here; nothing secret."""
+    """Write down how to reach the portal that runs here; no secrets."""
     write_secret(place.state, json.dumps(state, indent=2, sort_keys=True) + "\n")
 
 
 def read_state(place: Place) -> dict[str, Any] | None:
-    """How to reach the portal that runs here; None: none does."""
+    """How to reach the portal that runs here; None: no portal runs."""
     if not running(place):
         return None
     try:
@@ -200,7 +205,7 @@ def running(place: Place) -> bool:
 
 @contextlib.contextmanager
 def holding(place: Place) -> Iterator[bool]:
-    """Hold the lock, if it is free; the kernel lets go of it however we end."""
+    """Hold the lock, if it is free; the kernel releases it however the process ends."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(place.lock, flags, 0o600)
     try:

@@ -1,4 +1,4 @@
-"""Opening files below a folder so that no name, link or exchange of links leads out of it."""
+"""Opens files below a folder; no name, link or exchange of links can lead out of the folder."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ import stat
 from pathlib import Path
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-"""How each folder on the way is opened."""
+"""Flags to open each folder of the path."""
 
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-"""How the file is opened: a pipe or a terminal in its place must not hold the portal up."""
+"""Flags to open the file: a pipe or a terminal in its place must not block the portal."""
 
 
 def open_beneath(root: Path, *parts: str) -> int:
-    """Open a regular file below a folder for reading; nothing on the way may be a link.
+    """Open a regular file below a folder for reading; no part of the path may be a link.
 
-    What is checked is what was opened: exchanging a folder for a link in between changes nothing. Mind that
-    the size is the caller's matter: `os.fstat` first, then read no more than is wanted.
+    All checks are on opened descriptors: replacing a folder by a link in between has no effect. The caller
+    limits the size: `os.fstat` first, then a read of no more bytes than needed.
 
     Args:
-        root: the folder; where it lies itself is trusted.
-        parts: names of folders below it, and of the file; each is one name, not a path.
+        root: the folder; its own path is trusted.
+        parts: names of the folders below it, and of the file; each is a single name, not a path.
 
     Returns:
         A descriptor, which the caller closes.
 
     Raises:
-        FileNotFoundError: there is no such file, or a name is not one that a file can have here.
-        PermissionError: it may not be read, a link is on the way, or it is no regular file.
+        FileNotFoundError: the file does not exist, or a name is not valid for a file here.
+        PermissionError: it may not be read, a link is in the path, or it is no regular file.
         OSError: the disk or file server fails.
     """
     if not parts:
-        raise FileNotFoundError(errno.ENOENT, "no file is named")
+        raise FileNotFoundError(errno.ENOENT, "the path is empty")
     for part in parts:
         if part in {"", ".", ".."} or "/" in part or "\0" in part or len(os.fsencode(part)) > 255:
             raise FileNotFoundError(errno.ENOENT, "no such file")
@@ -58,8 +58,8 @@ def _open(name: str, flags: int, folder: int) -> int:
     except UnicodeEncodeError:
         raise FileNotFoundError(errno.ENOENT, "no such file") from None
     except NotADirectoryError:
-        # O_DIRECTORY says so of a link as well as of a file.
-        raise PermissionError(errno.EACCES, "a link or a file on the way") from None
+        # O_DIRECTORY gives this error for a link as well as for a file.
+        raise PermissionError(errno.EACCES, "a link or a file in the path") from None
     except OSError as error:
         if error.errno in {errno.ELOOP, errno.ENXIO, errno.ENODEV}:
             raise PermissionError(errno.EACCES, "a link, or not a regular file") from None

@@ -1,4 +1,4 @@
-"""One sample in full: what was asked, what came, what was expected, and what each metric makes of it."""
+"""One sample in full: prompt, answer, references, and the account of each metric."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 from urllib.parse import quote
 
 from hpcbench.evaluation import number_format as form
-from hpcbench.evaluation.scores import Place
-from hpcbench.evaluation.scoring import META, as_text
+from hpcbench.evaluation.scoring import as_text
 from hpcbench.experiment.view.answer import MISSING, Recorded
+from hpcbench.experiment.view.scores import META, Place, fields_of
 from hpcbench.parsers.reasoning import strip_reasoning
 from hpcbench.portal.asked_samples import Gone
 from hpcbench.portal.faults import PortalFault
@@ -30,23 +30,25 @@ COMPARED = 20_000
 """Characters of an answer and a reference that are compared by words."""
 
 MOST_FIELDS = 500
-"""Fields of an object that are told one by one."""
+"""Most fields of an object that are listed."""
 
 
 def detail_of(sheet: Sheet, place: int, chosen: Chosen, ordered: Sorted) -> SampleDetail:
-    """All of one sample.
+    """All data of one sample.
 
     Args:
         sheet: the run task's samples.
-        place: which one.
-        chosen, ordered: among which samples, in which order, the ones before and after are looked for.
+        place: place of the sample.
+        chosen, ordered: the list that defines the previous and the next sample.
 
     Raises:
         PortalFault: there is no such sample, or no such column.
-        NotYet: something of it is being made.
+        NotYet: a part of it is being computed.
     """
     if not 0 <= place < sheet.rows:
-        raise PortalFault(404, "not_found", f"there is no sample {place}: there are {sheet.rows}")
+        raise PortalFault(
+            404, "not_found", f"there is no sample {place}: the run task has {sheet.rows} samples"
+        )
     rank, before, after = Ordered(sheet, chosen, ordered).around(place)
     (row,) = sheet.rows_at([place], _columns(sheet), whole=True)
     recorded = sheet.recorded({place: row["sample"]}).get(place)
@@ -67,7 +69,8 @@ def detail_of(sheet: Sheet, place: int, chosen: Chosen, ordered: Sorted) -> Samp
     images = tuple(_images(sheet, place, sample))
     told = {
         "note": notes.get(row["sample"], ""),
-        "missing_images": gone or (None if sample is None or sample.images else "it has no image"),
+        "missing_images": gone
+        or (None if sample is None or sample.images else "the sample has no image"),
         **_prompt(sheet, sample),
         "fields": {} if sample is None else dict(sample.fields),
         "metadata": _metadata(sheet, row, sample),
@@ -83,7 +86,7 @@ def detail_of(sheet: Sheet, place: int, chosen: Chosen, ordered: Sorted) -> Samp
             sheet,
             place,
             row,
-            None,  # it stands beside it in full
+            None,  # the detail has it in full
             flagged=row["sample"] in notes,
         ),
         images=images,
@@ -116,7 +119,7 @@ def _columns(sheet: Sheet) -> list[str]:
 
 
 def _asked(sheet: Sheet, place: int) -> tuple[Sample | None, str | None]:
-    """The dataset's own sample; or why it cannot be had."""
+    """The dataset's own sample; or the reason why it is not available."""
     try:
         return sheet.sample(place), None
     except Gone as gone:
@@ -139,7 +142,7 @@ def _objects(references: Sequence[str]) -> Iterator[Any]:
 
 
 def _parted(answer: str | None) -> tuple[str | None, str | None]:
-    """What the model thought aloud, and what it said then."""
+    """The model's reasoning, and its answer after that."""
     if answer is None:
         return None, None
     said = strip_reasoning(answer)
@@ -151,7 +154,7 @@ def _parted(answer: str | None) -> tuple[str | None, str | None]:
 
 
 def _prompt(sheet: Sheet, sample: Sample | None) -> dict[str, str | None]:
-    """What was asked in words, as the prompt's documents say it."""
+    """Texts of the prompt, built by the prompt's definitions."""
     if sample is None:
         return {"system": None, "prompt": None}
     from hpcbench.prompts import TaskPrompt
@@ -183,7 +186,7 @@ def _images(sheet: Sheet, place: int, sample: Sample | None) -> list[SampleImage
 
 
 def _raw(recorded: Recorded | None, row: Mapping[str, Any]) -> dict[str, Any]:
-    """The response as it was recorded; and how its answer was read."""
+    """The response as it was recorded, and how its answer was parsed."""
     read = {name: row.get(name) for name in ("form", "repairs", "faults") if row.get(name)}
     if recorded is None:
         return {"reading": read} if read else {}
@@ -213,34 +216,37 @@ def _accounts(
 
 
 def _why(sheet: Sheet, name: str, row: Mapping[str, Any], references: int) -> str:
-    """What was compared with what, numerator and denominator, or why there is no value; in words."""
+    """The comparison, numerator and denominator, or the reason for a missing value; in words."""
     value, fault = row.get(name), row.get(f"{name}.fault")
     if row["outcome"] == MISSING:
-        return "Nobody has asked yet."
+        return "The sample was not sent to the model yet."
     if fault:
-        return f"The metric could not score it: {fault}. It does not count."
-    counted = "It does not count." if value is None else f"It counts as {form.value(value)}."
+        return f"The metric could not score the answer: {fault}. The sample does not count."
+    counted = (
+        "The sample does not count." if value is None else f"It counts as {form.value(value)}."
+    )
     if row["outcome"] not in ANSWERED:
-        return f"There is no answer: the request ended as {row['outcome']}. {counted}"
+        return f"There is no answer: the outcome of the request is {row['outcome']}. {counted}"
     if row["reason"]:
         return f"The answer could not be read: {row['reason']}. {counted}"
     against = (
         f"the nearest of {references} acceptable answers" if references > 1 else "the reference"
     )
-    told = f"What was read out of the answer was held against {against}: "
+    told = f"The prediction was compared with {against}: "
     counts = row.get(f"{name}.counts")
     if counts is not None:
-        return f"{told}{_counts(counts)}. Over the run these are added up; {_own(value)}"
+        return f"{told}{_counts(counts)}. The metric adds these up over the run; {_own(value)}"
     above, below = row.get(f"{name}.numerator"), row.get(f"{name}.denominator")
     if value is None or above is None or below is None:
-        return f"{told}it has no value of its own. {counted}"
+        return f"{told}a single sample has no value. {counted}"
     best = sheet.kinds[name].best
-    mark = ", the best there is" if best is not None and value == best else ""
+    mark = ", the best possible score" if best is not None and value == best else ""
     if below == 1 and above == value and not _is_ratio(sheet, name):
         return f"{told}{form.value(value)}{mark}."
     parts = f"{_number(above)} ÷ {_number(below)} = {form.value(value)}{mark}"
     return (
-        f"{told}{parts}. A run's value is the sum of all numerators over that of all denominators."
+        f"{told}{parts}. A run's value is the sum of all numerators divided by the sum of all "
+        "denominators."
     )
 
 
@@ -250,7 +256,11 @@ def _is_ratio(sheet: Sheet, name: str) -> bool:
 
 
 def _own(value: float | None) -> str:
-    return "alone it has no value." if value is None else f"alone it is {form.value(value)}."
+    return (
+        "a single sample has no value."
+        if value is None
+        else f"for this sample alone the value is {form.value(value)}."
+    )
 
 
 def _number(value: float) -> str:
@@ -270,15 +280,14 @@ def _counts(text: str) -> str:
 def _fields(
     sheet: Sheet, row: Mapping[str, Any], references: Sequence[str]
 ) -> dict[str, list[dict[str, Any]]]:
-    """Metric → what it says of each field of the object."""
+    """Metric → its account of each field of the object."""
     import polars
 
-    path = Place(sheet.experiment.scores_dir, sheet.name).fields
-    if not sheet.metrics or not path.is_file():
+    place = Place(sheet.experiment.scores_dir, sheet.name)
+    if not sheet.metrics:
         return {}
     try:
-        scan = polars.scan_parquet(path, glob=False)
-        frame = scan.filter(polars.col("sample") == row["sample"]).head(MOST_FIELDS).collect()
+        frame = fields_of(place, row["sample"], MOST_FIELDS)
     except (OSError, polars.exceptions.PolarsError):
         return {}
     known = next(_objects(references), None)
@@ -299,7 +308,7 @@ def _fields(
 
 
 def field_of(value: Any, path: str) -> str | None:
-    """What stands at a field's path, `seller.inn`, `items[].price`, as text; None: nothing."""
+    """Value at a field's path, `seller.inn`, `items[].price`, as text; None: no value."""
     found: list[Any] = [value]
     name = path
     while name:

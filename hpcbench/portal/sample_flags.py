@@ -1,8 +1,8 @@
-"""Samples that the user marked, with notes: the user's own, beside no experiment.
+"""Samples that the user flagged, with notes: stored per user, outside of experiments.
 
-`$XDG_STATE_HOME/hpcbench/portal/flags.jsonl` gets a line each time; the last one of a sample holds. A torn
-last line, left by a kill, is cut on the next one. Several portals of one user may write: each line is one
-write, and what others wrote is read before the next answer.
+Each change appends a line to `$XDG_STATE_HOME/hpcbench/portal/flags.jsonl`; the last line of a sample counts.
+The next write removes a torn last line, the result of a kill. Several portals of one user may write: each
+line is one write, and a portal reads the lines of the others before each answer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST_NOTE = 2_000
 
 
 def state_folder() -> Path:
-    """The user's own folder of the portal: what is neither cache nor configuration."""
+    """The user's own folder for state of the portal: neither cache nor configuration."""
     chosen = os.environ.get("XDG_STATE_HOME", "")
     root = Path(chosen) if chosen.startswith("/") else Path.home() / ".local" / "state"
     return root / "hpcbench" / "portal"
@@ -33,32 +33,32 @@ def state_folder() -> Path:
 
 @dataclass
 class Flags:
-    """The user's marks; every method may be called from any thread."""
+    """The user's flags; every method may be called from any thread."""
 
     path: Path = field(default_factory=lambda: state_folder() / "flags.jsonl")
     _notes: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
     _read: tuple[int, int] = (0, 0)
-    """Inode of the file, and how far it was read."""
+    """Inode of the file, and the offset up to which it was read."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def of(self, experiment: str, run_task: str) -> Mapping[str, str]:
-        """Marked samples of a run task → their notes."""
+        """Flagged samples of a run task → their notes."""
         with self._lock:
             self._look()
             return dict(self._notes.get((experiment, run_task), {}))
 
     def mark(self, experiment: str, run_task: str, sample: str, note: str = "") -> None:
-        """Mark a sample, or change its note.
+        """Flag a sample, or change its note.
 
         Raises:
             OSError: the disk is full, or the folder cannot be written.
-            EnvironmentFault: others can get into the folder.
+            EnvironmentFault: other users can access the folder.
         """
         told = {"experiment": experiment, "run_task": run_task, "sample": sample}
         self._write({**told, "note": note[:MOST_NOTE], "time": round(time.time(), 3)})
 
     def unmark(self, experiment: str, run_task: str, sample: str) -> None:
-        """Take the mark away; nothing happens where there is none.
+        """Remove a flag; without a flag, nothing happens.
 
         Raises:
             OSError, EnvironmentFault: as `mark`.
@@ -85,7 +85,7 @@ class Flags:
         sync_folder(self.path.parent)
 
     def _look(self) -> None:
-        """Read what was written since."""
+        """Read lines written since the last read."""
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
@@ -118,7 +118,7 @@ class Flags:
 
 
 def _whole(descriptor: int, size: int) -> int:
-    """How much of a file is whole lines."""
+    """Bytes of a file's whole lines."""
     tail = os.pread(descriptor, 1 << 16, max(0, size - (1 << 16)))
     at = tail.rfind(b"\n")
     return size if not size else size - len(tail) + at + 1
@@ -126,7 +126,7 @@ def _whole(descriptor: int, size: int) -> int:
 
 @contextmanager
 def _alone(descriptor: int) -> Iterator[None]:
-    """While no other portal of the user writes; over file systems without locks it is left to luck."""
+    """Exclude other portals of the user from writing; file systems without locks give no such guarantee."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
     except OSError:

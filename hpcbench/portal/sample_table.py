@@ -1,11 +1,11 @@
-"""The samples of one run task by columns: from its scores once it is evaluated, from its answers before that.
+"""The samples of one run task by columns: from its scores after evaluation, from its answers before.
 
-Columns are read when somebody filters or sorts by them, and kept within a bound; texts are read for the rows
-that are shown. A row's number is the sample's *place*, its address in the portal.
+Columns are read when a request filters or sorts by them, and kept within a limit; texts are read only for the
+rows of an answer. A row's number is the sample's *place*, its address in the portal.
 
-| column | of | what it is |
+| column | source | meaning |
 |---|---|---|
-| `place` | all | number of the sample among those asked |
+| `place` | all | number of the sample among those that were asked |
 | `sample`, `document`, `outcome` | all | as in docs/scores.md |
 | `reason`, `invalid`, metrics, `meta.NAME` | scores | as in docs/scores.md |
 | `latency`, `output_tokens` | all | seconds from sending to the last text; the engine's count of tokens |
@@ -14,7 +14,6 @@ that are shown. A row's number is the sample's *place*, its address in the porta
 from __future__ import annotations
 
 import hashlib
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,13 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.errors import HpcbenchError
-from hpcbench.evaluation.scores import KEYS, scan
-from hpcbench.evaluation.scoring import META, as_text
+from hpcbench.evaluation.scoring import as_text
 from hpcbench.experiment.claims import shard_states
 from hpcbench.experiment.control import control_state
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.answer import MISSING, Recorded, records_at
 from hpcbench.experiment.view.answers import answers_stamp
+from hpcbench.experiment.view.scores import META, scan, shape_of
 from hpcbench.portal.answer_tables import samples_saying, times_of
 from hpcbench.portal.asked_samples import Asked, Gone, Names
 from hpcbench.portal.context import Portal
@@ -42,38 +41,38 @@ from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Sample
 
 COLUMNS_BYTES = 16 << 20
-"""Of columns that are kept."""
+"""Bytes of columns that are kept."""
 
 PLACES_BYTES = 8 << 20
-"""Of places in some order, or with some text, that are kept."""
+"""Bytes of kept places: sorted, or filtered by a text."""
 
 LARGE = 50_000
-"""Samples from which on a pass over all texts or answers is made beside the requests."""
+"""Samples above which a pass over all texts or answers runs outside of requests."""
 
 GATHERED = 20_000
-"""Samples up to which rows here and there are picked from whole columns."""
+"""Samples up to which scattered rows are picked from whole columns."""
 
 TIMES = ("latency", "output_tokens")
-"""What an answer took."""
+"""Columns of an answer's cost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What values of a metric mean."""
+    """Meaning of a metric's values."""
 
     higher_is_better: bool
-    """Whether more of it is better."""
+    """Whether a higher value is better."""
     best: float | None
-    """The best value there can be; None: there is no limit."""
+    """The best possible value; None: there is no limit."""
     signature: str
     """The metric with all its options."""
     metric: Any = None
-    """The metric itself; None: its plugin cannot be had here."""
+    """The metric itself; None: its plugin is not available here."""
 
 
 @dataclass
 class Room:
-    """What the portal keeps of samples between requests."""
+    """Data of samples that the portal keeps between requests."""
 
     columns: Kept[Any] = field(
         default_factory=lambda: Kept(COLUMNS_BYTES, lambda one: int(one.estimated_size()) + 64)
@@ -89,7 +88,7 @@ class Room:
 
 
 def room_of(portal: Portal) -> Room:
-    """The portal's."""
+    """The portal's store of samples."""
     found = portal.extra.setdefault("samples", Room())
     assert isinstance(found, Room)
     return found
@@ -99,15 +98,15 @@ class Sheet(ABC):
     """The samples of one run task; see `ScoresSheet` and `LiveSheet`."""
 
     live: bool
-    """Whether it is not evaluated: there are answers without scores, and more may come."""
+    """Whether it is not evaluated: answers have no scores, and more may come."""
     rows: int
-    """Samples."""
+    """Number of samples."""
     stamp: Hashable
-    """What tells what it holds now from what it held at another time."""
+    """Changes with its contents."""
     metrics: tuple[str, ...] = ()
     """Metrics, the leading one first."""
     metadata: tuple[str, ...] = ()
-    """Metadata that there is a column of."""
+    """Names of metadata with a column."""
 
     def __init__(self, room: Room, experiment: Seen, run_task: str) -> None:
         self.room, self.experiment, self.name = room, experiment, run_task
@@ -120,18 +119,18 @@ class Sheet(ABC):
 
     @cached_property
     def run_task(self) -> ResolvedRunTask:
-        """The run task with its documents."""
+        """The run task with its definitions."""
         return self.experiment.run_task(self.name)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Columns by which one can sort."""
+        """Columns that a request can sort by."""
         metas = tuple(META + one for one in self.metadata)
         return ("place", "sample", "document", "outcome", "reason", *TIMES, *self.metrics, *metas)
 
     @cached_property
     def kinds(self) -> Mapping[str, Kind]:
-        """Metric → what its values mean."""
+        """Metric → meaning of its values."""
         stamp = stamp_of(self.experiment.resolved_file)
         return self.room.kinds.of(self.key, stamp, self._kinds)
 
@@ -155,7 +154,7 @@ class Sheet(ABC):
         return kinds
 
     def recorded(self, samples: Mapping[int, str]) -> dict[int, Recorded]:
-        """Answers as they were recorded, by the places of their samples, as far as they can be found."""
+        """Recorded answers by the places of their samples; without answers that cannot be found."""
         asked = {self.asked_place(place): place for place in samples}
         wanted = {there: samples[place] for there, place in asked.items()}
         try:
@@ -165,22 +164,22 @@ class Sheet(ABC):
         return {asked[there]: one for there, one in found.items()}
 
     def asked_place(self, place: int) -> int:
-        """Number of a row's sample among all that the run task was to ask."""
+        """Number of a row's sample among all samples that the run task was to ask."""
         return place
 
     def sample(self, place: int) -> Sample:
         """The dataset's own sample, with its images.
 
         Raises:
-            Gone: it cannot be had, or was changed since.
+            Gone: it is not available, or has changed since.
         """
         try:
             run_task = self.run_task
         except (OSError, ValueError, KeyError):
-            raise Gone("the experiment's plan cannot be read") from None
+            raise Gone("the experiment's resolved plan cannot be read") from None
         found = self.room.asked.sample(self.experiment, run_task, self.asked_place(place))
         if not self.live and found.id != self.rows_at([place], ["sample"])[0]["sample"]:
-            raise Gone("the dataset was changed since: another sample stands there now")
+            raise Gone("the dataset has changed since the run: another sample is at this place")
         return found
 
     @abstractmethod
@@ -188,7 +187,7 @@ class Sheet(ABC):
         """Columns of all samples as a polars frame, in order of places.
 
         Raises:
-            NotYet: they are being made.
+            NotYet: the columns are being computed.
         """
 
     @abstractmethod
@@ -198,17 +197,17 @@ class Sheet(ABC):
         """Columns of some samples, in the order of `places`.
 
         Args:
-            places: which.
-            names: columns; those that are not there are left out.
+            places: places of the samples.
+            names: columns; unknown columns are left out.
             whole: give whole answers; else their beginnings.
         """
 
     @abstractmethod
     def containing(self, text: str) -> Any:
-        """Places of samples whose id, answer or references hold a text, in any case, as an array.
+        """Places of samples whose id, answer or references contain a text, in any case, as an array.
 
         Raises:
-            NotYet: they are being looked for.
+            NotYet: the search is running.
         """
 
 
@@ -217,7 +216,7 @@ BEGINNING = 300
 
 
 class ScoresSheet(Sheet):
-    """Of an evaluated run task: what stands in its scores file."""
+    """An evaluated run task: the contents of its scores file."""
 
     live = False
 
@@ -234,16 +233,10 @@ class ScoresSheet(Sheet):
 
     def _shape(self) -> tuple[int, tuple[str, ...]]:
         """Rows and columns of the file."""
-        import polars
-
-        try:
-            columns = tuple(scan(self.path).collect_schema().names())
-            rows = int(json.loads(polars.read_parquet_metadata(self.path)[KEYS])["rows"])
-        except (OSError, ValueError, KeyError, polars.exceptions.PolarsError) as error:
-            raise _unreadable(self.experiment) from error
-        if not set(columns) >= _NEEDED:
+        shape = shape_of(self.path)
+        if shape is None or not shape.columns.keys() >= _NEEDED:
             raise _unreadable(self.experiment)
-        return rows, columns
+        return shape.rows, tuple(shape.columns)
 
     def frame(self, names: Sequence[str]) -> Any:
         import polars
@@ -283,7 +276,7 @@ class ScoresSheet(Sheet):
             holds = polars.any_horizontal(
                 one.str.contains(wanted).fill_null(value=False) for one in texts
             )
-            # Batch by batch: all texts of a million samples would not fit.
+            # Batch by batch: all texts of a million samples would not fit into memory.
             engine = "streaming" if self.rows > LARGE else "auto"
             found = scan(self.path).with_row_index("place").filter(holds).select("place")
             return found.collect(engine=engine)["place"].cast(polars.UInt32).to_numpy()
@@ -294,7 +287,7 @@ class ScoresSheet(Sheet):
         return self.room.places.of(key, self.stamp, make)
 
     def asked_place(self, place: int) -> int:
-        """See `Sheet`. Of arms that were asked enough only shards that are done have rows."""
+        """See `Sheet`. Where enough samples were asked, only shards that are done have rows."""
         for row, start, stop in self._asked:
             if row <= place < row + stop - start:
                 return start + place - row
@@ -302,7 +295,7 @@ class ScoresSheet(Sheet):
 
     @cached_property
     def _asked(self) -> list[tuple[int, int, int]]:
-        """First row, and the places (from, to) that rows from there on are of."""
+        """First row of each stretch, and the places (from, to) of its rows."""
         cut = self.experiment.work.cut(self.name)
         if cut is None or cut.samples == self.rows:
             return []
@@ -336,7 +329,7 @@ def _in_file(name: str) -> Any:
 def _unreadable(experiment: Experiment) -> PortalFault:
     return PortalFault(
         500, "unreadable", "the scores of this run task cannot be read",
-        f"`hpcbench score {experiment.id}` makes them anew",
+        f"write them again: `hpcbench score {experiment.id}`",
     )  # fmt: skip
 
 
@@ -347,9 +340,9 @@ def rows_of_file(
 
     Args:
         path: the file.
-        count: its rows; None: not known.
+        count: number of its rows; None: unknown.
         places: numbers of rows.
-        columns: names, or polars expressions of one row's cell.
+        columns: names, or polars expressions over a single row.
     """
     import polars
 
@@ -365,7 +358,7 @@ def rows_of_file(
         index = polars.Series([place - first for place in places], dtype=polars.UInt32)
         found = block.select(columns).collect()[index]
     else:
-        # By their ids: of other columns only the pages with these rows are read.
+        # By their ids: of other columns, only the pages with these rows are read.
         ids = table.select(polars.col("sample").gather(list(places))).collect()
         wanted = ids["sample"].implode()
         some = table.filter(polars.col("sample").is_in(wanted)).select(
@@ -380,15 +373,15 @@ def rows_of_file(
 
 
 def escaped(text: str) -> str:
-    """A text as a regular expression of Rust that it alone matches."""
+    """A Rust regular expression that matches exactly this text."""
     return "".join(f"\\{one}" if one in r"\.+*?()|[]{}^$#&-~" else one for one in text)
 
 
 class LiveSheet(Sheet):
-    """Of a run task that is not evaluated: the answers there are, and the dataset's own samples.
+    """A run task that is not evaluated: its answers so far, and the dataset's own samples.
 
-    Where the dataset cannot be opened, answered samples stand in their shard in the order in which answers
-    came, and of those that nobody has asked only their number is known.
+    Where the dataset cannot be opened, the answered samples of a shard are in the order of their answers; of
+    samples that were not asked, only the number is known.
     """
 
     live = True
@@ -396,13 +389,13 @@ class LiveSheet(Sheet):
     def __init__(self, room: Room, experiment: Seen, run_task: str) -> None:
         super().__init__(room, experiment, run_task)
         cut = experiment.work.cut(run_task)
-        assert cut is not None  # whoever made it has looked
+        assert cut is not None  # the caller has checked this
         self.cut = cut
         self.rows = cut.samples
         self.stamp = answers_stamp(experiment, run_task)
 
     def _names(self) -> Names | None:
-        """What its samples are called; None: the dataset does not say."""
+        """Ids of its samples; None: the dataset does not give them."""
         try:
             return self.room.asked.names(self.experiment, self.run_task, self.rows)
         except (Gone, OSError, ValueError, KeyError):
@@ -413,7 +406,7 @@ class LiveSheet(Sheet):
         return self.rows > LARGE
 
     def _whole(self) -> Any:
-        """All samples with their answers' outcome and times; of many, made beside the requests."""
+        """All samples with outcome and times of their answers; many are computed outside of requests."""
         kept, key = self.room.columns, (*self.key, "live")
         if self._large:
             return self.room.slow.of(kept, key, self.stamp, self._made)
@@ -475,7 +468,7 @@ class LiveSheet(Sheet):
         return rows
 
     def _called(self, places: Sequence[int]) -> dict[int, dict[str, str]]:
-        """Place → what is known of its sample without its answer."""
+        """Place → data of its sample without the answer."""
         found: dict[int, dict[str, str]] = {}
         try:
             for start, stop in _runs(places):
@@ -508,7 +501,7 @@ class LiveSheet(Sheet):
         return self.room.places.of(key, self.stamp, make)
 
     def _referring(self, text: str) -> list[int]:
-        """Places of samples whose references hold a text; none where the dataset cannot be opened."""
+        """Places of samples whose references contain a text; empty where the dataset cannot be opened."""
         wanted = text.casefold()
         try:
             asked = self.room.asked.between(
@@ -524,7 +517,7 @@ class LiveSheet(Sheet):
 
 
 def _runs(places: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Stretches of places that follow on each other: from, to (exclusive)."""
+    """Runs of consecutive places: from, to (exclusive)."""
     ordered = sorted(set(places))
     start = 0
     for number in range(1, len(ordered) + 1):
@@ -534,7 +527,7 @@ def _runs(places: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def sheet_of(portal: Portal, identity: str, run_task: str) -> Sheet:
-    """The samples of a run task: of its scores, unless it has more answers than scores.
+    """The samples of a run task: from its scores, unless it has more answers than scores.
 
     Raises:
         PortalFault: there is no such experiment or run task, or its scores cannot be read.
@@ -555,7 +548,7 @@ def _goes_on(portal: Portal, sheet: ScoresSheet) -> bool:
     """Whether answers came after the scores were made."""
     ended, begun = map(stamp_of, (sheet.experiment.outcome_file, sheet.experiment.submission_file))
     if ended is not None and begun is not None and begun[2] < ended[2]:
-        return False  # no round was begun since the last one ended
+        return False  # no round has started since the end of the last one
     row = portal.index.run_task(sheet.experiment.id, sheet.name)
     if row is None or row.state not in ("pending", "running", "paused"):
         return False

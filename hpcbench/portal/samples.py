@@ -1,4 +1,4 @@
-"""Pages of a run task's samples: filtered, sorted, counted by facets; and who comes before and after one."""
+"""Pages of a run task's samples: filtered, sorted, counted by facets; and the neighbours of a sample."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from hpcbench.evaluation.scoring import META
 from hpcbench.experiment.view.answer import MISSING
+from hpcbench.experiment.view.scores import META
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.json_safe import sound
 from hpcbench.portal.models.experiments import Facet
@@ -26,35 +26,35 @@ from hpcbench.speed import ANSWERED
 Order = Literal["asc", "desc"]
 
 BINS = 10
-"""Bins of the facet of scores, beside the best value and the worst one."""
+"""Bins of the facet of scores, besides the bins of the best and the worst value."""
 
 MOST_COUNTS = 50
-"""Values of a facet."""
+"""Most values of a facet."""
 
 MOST_LEVELS = 12
-"""Facets of metadata."""
+"""Most facets of metadata."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Which samples; of several conditions all hold."""
+    """Filter of samples; all its conditions must hold."""
 
     text: str = ""
-    """Stands in the id, the answer or a reference, in any case."""
+    """A text in the id, the answer or a reference, in any case."""
     outcome: str = ""
-    """How the request ended."""
+    """Outcome of the request."""
     reason: str = ""
-    """Why the answer cannot be read."""
+    """Reason why the answer cannot be parsed."""
     metric: str = ""
-    """Which metric `low` and `high` are of; empty: the leading one."""
+    """The metric of `low` and `high`; empty: the leading metric."""
     low: float | None = None
     """Least value."""
     high: float | None = None
     """Greatest value."""
     latency_over: float | None = None
-    """Seconds that the answer took longer than."""
+    """Only answers that took longer, seconds."""
     where: tuple[tuple[str, str], ...] = ()
-    """Metadata and its value; an empty one: it has none."""
+    """Metadata and their values; an empty value: samples without this entry."""
     wrong: bool = False
     """Below the best value of the leading metric, unreadable, or failed."""
     flagged: bool = False
@@ -62,23 +62,23 @@ class Chosen:
 
     @property
     def all(self) -> bool:
-        """Whether nothing is left out."""
+        """Whether it selects all samples."""
         plain = {field.name: field.default for field in fields(self) if field.name != "metric"}
         return all(getattr(self, name) == value for name, value in plain.items())
 
 
 @dataclass(frozen=True, slots=True)
 class Sorted:
-    """In which order; what has no value is last in both, and of equals the lower place first."""
+    """Order of samples; samples without a value are last in both orders, and ties go by ascending place."""
 
     by: str = "place"
     """A column of the sheet; metadata and metrics by their names."""
     order: Order = "asc"
-    """Which end comes first."""
+    """Ascending or descending."""
 
     @property
     def down(self) -> bool:
-        """Whether the greatest comes first."""
+        """Whether the order is descending."""
         return self.order == "desc"
 
 
@@ -94,15 +94,15 @@ def page_of(
 
     Args:
         sheet: the run task's samples.
-        chosen: which of them.
-        ordered: in which order.
-        after: `SamplePage.next` of the page before, of the same choice and order; None: the first page.
-        limit: rows.
-        skip: rows of the whole list before the page, where `after` is None: long lists are entered anywhere.
+        chosen: filter of the samples.
+        ordered: order of the samples.
+        after: `SamplePage.next` of the page before, for the same filter and order; None: the first page.
+        limit: most rows.
+        skip: rows of the whole list before the page, where `after` is None: a list can be entered anywhere.
 
     Raises:
-        PortalFault: there is no such column or metric, or `after` was said by no page.
-        NotYet: something of it is being made.
+        PortalFault: there is no such column or metric, or `after` comes from no page.
+        NotYet: a part of it is being computed.
     """
     found = Ordered(sheet, chosen, ordered)
     try:
@@ -124,7 +124,7 @@ def page_of(
 
 
 def named(sheet: Sheet, text: str, limit: int) -> tuple[SampleRow, ...]:
-    """Samples whose id holds a text, in any case: that very id first, then those that begin so; short first.
+    """Samples whose id contains a text, in any case: the exact id first, then prefixes; short ids first.
 
     Raises:
         NotYet: ids are being read.
@@ -161,13 +161,13 @@ def row_of(
     *,
     flagged: bool,
 ) -> SampleRow:
-    """A sample as lists have it.
+    """A sample as a row of a list.
 
     Args:
         sheet: the run task's samples.
-        place: which one.
-        row: what is known of it, by column.
-        answer: so much of its answer as is to be told.
+        place: place of the sample.
+        row: its known values, by column.
+        answer: the part of its answer to show.
         flagged: whether the user has flagged it.
     """
     return SampleRow(
@@ -194,11 +194,11 @@ def _beginning(text: str | None) -> str | None:
 
 
 class Ordered:
-    """Places of the samples that are chosen, in order.
+    """Places of the chosen samples, in order.
 
     Raises:
         PortalFault: there is no such column or metric.
-        NotYet: something of it is being made.
+        NotYet: a part of it is being computed.
     """
 
     def __init__(self, sheet: Sheet, chosen: Chosen, ordered: Sorted) -> None:
@@ -212,14 +212,14 @@ class Ordered:
         self.total: int = sheet.rows if self._found is None else len(self._found)
 
     def places(self, begin: int, end: int) -> list[int]:
-        """A stretch of them."""
+        """The places from index `begin` to `end`."""
         if self._found is None:
             return list(range(begin, min(end, self._sheet.rows)))
         some: list[int] = self._found[begin:end].tolist()
         return some
 
     def around(self, place: int) -> tuple[int, int | None, int | None]:
-        """How many come before a place, and the ones before and after it, if need be where it would stand."""
+        """Number of samples before a place, and its neighbours; an unchosen place counts by its sort key."""
         at = self.behind(self.key(place), before=True)
         there = self.places(at, at + 1) == [place]
         before = self.places(at - 1, at) if at else []
@@ -227,11 +227,11 @@ class Ordered:
         return at, (before[0] if before else None), (after[0] if after else None)
 
     def key(self, place: int) -> tuple[Any, int]:
-        """What tells where a sample stands in the order."""
+        """Sort key of a sample."""
         return (None if self._values is None else self._values[place]), place
 
     def behind(self, key: tuple[Any, int], *, before: bool = False) -> int:
-        """How many of them come up to a key, or before it."""
+        """Number of samples up to a key, or only before the key."""
         low, high = 0, self.total
         wanted = self._rank(*key)
         while low < high:
@@ -245,7 +245,7 @@ class Ordered:
         return low
 
     def _rank(self, value: Any, place: int) -> tuple[Any, ...]:
-        """What orders as the list does: without a value last, then by value, then by place."""
+        """Rank in the list's order: samples without a value last, then by value, then by place."""
         if self._values is None:
             return (-place if self._down else place,)
         if value is None:
@@ -278,7 +278,7 @@ class Ordered:
 
 
 class _Reversed:
-    """A value that orders the other way round."""
+    """A value with the reverse order."""
 
     def __init__(self, value: Any) -> None:
         self._value = value
@@ -293,21 +293,23 @@ class _Reversed:
 
 
 def column_of(sheet: Sheet, name: str) -> str:
-    """The column that a name means: that of a metric before that of metadata.
+    """The column of a name: a metric's column takes precedence over that of metadata.
 
     Raises:
-        PortalFault: there is none.
+        PortalFault: there is no such column.
     """
     if name in sheet.names:
         return name
     if META + name in sheet.names:
         return META + name
     known = ", ".join(one.removeprefix(META) for one in sheet.names)
-    raise PortalFault(400, "bad_request", f"no column '{name[:100]}'", f"there are {known}"[:500])
+    raise PortalFault(
+        400, "bad_request", f"no column '{name[:100]}'", f"known columns: {known}"[:500]
+    )
 
 
 def _columns(sheet: Sheet, chosen: Chosen) -> list[str]:
-    """Columns that a choice looks at."""
+    """Columns that a filter needs."""
     found = []
     if chosen.outcome or chosen.wrong:
         found.append("outcome")
@@ -325,29 +327,31 @@ def _columns(sheet: Sheet, chosen: Chosen) -> list[str]:
 
 
 def metric_of(sheet: Sheet, name: str) -> str:
-    """A metric by its name, the leading one where there is no name.
+    """The metric with a name; without a name, the leading metric.
 
     Raises:
-        PortalFault: there is none.
+        PortalFault: there is no such metric.
     """
     if name in sheet.metrics or (not name and sheet.metrics):
         return name or sheet.metrics[0]
     what = f"no metric '{name[:100]}'" if name else "there are no scores yet"
-    raise PortalFault(400, "bad_request", what, f"there are {', '.join(sheet.metrics) or 'none'}")
+    raise PortalFault(
+        400, "bad_request", what, f"known metrics: {', '.join(sheet.metrics) or 'none'}"
+    )
 
 
 def _meta(sheet: Sheet, name: str) -> str:
     if name in sheet.metadata:
         return META + name
     known = ", ".join(sheet.metadata) or "none"
-    remedy = f"there are {known}; `hpcbench score EXPERIMENT --by NAME` adds one"
-    raise PortalFault(400, "bad_request", f"no metadata '{name[:100]}'", remedy[:500])
+    remedy = f"known columns: {known}; `hpcbench score EXPERIMENT --by NAME` adds one"
+    raise PortalFault(400, "bad_request", f"no metadata column '{name[:100]}'", remedy[:500])
 
 
 def _conditions(
     sheet: Sheet, chosen: Chosen, holding: Any, flagged: frozenset[str] | None, frame: Any
 ) -> list[Any]:
-    """What holds of the samples that are chosen, as expressions over the columns of the sheet."""
+    """Conditions of a filter, as expressions over the columns of the sheet."""
     import polars
 
     col = polars.col
@@ -375,7 +379,7 @@ def _conditions(
 
 
 def _wrong(sheet: Sheet, frame: Any) -> Any:
-    """Below the best value of the leading metric, unreadable, or failed; never what nobody has asked."""
+    """Below the best value of the leading metric, unreadable, or failed; never samples without a request."""
     import polars
 
     col = polars.col
@@ -392,7 +396,7 @@ def _wrong(sheet: Sheet, frame: Any) -> Any:
 
 
 def best_of(best: float | None, greatest: Any, *, higher_is_better: bool) -> float:
-    """The best value a sample can have; where a metric knows no limit, the best there is, 1 at least."""
+    """The best possible value of a sample; for a metric without a limit the greatest value, 1 at least."""
     if best is not None:
         return best
     return max(1.0, float(greatest or 0.0)) if higher_is_better else 0.0
@@ -426,7 +430,7 @@ def facets_of(sheet: Sheet, chosen: Chosen) -> tuple[Facet, ...]:
 
 
 def _counted(field: str, column: Any) -> Facet:
-    """How often each value stands there, but for none."""
+    """Number of samples with each value, without samples that have none."""
     counts = column.drop_nulls().value_counts(name="count").sort(
         ["count", column.name], descending=[True, False]
     )  # fmt: skip
@@ -437,8 +441,8 @@ def _counted(field: str, column: Any) -> Facet:
 def _binned(column: Any, best: float | None) -> Facet:
     """Bins of a metric's values, lowest first: `LOW..HIGH`, the least and the greatest value in each.
 
-    So a filter from LOW to HIGH, both included, gives the samples of the bin and no others. The best value
-    and the least one there is are bins of their own.
+    A filter from LOW to HIGH, both included, thus selects exactly the samples of the bin. The best value and
+    the least value each have a bin of their own.
     """
     import numpy
 
@@ -461,7 +465,7 @@ def _binned(column: Any, best: float | None) -> Facet:
     return Facet(field="score", counts=tuple(counts))
 
 
-# --- where a page goes on ---------------------------------------------------------------------------------
+# --- where a page continues ---------------------------------------------------------------------------------
 
 
 def _cursor(key: tuple[Any, int]) -> str:
@@ -480,4 +484,6 @@ def _read_cursor(text: str) -> tuple[Any, int]:
 
 
 def _bad_cursor() -> PortalFault:
-    return PortalFault(400, "bad_request", "`after` is none that a page said", "begin without it")
+    return PortalFault(
+        400, "bad_request", "`after` is no cursor of this list", "start without `after`"
+    )

@@ -1,4 +1,4 @@
-"""The portal's process: one worker that takes little of the login node, from its first line to its last."""
+"""The portal's process: one worker with few resources of the login node, from start to end."""
 
 from __future__ import annotations
 
@@ -38,35 +38,35 @@ MEMORY = 1_000_000_000
 """Bytes of memory at which the portal ends itself; it needs a third of that with ten million samples."""
 
 CROWDED = 0.85
-"""From this share of its memory on it takes no further work until some is free again."""
+"""Share of its memory above which it accepts no more work until memory is free again."""
 
 NICE = 10
-"""Everybody else of the host goes first."""
+"""Niceness: all other processes of the host go first."""
 
 BACKLOG = 64
-"""Connections that wait to be taken."""
+"""Connections that wait to be accepted."""
 
 FIRST_SECONDS = 0.5
-"""Whoever opened it sees what the index knows before anything else is done."""
+"""Delay of all other work after the start: the first page shows the index's entries at once."""
 
 GRACE_SECONDS = 3
-"""Requests under way may take so long when the portal ends."""
+"""Requests in progress may take so long when the portal ends."""
 
 REST_SECONDS = 5.0
-"""Without a request, after which memory that nobody needs is given back."""
+"""Seconds without a request and without an experiment to read after which unused memory is returned."""
 
-BUSY_SECONDS = 600.0
-"""With requests all the time, after which it is given back all the same."""
+BUSY_SECONDS = 60.0
+"""Seconds of constant work after which unused memory is returned, too."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How the portal is to run, as the user said it."""
+    """Settings of the portal's process, from the user."""
 
     home: Path
     """Folder of experiments and caches."""
     options: Options
-    """What the routes need to know of it."""
+    """Options of the routes."""
     site: str = ""
     """Name of the cluster; empty: unknown."""
     index: str | None = None
@@ -74,7 +74,7 @@ class Settings:
     tcp: bool = False
     """Whether it listens on a port, too."""
     port: int | None = None
-    """Which; None: one that is free."""
+    """The port; None: a free one."""
     listen: str = "127.0.0.1"
     """Address of that port."""
     proxy_user: str | None = None
@@ -82,23 +82,23 @@ class Settings:
     proxy_addresses: tuple[str, ...] = ()
     """Addresses of reverse proxies on other hosts."""
     idle_hours: float = 8.0
-    """It ends after so long without a request."""
+    """Hours without a request after which it ends."""
     keep: bool = False
-    """Whether the command line's token stays the same from start to start."""
+    """Whether the command line's token stays the same across starts."""
 
 
 def run(settings: Settings, tell: Callable[[str], None]) -> int:
-    """Serve until told to end, idle for too long, or too large.
+    """Serve until stopped, idle for too long, or too large.
 
     Args:
-        settings: how.
+        settings: settings of the process.
         tell: prints a line for the user.
 
     Returns:
         The exit code.
 
     Raises:
-        UserError, EnvironmentFault: it cannot be started like this.
+        UserError, EnvironmentFault: it cannot start with these settings.
     """
     os.umask(0o077)
     check(settings)
@@ -113,36 +113,38 @@ def run(settings: Settings, tell: Callable[[str], None]) -> int:
 
 
 def check(settings: Settings) -> None:
-    """Refuse what would let others in.
+    """Refuse settings that would let other users in.
 
     Raises:
-        UserError: what is wrong.
+        UserError: a setting is not valid, or would let other users in.
     """
     try:
         address = ipaddress.ip_address(settings.listen)
         for one in settings.proxy_addresses:
             ipaddress.ip_address(one)
     except ValueError as error:
-        raise UserError(str(error), remedy="give an IP address") from None
+        raise UserError(str(error), remedy="give an IP address, such as 127.0.0.1") from None
     if not address.is_loopback and not settings.proxy_addresses:
         raise UserError(
-            f"--listen {settings.listen} would be open to the network",
-            remedy="leave it out and use the ssh line; behind a proxy on another host (Open OnDemand) also "
-            "give --proxy-address, the only one that may connect",
+            f"--listen {settings.listen} would open the portal to the network",
+            remedy="leave --listen out and use the ssh line; behind a proxy on another host (Open OnDemand) "
+            "add --proxy-address, the only address that may then connect",
         )
     if (settings.port is not None or not address.is_loopback) and not settings.tcp:
-        raise UserError("--port and --listen are for --tcp", remedy="add --tcp")
+        raise UserError("--port and --listen need --tcp", remedy="add --tcp")
     prefix = settings.options.root_path
     if prefix and not re.fullmatch(r"(/[A-Za-z0-9._~-]+)+", prefix):
-        raise UserError(f"--root-path {prefix} is no path", remedy="such as /node/login03/8080")
+        raise UserError(
+            f"--root-path {prefix} is not a path", remedy="give a path such as /node/login03/8080"
+        )
 
 
 def _running_already(here: runtime_dir.Place, tell: Callable[[str], None]) -> int:
     caller = Caller.find(here)
     if caller is None:
-        tell("a portal of yours is just starting or ending on this host; try again in a moment")
+        tell("your portal is starting or ending on this host; try again in a moment")
         return 1
-    tell(f"a portal of yours runs on this host already (pid {caller.state['pid']}):")
+    tell(f"your portal already runs on this host (pid {caller.state['pid']}):")
     tell(how_to_reach(caller.state, caller.code()))
     return 0
 
@@ -152,13 +154,13 @@ def _be_modest() -> None:
         if os.getpriority(os.PRIO_PROCESS, 0) < NICE:
             os.setpriority(os.PRIO_PROCESS, 0, NICE)
     own_memory.share_heaps()
-    # Read when polars is first imported: one thread a core of a login node would be all of it.
+    # polars reads this at its first import: by default it takes one thread for each core of the login node.
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 class _Process:
-    """What one start of the portal holds."""
+    """State of one start of the portal."""
 
     def __init__(
         self, settings: Settings, here: runtime_dir.Place, tell: Callable[[str], None]
@@ -203,12 +205,14 @@ class _Process:
         try:
             index = open_index(self.settings.index, self.settings.home)
         except IndexFault as fault:
-            raise EnvironmentFault(f"the index: {fault}", remedy="leave --index out") from None
+            raise EnvironmentFault(
+                f"the index cannot be opened: {fault}", remedy="leave --index out"
+            ) from None
         stack.callback(index.close)
         return Portal(self.settings.home, self.settings.options, index, Hub(), tunnel)
 
     def _hosts(self) -> frozenset[str]:
-        """Names that a proxy may send requests to; without one only those of the loopback will do."""
+        """Host names that a proxy may send; without a proxy, only names of the loopback are valid."""
         if not (self.settings.proxy_user or self.settings.proxy_addresses):
             return frozenset()
         names = {self.host, self.host.split(".")[0], real_host(), self.settings.listen}
@@ -273,7 +277,7 @@ class _Process:
     ) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            # `nohup` asks for no end when the terminal goes.
+            # `nohup` requests that the process survives the end of its terminal.
             if signal.getsignal(number) is not signal.SIG_IGN or number is not signal.SIGHUP:
                 loop.add_signal_handler(number, server.stop)
         watching = asyncio.ensure_future(self._watch(server, portal, follower))
@@ -283,7 +287,7 @@ class _Process:
             watching.cancel()
 
     async def _watch(self, server: _Server, portal: Portal, follower: Follower) -> None:
-        """Have it followed once it is up; end a portal that nobody uses, or that has grown too large."""
+        """Start the follower after the portal; end a portal that is unused, or that has grown too large."""
         idle = self.settings.idle_hours * 3600
         await asyncio.sleep(min(FIRST_SECONDS, idle))
         follower.start()
@@ -291,8 +295,8 @@ class _Process:
         while not server.should_exit:
             await asyncio.sleep(min(1.0, idle))
             now = time.monotonic()
-            resting = portal.used < now - REST_SECONDS
-            if given < portal.used and (resting or given < now - BUSY_SECONDS):
+            worked = max(portal.used, follower.worked)
+            if given < worked and (worked < now - REST_SECONDS or given < now - BUSY_SECONDS):
                 own_memory.give_back()
                 given = now
             used = own_memory.resident()
@@ -301,31 +305,33 @@ class _Process:
                 used = own_memory.resident()
             self.access.crowded = used > CROWDED * MEMORY
             if used > MEMORY:
-                text = f"the portal ended itself: it held {used / 1e9:.1f} GB of memory"
-                self.why = EnvironmentFault(text, remedy=f"report it with {self.journal.log}")
+                text = f"the portal stopped itself: it used {used / 1e9:.1f} GB of memory"
+                self.why = EnvironmentFault(
+                    text, remedy=f"start it again, and report this with {self.journal.log}"
+                )
                 self.journal.warn(text)
                 server.stop()
             if time.monotonic() - portal.used > idle:
-                self.tell(f"nobody used the portal for {self.settings.idle_hours:g} h")
+                self.tell(f"the portal stops: it got no request for {self.settings.idle_hours:g} h")
                 server.stop()
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, whose streams end first when it ends, and which leaves signals to us."""
+    """uvicorn's server; it ends its streams first, and leaves signals to us."""
 
     def __init__(self, config: uvicorn.Config, hub: Hub) -> None:
         super().__init__(config)
         self._hub = hub
 
     def stop(self) -> None:
-        """End in order; asked again, at once."""
+        """Shut down in order; at a second call, at once."""
         if self.should_exit:
             self.force_exit = True
         self.should_exit = True
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Ours are set; uvicorn's would end the process by the signal, before it has tidied up."""
+        """Our handlers are set; uvicorn's would end the process by the signal, before the clean-up."""
         yield
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -335,14 +341,14 @@ class _Server(uvicorn.Server):
 
 
 class _Told(logging.Handler):
-    """What uvicorn and our own rooms have to say goes to the portal's log."""
+    """Writes messages of uvicorn and of our own packages to the portal's log."""
 
     def __init__(self, journal: Journal) -> None:
         super().__init__()
         self._journal = journal
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write it down; never raises."""
+        """Log a record; never raises."""
         self._journal.warn(f"{record.name}: {record.getMessage()}")
         if record.exc_info and record.exc_info[1] is not None:
             self._journal.bug(record.name, record.exc_info[1])
@@ -350,9 +356,9 @@ class _Told(logging.Handler):
 
 @contextlib.contextmanager
 def listening(here: runtime_dir.Place) -> Iterator[socket.socket]:
-    """The portal's Unix socket, which only its user may open; it goes in the end.
+    """The portal's Unix socket, which only its user may open; it is removed at the end.
 
-    The lock must be held: what lies there is then left over.
+    The lock must be held: an existing socket is then a leftover.
     """
     here.socket.unlink(missing_ok=True)
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -373,13 +379,13 @@ def listening(here: runtime_dir.Place) -> Iterator[socket.socket]:
 
 
 def listening_tcp(address: str, port: int | None) -> socket.socket:
-    """A socket on a port; a busy one is never exchanged for another: the user's tunnel leads to it.
+    """A socket on a port; a busy port is never replaced by another: the user's tunnel leads to it.
 
     Raises:
-        EnvironmentFault: it is busy, or may not be had.
+        EnvironmentFault: it is busy, or not permitted.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    # With the protocol named: else asyncio leaves on what makes an answer wait 40 ms for the last receipt.
+    # With an explicit protocol asyncio disables Nagle's algorithm, which delays an answer by 40 ms.
     made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -389,7 +395,7 @@ def listening_tcp(address: str, port: int | None) -> socket.socket:
         made.close()
         raise EnvironmentFault(
             f"port {port} of {address}: {(error.strerror or str(error)).lower()}",
-            remedy="somebody else may listen there: do not open it; leave --port out for a free one",
+            remedy="another user may listen there: do not open it; leave --port out to get a free port",
         ) from None
     return made
 
@@ -398,11 +404,14 @@ def _account(name: str) -> int:
     try:
         return peer_accounts.account(name)
     except KeyError:
-        raise UserError(f"--proxy-user {name}: there is no such account") from None
+        raise UserError(
+            f"--proxy-user {name}: there is no such account",
+            remedy="give an account of this host",
+        ) from None
 
 
 def _once(*told: Callable[[str], None]) -> Callable[[str], None]:
-    """Tells each text once."""
+    """Passes each text on once."""
     seen: set[str] = set()
 
     def tell(text: str) -> None:

@@ -1,4 +1,4 @@
-"""Shards of a run task as the portal's dataset objects, from the follower's last look or from its files."""
+"""Shards of a run task as the portal's dataset objects, from the follower's last status or from files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def objects(
         portal: the portal.
         experiment: an experiment that can be read.
         run_task: one of its run tasks.
-        after: number of the last shard that is known.
+        after: number of the last known shard.
         limit: most shards.
 
     Raises:
@@ -51,7 +51,9 @@ def _place(after: str | None) -> int:
         return 0
     if after.isascii() and after.isdecimal() and len(after) < 10:
         return int(after) + 1
-    raise PortalFault(400, "bad_request", "`after` is no number of a shard")
+    raise PortalFault(
+        400, "bad_request", "`after` is not the number of a shard", "start without `after`"
+    )
 
 
 def _object(shard: ShardStatus) -> DatasetObject:

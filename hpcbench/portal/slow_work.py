@@ -1,7 +1,7 @@
-"""Work that would hold a request's thread for too long: done a little at a time, beside the requests.
+"""Work that would block a request's thread for too long: done outside of requests, a little at a time.
 
-A request's work asks `Slow.of` for what takes long. Where it is there, it gets it; else `NotYet` ends the
-work, and `patiently` waits without a thread until it is made, and does the work again.
+A request calls `Slow.of` for a slow value. If the value is ready, it gets the value; else `NotYet` ends the
+request's work, and `patiently` waits without a thread until the value is ready, and repeats the work.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from hpcbench.portal.lru import Kept
 ValueT = TypeVar("ValueT")
 
 PATIENCE = 20.0
-"""Seconds that a request waits before it is told to come back."""
+"""Seconds that a request waits before its client has to come back."""
 
 MOST = 16
-"""Things that may wait to be made; whoever wants another one is told to come back."""
+"""Most values that wait to be computed; a request for another one has to come back."""
 
 
 LARGE_SECONDS = 1.0
-"""What took longer to make took much memory, too, most of which nobody needs any more."""
+"""A computation above this time used much memory, too, of which most is free now."""
 
 
 @dataclass
 class Progress:
-    """How far something is that is being made."""
+    """Progress of a computation."""
 
     share: float | None = None
-    """Share of it that is done; None: nobody knows."""
+    """Share that is done; None: unknown."""
 
 
 class NotYet(Exception):  # noqa: N818 - no error: a request waits for it
-    """What is wanted is being made."""
+    """The value is being computed."""
 
     def __init__(self, future: Future[Any], progress: Progress) -> None:
         super().__init__("being made")
@@ -50,18 +50,18 @@ class NotYet(Exception):  # noqa: N818 - no error: a request waits for it
 
 
 class Slow:
-    """A worker for what takes long; of several requests that want the same one begins it.
+    """A worker for slow computations; the first of several requests for the same value starts it.
 
     Args:
-        workers: how much is done at once.
-        most: how much may wait.
+        workers: computations at the same time.
+        most: most computations that wait or run.
     """
 
     def __init__(self, workers: int = 1, most: int = MOST) -> None:
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="slow")
         self._most = most
         self._begun: dict[Hashable, tuple[Future[Any], Progress]] = {}
-        self._lock = threading.RLock()  # what is over at once calls back from within
+        self._lock = threading.RLock()  # a computation that ends at once calls back from within
 
     def of(
         self,
@@ -71,18 +71,18 @@ class Slow:
         make: Callable[[], ValueT],
         progress: Progress | None = None,
     ) -> ValueT:
-        """What is kept under a key, if it is.
+        """The value of a key, if it is kept.
 
         Args:
-            kept: where it is kept.
-            key: under which key.
-            stamp: what it is made of.
-            make: makes it.
-            progress: where `make` says how far it is.
+            kept: the store of the value.
+            key: key of the value.
+            stamp: stamp of its source.
+            make: computes it.
+            progress: receives the progress of `make`.
 
         Raises:
-            NotYet: it is not; it is being made, or waits its turn.
-            PortalFault: too much waits already.
+            NotYet: it is not kept; it is being computed, or waits its turn.
+            PortalFault: too many computations wait already.
         """
         found = kept.held(key, stamp)
         if found is not None:
@@ -115,15 +115,15 @@ def _made(kept: Kept[ValueT], key: Hashable, stamp: Hashable, make: Callable[[],
 async def patiently(
     work: Callable[[], ValueT], patience: float = PATIENCE, later: int = 503
 ) -> ValueT:
-    """Do a request's work in a thread; what takes long is waited for without one.
+    """Do a request's work in a thread; wait for slow values without a thread.
 
     Args:
-        work: may raise `NotYet`, and is then done again from the beginning.
+        work: may raise `NotYet`, and is then repeated from the beginning.
         patience: seconds to wait.
         later: status of the answer if it takes longer.
 
     Raises:
-        PortalFault: it takes longer; what was begun goes on, for those who come back.
+        PortalFault: it takes longer; the computation continues for later requests.
     """
     until = time.monotonic() + patience
     while True:
@@ -141,5 +141,5 @@ async def patiently(
 
 
 def _busy(progress: Progress, status: int = 503) -> PortalFault:
-    told = "this is still being computed", "ask again in a few seconds"
+    told = "the portal is still computing this", "repeat the request in a few seconds"
     return PortalFault(status, "busy", *told, progress.share)

@@ -1,4 +1,4 @@
-"""Slurm's word for the follower, asked in a thread of its own: a slow controller must not hold up news."""
+"""Slurm's state for the follower, queried in a thread of its own: a slow controller must not delay news."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from hpcbench import slurm
 _log = logging.getLogger(__name__)
 
 OLDEST_SECONDS = 30.0
-"""So old Slurm's word may be; all readers on this machine share one, see `slurm.snapshot`."""
+"""Greatest age of Slurm's state; all readers on this machine share one snapshot, see `slurm.snapshot`."""
 
 PAUSE_SECONDS = 5.0
-"""Between two questions of ours, whatever is wanted."""
+"""Pause between two queries of this portal, whatever is requested."""
 
 
 class Asker:
-    """Keeps what Slurm said last. The thread begins with the first question, and ends with `stop`.
+    """Keeps Slurm's last state. The thread starts with the first query, and ends with `stop`.
 
     Args:
-        ask: gives Slurm's word, not older than a moment.
+        ask: gives Slurm's state, not older than a given time.
     """
 
     def __init__(self, ask: Callable[[float], slurm.Snapshot] | None = None) -> None:
@@ -34,7 +34,7 @@ class Asker:
         self._asked = 0.0
 
     def newest(self, newer_than: float) -> slurm.Snapshot | None:
-        """What Slurm said last; None: it has not answered yet, or not since that moment.
+        """Slurm's last state; None: there is no answer yet, or none newer than `newer_than`.
 
         Args:
             newer_than: seconds since the epoch.
@@ -52,7 +52,7 @@ class Asker:
         return last
 
     def stop(self) -> None:
-        """Ask no more. A question that is on its way is not waited for."""
+        """Send no more queries. A running query is not waited for."""
         self._stopping.set()
         self._wanted.set()
 
@@ -64,7 +64,7 @@ class Asker:
                 return
             try:
                 self._last = self._ask(self._newer_than)
-            except Exception:  # noqa: BLE001 - whatever it is, the next question may go well
+            except Exception:  # noqa: BLE001 - the next query may succeed
                 _log.exception("asking Slurm")
             self._asked = time.time()
             self._stopping.wait(PAUSE_SECONDS)

@@ -1,4 +1,4 @@
-"""How an experiment stands, in a sentence."""
+"""State of an experiment, in one sentence."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from hpcbench.portal.models.experiments import ExperimentRow
 from hpcbench.status import Eta, ExperimentStatus
 
 _STATES = {
-    "submitting": "being submitted",
-    "interrupted": "its submission was cut off",
+    "submitting": "submission is running",
+    "interrupted": "its submission was interrupted",
     "pending": "waiting for Slurm",
     "paused": "paused",
-    "evaluating": "answers are in, evaluation runs",
-    "stalled": "waiting for the login node",
+    "evaluating": "all answers are there, evaluation is running",
+    "stalled": "waiting for a command on the login node",
     "incomplete": "incomplete",
     "failed": "failed",
     "cancelled": "cancelled",
-    "lost": "all its jobs are gone",
+    "lost": "all its jobs have disappeared",
 }
 """States that need a word beside the counts."""
 
 
 def sentence(row: ExperimentRow, status: ExperimentStatus | None, now: float | None = None) -> str:
-    """The counts, what is wrong, when it will be done, how busy its GPUs are.
+    """The counts, problems, the expected end, the use of its GPUs.
 
     Args:
         row: the experiment.
-        status: how far it is; None: not known.
+        status: its status; None: unknown.
         now: seconds since the epoch.
     """
     if row.state == "unreadable":
@@ -71,5 +71,5 @@ def _when(eta: Eta, now: float) -> str:
     form = "%H:%M" if here[:3] == there[:3] else f"{there.tm_mday} %b %H:%M"
     wide = max(eta.high - eta.likely, eta.likely - eta.low)
     room = f"{wide / 3600:.0f} h" if wide >= 2 * 3600 else f"{max(1, round(wide / 60))} min"
-    waits = " once its jobs have started" if eta.waits else ""
+    waits = " after its jobs start" if eta.waits else ""
     return f"done about {time.strftime(form, there)} ± {room}{waits}"

@@ -1,4 +1,4 @@
-"""The web client's files, read once: a request's path is looked up among their names, never on the disk."""
+"""The web client's files, read once: a request's path is matched with their names, never with the disk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from hpcbench.portal.faults import PortalFault
 
 BUILT = Path(__file__).parent / "static"
-"""Where `npm run build` puts the client."""
+"""Output of `npm run build`: the client."""
 
 _PACKED = (".html", ".js", ".css", ".svg", ".json", ".map", ".txt")
 _KINDS = {
@@ -32,7 +32,7 @@ _MISSING = b"""<!doctype html><html lang="en"><meta charset="utf-8"><title>hpcbe
 
 
 class _File:
-    """A file as it is sent."""
+    """A file in the form in which it is sent."""
 
     def __init__(self, content: bytes, suffix: str) -> None:
         guessed = mimetypes.guess_type(f"x{suffix}")[0]
@@ -43,7 +43,7 @@ class _File:
 
     @cached_property
     def packed(self) -> bytes | None:
-        """Packed, where that is shorter; made when it is first asked for, which takes a moment."""
+        """Compressed, where that is shorter; computed at the first request, which takes a moment."""
         packed = gzip.compress(self.plain, 9, mtime=0) if self._worth else self.plain
         return packed if len(packed) < len(self.plain) else None
 
@@ -52,7 +52,7 @@ class Client:
     """The client's files.
 
     Args:
-        folder: where they lie; it is not looked at again.
+        folder: folder of the files; it is read only once.
     """
 
     def __init__(self, folder: Path = BUILT) -> None:
@@ -66,19 +66,19 @@ class Client:
 
     @property
     def paths(self) -> frozenset[str]:
-        """Paths that anybody may ask for: there is nothing of the user in them."""
+        """Public paths: they contain no data of the user."""
         return frozenset(self._files)
 
     def router(self) -> APIRouter:
-        """Routes of the files, and the answer to what is none."""
+        """Routes of the files, and the answer to unknown paths."""
         routes = APIRouter(include_in_schema=False)
 
         @routes.get("/{path:path}")
         async def file(path: str, request: Request) -> Response:
             found = self._files.get(f"/{path}")
             if found is None:
-                raise PortalFault(404, "not_found", "there is nothing here")
-            # Names of assets change with what is in them.
+                raise PortalFault(404, "not_found", "there is no such file")
+            # Names of assets change with their contents.
             lasting = path.startswith("assets/")
             return await _answer(
                 request, found, "public, max-age=31536000, immutable" if lasting else "no-cache"

@@ -1,7 +1,6 @@
-"""An experiment as a folder that any file server hands out: the web client, and the API's answers as files.
+"""An experiment as a folder that any file server can serve: the web client, and the API's answers as files.
 
-The answers are recorded from the very routes that a running portal has, so both show the same. What the
-folder holds:
+The answers are recorded from the routes of a running portal, so both show the same. Contents of the folder:
 
     index.html               the client's page, with `<meta name="hpcbench-bundle" content="data/index.json">`
     assets/…                 the client
@@ -9,13 +8,13 @@ folder holds:
                               "left_out": ["…"]}
     data/PATH…               answers
 
-Where the page has that `meta`, the client is in static mode: it sends nothing to an API, opens no stream of
-live messages, offers no mutation, and reads files by this rule. Of a request `GET api/v1/PATH?QUERY`
+Where the page has that `meta`, the client is in static mode: it sends no request to an API, opens no stream
+of live messages, offers no mutation, and reads files by this rule. For a request `GET api/v1/PATH?QUERY`
 
-1. take PATH's segments, not percent-encoded, and of QUERY the parameters that `kept` names and that have a
+1. take PATH's segments, not percent-encoded, and the parameters of QUERY that `kept` names and that have a
    value (`false` counts as none); sort these by name. All other parameters are dropped: the bundle has one
    answer for all their values.
-2. `quoted(text)`: every byte of its UTF-8 that is none of `A-Z a-z 0-9 _ -`, or a `.` that is not the first
+2. `quoted(text)`: every byte of its UTF-8 that is not in `A-Z a-z 0-9 _ -`, or a `.` that is not the first
    letter, becomes `~` and two capital hexadecimal digits.
 3. The file is `data/` + quoted segments joined by `/` + for each parameter `~~` quoted name `~~` quoted
    value + an ending: `.webp` where the last segment but one is `images`, nothing where it is `report`, else
@@ -28,8 +27,8 @@ live messages, offers no mutation, and reads files by this rule. Of a request `G
         …/samples/7/images/0?size=thumb                    data/…/samples/7/images/0~~size~~thumb.webp
         experiments/E/report/report.html                   data/experiments/E/report/report.html
 
-`Page.next` of a recorded page is the number of the next one. A file that is not there is an answer that the
-bundle does not have: code `not_in_bundle`. `session.json` is there (`may_edit`, `may_submit` false, `user`
+`Page.next` of a recorded page is the number of the next page. A missing file is an answer that the bundle
+does not have: code `not_in_bundle`. The bundle has `session.json` (`may_edit`, `may_submit` false, `user`
 empty) and `experiments.json`, with the one experiment.
 """
 
@@ -68,13 +67,13 @@ from hpcbench.portal.static import BUILT
 VERSION = 1
 
 KEPT = ("after", "baseline", "before", "run_task", "size", "theme", "wrong")
-"""Parameters that tell answers apart; all others are dropped."""
+"""Parameters that change an answer; all others are dropped."""
 
 NAME_BYTES = 240
 """Longest name of a file: file systems take 255 bytes."""
 
 LOG_BYTES = 4 << 20
-"""Of a longer log the bundle has its end."""
+"""Bytes of a log's end in the bundle, where the log is longer."""
 
 THEMES = ("light", "dark")
 
@@ -83,33 +82,33 @@ _PLAIN = re.compile(rb"[A-Za-z0-9_.-]")
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a bundle is to hold besides figures, tables and samples' texts."""
+    """Contents of a bundle besides figures, tables and samples' texts."""
 
     images: bool = False
-    """Images of samples, small and whole."""
+    """Images of samples, small and full size."""
     logs: bool = False
     """Logs of workers and jobs."""
     samples: int | None = None
-    """So many samples of each run task in full; None: all."""
+    """Samples of each run task in full; None: all."""
 
 
 @dataclass
 class Written:
-    """What was written."""
+    """Summary of a written bundle."""
 
     files: int = 0
-    """Answers and files of the client."""
+    """Number of answers and of files of the client."""
     bytes: int = 0
-    """Their size, before any packing."""
+    """Their size, before any compression."""
     left_out: list[str] = field(default_factory=list)
-    """What could not be had, and why."""
+    """Missing parts, each with its reason."""
 
 
 # --- names --------------------------------------------------------------------------------------------
 
 
 def quoted(text: str) -> str:
-    """A text as part of a file's name that every file system and file server takes."""
+    """A text as a part of a file's name, valid on every file system and file server."""
     data = text.encode("utf-8", "surrogatepass")
     return "".join(
         chr(byte)
@@ -120,7 +119,7 @@ def quoted(text: str) -> str:
 
 
 def file_of(path: Sequence[str], query: Mapping[str, str] | None = None) -> str:
-    """The file that answers a request, see above.
+    """The file that answers a request, by the rule above.
 
     Args:
         path: segments below the API's prefix, not percent-encoded.
@@ -144,7 +143,7 @@ class Sink(Protocol):
     """A folder or an archive that is written file by file."""
 
     def open(self, name: str) -> contextlib.AbstractContextManager[BinaryIO]:
-        """A new file."""
+        """Open a new file for writing."""
         ...
 
 
@@ -176,13 +175,13 @@ class _Zip:
 
 @contextlib.contextmanager
 def _sink(out: Path) -> Iterator[Sink]:
-    """What takes its name when it is whole; a kill leaves nothing of that name.
+    """A sink that gets its final name when it is complete; a kill leaves nothing under this name.
 
     Raises:
-        UserError: there is something of that name already.
+        UserError: the name exists already.
     """
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        raise UserError(f"{out} is there already", remedy="name another, or remove it")
+        raise UserError(f"{out} exists already", remedy="give another name, or remove it")
     out.parent.mkdir(parents=True, exist_ok=True)
     temporary = out.with_name(f".{out.name}.{secrets.token_hex(4)}")
     try:
@@ -192,7 +191,7 @@ def _sink(out: Path) -> Iterator[Sink]:
         else:
             temporary.mkdir()
             yield _Folder(temporary)
-        os.replace(temporary, out)  # noqa: PTH105 - takes an empty folder's place as well
+        os.replace(temporary, out)  # noqa: PTH105 - replaces an empty folder, too
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.unlink(missing_ok=True)
@@ -203,7 +202,7 @@ def _sink(out: Path) -> Iterator[Sink]:
 
 
 class Asker:
-    """Asks an application of ours without a network, one request after the other."""
+    """Sends requests to an application of ours without a network, one after the other."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
@@ -212,7 +211,7 @@ class Asker:
         """The body of an answer, in pieces.
 
         Raises:
-            LookupError: it is no answer but a fault; says which.
+            LookupError: the answer is a fault; the message names it.
         """
         pieces: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue(maxsize=4)
         asking = asyncio.create_task(self._ask(path, query, pieces))
@@ -243,7 +242,7 @@ class Asker:
 
         async def receive() -> dict[str, Any]:
             if asked.is_set():
-                await asyncio.Event().wait()  # nobody hangs up
+                await asyncio.Event().wait()  # the client never disconnects
             asked.set()
             return {"type": "http.request", "body": b"", "more_body": False}
 
@@ -289,7 +288,7 @@ class Recorder:
         self._written.bytes += size
 
     async def pass_on(self, path: Sequence[str], **query: str) -> bool:
-        """Record an answer as it comes, whatever its size; whether there was one."""
+        """Record an answer as a stream, whatever its size; returns whether there was one."""
         answer = self._asker.get(path, query)
         try:
             first = await anext(answer, b"")
@@ -309,14 +308,14 @@ class Recorder:
         return True
 
     async def fetch(self, path: Sequence[str], **query: str) -> Any:
-        """An answer as data, and recorded; None where there is none."""
+        """Record an answer, and return its data; None where there is none."""
         data = await self.ask(path, **query)
         if data is not None:
             self.put_json(file_of(path, query), data)
         return data
 
     async def ask(self, path: Sequence[str], **query: str) -> Any:
-        """An answer as data, not recorded; None where there is none."""
+        """Data of an answer, not recorded; None where there is none."""
         body = bytearray()
         try:
             async for piece in self._asker.get(path, query):
@@ -327,11 +326,11 @@ class Recorder:
         return json.loads(body)
 
     def put_json(self, name: str, data: Any) -> None:
-        """Write data."""
+        """Write data as JSON."""
         self.put(name, json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode())
 
     async def pages(self, path: Sequence[str], **query: str) -> AsyncIterator[list[Any]]:
-        """Record all pages of a list, `next` as the number of a page; gives the items of each."""
+        """Record all pages of a list, with page numbers as `next`; yields the items of each page."""
         number, after = 1, ""
         while True:
             asked = {**query, "limit": "200", **({"after": after} if after else {})}
@@ -356,7 +355,7 @@ class Recorder:
 async def _record(
     experiment: Experiment, recorder: Recorder, wanted: Wanted, tell: Callable[[str], None]
 ) -> None:
-    """All answers that show an experiment."""
+    """Record all answers that show an experiment."""
     below = ("experiments", experiment.id)
     detail = await recorder.fetch(below)
     if detail is not None:
@@ -424,7 +423,7 @@ async def _sample(
     query: Mapping[str, str],
     wanted: Wanted,
 ) -> None:
-    """A sample in full; of the wrong ones a second time, since neighbours are others there."""
+    """Record a sample in full; a wrong one a second time, with its neighbours among the wrong samples."""
     detail = await recorder.fetch((*samples, place), **query)
     if detail is None or query or not wanted.images:
         return
@@ -443,24 +442,24 @@ def write(
     tell: Callable[[str], None] = lambda line: None,
     client: Path = BUILT,
 ) -> Written:
-    """Write a bundle of an experiment. It holds what its pages show, paths and names of nodes among it.
+    """Write a bundle of an experiment. It contains everything on its pages, also paths and names of nodes.
 
     Args:
-        experiment: the experiment; one that still runs is shown as it is now.
-        out: a folder that is not there yet or is empty, or a `.zip`.
-        wanted: what it is to hold.
-        tell: is told how far it is, a line at a time.
+        experiment: the experiment; a running one is shown in its current state.
+        out: a folder that does not exist or is empty, or a `.zip`.
+        wanted: contents of the bundle.
+        tell: receives progress, a line at a time.
         client: the built client.
 
     Raises:
-        UserError: there is something at `out` already.
+        UserError: `out` exists already.
         EnvironmentFault: the client is not built.
-        OSError: the disk is full or gone; nothing is left behind.
+        OSError: the disk is full or not available; nothing is left behind.
     """
     if not (client / "index.html").is_file():
         raise EnvironmentFault(
             "the web client is not built",
-            remedy="in the repository's portal/: npm ci && npm run build",
+            remedy="run in the repository's folder portal/: npm ci && npm run build",
         )
     home, written = experiment.path.parent.parent, Written()
     with tempfile.TemporaryDirectory(prefix="hpcbench-bundle-") as scratch, _sink(out) as sink:
@@ -483,7 +482,7 @@ def write(
 
 
 def _enter(index: Index, experiment: Experiment) -> None:
-    """Have the index know the one experiment."""
+    """Enter the one experiment into the index."""
     from hpcbench.status import Observer
 
     stamp = index_entries.stamp_of(experiment)
@@ -507,14 +506,14 @@ def _session() -> dict[str, Any]:
 
 
 def _client(recorder: Recorder, client: Path) -> None:
-    """The client's files; its page says that this is a bundle, and what it may do, as no server does."""
+    """Write the client's files; the page says that it is a bundle, and its policy, which no server sends."""
     for path in sorted(client.rglob("*")):
         if not path.is_file() or path.is_symlink():
             continue
         data = path.read_bytes()
         name = path.relative_to(client).as_posix()
         if name == "index.html":
-            policy = CSP.replace("; frame-ancestors 'none'", "")  # only a header can say that
+            policy = CSP.replace("; frame-ancestors 'none'", "")  # only valid in a header
             metas = (
                 f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
                 '<meta name="hpcbench-bundle" content="data/index.json">'

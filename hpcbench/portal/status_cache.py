@@ -1,4 +1,4 @@
-"""What takes many files to find out of an experiment: its status, and which figures there are."""
+"""Values of an experiment that need many files: its status, and the names of its figures."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from hpcbench.portal.results_cache import Results
 from hpcbench.status import ENDED, Observer
 
 _ONE = threading.Lock()
-"""Held by who looks: several at once would take no less time, and the memory of all of them."""
+"""Held by a reader: several at once would take as long, and the memory of all."""
 
-KEPT = 32
-"""Experiments of which it is remembered, beside what the index keeps."""
+KEPT = 4
+"""Experiments that are kept: the index has ended ones, and the follower has running ones."""
 
 
 def known_of(portal: Portal, experiment: Experiment) -> Known:
-    """Look at an experiment; of several who want it at once, one looks.
+    """Read an experiment; of several concurrent calls, one reads.
 
     Raises:
         OSError: it cannot be read.
@@ -31,7 +31,7 @@ def known_of(portal: Portal, experiment: Experiment) -> Known:
 
     def look() -> Known:
         with _ONE:
-            # A reader of its own: what is looked at once takes no room from what people look at.
+            # A reader of its own: a single look must not displace the values of open pages.
             found = Known(Observer(experiment).look(), figures_of(experiment, Results()))
         if found.status.state in ENDED:
             portal.index.keep(experiment.id, stamp, found)
@@ -42,7 +42,7 @@ def known_of(portal: Portal, experiment: Experiment) -> Known:
 
 
 def figures_of(experiment: Experiment, results: Results) -> tuple[FigureName, ...]:
-    """Figures there are of an experiment; none of one that cannot be read."""
+    """Names of an experiment's figures; empty for one that cannot be read."""
     try:
         return figures.names(experiment, results)
     except (OSError, ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""Doing something the rarer the longer it takes."""
+"""Repeated work whose frequency decreases with its duration."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from contextlib import contextmanager
 
 
 class Pace:
-    """When something that is done again and again is due, so that it takes a share of a core at most.
+    """Schedules repeated work, so that it takes at most a share of a core.
 
     Args:
-        share: of one core.
-        clock: seconds, never going back.
-        busy: seconds of work done by this thread.
+        share: share of one core.
+        clock: seconds, monotonic.
+        busy: seconds of work of this thread.
     """
 
     def __init__(
@@ -26,16 +26,16 @@ class Pace:
         self._clock, self._busy, self._next = clock, busy, 0.0
 
     def due(self) -> bool:
-        """Whether it may be done now."""
+        """Whether the work is due."""
         return self._clock() >= self._next
 
     def soon(self, seconds: float) -> None:
-        """Do it in so many seconds at the latest, if it did not take long the last time."""
+        """Have the work due within so many seconds, unless its last run took too long for that."""
         self._next = min(self._next, max(self._clock() + seconds, self._earliest))
 
     @contextmanager
     def work(self, pause: float) -> Iterator[None]:
-        """It is done within this context, and then not for `pause` seconds, or longer if it took long."""
+        """Context of the work; it is due again after `pause` seconds, or later if it took long."""
         begun = self._busy()
         try:
             yield

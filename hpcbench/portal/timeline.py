@@ -1,4 +1,4 @@
-"""What happened to a run task when, as its workers and the submission tell it."""
+"""Phases of a run task over time, from records of its workers and of the submission."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from typing import Any, Literal
 
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import LAST_WORDS, time_of
-from hpcbench.experiment.submission import FINALISE
+from hpcbench.experiment.submission import FINALISE, submitted_at
 from hpcbench.experiment.view.evaluated import Lost
 from hpcbench.experiment.view.workers import TROUBLES, WorkerRun, run_task_of
-from hpcbench.files.atomic import read_lines
 from hpcbench.portal.models.run_tasks import Phase
 from hpcbench.portal.safe_open import open_beneath
 from hpcbench.portal.worker_series import groups_of, rounds_of
@@ -22,7 +21,7 @@ from hpcbench.status.causes import Complaint, grouped
 from hpcbench.status.models import Failure
 
 PHASES = 400
-"""Stretches of a timeline, the newest."""
+"""Most phases of a timeline, the newest."""
 
 What = Literal["queued", "starting", "loading", "inference", "idle", "evaluation", "ended"]
 
@@ -33,14 +32,14 @@ _BEGAN = re.compile(rb"submitit INFO \((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),(\d{3})\
 def timeline(
     experiment: Experiment, run_task: str, model: str, workers: Sequence[WorkerRun], *, ended: bool
 ) -> tuple[Phase, ...]:
-    """Stretches of time of a run task's jobs and workers, in order of their begin.
+    """Phases of a run task's jobs and workers, in order of their start.
 
     Args:
         experiment: the experiment.
         run_task: the run task.
         model: its model.
-        workers: those that may have taken shards of it.
-        ended: whether the experiment has: then nothing goes on any more.
+        workers: workers that may have processed its shards.
+        ended: whether the experiment has ended: then no phase is open.
     """
     found = [
         *_queued(experiment, run_task, workers, ended=ended),
@@ -54,9 +53,9 @@ def timeline(
 def _queued(
     experiment: Experiment, run_task: str, workers: Sequence[WorkerRun], *, ended: bool
 ) -> Iterator[Phase]:
-    """From the submission of an array until its first worker spoke."""
+    """From the submission of an array until the first event of its first worker."""
     groups = groups_of(experiment, run_task)
-    said = _submitted(experiment)
+    said = submitted_at(experiment)
     for one in rounds_of(experiment):
         for step in one.steps.values():
             begin = said.get(str(step.job))
@@ -70,16 +69,8 @@ def _queued(
                 )
 
 
-def _submitted(experiment: Experiment) -> Mapping[str, float]:
-    return {
-        str(line["job"]): float(line["time"])
-        for line in read_lines(experiment.submission_file)
-        if line.get("event") == "submitted" and "job" in line and "time" in line
-    }
-
-
 def _of_worker(worker: WorkerRun, run_task: str, model: str, *, ended: bool) -> Iterator[Phase]:
-    """What a worker did for a run task; nothing where it did nothing for it."""
+    """Phases of a worker for a run task; none where it did nothing for the task."""
     if not any(_concerns(event, run_task, model) for event in worker.events):
         return
     open_phase: tuple[What, float] | None = None
@@ -98,7 +89,7 @@ def _of_worker(worker: WorkerRun, run_task: str, model: str, *, ended: bool) -> 
     if what == "ended":
         yield _phase(worker, "ended", begin, begin)
     elif what != "idle":
-        # Who was killed said no last word: what it told last is the last that is known.
+        # A killed worker wrote no last event: its latest event is its last known time.
         yield _phase(worker, what, begin, max(last, worker.last) if ended else None)
 
 
@@ -118,7 +109,7 @@ def _concerns(event: Mapping[str, Any], run_task: str, model: str) -> bool:
 
 
 def _begins(event: Mapping[str, Any], run_task: str, model: str) -> What | None:
-    """What begins with an event, seen from a run task; None: what was goes on."""
+    """The phase that starts with an event, for a run task; None: the current phase continues."""
     kind = event["event"]
     if kind == "started":
         return "starting"
@@ -134,7 +125,7 @@ def _begins(event: Mapping[str, Any], run_task: str, model: str) -> What | None:
 
 
 def _evaluation(experiment: Experiment, workers: Sequence[WorkerRun]) -> Iterator[Phase]:
-    """The job that evaluates: from its first word until the scores were written."""
+    """The job that evaluates: from its first line of output until the scores were written."""
     try:
         end = experiment.metrics_file.stat().st_mtime
     except OSError:
@@ -153,7 +144,7 @@ def _evaluation(experiment: Experiment, workers: Sequence[WorkerRun]) -> Iterato
 
 
 def _first_word(experiment: Experiment, job: str) -> float | None:
-    """When a job wrote the first line of its output."""
+    """Time of the first line of a job's output."""
     name = f"{job}_0_log.out"
     try:
         descriptor = open_beneath(experiment.path, "jobs", name)
@@ -174,10 +165,10 @@ def _first_word(experiment: Experiment, job: str) -> float | None:
 def troubles(
     workers: Iterable[WorkerRun], run_task: str, model: str, errors: Iterable[Lost]
 ) -> tuple[Failure, ...]:
-    """What went wrong with a run task, by cause; the most frequent first.
+    """Failures of a run task, by cause; the most frequent first.
 
     Args:
-        workers: those that may have taken shards of it.
+        workers: workers that may have processed its shards.
         run_task: the run task.
         model: its model.
         errors: samples without an answer, as `metrics.json` counts them.

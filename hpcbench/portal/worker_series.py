@@ -1,13 +1,12 @@
-"""What workers of an experiment said and their monitors saw, read once and then only what is new.
+"""Events and monitor readings of an experiment's workers, read once and then only the new lines.
 
-A monitor writes two lines a second and a worker one every five: files of megabytes that a page asks for again
-and again. Of events those that tell of a state are kept, of readings `thinned` series; a look reads for a
-limited time, and what was not reached then is read by the next one.
+A monitor writes two lines a second and a worker one every five seconds: files of megabytes that a page
+requests again and again. Only events that change a state are kept, and readings as `thinned` series. A call
+of `look` reads for a limited time, and the next call continues.
 """
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,38 +17,37 @@ from typing import Any
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import LAST_WORDS
 from hpcbench.experiment.submission import Round, rounds
-from hpcbench.experiment.view.evaluated import finite
 from hpcbench.experiment.view.workers import WorkerRun, WorkerRuns, parsed
 from hpcbench.files.tail import ArchivedTail
 from hpcbench.portal.context import Portal
 from hpcbench.portal.downsample import Thinned
+from hpcbench.portal.json_safe import finite
+from hpcbench.portal.logs import in_order
 from hpcbench.portal.lru import Kept, stamp_of
 from hpcbench.schema.plan import Cut
 
 LOOK_SECONDS = 0.015
-"""How long a look reads; the next one goes on where it stopped."""
+"""Seconds that `look` reads; the next call continues."""
 
 WORKERS = 64
-"""Workers that are looked at, those of the newest jobs."""
+"""Most workers that are read, those of the newest jobs."""
 
 KEPT_BYTES = 16 << 20
-"""What is remembered of the workers of all experiments."""
+"""Bytes of memory for the workers of all experiments."""
 
 SERIES = 120
-"""Series of readings of an experiment, each some 80 kB."""
+"""Most series of readings of an experiment, each some 80 kB."""
 
 EVENTS = 1_000
-"""Events of a worker that are kept, the newest."""
+"""Most events of a worker that are kept, the newest."""
 
 GIB = 2**30
 
 _DULL = frozenset({"progress", "loading", "resources", "monitor", "client_health"})
-"""Kinds of events that tell of no state."""
+"""Kinds of events that change no state."""
 
 _KEPT_KEYS = ("event", "time", "shard", "run_task", "model", "message", "reason", "kind", "seconds")
-"""What is kept of an event."""
-
-_NUMBERS = re.compile(r"(\d+)")
+"""Keys of an event that are kept."""
 
 
 @dataclass(slots=True)
@@ -59,25 +57,25 @@ class Series:
     what: str
     """As `models.Strip.what`."""
     device: str
-    """Number of the GPU; empty: of the host."""
+    """Number of the GPU; empty: the host."""
     points: Thinned = field(default_factory=Thinned)
-    """When, and how much."""
+    """Times and values."""
 
 
 class Worker:
-    """A run of a worker with what a page shows of it.
+    """A run of a worker with the data that a page shows of it.
 
     Args:
-        run: the run, as its events tell it.
-        monitor: what its monitor writes.
+        run: the run, from its events.
+        monitor: reader of its monitor's file.
     """
 
     def __init__(self, run: WorkerRun, monitor: ArchivedTail) -> None:
         self.run = run
         self.gpu_name = ""
-        """What its GPUs are called, the first."""
+        """Name of its first GPU."""
         self.series: dict[tuple[str, str], Series] = {}
-        """What its monitor saw, by figure and device."""
+        """Readings of its monitor, by figure and device."""
         self.rate = Thinned()
         """Answers a second."""
         self._seen = monitor
@@ -86,17 +84,17 @@ class Worker:
 
     @property
     def events(self) -> Sequence[Mapping[str, Any]]:
-        """Those that tell of a state, in order."""
+        """Events that change a state, in order."""
         return self.run.events
 
     @property
     def bytes(self) -> int:
-        """About what it takes in memory."""
+        """Approximate bytes of memory."""
         series = [self.rate, *(one.points for one in self.series.values())]
         return 2_000 + 500 * len(self.events) + sum(one.bytes for one in series)
 
     def hear(self, event: Mapping[str, Any], cuts: Mapping[str, Cut]) -> None:
-        """Take note of its next event."""
+        """Process the worker's next event."""
         kind, at = str(event["event"]), finite(event.get("time"))
         if at is None:
             return
@@ -106,10 +104,10 @@ class Worker:
         if kind not in _DULL:
             self.run.events.append({key: event[key] for key in _KEPT_KEYS if key in event})
             if len(self.run.events) > EVENTS:
-                del self.run.events[1 : EVENTS // 10]  # the first one says who it is
+                del self.run.events[1 : EVENTS // 10]  # the first one identifies the worker
 
     def watch(self, until: float) -> bool:
-        """Read what its monitor saw; whether that is all."""
+        """Read its monitor's readings; returns whether all are read."""
         while lines := self._seen.read():
             for reading in parsed(lines):
                 at = finite(reading.get("time"))
@@ -122,7 +120,7 @@ class Worker:
     def _count(
         self, kind: str, at: float, record: Mapping[str, Any], cuts: Mapping[str, Cut]
     ) -> None:
-        """How many answers came since it last told: it begins a shard once the one before is done."""
+        """Add the answers since its last event: a worker starts a shard after the end of the previous one."""
         shard = str(record.get("shard", ""))
         if kind == "progress" and self._shard is not None and self._shard[1] == shard:
             answered = int(finite(record.get("answered")) or 0)
@@ -153,7 +151,7 @@ class Worker:
         if (cpu := finite(reading.get("cpu"))) is not None:
             if self._cpu is None:
                 self._cpu = (at, cpu)
-            elif at - self._cpu[0] >= 1.0:  # twice a second is too short to tell
+            elif at - self._cpu[0] >= 1.0:  # twice a second is too often for a rate
                 self._add("cpu", "", at, max(0.0, cpu - self._cpu[1]) / (at - self._cpu[0]))
                 self._cpu = (at, cpu)
 
@@ -167,11 +165,11 @@ class Worker:
 
 
 class Workers:
-    """Workers of one experiment; from any thread.
+    """Workers of one experiment; may be called from any thread.
 
     Args:
         experiment: the experiment.
-        grown: is called after each look: they may take more memory than before.
+        grown: called after each look: the workers may take more memory than before.
     """
 
     def __init__(self, experiment: Experiment, grown: Callable[[], object] = lambda: None) -> None:
@@ -186,24 +184,24 @@ class Workers:
 
     @property
     def bytes(self) -> int:
-        """About what it takes in memory."""
+        """Approximate bytes of memory."""
         return 2_000 + sum(one.bytes for one in list(self._known.values()))
 
     def look(
         self, groups: Iterable[str] | None = None, *, monitors: bool = False
     ) -> tuple[list[Worker], bool]:
-        """Workers of the newest jobs, and whether all they said is read.
+        """Workers of the newest jobs, and whether all their events are read.
 
         Args:
-            groups: only of these; None: of all.
-            monitors: whether what their monitors saw is wanted, too; of the newest, as many as make `SERIES`.
+            groups: only these groups; None: all groups.
+            monitors: whether to read their monitors, too; of the newest workers, up to `SERIES` series.
         """
         until = time.monotonic() + LOOK_SECONDS
         wanted = None if groups is None else set(groups)
 
         def newest(stems: list[str]) -> list[str]:
             own = [one for one in stems if wanted is None or one.partition(".")[0] in wanted]
-            return sorted(own, key=_in_order)[-WORKERS:]
+            return sorted(own, key=in_order)[-WORKERS:]
 
         with self._lock:
             runs, whole = self._runs.look(newest, until)
@@ -227,17 +225,12 @@ class Workers:
 
 
 def _samples(shard: str, cuts: Mapping[str, Cut]) -> int:
-    """Samples of a shard, `RUN_TASK/INDEX`; 0 for one that was not planned."""
+    """Samples of a shard, `RUN_TASK/INDEX`; 0 for a shard that was not planned."""
     name, _, index = shard.rpartition("/")
     if (cut := cuts.get(name)) is None or not index.isdigit():
         return 0
     one = cut.shard(int(index))
     return max(0, one.stop - one.start)
-
-
-def _in_order(stem: str) -> list[tuple[int, str]]:
-    """For sorting names with numbers in them: 9 before 10."""
-    return [(int(part), "") if part.isdigit() else (0, part) for part in _NUMBERS.split(stem)]
 
 
 def workers_of(portal: Portal, experiment: Experiment) -> Workers:
@@ -254,12 +247,12 @@ _rounds: Kept[list[Round]] = Kept(64)
 
 
 def rounds_of(experiment: Experiment) -> list[Round]:
-    """Its rounds, oldest first, read again when a line was added."""
+    """Its rounds, oldest first, read again after a change of the file."""
     path = experiment.submission_file
     return _rounds.of(path, stamp_of(path), lambda: rounds(experiment))
 
 
 def groups_of(experiment: Experiment, run_task: str) -> set[str]:
-    """Groups whose workers take shards of a run task, of any round."""
+    """Groups whose workers process shards of a run task, of any round."""
     planned = [*experiment.work.groups, *(g for one in rounds_of(experiment) for g in one.groups)]
     return {group.id for group in planned if run_task in group.run_tasks}

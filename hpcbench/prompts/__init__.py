@@ -1,4 +1,4 @@
-"""Which prompt a sample gets, and what a model gets of it, word for word."""
+"""Which prompt a sample gets, and the exact messages that a model receives."""
 
 from hpcbench.prompts.chat import as_text
 from hpcbench.prompts.task_prompt import (

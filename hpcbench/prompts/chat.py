@@ -1,4 +1,4 @@
-"""The text that a model's chat template makes of messages, as Hugging Face's tokenizers write it.
+"""The text that a model's chat template renders from messages, as Hugging Face's tokenizers write it.
 
 https://huggingface.co/docs/transformers/chat_templating; compared with transformers 5 in the tests.
 """
@@ -18,28 +18,30 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from hpcbench.errors import Problem, UserError
 from hpcbench.schema.chat_content import keeping_texts
-from hpcbench.schema.documents import Model
+from hpcbench.schema.definitions import Model
 from hpcbench.schema.records import Message
 
 WRAPPING = frozenset({"vllm", "huggingface"})
-"""Engines that make a text a part of its message where the template would lose it; SGLang does not."""
+"""Engines that send a text as a message part where the template would lose a plain text; SGLang does not."""
 
 
 def as_text(
     messages: Sequence[Message], model: Model, settings: Mapping[str, Any] | None = None
 ) -> str:
-    """The text that a chat template makes of messages.
+    """The text that a chat template renders from messages.
 
     Args:
         messages: the prompt.
-        model: its document, a folder of this machine as its source; its own template goes first.
-        settings: what is told to the template beside them, a request's `chat_template_kwargs`.
+        model: its definition, with a folder of this machine as its source; the definition's own template is
+            preferred.
+        settings: further variables of the template, a request's `chat_template_kwargs`.
 
     Raises:
-        UserError: the model has no chat template here, or it refuses these messages.
+        UserError: the model has no chat template here, or the template refuses these messages.
     """
     if not model.source or "://" in model.source:
-        raise UserError(Problem(f"model '{model.name}' has no weights here, so no chat template"))
+        what = f"the weights of model '{model.name}' are not on this machine, so its chat template is unknown"
+        raise UserError(Problem(what))
     folder = Path(model.source)
     config = _json_of(folder / "tokenizer_config.json")
     template = model.chat_template or _template_of(folder, config)
@@ -63,12 +65,12 @@ def as_text(
     try:
         return written(keeping_texts(sent, written) if model.engine in WRAPPING else sent)
     except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
-        what = f"the chat template of '{model.name}' refuses it: {error}"
+        what = f"the chat template of model '{model.name}' refuses these messages: {error}"
         raise UserError(Problem(what, model.source)) from error
 
 
 def _sent(message: Message) -> dict[str, Any]:
-    """A message in the shape that is sent: text alone is no list of parts."""
+    """A message in the shape that is sent: a message without images has a string, not a list of parts."""
     if not message.images:
         return {"role": message.role, "content": message.text}
     parts = [*({"type": "image"} for _ in message.images), {"type": "text", "text": message.text}]
@@ -76,12 +78,12 @@ def _sent(message: Message) -> dict[str, Any]:
 
 
 class _Generation(Extension):
-    """`{% generation %}`, by which trainers find the assistant's words: here it only holds them."""
+    """`{% generation %}`, which marks the assistant's words for training; here it renders them unchanged."""
 
     tags = {"generation"}  # noqa: RUF012 - as Jinja2 declares it
 
     def parse(self, parser: Parser) -> nodes.Node:
-        """Its words, called as a block."""
+        """Parse the words inside as a call block."""
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
         return nodes.CallBlock(self.call_method("_words"), [], [], body).set_lineno(line)
@@ -115,14 +117,14 @@ def _tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """As transformers has it; Jinja2's own writes for HTML."""
+    """JSON as in transformers; Jinja2's own filter escapes for HTML."""
     return json.dumps(
         value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )
 
 
 def _template_of(folder: Path, config: Mapping[str, Any]) -> str | None:
-    """A model's own chat template, from wherever its publisher put it."""
+    """A model's own chat template, from any of the files in which publishers put it."""
     plain = folder / "chat_template.jinja"
     if plain.is_file():
         return plain.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The prompt of a run task: what goes to the engine for a sample, and the hash of all that decides on it."""
+"""The prompt of a run task: the messages to the engine for a sample, and a hash of all their inputs."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from hpcbench.errors import Problem, UserError
 from hpcbench.files.hashing import hash_file
 from hpcbench.plugins import PromptSpec, PromptStrategy
 from hpcbench.prompts.templates import OF_THE_HOUSE, names_in
-from hpcbench.schema.documents import Prompt
+from hpcbench.schema.definitions import Prompt
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Message, Sample
 
 LONGEST_NAME = 64
-"""Of a schema, by OpenAI's API: letters, digits, `-` and `_`."""
+"""Longest name of a schema in OpenAI's API; it consists of letters, digits, `-` and `_`."""
 
 HASH_FORMULA = 2
-"""Raised whenever `prompt_hash` makes another hash of a prompt that is the same."""
+"""Version of `prompt_hash`, raised whenever it gives the same prompt another hash."""
 
 
 class TaskPrompt:
     """The prompt of a run task, as worker and evaluation use it: strategy, output schema, names."""
 
     def __init__(self, run_task: ResolvedRunTask) -> None:
-        """Make it.
+        """Prepare the prompt.
 
         Raises:
-            UserError: the strategy refuses the document, e.g. an example that lacks a field.
+            UserError: the strategy refuses the definition, e.g. an example lacks a field.
         """
-        document, task = run_task.prompt, run_task.ml_task
-        self._document, self._strategy = document.name, document.strategy
-        strategy = plugins.load("prompts", document.strategy)
+        definition, task = run_task.prompt, run_task.ml_task
+        self._definition, self._strategy = definition.name, definition.strategy
+        strategy = plugins.load("prompts", definition.strategy)
         with self._named():
             self.strategy: PromptStrategy = strategy(spec_of(run_task))
         wanted = run_task.task.output_schema
@@ -47,24 +47,24 @@ class TaskPrompt:
         extra = settings.pop("extra")
         said = {key: value for key, value in settings.items() if value not in (None, [])}
         self.generation: dict[str, Any] = said | extra
-        """What is sent beside the messages."""
+        """Parameters of the request, sent beside the messages."""
         if wanted == "response_format":
             name = re.sub(r"[^A-Za-z0-9_-]", "_", task.name)[:LONGEST_NAME]
             form = {"type": "json_schema", "json_schema": {"name": name, "schema": schema}}
             self.generation["response_format"] = form
 
     def build(self, sample: Sample) -> tuple[Message, ...]:
-        """The messages for a sample, the output schema after the last one if the run task says so.
+        """The messages for a sample; the output schema follows the last one if the run task says so.
 
         Raises:
-            UserError: there are none for it.
+            UserError: the strategy has no valid messages for the sample.
         """
         with self._named():
             messages = self.strategy.build(sample)
         if not messages or messages[-1].role != "user":
-            made = f"ends with a message of the {messages[-1].role}" if messages else "is empty"
-            what = f"what strategy '{self._strategy}' makes of sample '{sample.id}' {made}"
-            raise UserError(Problem(what, remedy="a user message comes last"))
+            made = f"a last message of the {messages[-1].role}" if messages else "no message"
+            what = f"strategy '{self._strategy}' makes {made} for sample '{sample.id}'"
+            raise UserError(Problem(what, remedy="the last message must be the user's"))
         if self._schema is None:
             return messages
         *others, last = messages
@@ -74,12 +74,12 @@ class TaskPrompt:
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        """The document's name before what is wrong with it."""
+        """Put the definition's name before its problems."""
         try:
             yield
         except UserError as error:
             named = (
-                one._replace(message=f"prompts/{self._document}: {one.message}")
+                one._replace(message=f"prompts/{self._definition}: {one.message}")
                 for one in error.problems
             )
             raise UserError(*named) from error
@@ -87,59 +87,59 @@ class TaskPrompt:
     def name(self, sample: Sample) -> str:
         """`DOCUMENT`, or `DOCUMENT/ENTRY` of a collection."""
         entry = self.strategy.name(sample) if hasattr(self.strategy, "name") else ""
-        return f"{self._document}/{entry}" if entry else self._document
+        return f"{self._definition}/{entry}" if entry else self._definition
 
 
 def spec_of(run_task: ResolvedRunTask) -> PromptSpec:
-    """What a run task's prompt strategy is told."""
-    document = run_task.prompt
+    """The specification that a run task's prompt strategy gets."""
+    definition = run_task.prompt
     return PromptSpec(
-        user=document.user,
-        system=document.system,
-        entries=document.prompts,
-        examples=document.examples,
+        user=definition.user,
+        system=definition.system,
+        entries=definition.prompts,
+        examples=definition.examples,
         dataset=run_task.dataset.name,
         task=run_task.ml_task.name,
-        options=document.options,
+        options=definition.options,
     )
 
 
 def prompt_hash(run_task: ResolvedRunTask) -> str:
-    """`sha256:…` over all that decides which words and example images a model gets beside a sample's own.
+    """`sha256:…` over all inputs of the words and example images that a model gets beside a sample's own.
 
-    Images count by their bytes, wherever they lie; the names of dataset and ML task where a template or
-    condition uses them.
+    Images count by their bytes, not by their paths. The names of dataset and ML task count where a template
+    or condition uses them.
 
     Raises:
         UserError: an example's image cannot be read.
     """
-    document = run_task.prompt
-    told = document.model_dump(
+    definition = run_task.prompt
+    told = definition.model_dump(
         mode="json", include={"strategy", "system", "user", "prompts", "examples", "options"}
     )
     for one in (told, *told["prompts"]):
         for example in one["examples"]:
-            example["images"] = [_digest(image, document) for image in example["images"]]
+            example["images"] = [_digest(image, definition) for image in example["images"]]
     schema = run_task.task.output_schema
     wanted = plugins.answer_schema(run_task.ml_task) if schema != "none" else None
     told["output_schema"] = [schema, wanted]
     names = {"dataset": run_task.dataset.name, "task": run_task.ml_task.name}
-    told |= {name: names[name] for name in OF_THE_HOUSE & _used(document)}
+    told |= {name: names[name] for name in OF_THE_HOUSE & _used(definition)}
     text = json.dumps(told, sort_keys=True, ensure_ascii=False)
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
-def _digest(image: str, document: Prompt) -> str:
+def _digest(image: str, definition: Prompt) -> str:
     try:
         return hash_file(Path(image))
     except OSError as error:
-        what = f"prompt '{document.name}': the image of an example cannot be read"
+        what = f"prompt '{definition.name}': cannot read the image of an example"
         raise UserError(Problem(f"{what}: {error.strerror}", image)) from error
 
 
-def _used(document: Prompt) -> frozenset[str]:
+def _used(definition: Prompt) -> frozenset[str]:
     """Names in a prompt's templates and conditions."""
-    texts = [document.system, document.user]
-    texts += [text for one in document.prompts for text in (one.system, one.user)]
-    conditions = {name for one in document.prompts for name in one.when}
+    texts = [definition.system, definition.user]
+    texts += [text for one in definition.prompts for text in (one.system, one.user)]
+    conditions = {name for one in definition.prompts for name in one.when}
     return names_in(text for text in texts if text is not None) | conditions

@@ -1,17 +1,17 @@
-"""Prompts: a sample becomes messages through Jinja2 templates over its fields and metadata.
+"""Prompts: Jinja2 templates turn a sample's fields and metadata into messages.
 
     prompts:
       - {id: total, user: "What is the total?", when: {doc_type: invoice, field: total}}
       - {id: invoice, user: "What is the {{ field }} of this invoice?", when: {doc_type: invoice}}
     user: "What is the {{ field }}?"
 
-A sample gets the entry with the most conditions of all that hold for it; `user` is for the others. Two that
-hold with equally many (a tie) and a sample that none is for (a hole) are errors, found at preparation, where
-the prompt of every sample is built once.
+An entry matches a sample if all its conditions hold. A sample gets the matching entry with the most
+conditions; `user` is for samples without one. Two best entries with equally many conditions (a tie) and a
+sample without an entry (a hole) are errors, found at preparation: it builds the prompt of every sample once.
 
-Templates run in Jinja2's sandbox with undefined names and nulls refused: a prompt that prints a field the
-sample does not have, or makes a text of it, is an error before anything is sent. An empty text is a value and
-printed as such; only a prompt that says nothing at all because of it is an error, too.
+Templates run in Jinja2's sandbox and refuse undefined names and nulls: a prompt that prints a missing field,
+or converts it to text, is an error before a request is sent. An empty text is a value and printed as such;
+only a prompt that is empty as a whole because of it is an error, too.
 """
 
 from __future__ import annotations
@@ -42,28 +42,28 @@ from hpcbench.plugins import PromptSpec
 from hpcbench.schema.records import Message, PromptEntry, Sample
 
 TEXTS_KEPT = 512
-"""Templates that are kept compiled: a prompt is made anew for every shard, and run tasks share prompts."""
+"""Number of compiled templates kept: every shard builds its prompt again, and run tasks share prompts."""
 
 VALUES_KEPT = 10_000
-"""Values of samples for which a prompt remembers which of its conditions they meet."""
+"""Number of sample values for which a prompt remembers the conditions that they meet."""
 
 OF_THE_HOUSE = frozenset({"dataset", "task"})
-"""Names of documents that prompts may use; a sample's own fields of these names are hidden by them."""
+"""Variables with names of definitions, for use in prompts; they hide a sample's own fields of these names."""
 
 _BROKEN = (
     TemplateError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError,
     MemoryError,
 )  # fmt: skip
-"""What a template may raise over a sample it was not written for."""
+"""Errors that a template may raise over a sample it was not written for."""
 
 
 class _IsNull(TemplateRuntimeError, TypeError):
-    """A template uses null as a value; a TypeError, as of Python's None, for `int` and its like."""
+    """A template uses null as a value; also a TypeError, as Python's None raises, for `int` and similar."""
 
 
 class _Null(StrictUndefined):
-    """Stands for null in a template: whatever prints it or makes a text of it fails. It is a value and
-    defined; what is looked for in it is not.
+    """Represents null in a template: printing it or converting it to text fails. It is a defined value; its
+    attributes and items are undefined.
     """
 
     __slots__ = ()
@@ -80,7 +80,7 @@ class _Null(StrictUndefined):
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(None)
 
-    def __repr__(self) -> str:  # inside of a list that is printed
+    def __repr__(self) -> str:  # inside a printed list
         return str(self)
 
     def __getattr__(self, name: str) -> StrictUndefined:
@@ -93,7 +93,7 @@ class _Null(StrictUndefined):
 
 
 def _told(name: str, value: Any) -> Any:
-    """A value as templates see it."""
+    """A value in the form that templates get."""
     if value is None:
         return _Null(f"'{name}' is null", name=name, exc=_IsNull)
     if isinstance(value, dict):
@@ -109,9 +109,9 @@ def _or_none(value: Any) -> Any:
 
 def _printable(value: Any) -> Any:
     if value is None:
-        raise _IsNull("what it prints is null")
-    if callable(value) and not isinstance(value, Undefined):  # its text is another in each process
-        raise TemplateRuntimeError("what it prints is a function, not what that returns")
+        raise _IsNull("the template prints null")
+    if callable(value) and not isinstance(value, Undefined):  # its text differs in each process
+        raise TemplateRuntimeError("the template prints a function, not its result")
     return value
 
 
@@ -123,7 +123,7 @@ def _json_null(value: Any) -> None:
 _ENVIRONMENT = ImmutableSandboxedEnvironment(
     undefined=StrictUndefined, finalize=_printable, keep_trailing_newline=False
 )
-# Whoever asks the same twice gets the same: nothing that is drawn by lot, or that fills in for a field.
+# The same sample gives the same text: no random functions, no globals that replace a missing field.
 _ENVIRONMENT.globals = {name: _ENVIRONMENT.globals[name] for name in ("range", "dict", "namespace")}
 del _ENVIRONMENT.filters["random"]
 _ENVIRONMENT.tests |= {
@@ -138,25 +138,25 @@ _ENVIRONMENT.policies["json.dumps_kwargs"] = {"sort_keys": True, "default": _jso
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """A template ready to be filled in."""
+    """A compiled template."""
 
     template: Template
     names: frozenset[str]
-    """All that it may take from a sample."""
+    """All names that it may take from a sample."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Prompt:
-    """A prompt ready to be filled in."""
+    """A prompt ready to be rendered."""
 
     id: str
     when: Mapping[str, Any]
     system: _Text | None
     user: _Text
     shots: tuple[Message, ...]
-    """Turns of its few-shot examples."""
+    """Messages of its few-shot examples."""
     silent: bool
-    """It has no words of its own: the images are all there is to say."""
+    """Its user template is blank: it sends only the images."""
 
     @property
     def called(self) -> str:
@@ -165,7 +165,7 @@ class _Prompt:
 
 
 class TemplatePrompt:
-    """Templates, one or a collection; images go with the user message."""
+    """One template or a collection of templates; images go with the user message."""
 
     api: ClassVar[int] = 1
 
@@ -181,10 +181,10 @@ class TemplatePrompt:
             entries.append(PromptEntry("", spec.user))
         try:
             for text in _texts(spec):
-                _compiled(text)  # finds filters that are none, too
+                _compiled(text)  # finds unknown filters, too
         except (TemplateError, ValueError, RecursionError) as error:
-            # ValueError: a number without end
-            what = f"prompt is no Jinja2 template: {str(error)[:200]}"
+            # ValueError: a number with too many digits
+            what = f"the prompt is not a valid Jinja2 template: {str(error)[:200]}"
             raise UserError(Problem(what)) from error
         if problems := _clashes(entries):
             raise UserError(*problems)
@@ -194,11 +194,11 @@ class TemplatePrompt:
         self._last: tuple[Sample, _Prompt] | None = None
 
     def placeholders(self) -> frozenset[str]:
-        """Names that the templates take from samples, and of documents."""
+        """Names that the templates take from samples and definitions."""
         return names_in(_texts(self._spec)) - _ENVIRONMENT.globals.keys()
 
     def name(self, sample: Sample) -> str:
-        """Id of the entry that a sample gets; empty for the document's own user message."""
+        """Id of the entry that a sample gets; empty for the definition's own user message."""
         if self._last is not None and self._last[0] is sample:
             return self._last[1].id
         return self._chosen(sample, self._context_of(sample)).id
@@ -207,14 +207,14 @@ class TemplatePrompt:
         """The messages for a sample.
 
         Raises:
-            UserError: no entry is for it, or two are; a template cannot be filled in from it.
+            UserError: no entry matches, or two match alike; a template cannot be rendered for the sample.
         """
         context = self._context_of(sample)
         prompt = self._chosen(sample, context)
         where = f"prompt {prompt.called} for sample '{sample.id}'"
         own = Message("user", _filled(prompt.user, context, where), sample.images)
         if not prompt.silent and not own.text.strip():
-            raise UserError(Problem(f"{where} says nothing: all that it prints is empty"))
+            raise UserError(Problem(f"{where} is empty"))
         if prompt.system is None:
             return (*prompt.shots, own)
         return (Message("system", _filled(prompt.system, context, where)), *prompt.shots, own)
@@ -223,9 +223,9 @@ class TemplatePrompt:
         return self._context({**sample.metadata, **sample.fields})
 
     def _context(self, known: Mapping[str, Any]) -> dict[str, Any]:
-        """What templates and conditions see of these fields."""
+        """Variables of templates and conditions, from these fields."""
         context = dict(known)
-        if "doc_class" in context and "question_type" in context:  # what v0.1 chooses by
+        if "doc_class" in context and "question_type" in context:  # v0.1 selects by it
             context["doc_class_question_type"] = (
                 f"{context['doc_class']} {context['question_type']}"
             )
@@ -242,14 +242,17 @@ class TemplatePrompt:
         ]
         if not holding:
             told = ", ".join(f"{name} {context.get(name)!r}" for name in self._conditions)
-            raise UserError(Problem(f"no prompt is for sample '{sample.id}' ({told})"))
+            what = f"no prompt matches sample '{sample.id}', with {told}"
+            raise UserError(
+                Problem(what, remedy="add an entry without `when`, or one that matches")
+            )
         most = max(len(one.when) for one in holding)
         best = [one for one in holding if len(one.when) == most]
         if len(best) > 1:
             names = " and ".join(one.called for one in best)
             raise UserError(
                 Problem(
-                    f"prompts {names} are for sample '{sample.id}' alike",
+                    f"prompts {names} match sample '{sample.id}' equally well",
                     remedy="add a condition to one of them, or an entry with the conditions of both",
                 )
             )
@@ -257,10 +260,10 @@ class TemplatePrompt:
         return best[0]
 
     def _meeting(self, name: str, value: Any) -> tuple[int, ...]:
-        """Places of the prompts whose condition on a name holds for a value; looked for once for most."""
+        """Indices of the prompts whose condition on a name holds for a value; most results are kept."""
         try:
             found = self._met.get((name, type(value), value))
-        except TypeError:  # a list or an object, seldom a condition
+        except TypeError:  # a list or an object: rare in conditions
             return self._looked_for(name, value)
         if found is None:
             found = self._looked_for(name, value)
@@ -276,7 +279,7 @@ class TemplatePrompt:
         )
 
     def _ready(self, entry: PromptEntry) -> _Prompt:
-        """A prompt with its examples filled in, each from its own fields alone.
+        """A prompt with its examples rendered, each from its own fields alone.
 
         Raises:
             UserError: an example lacks a field.
@@ -285,7 +288,7 @@ class TemplatePrompt:
         system = entry.system if entry.system is not None else spec.system
         examples, shots = entry.examples or spec.examples, []
         if not (spec.dataset or spec.task) and names_in([entry.user]) & OF_THE_HOUSE:
-            examples = ()  # whoever looks at the document alone cannot know what they come to
+            examples = ()  # the definition alone does not determine their texts
         for number, example in enumerate(examples, 1):
             where = f"prompt '{entry.id}', example {number}" if entry.id else f"example {number}"
             text = _filled(user, self._context(example.fields), where)
@@ -302,7 +305,7 @@ class TemplatePrompt:
 
 
 def names_in(texts: Iterable[str]) -> frozenset[str]:
-    """Names that templates use and do not set; of what is no template there are none."""
+    """Names that templates use and do not set; texts that are no templates are skipped."""
     found: set[str] = set()
     for text in texts:
         try:
@@ -320,17 +323,17 @@ def _texts(spec: PromptSpec) -> list[str]:
 
 
 def _filled(text: _Text, context: Mapping[str, Any], where: str) -> str:
-    """What a template comes to.
+    """The text that a template renders.
 
     Raises:
-        UserError: it cannot be filled in.
+        UserError: it cannot be rendered.
     """
     try:
         return text.template.render(
             {name: _told(name, context[name]) for name in text.names & context.keys()}
         )
     except _IsNull as error:
-        remedy = "`{{ NAME or '' }}` where nothing is to stand for it"
+        remedy = "write `{{ NAME or '' }}` to print nothing for null"
         raise UserError(Problem(f"{where}: {error}", remedy=remedy)) from error
     except _BROKEN as error:
         told = "" if isinstance(error, TemplateError) else f"{type(error).__name__}: "
@@ -340,25 +343,26 @@ def _filled(text: _Text, context: Mapping[str, Any], where: str) -> str:
 
 
 def _clashes(entries: Iterable[PromptEntry]) -> list[Problem]:
-    """Entries of one id, and entries with the very same conditions."""
+    """Problems of entries that share an id, or have exactly the same conditions."""
     problems, ids, conditions = [], set[str](), dict[str, str]()
     for entry in entries:
         if entry.id in ids:
-            problems.append(Problem(f"two prompts have the id '{entry.id}'"))
+            what = f"two prompts have the id '{entry.id}'"
+            problems.append(Problem(what, remedy="rename one of them"))
         ids.add(entry.id)
         called = f"'{entry.id}'" if entry.id else "`user`"
         key = json.dumps(
             {name: _plain(value) for name, value in entry.when.items()}, sort_keys=True
         )
         if key in conditions:
-            what = f"prompts {conditions[key]} and {called} are for the same samples"
-            problems.append(Problem(what, remedy="another `when` for one of them"))
+            what = f"prompts {conditions[key]} and {called} have the same conditions"
+            problems.append(Problem(what, remedy="change the `when` of one of them"))
         conditions.setdefault(key, called)
     return problems
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """Whether two values are the same to people: a CSV knows texts only, and JSON writes 1 and 1.0."""
+    """Whether two values are equal to people: a CSV has only texts, and JSON writes both 1 and 1.0."""
     if isinstance(one, bool) or isinstance(other, bool):
         return _plain(one).casefold() == _plain(other).casefold()
     if isinstance(one, int | float) or isinstance(other, int | float):
@@ -369,10 +373,10 @@ def _alike(one: Any, other: Any) -> bool:
 
 
 def _number(value: Any) -> int | float | None:
-    """A number as it is, whole ones of any size; of a text what it says."""
+    """The number of a value, integers of any size; a text is parsed."""
     if isinstance(value, int | float):
         return value
-    if isinstance(value, str) and "_" in value:  # to Python alone 1_000 is a number
+    if isinstance(value, str) and "_" in value:  # only Python reads 1_000 as a number
         return None
     for kind in (int, float) if isinstance(value, str) else (float,):
         try:
@@ -383,7 +387,7 @@ def _number(value: Any) -> int | float | None:
 
 
 def _plain(value: Any) -> str:
-    """A value as a condition writes it: without spaces around it, accents in one piece with their letters."""
+    """A value as a condition writes it: without surrounding spaces, in Unicode NFC."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and value.is_integer():
@@ -394,7 +398,7 @@ def _plain(value: Any) -> str:
 @lru_cache(TEXTS_KEPT)
 def _compiled(text: str) -> _Text:
     template = _ENVIRONMENT.from_string(text)
-    # Every name in it, those that it sets and those of functions, too: a sample may have them as well.
+    # Every name in it, including assigned names and functions: a sample may have fields of these names.
     return _Text(template, frozenset(one.name for one in _parsed(text).find_all(nodes.Name)))
 
 

@@ -1,10 +1,10 @@
-"""`hpcbench ab`: one plan resolved twice with other settings, and both laid side by side as one.
+"""`hpcbench ab`: one plan resolved twice with different settings, and both combined into one plan.
 
-Settings are those of `--set`, and shorter ones that mean every run task of the plan:
+Settings are those of `--set`, and shorter ones that apply to every run task of the plan:
 
-    model.engine_options.max_num_seqs=8   in every model that it names (or in its changes to one)
+    model.engine_options.max_num_seqs=8   in every model of a run task (or in its changes to a model)
     prompt.user="…", dataset.options.dpi=100
-    model=org/large, prompt=short         another document for every run task
+    model=org/large, prompt=short         another definition for every run task
     generation.temperature=0              in every run task, or cell of a matrix
 """
 
@@ -16,34 +16,34 @@ from typing import Literal
 from hpcbench.errors import Problem, UserError
 from hpcbench.registry.auto_concurrency import measures_latency
 from hpcbench.registry.settings import Setting, read_settings
-from hpcbench.schema.documents import ExperimentPlan, ModelChoice, RunTask
+from hpcbench.schema.definitions import ExperimentPlan, ModelChoice, RunTask
 from hpcbench.schema.plan import Arms, ResolvedPlan, ResolvedRunTask
 
 LONGEST_NAME = 78
-"""Of a run task that has arms: `.a` and `.b` are added."""
+"""Length of a run task's name that still has space for `.a` or `.b`."""
 
 ROOM = 118
-"""Letters of a document's name that are left with `.a` behind them."""
+"""Letters of a definition's name that leave space for `.a`."""
 
-DOCUMENTS = {"model": "models", "prompt": "prompts", "dataset": "datasets"}
-"""Documents of a run task that short settings can mean → their kind."""
+DEFINITIONS = {"model": "models", "prompt": "prompts", "dataset": "datasets"}
+"""Definitions of a run task that short settings can name → their kind."""
 
 OF_CHOICE = ("engine", "image", "engine_options", "env")
-"""What a run task may change of its model where it names it."""
+"""Fields that a run task may change where it names its model."""
 
 _OF_PLAN = frozenset(ExperimentPlan.model_fields)
 _OF_RUN_TASK = frozenset(RunTask.model_fields) - _OF_PLAN | {"packages"}
 
 
 def expanded(resolved: ResolvedPlan, texts: Sequence[str]) -> list[str]:
-    """Settings as `--set` takes them.
+    """Settings in the form of `--set`.
 
     Args:
-        resolved: the plan without them.
-        texts: settings, short ones among them.
+        resolved: the plan without the settings.
+        texts: settings, including short ones.
 
     Raises:
-        UserError: one is not of the right form.
+        UserError: a setting does not have the right form.
     """
     return [text for setting in read_settings(texts) for text in _expanded(resolved, setting)]
 
@@ -59,13 +59,13 @@ def side_by_side(
 
     Args:
         a: the plan with the settings of arm a.
-        b: the plan with those of arm b.
-        arms: what they are compared by.
-        settings: those that both have.
-        say: told which run tasks are left out because nothing differs in them.
+        b: the plan with the settings of arm b.
+        arms: how they are compared.
+        settings: settings of both arms.
+        say: receives a line about run tasks that are left out because their arms do not differ.
 
     Raises:
-        UserError: the arms do not differ, or in what both must share.
+        UserError: the arms do not differ, or differ in a value that both must share.
     """
     _check_alike(a, b)
     both = list(zip(a.run_tasks, b.run_tasks, strict=True))
@@ -73,11 +73,11 @@ def side_by_side(
     if not differing:
         raise UserError(
             "the arms do not differ in any run task",
-            remedy="--a model.engine_options.x=1 --b model.engine_options.x=2",
+            remedy="such as --a model.engine_options.x=1 --b model.engine_options.x=2",
         )
     left_out = [one.name for one, other in both if one == other]
     if left_out:
-        say(f"left out, since the arms do not differ there: {', '.join(left_out)}")
+        say(f"run tasks left out, because their arms do not differ: {', '.join(left_out)}")
     known = {one.name for one, _ in differing}
     differing = [
         (_measured_by(one, arms.metrics), _measured_by(other, arms.metrics))
@@ -101,14 +101,14 @@ def side_by_side(
 
 
 def _measured_by(run_task: ResolvedRunTask, figures: Sequence[str]) -> ResolvedRunTask:
-    """One that `concurrency: auto` asks one at a time, if the arms are compared by a latency."""
+    """The run task, with one request at a time for `concurrency: auto` if a latency compares the arms."""
     if run_task.at_once is None or not measures_latency(run_task, figures=figures):
         return run_task
     return run_task.model_copy(update={"at_once": 1})
 
 
 def _of_models(found: Sequence[ResolvedRunTask], plan: ResolvedPlan) -> dict[str, str]:
-    """Where models of either arm were read from, by their own names."""
+    """Files of the arms' models, by the models' own names."""
     named = {f"models/{one.model.name}": f"models/{one.model.name[:-2]}" for one in found}
     return {name: plan.origins[base] for name, base in named.items() if base in plan.origins}
 
@@ -121,23 +121,23 @@ def _lettered(
 
 def _expanded(resolved: ResolvedPlan, setting: Setting) -> Iterator[str]:
     first = setting.path[0]
-    if setting.document is not None or first not in _OF_RUN_TASK:
+    if setting.definition is not None or first not in _OF_RUN_TASK:
         yield setting.text
         return
     _, _, value = setting.text.partition("=")
     rest = ".".join(setting.path)
-    if first in DOCUMENTS and len(setting.path) > 1:
-        yield from _in_documents(resolved, first, ".".join(setting.path[1:]), value)
+    if first in DEFINITIONS and len(setting.path) > 1:
+        yield from _in_definitions(resolved, first, ".".join(setting.path[1:]), value)
         return
     for place, listed in _places(resolved.plan):
-        if listed and first in DOCUMENTS:
+        if listed and first in DEFINITIONS:
             yield f"{place}{first}s=[{value}]"
         else:
             yield f"{place}{rest}={value}"
 
 
 def _places(plan: ExperimentPlan) -> Iterator[tuple[str, bool]]:
-    """Where the plan's run tasks are written, as settings begin; and whether it is a matrix."""
+    """Paths of the plan's run tasks, as prefixes of settings; and whether each is a matrix."""
     for index, entry in enumerate(plan.run_tasks):
         named = isinstance(entry, str)
         yield (f"run_tasks/{entry}:" if named else f"run_tasks.{index}."), False
@@ -147,47 +147,52 @@ def _places(plan: ExperimentPlan) -> Iterator[tuple[str, bool]]:
             yield f"matrix.{index}.include.{number}.", False
 
 
-def _in_documents(resolved: ResolvedPlan, kind: str, path: str, value: str) -> Iterator[str]:
-    """The setting in every document of a kind that the run tasks name."""
+def _in_definitions(resolved: ResolvedPlan, kind: str, path: str, value: str) -> Iterator[str]:
+    """The setting in every definition of a kind that the run tasks name."""
     found: dict[str, None] = {}
     for run_task in resolved.run_tasks:
         if kind != "model" or isinstance(run_task.task.model, str):
-            document = run_task.task.model if kind == "model" else getattr(run_task, kind).name
-            found.setdefault(f"{DOCUMENTS[kind]}/{document}:{path}={value}")
+            definition = run_task.task.model if kind == "model" else getattr(run_task, kind).name
+            found.setdefault(f"{DEFINITIONS[kind]}/{definition}:{path}={value}")
         elif path.partition(".")[0] not in OF_CHOICE:
             found.setdefault(f"models/{run_task.task.model.name}:{path}={value}")
     if kind == "model" and path.partition(".")[0] in OF_CHOICE:
         entries = enumerate(resolved.plan.run_tasks)
         for index, entry in entries:
-            # Its own changes lie over the document's.
+            # The run task's own changes override the definition's.
             if isinstance(entry, RunTask) and isinstance(entry.model, ModelChoice):
                 found.setdefault(f"run_tasks.{index}.model.{path}={value}")
     yield from found
 
 
 def _check_alike(a: ResolvedPlan, b: ResolvedPlan) -> None:
-    """Refuse arms that differ in what is of the whole experiment.
+    """Refuse arms that differ in a value of the whole experiment.
 
     Raises:
-        UserError: all of that.
+        UserError: all such differences.
     """
     problems: list[Problem] = []
     for name in sorted(_OF_PLAN - {"run_tasks", "matrix", "only"}):
         if getattr(a.plan, name) != getattr(b.plan, name):
-            what = f"'{name}' is of the whole experiment: both arms have the same"
+            what = (
+                f"'{name}' applies to the whole experiment, so both arms must have the same value"
+            )
             problems.append(Problem(what, remedy="set it with --set"))
     if a.site != b.site:
-        problems.append(Problem("both arms have the same site profile", remedy="set it with --set"))
+        problems.append(
+            Problem("both arms must have the same site profile", remedy="set it with --set")
+        )
     names = [[one.name for one in arm.run_tasks] for arm in (a, b)]
     if names[0] != names[1]:
-        what = f"the arms have other run tasks: {', '.join(names[0])}; {', '.join(names[1])}"
-        problems.append(Problem(what, remedy="write run tasks out instead of a matrix"))
+        what = f"the arms have different run tasks: {', '.join(names[0])}; {', '.join(names[1])}"
+        problems.append(Problem(what, remedy="write the run tasks out instead of a matrix"))
     for name, package in a.packages.items():
         if b.packages.get(name, package) != package:
-            problems.append(Problem(f"the arms have other versions of package '{name}'"))
+            what = f"the arms have different versions of package '{name}'"
+            problems.append(Problem(what, remedy="use one version in both arms"))
     if any(one.sweep is not None for one in a.run_tasks):
-        what = "a point of a sweep is asked in one go: arms cannot take turns in it"
-        problems.append(Problem(what, remedy="--set load=null, and one `concurrency`"))
+        what = "one worker measures a point of a sweep alone, so arms cannot take turns in it"
+        problems.append(Problem(what, remedy="--set load=null, and one number as `concurrency`"))
     if problems:
         raise UserError(*problems)
 
@@ -198,12 +203,14 @@ def _arm(
     both: tuple[ResolvedRunTask, ResolvedRunTask],
     known: set[str],
 ) -> ResolvedRunTask:
-    """A run task as an arm; its model has a name of its own if the other arm's is another one, and its
-    prompt if the other's says something else under the same name: answers name their prompts."""
+    """A run task as an arm. Its model has its own name if the other arm's model differs, and so has its
+    prompt if the other arm's prompt of this name has another content: answers name their prompts."""
     pair = run_task.name
     if len(pair) > LONGEST_NAME:
-        what = f"'{pair}' is too long a name for a run task with arms: {LONGEST_NAME} at most"
-        raise UserError(Problem(what))
+        what = (
+            f"the run task's name '{pair}' is too long for arms: at most {LONGEST_NAME} characters"
+        )
+        raise UserError(what, remedy="give it a shorter name")
     after = [f"{name}.{arm}" for name in run_task.task.after if name in known for arm in "ab"]
     update = {"name": f"{pair}.{letter}", "after": tuple(after)}
     changed: dict[str, object] = {

@@ -1,9 +1,9 @@
-"""Finds documents by kind and name in the registries, later ones over earlier ones.
+"""Finds definitions by kind and name in the registries; later registries override earlier ones.
 
-Order: what hpcbench ships, the site's (`HPCBENCH_SITE`, else /etc/hpcbench), the user's own
-(`~/.config/hpcbench`), the project's (`./registries`), then each `--registry DIR`. The last that has
-`KIND/NAME.yaml` gives the document. With RUN_MODE=dev every `NAME.dev.yaml` beside or above it is laid over
-it, in that order; `--set` comes last.
+Order: the shipped registry, the site's (`HPCBENCH_SITE`, else /etc/hpcbench), the user's own
+(`~/.config/hpcbench`), the project's (`./registries`), then each `--registry DIR`. The last registry with
+`KIND/NAME.yaml` provides the definition. With RUN_MODE=dev every `NAME.dev.yaml` in the same or a later
+registry is an overlay on it, in that order; `--set` comes last.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from hpcbench.registry.settings import Setting
 from hpcbench.registry.source import Loc, Source, overlay, parse, read, validate
 from hpcbench.registry.upgrade import FOLDERS as OLD_FOLDERS
 from hpcbench.registry.upgrade import upgrade
-from hpcbench.schema.documents import KINDS, Document, ExperimentPlan, Site
+from hpcbench.schema.definitions import KINDS, Definition, ExperimentPlan, Site
 
-DocumentT = TypeVar("DocumentT", bound=Document)
+DefinitionT = TypeVar("DefinitionT", bound=Definition)
 
 RunMode = Literal["prod", "dev"]
 
 FOLDERS = {model: kind for kind, model in KINDS.items()}
-"""Kind of document → its folder in a registry."""
+"""Kind of definition → its folder in a registry."""
 
 
 def run_mode() -> RunMode:
@@ -40,12 +40,12 @@ def run_mode() -> RunMode:
     """
     mode = os.environ.get("RUN_MODE") or "prod"
     if mode not in ("prod", "dev"):
-        raise UserError(Problem(f"RUN_MODE is '{mode}'", remedy="set it to prod or dev"))
+        raise UserError(f"RUN_MODE is '{mode}'", remedy="set it to prod or dev")
     return cast("RunMode", mode)
 
 
 def user_site() -> Site | None:
-    """The site profile that counts without a plan; None without one.
+    """The site profile that applies without a plan; None: there is none.
 
     Raises:
         UserError: it is wrong.
@@ -61,18 +61,18 @@ class Registry:
     label: str
     """`shipped`, `site`, `user`, `project` or `--registry`."""
     folder: Path
-    """Where it is."""
+    """Its folder."""
 
 
 class Catalog:
-    """All documents by kind and name; each file is read when asked for, once.
+    """All definitions by kind and name; each file is read once, on the first request.
 
     Args:
         registries: further registries; the last one wins.
         mode: prod or dev; none: RUN_MODE of the environment.
         settings: the last overlay.
         project: whether `./registries` counts.
-        texts: file → what it is taken to say, whatever it holds: an editor's text that nobody saved yet.
+        texts: file → text to use instead of its content: an editor's unsaved text.
     """
 
     def __init__(
@@ -86,7 +86,9 @@ class Catalog:
     ) -> None:
         for folder in registries:
             if not folder.is_dir():
-                raise UserError(Problem("no such folder", str(folder), remedy="--registry DIR"))
+                raise UserError(
+                    Problem("no such folder", str(folder), remedy="check --registry DIR")
+                )
         self.mode: RunMode = mode or run_mode()
         self.settings = settings
         self._texts = {path.resolve(): text for path, text in (texts or {}).items()}
@@ -97,21 +99,21 @@ class Catalog:
             *([Registry("project", Path("registries"))] if project else []),
             *(Registry("--registry", folder) for folder in registries),
         ]
-        # A checkout's ./registries is what ships: one folder counts once, at its lowest place.
+        # A checkout's ./registries is the shipped registry: one folder counts once, at its lowest place.
         once: dict[Path, Registry] = {}
         for one in path:
             once.setdefault(one.folder.resolve(), one)
         self.registries = list(once.values())
-        self._loaded: dict[tuple[str, str], tuple[Document, Source]] = {}
+        self._loaded: dict[tuple[str, str], tuple[Definition, Source]] = {}
         self._failed: dict[tuple[str, str], UserError] = {}
         self._files: dict[str, dict[str, list[Path]]] = {}
 
     def names(self, kind: str) -> list[str]:
-        """Names of all documents of a kind."""
+        """Names of all definitions of a kind."""
         return sorted(name for name, files in self._index(kind).items() if _base(files) is not None)
 
     def files(self, kind: str, name: str) -> list[Path]:
-        """The files a document is made of: the one that counts, then the overlays on it."""
+        """The files of a definition: the base that counts, then its overlays."""
         files = self._index(kind).get(name, [])
         base = _base(files)
         if base is None:
@@ -125,7 +127,7 @@ class Catalog:
         return [path for path in self._index(kind).get(name, []) if path not in counting]
 
     def name(self, kind: str, path: Path) -> str | None:
-        """Name of the document that a file stands for by its place; None: it stands in no registry."""
+        """Name of the definition that a file has by its path; None: the file is in no registry."""
         whole = path.resolve()
         for registry in self.registries:
             for folder in (kind, *OLD_FOLDERS.get(kind, ())):
@@ -135,21 +137,21 @@ class Catalog:
         return None
 
     def label(self, path: Path) -> str:
-        """Which registry of the search path a file stands in."""
+        """The registry of the search path that contains a file."""
         for registry in reversed(self.registries):
             if registry.folder in path.parents:
                 return registry.label
         return "plan"
 
     def get(
-        self, model: type[DocumentT], name: str, asked: tuple[Source, Loc] | None = None
-    ) -> DocumentT:
-        """The document of that kind and name.
+        self, model: type[DefinitionT], name: str, asked: tuple[Source, Loc] | None = None
+    ) -> DefinitionT:
+        """The definition of that kind and name.
 
         Args:
-            model: kind of document.
+            model: kind of definition.
             name: its name.
-            asked: where the name was written, for the error.
+            asked: where the name is written, for the error.
 
         Raises:
             UserError: there is none, or it is wrong.
@@ -157,16 +159,16 @@ class Catalog:
         return self.get_with_source(model, name, asked)[0]
 
     def get_with_source(
-        self, model: type[DocumentT], name: str, asked: tuple[Source, Loc] | None = None
-    ) -> tuple[DocumentT, Source]:
-        """The document and where it was read from; see `get`."""
+        self, model: type[DefinitionT], name: str, asked: tuple[Source, Loc] | None = None
+    ) -> tuple[DefinitionT, Source]:
+        """The definition and its source; see `get`."""
         key = (FOLDERS[model], name)
         if key in self._failed:
             raise self._failed[key]
         if key not in self._loaded:
             files = self.files(*key)
             if not files:
-                what = key[0].removesuffix("s").replace("_", " ")
+                what = key[0].removesuffix("s").replace("_", " ").replace("ml ", "ML ")
                 message = unknown(what, name, self.names(key[0]))
                 raise UserError(asked[0].problem(asked[1], message) if asked else Problem(message))
             try:
@@ -174,35 +176,35 @@ class Catalog:
             except UserError as error:
                 self._failed[key] = error
                 raise
-        return cast("tuple[DocumentT, Source]", self._loaded[key])
+        return cast("tuple[DefinitionT, Source]", self._loaded[key])
 
     def plan(self, path: Path) -> tuple[ExperimentPlan, Source]:
-        """A plan by its file, with its own overlay and all settings that name no document."""
+        """A plan by its file, with its own overlay and all settings that name no definition."""
         beside = path.parent / f"{path.stem}.dev.yaml"
         laid = self.mode == "dev" and (beside.resolve() in self._texts or beside.is_file())
         files = [path, *([beside] if laid else [])]
         return self._load(ExperimentPlan, files)
 
     def _load(
-        self, model: type[DocumentT], files: Sequence[Path], name: str | None = None
-    ) -> tuple[DocumentT, Source]:
+        self, model: type[DefinitionT], files: Sequence[Path], name: str | None = None
+    ) -> tuple[DefinitionT, Source]:
         kind = FOLDERS[model]
         source = upgrade(kind, self._read(files[0]))
         for path in files[1:]:
             source = overlay(source, upgrade(kind, self._read(path)))
         for setting in self.settings:
-            if setting.document == (None if name is None else f"{kind}/{name}"):
+            if setting.definition == (None if name is None else f"{kind}/{name}"):
                 source = setting.applied(source)
-        document = validate(model, source)
-        if name is not None and document.name != name:
+        definition = validate(model, source)
+        if name is not None and definition.name != name:
             raise UserError(
                 source.problem(
                     ("name",),
-                    f"is called '{document.name}' but stands in the file of '{name}'",
+                    f"the definition's name is '{definition.name}', but its file's name is '{name}'",
                     "rename one of them",
                 )
             )
-        return document, source
+        return definition, source
 
     def _read(self, path: Path) -> Source:
         text = self._texts.get(path.resolve()) if self._texts else None
@@ -213,7 +215,7 @@ class Catalog:
         if kind not in self._files:
             found: dict[str, list[Path]] = {}
             for registry in self.registries:
-                for path, name in _documents(registry.folder, (kind, *OLD_FOLDERS.get(kind, ()))):
+                for path, name in _definitions(registry.folder, (kind, *OLD_FOLDERS.get(kind, ()))):
                     found.setdefault(name, []).append(path)
             for path in self._texts:
                 stands_for = self.name(kind, path)
@@ -224,10 +226,10 @@ class Catalog:
         return self._files[kind]
 
 
-def load_document(
-    model: type[DocumentT], path: Path, name: str | None = None
-) -> tuple[DocumentT, Source]:
-    """Read one document from a file as it stands; with `name`, the document must be called so.
+def load_definition(
+    model: type[DefinitionT], path: Path, name: str | None = None
+) -> tuple[DefinitionT, Source]:
+    """Read one definition from a file without overlays; with `name`, the definition must have this name.
 
     Raises:
         UserError: every mistake in it.
@@ -235,8 +237,8 @@ def load_document(
     return Catalog(mode="prod", project=False)._load(model, [path], name)
 
 
-def _documents(registry: Path, folders: Sequence[str]) -> Iterator[tuple[Path, str]]:
-    """Files of a kind in a registry with the names they stand for; an overlay after what it overlays."""
+def _definitions(registry: Path, folders: Sequence[str]) -> Iterator[tuple[Path, str]]:
+    """Files of a kind in a registry with their definitions' names; an overlay comes after its base."""
     for folder in folders:
         top = str(registry / folder)
         found = [
@@ -251,7 +253,7 @@ def _documents(registry: Path, folders: Sequence[str]) -> Iterator[tuple[Path, s
 
 
 def _named(file: str) -> str:
-    """The document that a file below its kind's folder says something of."""
+    """Name of the definition that a file below its kind's folder belongs to."""
     return file.removesuffix(".yaml").removesuffix(".dev")
 
 

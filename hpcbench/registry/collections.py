@@ -1,4 +1,4 @@
-"""Prompt collections in CSV files: our own columns, or those of v0.1."""
+"""Prompt collections in CSV files: with today's columns, or those of v0.1."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hpcbench.files.user import read_text
 from hpcbench.schema.records import PromptEntry, PromptExample
 
 ALIASES = {"template": "user", "system_prompt": "system"}
-"""Other names of columns → ours, where ours is not there."""
+"""Other names of columns → today's, where today's is missing."""
 
 _OWN = ("id", "user", "system", "version", "examples")
 
@@ -23,11 +23,11 @@ _EXAMPLES = TypeAdapter(tuple[PromptExample, ...], config=ConfigDict(extra="forb
 
 
 def read_collection(path: Path) -> tuple[PromptEntry, ...]:
-    """The entries of a CSV file; columns are parted by `;`, `,` or tabs. Rows that are empty or
-    stand twice are left out.
+    """The entries of a CSV file; `;`, `,` or tabs separate columns. Empty and duplicate rows are left out.
+
 
     Raises:
-        UserError: it cannot be read, or a row is no entry; at its line.
+        UserError: it cannot be read, or a row is no entry; with its line.
     """
     text = read_text(path)
     lines = lines_of(text)
@@ -43,7 +43,12 @@ def read_collection(path: Path) -> tuple[PromptEntry, ...]:
                 continue
             if None in row or None in row.values():
                 problems.append(
-                    Problem("it has not as many columns as the header", str(path), line)
+                    Problem(
+                        "the row has more or fewer columns than the header",
+                        str(path),
+                        line,
+                        remedy="put a cell that contains the separator in quotes",
+                    )  # fmt: skip
                 )
                 continue
             cells = tuple(row.values())
@@ -62,37 +67,39 @@ def read_collection(path: Path) -> tuple[PromptEntry, ...]:
                 seen[entry.id] = line
                 entries.append(entry)
             elif entry not in entries:
-                what = f"prompt '{entry.id}' ends on line {seen[entry.id]} already"
-                problems.append(Problem(what, str(path), line))
+                what = f"two prompts have the id '{entry.id}'; the other one ends in line {seen[entry.id]}"
+                problems.append(Problem(what, str(path), line, remedy="rename one of them"))
     except csv.Error as error:
-        problems.append(Problem(f"not CSV: {error}", str(path), reader.line_num))
+        problems.append(Problem(f"not valid CSV: {error}", str(path), reader.line_num))
     if problems:
         raise UserError(*problems[:20])
     if not entries:
-        raise UserError(Problem("no prompt", str(path)))
+        raise UserError(Problem("the file contains no prompt", str(path)))
     return tuple(entries)
 
 
 def literal(text: str) -> str:
-    """A template that prints this text, whatever is in it."""
+    """A template that prints exactly this text."""
     return "{{ " + json.dumps(text, ensure_ascii=False) + " }}"
 
 
 def lines_of(text: str) -> io.StringIO:
-    """A CSV's lines as they are: `splitlines` would part cells at U+2028 and vertical tabs, too."""
+    """A CSV's lines unchanged: `splitlines` would also split cells at U+2028 and vertical tabs."""
     return io.StringIO(text, newline="")
 
 
 def _columns(names: Sequence[str], path: Path) -> list[str]:
-    """The header by our names.
+    """The header with today's names.
 
     Raises:
-        UserError: a column is there twice.
+        UserError: a column appears twice.
     """
     found = [name.strip() for name in names]
     twice = [name for name in dict.fromkeys(found) if name and found.count(name) > 1]
     if twice:
-        raise UserError(Problem(f"column '{twice[0]}' is there twice", str(path), 1))
+        raise UserError(
+            Problem(f"column '{twice[0]}' occurs twice", str(path), 1, remedy="rename one of them")
+        )
     if "doc_class_question_type" in found:
         return found
     own = {other: name for other, name in ALIASES.items() if name not in found}
@@ -119,7 +126,7 @@ def _examples(cell: str) -> tuple[PromptExample, ...]:
     """A cell with few-shot examples in JSON.
 
     Raises:
-        ValueError: it is none, or names images: files are named in the document, which is sent with them.
+        ValueError: it is invalid, or names images: only the prompt's definition can name files to send.
     """
     if not cell.strip():
         return ()
@@ -130,5 +137,7 @@ def _examples(cell: str) -> tuple[PromptExample, ...]:
         place = ".".join(str(part) for part in first["loc"])
         raise ValueError(f"examples: {place + ': ' if place else ''}{first['msg']}") from None
     if any(one.images for one in found):
-        raise ValueError("examples with images stand in the prompt's document, not in a CSV file")
+        raise ValueError(
+            "examples with images belong in the prompt's definition, not in a CSV file"
+        )
     return found

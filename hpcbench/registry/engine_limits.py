@@ -1,4 +1,4 @@
-"""What a run task asks of an engine against what that engine refuses in every request."""
+"""A run task's requests to an engine compared with the limits that the engine has for every request."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from hpcbench.plugins import EngineSpec, Limits
 from hpcbench.schema.plan import ResolvedRunTask
 
 Beyond = tuple[str, str, str]
-"""What of the run task it is, see `ResolvedRunTask.places`; what is wrong; what to do."""
+"""The part of the run task, see `ResolvedRunTask.places`; the problem; the remedy."""
 
 
 def beyond(run_task: ResolvedRunTask, engine: Any, images: int = 0) -> Iterator[Beyond]:
-    """What cannot fit. What may fit is left to the engine.
+    """Values that cannot fit. The engine decides about values that may fit.
 
     Args:
-        run_task: the run task; of a model that is on this machine, the files are looked at, too.
-        engine: the class of its engine; None: it cannot be had here.
-        images: most images of one request; 0: not known.
+        run_task: the run task; the files of a model on this machine are checked, too.
+        engine: the class of its engine; None: it is not available here.
+        images: most images of one request; 0: unknown.
     """
     model, generation = run_task.model, run_task.task.generation
     limits = _limits(run_task, engine)
@@ -28,15 +28,15 @@ def beyond(run_task: ResolvedRunTask, engine: Any, images: int = 0) -> Iterator[
         yield (
             "max_tokens",
             f"max_tokens {generation.max_tokens} leaves no room for a prompt: model '{model.name}' takes "
-            f"{limits.tokens} tokens of prompt and answer together, so every request would be refused",
-            f"a smaller `max_tokens` in `generation`{longer}",
+            f"at most {limits.tokens} tokens of prompt and answer together, so it would refuse every request",
+            f"use a smaller `max_tokens` in `generation`{longer}",
         )
     if limits.images is not None and images > limits.images:
         yield (
             "model",
-            f"requests about dataset '{run_task.dataset.name}' have up to {images} images, and engine "
-            f"'{model.engine}' of model '{model.name}' takes at most {limits.images} in one",
-            "a larger limit in the model's `engine_options`, or `where` leaves out such samples",
+            f"requests about dataset '{run_task.dataset.name}' have up to {images} images, but engine "
+            f"'{model.engine}' of model '{model.name}' takes at most {limits.images} per request",
+            "raise the limit in the model's `engine_options`, or leave such samples out with `where`",
         )
 
 
@@ -50,6 +50,6 @@ def _limits(run_task: ResolvedRunTask, engine: Any) -> Limits:
     )  # fmt: skip
     try:
         found = engine().limits(spec)
-    except Exception:  # noqa: BLE001 - foreign code; wrong options are told where they are checked
+    except Exception:  # noqa: BLE001 - foreign code; another check reports wrong options
         return Limits()
     return found if isinstance(found, Limits) else Limits()

@@ -1,8 +1,8 @@
-"""Plans of VLMHyperBench v0.1 become ours: its `user_config.csv`, and `vlm_base.csv` beside it.
+"""Converts plans of VLMHyperBench v0.1: its `user_config.csv`, and `vlm_base.csv` beside it.
 
-Each row is one run task. All CSV of v0.1 are UTF-8 with or without BOM, columns parted by `;`, lists written
-as Python writes them. Everything is read and checked before anything is written; what cannot be carried over
-is said in a remark, never dropped in silence.
+Each row is one run task. All CSV of v0.1 are UTF-8 with or without BOM; `;` separates columns, lists have
+Python's syntax. Everything is read and checked before anything is written; a remark reports every value that
+cannot be converted, none is dropped silently.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import yaml
 from hpcbench.errors import Problem, UserError, unknown
 from hpcbench.files.user import read_text
 from hpcbench.registry.collections import lines_of, literal, read_collection
-from hpcbench.schema.documents import Dataset, Document, ExperimentPlan, Model, Prompt
+from hpcbench.schema.definitions import Dataset, Definition, ExperimentPlan, Model, Prompt
 from hpcbench.schema.records import PromptEntry
 
 COLUMNS = (
@@ -46,27 +46,27 @@ ORGANISATIONS = {
     "minicpm": "openbmb",
     "deepseek": "deepseek-ai",
 }
-"""Beginning of a model's name → who publishes it."""
+"""Prefix of a model's name → its publisher."""
 
 _FILE = re.compile(r"\S+\.(txt|md)", re.IGNORECASE)
-"""A cell that is no text but names a file."""
+"""A cell that contains a file's name instead of text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What an import wrote."""
+    """Results of an import."""
 
     plan: Path
     """The plan."""
     written: tuple[Path, ...]
-    """Every file, the plan too."""
+    """Every file, including the plan."""
     remarks: tuple[str, ...]
-    """What was not carried over, or is to be looked at."""
+    """Values that were not converted, or that the user has to check."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A row of user_config.csv and where it stands."""
+    """A row of user_config.csv and its place."""
 
     file: Path
     line: int
@@ -76,10 +76,10 @@ class _Row:
         return Problem(message, str(self.file), self.line, None, remedy)
 
     def words(self, column: str) -> list[str]:
-        """A cell that is a list as Python writes it.
+        """A cell with a list in Python's syntax.
 
         Raises:
-            UserError: it is none.
+            UserError: it is no list.
         """
         text = self.cells[column].strip()
         try:
@@ -87,23 +87,28 @@ class _Row:
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             value = None
         if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-            raise UserError(self.problem(f"{column}: {text[:60]!r} is no list of texts", "['CER']"))
+            raise UserError(
+                self.problem(
+                    f"{column}: {text[:60]!r} is not a list of texts",
+                    "write a list such as ['CER']",
+                )
+            )
         return value
 
 
 @dataclass(slots=True)
 class _Import:
-    """Documents and remarks, gathered row by row."""
+    """Definitions and remarks, gathered row by row."""
 
     data_dirs: Path | None
     base: Mapping[tuple[str, str], Mapping[str, str]]
-    """Framework, or nothing where it is none's, and a model's name → what v0.1 says of it."""
-    documents: dict[str, tuple[Document, str]] = field(default_factory=dict)
+    """Framework, or empty without one, and a model's name → its entry in v0.1."""
+    definitions: dict[str, tuple[Definition, str]] = field(default_factory=dict)
     run_tasks: list[dict[str, Any]] = field(default_factory=list)
     remarks: dict[str, None] = field(default_factory=dict)
 
     def add(self, row: _Row) -> None:
-        """Turn one row into a run task and the documents it names.
+        """Turn one row into a run task and its definitions.
 
         Raises:
             UserError: a cell cannot be understood.
@@ -114,7 +119,7 @@ class _Import:
             raise UserError(row.problem(unknown("task", cells["task"], [*TASKS])))
         if cells["only_evaluate_metrics"].lower() == "true":
             self.remark(
-                f"row {row.line} only scores answers that are there, it is not in the plan: "
+                f"row {row.line} only scores existing answers, so the plan leaves it out; score them with: "
                 f"hpcbench score ANSWERS.csv --ml-task {ml_task} --dataset DATASET"
             )
             return
@@ -130,27 +135,28 @@ class _Import:
             task["metrics"] = metrics
         if row.words("metrics_aggregators"):
             self.remark(
-                "metrics_aggregators: every report has all samples; groups come with `group_by`"
+                "metrics_aggregators is not converted: every report covers all samples, and `group_by` adds "
+                "groups"
             )
         self.run_tasks.append(task)
 
     def remark(self, text: str) -> None:
         self.remarks.setdefault(text)
 
-    def _put(self, kind: str, document: Document, row: _Row, *others: str) -> str:
-        """Keep a document; returns its name, another one where that is of a document that is not the same.
+    def _put(self, kind: str, definition: Definition, row: _Row, *others: str) -> str:
+        """Keep a definition; returns its name, another one where a different definition has the name.
 
         Args:
             kind: its kind.
-            document: the document.
-            row: where it comes from.
-            others: names that say more, to be tried first.
+            definition: the definition.
+            row: its source.
+            others: more specific names, to try first.
         """
-        names = (document.name, *others)
+        names = (definition.name, *others)
         numbered = (f"{names[-1]}-{number}" for number in count(2))
         for name in chain(names, numbered):
-            wanted = document.model_copy(update={"name": name})
-            there = self.documents.setdefault(
+            wanted = definition.model_copy(update={"name": name})
+            there = self.definitions.setdefault(
                 f"{kind}/{name}", (wanted, f"Imported from {row.file.name}, row {row.line}")
             )
             if there[0] == wanted:
@@ -171,15 +177,11 @@ class _Import:
             if others:
                 whose = ", ".join(one["framework"] for one in others)
                 lacks = f"is in vlm_base.csv for {whose}, not for {framework}"
-            self.remark(f"model {name} {lacks}: no image is named for it")
+            self.remark(f"model {name} {lacks}: its definition names no image")
         elif known.get("git_python_package"):
             self.remark(
                 "git_python_package, module and class_name of vlm_base.csv are v0.1's own wrappers; "
-                "hpcbench serves models through its engines and does without them"
-            )
-        if engine == "sglang":
-            self.remark(
-                f"engine sglang of model {name} is not built in yet: choose vllm or a package"
+                "hpcbench does not need them, since it serves models through its engines"
             )
         organisation = next(
             (org for head, org in ORGANISATIONS.items() if name.lower().startswith(head)), None
@@ -208,7 +210,10 @@ class _Import:
         }
         relative = Path("Datasets") / cells["task"] / cells["dataset"]
         if self.data_dirs is None:
-            self.remark(f"dataset {cells['dataset']} is looked for in {relative}: say --data-dirs")
+            self.remark(
+                f"hpcbench looks for dataset {cells['dataset']} in {relative}: name another folder with "
+                "--data-dirs"
+            )
         source = (self.data_dirs.resolve() if self.data_dirs else Path("../../..")) / relative
         return self._put(
             "datasets",
@@ -240,8 +245,8 @@ class _Import:
         name = _slug(Path(collection).stem if collection else "question")
         if system is not None:
             name = f"{name}-system"
-        document = Prompt(name=name, system=system, user="{{ question }}", prompts=prompts)
-        return self._put("prompts", document, row, _slug(f"{row.cells['dataset']}-{name}"))
+        definition = Prompt(name=name, system=system, user="{{ question }}", prompts=prompts)
+        return self._put("prompts", definition, row, _slug(f"{row.cells['dataset']}-{name}"))
 
     def _system(self, row: _Row) -> str | None:
         cell = row.cells["system_prompt"]
@@ -252,16 +257,16 @@ class _Import:
             try:
                 cell = (self.data_dirs / path).read_text(encoding="utf-8-sig").strip()
             except (OSError, UnicodeDecodeError) as error:
-                raise UserError(row.problem(f"{path} cannot be read: {error}")) from error
+                raise UserError(row.problem(f"cannot read {path}: {error}")) from error
         elif _FILE.fullmatch(cell):
-            self.remark(f"{path} is not there: no system prompt is sent (row {row.line})")
+            self.remark(f"no such file: {path}; row {row.line} sends no system prompt")
             return None
         return literal(cell) if "{" in cell else cell
 
     def _collection(self, row: _Row, collection: str) -> tuple[PromptEntry, ...]:
         path = Path("PromptCollections") / row.cells["task"] / collection
         if self.data_dirs is None or not (self.data_dirs / path).is_file():
-            self.remark(f"{path} is not there: the dataset's own questions are asked instead")
+            self.remark(f"no such file: {path}; the prompt is the dataset's own question")
             return ()
         return read_collection(self.data_dirs / path)
 
@@ -270,7 +275,7 @@ class _Import:
         for name in row.words("metrics"):
             known = METRICS.get(name.lower())
             if known is None:
-                self.remark(f"metric {name} (row {row.line}) is not there yet and left out")
+                self.remark(f"hpcbench has no metric {name}: row {row.line} leaves it out")
             else:
                 found.setdefault(known)
         return list(found)
@@ -287,19 +292,21 @@ class _Import:
 def import_v01(
     user_config: Path, out: Path, vlm_base: Path | None = None, data_dirs: Path | None = None
 ) -> Imported:
-    """Write a plan and the documents it needs into a new folder.
+    """Write a plan and its definitions into a new folder.
 
     Args:
         user_config: v0.1's user_config.csv.
-        out: folder to make.
+        out: folder to create.
         vlm_base: v0.1's vlm_base.csv.
         data_dirs: v0.1's folder with `Datasets/`, `PromptCollections/` and `SystemPrompts/`.
 
     Raises:
-        UserError: every row that cannot be understood; `out` is there already. Nothing is written then.
+        UserError: every row that cannot be understood; `out` exists. Then nothing is written.
     """
     if out.exists():
-        raise UserError(Problem("is there already", str(out), remedy="--out ANOTHER"))
+        raise UserError(
+            Problem("exists already", str(out), remedy="name another folder with --out")
+        )
     base: dict[tuple[str, str], Mapping[str, str]] = {}
     for row in _read(vlm_base, BASE_COLUMNS) if vlm_base is not None else ():
         base[row.cells["framework"].lower(), row.cells["model_name"]] = row.cells
@@ -316,8 +323,8 @@ def import_v01(
     plan = {"schema_version": 1, "name": _slug(user_config.stem), "run_tasks": gathered.run_tasks}
     ExperimentPlan.model_validate(plan)
     texts = {Path("plan.yaml"): _text(plan, f"Imported from {user_config.name}")}
-    for name, (document, origin) in gathered.documents.items():
-        data = document.model_dump(mode="json", exclude_defaults=True)
+    for name, (definition, origin) in gathered.definitions.items():
+        data = definition.model_dump(mode="json", exclude_defaults=True)
         texts[Path("registries") / f"{name}.yaml"] = _text({"schema_version": 1, **data}, origin)
     _write(out, texts)
     return Imported(out / "plan.yaml", tuple(out / path for path in texts), tuple(gathered.remarks))
@@ -329,10 +336,10 @@ def _read(path: Path, columns: tuple[str, ...]) -> list[_Row]:
     missing = [name for name in columns if name not in (reader.fieldnames or ())]
     if missing:
         what = f"no column {', '.join(map(repr, missing))}"
-        raise UserError(Problem(what, str(path), 1, 1, "columns are parted by ;"))
+        raise UserError(Problem(what, str(path), 1, 1, "separate columns by ;"))
     rows = list(_rows(reader, path))
     if not rows:
-        raise UserError(Problem("no rows", str(path)))
+        raise UserError(Problem("the file has no rows", str(path)))
     return rows
 
 
@@ -340,11 +347,11 @@ def _rows(reader: csv.DictReader[str], path: Path) -> Iterator[_Row]:
     try:
         for cells in reader:
             if None in cells or None in cells.values():
-                what = f"{len(reader.fieldnames or ())} columns are named, this row has others"
+                what = f"the header has {len(reader.fieldnames or ())} columns, this row has more or fewer"
                 raise UserError(Problem(what, str(path), reader.line_num))
             yield _Row(path, reader.line_num, {key: value.strip() for key, value in cells.items()})
     except csv.Error as error:
-        raise UserError(Problem(f"not CSV: {error}", str(path), reader.line_num)) from error
+        raise UserError(Problem(f"not valid CSV: {error}", str(path), reader.line_num)) from error
 
 
 _LATIN = dict(
@@ -383,7 +390,7 @@ def _text(data: Mapping[str, Any], origin: str) -> str:
 
 
 def _write(out: Path, texts: Mapping[Path, str]) -> None:
-    """All files or none: into a folder beside, renamed when whole."""
+    """Write all files or none: into a temporary folder beside `out`, renamed when complete."""
     out.parent.mkdir(parents=True, exist_ok=True)
     beside = out.with_name(f".{out.name}.{secrets.token_hex(4)}")
     try:
@@ -392,6 +399,6 @@ def _write(out: Path, texts: Mapping[Path, str]) -> None:
             (beside / path).write_text(text, encoding="utf-8")
         beside.rename(out)
     except OSError as error:
-        raise UserError(Problem(f"cannot be written: {error.strerror}", str(out))) from error
+        raise UserError(Problem(f"cannot write this folder: {error.strerror}", str(out))) from error
     finally:
         shutil.rmtree(beside, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Paths in a document are relative to the file they stand in; a resolved document has them absolute."""
+"""Paths in a definition are relative to the file that contains them; resolving makes them absolute."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from hpcbench.registry.source import Loc, Source
-from hpcbench.schema.documents import Dataset, Document, Image, Model, Package, Prompt, Site
+from hpcbench.schema.definitions import Dataset, Definition, Image, Model, Package, Prompt, Site
 from hpcbench.schema.records import PromptExample
 
-DocumentT = TypeVar("DocumentT", bound=Document)
+DefinitionT = TypeVar("DefinitionT", bound=Definition)
 
 Note = Callable[[Loc, str, str], None]
-"""Told of a path in a document: where it stands, as it is written there, and absolute."""
+"""Receives a path of a definition: its place, as it is written there, and absolute."""
 
 
 def is_reference(image: str) -> bool:
-    """Whether an image is named by what it is, not by its document."""
+    """Whether an image is named by a reference, not by its definition."""
     file = image.rpartition("/")[2]
     return (
         ":" in image
@@ -34,45 +34,47 @@ def is_dockerfile(path: str) -> bool:
 
 
 def with_absolute_paths(
-    document: DocumentT, source: Source, note: Note = lambda loc, written, absolute: None
-) -> DocumentT:
-    """The document with every path absolute; what an overlay says is relative to the overlay.
+    definition: DefinitionT, source: Source, note: Note = lambda loc, written, absolute: None
+) -> DefinitionT:
+    """The definition with every path absolute; an overlay's paths are relative to the overlay.
 
     Args:
-        document: the document.
-        source: where it was read.
-        note: told of every path of it.
+        definition: the definition.
+        source: its source.
+        note: receives every path of it.
     """
 
     def absolute(path: str, *loc: str | int) -> str:
-        expanded = os.path.expanduser(path)  # noqa: PTH111 - Path's raises for a user nobody knows
+        expanded = os.path.expanduser(path)  # noqa: PTH111 - Path's raises for an unknown user
         found = str((source.place(loc)[0].resolve().parent / expanded).resolve())
         note(loc, path, found)
         return found
 
     update: dict[str, Any] = {}
-    if isinstance(document, Dataset | Model):
-        folder = document.source
+    if isinstance(definition, Dataset | Model):
+        folder = definition.source
         if folder and "://" not in folder:
             update["source"] = absolute(folder, "source")
-    if isinstance(document, Model):
-        if document.image and is_reference(document.image):
-            update["image"] = _absolute_image(document.image, lambda path: absolute(path, "image"))
-        if document.chat_template is not None:
-            update["chat_template"] = absolute(document.chat_template, "chat_template")
-    if isinstance(document, Image):
-        if document.reference:
-            update["reference"] = _absolute_image(
-                document.reference, lambda path: absolute(path, "reference")
+    if isinstance(definition, Model):
+        if definition.image and is_reference(definition.image):
+            update["image"] = _absolute_image(
+                definition.image, lambda path: absolute(path, "image")
             )
-        if document.recipe:
-            update["recipe"] = absolute(document.recipe, "recipe")
-    if isinstance(document, Package) and document.source.type == "local":
-        path = absolute(document.source.path, "source", "path")
-        update["source"] = document.source.model_copy(update={"path": path})
-    if isinstance(document, Prompt):
-        if document.collection is not None:
-            update["collection"] = absolute(document.collection, "collection")
+        if definition.chat_template is not None:
+            update["chat_template"] = absolute(definition.chat_template, "chat_template")
+    if isinstance(definition, Image):
+        if definition.reference:
+            update["reference"] = _absolute_image(
+                definition.reference, lambda path: absolute(path, "reference")
+            )
+        if definition.recipe:
+            update["recipe"] = absolute(definition.recipe, "recipe")
+    if isinstance(definition, Package) and definition.source.type == "local":
+        path = absolute(definition.source.path, "source", "path")
+        update["source"] = definition.source.model_copy(update={"path": path})
+    if isinstance(definition, Prompt):
+        if definition.collection is not None:
+            update["collection"] = absolute(definition.collection, "collection")
 
         def placed(
             examples: tuple[PromptExample, ...], *loc: str | int
@@ -88,23 +90,23 @@ def with_absolute_paths(
                 for number, one in enumerate(examples)
             )
 
-        update["examples"] = placed(document.examples, "examples")
+        update["examples"] = placed(definition.examples, "examples")
         update["prompts"] = tuple(
             replace(entry, examples=placed(entry.examples, "prompts", number, "examples"))
-            for number, entry in enumerate(document.prompts)
+            for number, entry in enumerate(definition.prompts)
         )
-    if isinstance(document, Site):
+    if isinstance(definition, Site):
         for key in ("models", "caches"):
-            folders = getattr(document, key)
+            folders = getattr(definition, key)
             update[key] = tuple(
                 absolute(os.path.expandvars(folder), key, number)
                 for number, folder in enumerate(folders)
             )
-        template = document.slurm.template
+        template = definition.slurm.template
         if template is not None and ("/" in template or template.endswith(".j2")):
             path = absolute(os.path.expandvars(template), "slurm", "template")
-            update["slurm"] = document.slurm.model_copy(update={"template": path})
-    return document.model_copy(update=update) if update else document
+            update["slurm"] = definition.slurm.model_copy(update={"template": path})
+    return definition.model_copy(update=update) if update else definition
 
 
 def _absolute_image(image: str, absolute: Callable[[str], str]) -> str:

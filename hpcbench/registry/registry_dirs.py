@@ -1,4 +1,4 @@
-"""Where registries are; light, for shells that complete names and verbs that only point somewhere."""
+"""Paths of registries; a light module, for shell completion and for commands that only need a path."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import hpcbench
 
 
 def share_dir() -> Path:
-    """Folder of what ships beside the code: `registries/`, `examples/`."""
+    """Folder of the files shipped beside the code: `registries/`, `examples/`."""
     package = Path(hpcbench.__file__).parent
     installed = package / "share"
     return installed if installed.is_dir() else package.parent
@@ -22,5 +22,11 @@ def user_dir() -> Path:
 
 
 def site_dir() -> Path:
-    """The registry that a cluster's administrators keep for all."""
+    """The registry that a cluster's administrators keep for all users."""
     return Path(os.environ.get("HPCBENCH_SITE") or "/etc/hpcbench")
+
+
+def has_default_site() -> bool:
+    """Whether a site profile applies without a plan; only then is it worth loading the schemas."""
+    folders = (share_dir() / "registries", site_dir(), user_dir())
+    return any(any((folder / "sites").glob("default.*")) for folder in folders)

@@ -2,9 +2,9 @@
 
 --set run_tasks.0.limit=20            in the plan; entries of a list by number …
 --set run_tasks.vqa-hard.limit=20     … or by name
---set models/org/tiny:dtype=float16   in another document
+--set models/org/tiny:dtype=float16   in another definition
 --set +reports=[csv]                  appended
---set site=null                       taken away
+--set site=null                       removed
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from typing import Any
 
 from hpcbench.errors import Problem, UserError, unknown
 from hpcbench.registry.source import Loc, Place, Source, parse
-from hpcbench.schema.documents import KINDS
+from hpcbench.schema.definitions import KINDS
 
 
 def read_value(option: str, text: str) -> Any:
-    """A value of the command line as YAML reads it.
+    """A value of the command line, read as YAML.
 
     Args:
         option: the option as it was written, for the message.
         text: the value's part of it.
 
     Raises:
-        UserError: it is not YAML, or nothing a document may hold.
+        UserError: it is not YAML, or a value that no definition may hold.
     """
     try:
         return parse(Path(option), f"value: {text}").data["value"]
@@ -43,38 +43,38 @@ class Setting:
 
     text: str
     """As it was written."""
-    document: str | None
+    definition: str | None
     """`KIND/NAME`; None: the plan."""
     path: tuple[str, ...]
     """Keys and entries, from the top."""
     value: Any
-    """What to put there."""
+    """The value to set."""
 
     @classmethod
     def read(cls, text: str) -> Setting:
-        """Take `[KIND/NAME:]path.to.key=value` apart; the value is YAML.
+        """Parse `[KIND/NAME:]path.to.key=value`; the value is YAML.
 
         Raises:
-            UserError: it is not of that form.
+            UserError: it does not have that form.
         """
         left, equals, value = text.partition("=")
-        document, colon, path = left.rpartition(":")
-        kind = document.partition("/")[0]
+        definition, colon, path = left.rpartition(":")
+        kind = definition.partition("/")[0]
         if not equals or not path or not all(path.split(".")):
-            raise UserError(_wrong(text, "is not of the form path.to.key=value"))
-        if colon and (kind not in KINDS or "/" not in document):
-            raise UserError(_wrong(text, unknown("kind of document", kind, KINDS)))
+            raise UserError(_wrong(text, "must have the form path.to.key=value"))
+        if colon and (kind not in KINDS or "/" not in definition):
+            raise UserError(_wrong(text, unknown("kind of definition", kind, KINDS)))
         try:
             found = read_value(f"--set {text}", value)
         except UserError as error:
             raise UserError(_wrong(text, error.problems[0].message)) from error
-        return cls(text, document or None, tuple(path.split(".")), found)
+        return cls(text, definition or None, tuple(path.split(".")), found)
 
     def applied(self, source: Source) -> Source:
-        """The document with the setting laid over it.
+        """The definition with the setting applied.
 
         Raises:
-            UserError: the path goes through something that has no such part.
+            UserError: the path contains a part that the definition does not have.
         """
         data = copy.deepcopy(source.data)
         marks, key_marks = dict(source.marks), dict(source.key_marks)
@@ -101,14 +101,14 @@ class Setting:
     def _append(self, parent: Any, step: str | int, loc: Loc, marks: dict[Loc, Place]) -> None:
         below = parent.setdefault(step, []) if isinstance(parent, dict) else parent[step]
         if not isinstance(below, list) or not isinstance(self.value, list):
-            raise UserError(_wrong(self.text, "+ appends a list to a list"))
+            raise UserError(_wrong(self.text, "`+` appends a list to a list"))
         for value in self.value:
             place: Loc = (*loc, len(below))
             marks[place] = marks[loc]
             below.append(value)
 
     def _step(self, parent: Any, part: str, *, create: bool) -> str | int:
-        """The key or index that a part of the path means here."""
+        """The key or index of a part of the path."""
         if isinstance(parent, dict):
             if create:
                 parent.setdefault(part, {})
@@ -128,7 +128,7 @@ def read_settings(texts: Sequence[str]) -> tuple[Setting, ...]:
     """All `--set` of a command line.
 
     Raises:
-        UserError: every one that is not of the right form.
+        UserError: every setting that does not have the right form.
     """
     problems: list[Problem] = []
     found: list[Setting] = []

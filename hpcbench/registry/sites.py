@@ -1,7 +1,7 @@
-"""A site profile by itself: what of it can stand in a job script, and the template that it names.
+"""A site profile by itself: values that a job script can contain, and its template.
 
-A job script is text that a shell and sbatch read. What cannot stand there as it is (a second line, a NUL, a
-name that no variable has) is refused here, at its place in the profile, before a job ever is.
+A job script is text that a shell and sbatch read. Values that it cannot contain unchanged (a second line, a
+NUL, a name that no variable has) are refused here, at their place in the profile, before any job exists.
 """
 
 from __future__ import annotations
@@ -16,53 +16,57 @@ from hpcbench.errors import Problem, UserError, unknown
 from hpcbench.files.user import read_text
 from hpcbench.registry.catalog import share_dir, site_dir, user_dir
 from hpcbench.registry.source import Loc
-from hpcbench.schema.documents import Site
+from hpcbench.schema.definitions import Site
 
 TEMPLATES = "slurm_templates"
-"""Folder of templates, in what ships, in the site's registry and in the user's."""
+"""Folder of templates, in the shipped files, in the site's registry and in the user's."""
 
 OURS = {
-    "array": "`parallelism` of the plan",
+    "array": "use `parallelism` of the plan",
     "comment": None,
-    "dependency": "`after` of a run task",
-    "error": "`hpcbench logs` shows it",
+    "dependency": "use `after` of a run task",
+    "error": "remove it; `hpcbench logs` shows the output",
     "job-name": None,
-    "nodes": "an engine runs on one node",
-    "ntasks": "an engine runs on one node",
-    "ntasks-per-node": "an engine runs on one node",
+    "nodes": "remove it; an engine runs on one node",
+    "ntasks": "remove it; an engine runs on one node",
+    "ntasks-per-node": "remove it; an engine runs on one node",
     "open-mode": None,
-    "output": "`hpcbench logs` shows it",
+    "output": "remove it; `hpcbench logs` shows the output",
     "parsable": None,
-    "signal": "`drain_seconds`",
+    "signal": "use `drain_seconds`",
     "test-only": None,
     "wait": None,
     "wrap": None,
 }
-"""sbatch's options that hpcbench needs for itself → what to say instead."""
+"""sbatch's options that hpcbench sets itself → the replacement."""
 
 READ_ONLY = ("BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS", "UID")
-"""Variables that bash lets nobody set."""
+"""Variables that bash does not allow to set."""
 
 _OPTION = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _GRES = re.compile(r"[A-Za-z][\w.-]*(:[A-Za-z_][\w.-]*)?")
 
 Finding = tuple[Loc, str, str | None]
-"""Where in the profile, what is wrong, what to do."""
+"""Place in the profile, problem, remedy."""
 
 
 def findings(site: Site) -> Iterator[Finding]:
-    """Everything in a profile that cannot stand in a job script, or makes no sense there."""
+    """All values of a profile that a job script cannot contain, or that make no sense in it."""
     slurm = site.slurm
     words = ("partition", "cpu_partition", "account", "qos", "reservation", "constraint")
     for name in (*words, "gpu_gres", "template"):
         yield from _line(("slurm", name), getattr(slurm, name))
     if not _GRES.fullmatch(slurm.gpu_gres):
         what = f"'{slurm.gpu_gres}' is neither NAME nor NAME:TYPE"
-        yield ("slurm", "gpu_gres"), what, "`gpu` or `gpu:a100`; the number is the model's `gpus`"
+        yield (
+            ("slurm", "gpu_gres"),
+            what,
+            "write `gpu` or `gpu:a100`; the number is the model's `gpus`",
+        )
     elif slurm.gpu_option != "gres" and slurm.gpu_gres.partition(":")[0] != "gpu":
-        what = f"--{slurm.gpu_option} asks for GPUs only, not for '{slurm.gpu_gres}'"
-        yield ("slurm", "gpu_option"), what, "`gpu_option: gres`"
+        what = f"sbatch's --{slurm.gpu_option} requests only GPUs, not '{slurm.gpu_gres}'"
+        yield ("slurm", "gpu_option"), what, "use `gpu_option: gres`"
     for name, value in slurm.options.items():
         yield from _option(name, value)
     for number, line in enumerate(site.setup):
@@ -73,12 +77,16 @@ def findings(site: Site) -> Iterator[Finding]:
         yield from _variable(("env", name), name, value)
     yield from _line(("group",), site.group)
     if site.umask is not None and int(site.umask, 8) & 0o700:
-        what = f"umask {site.umask} takes rights from the owner"
-        yield ("umask",), what, "027 for the group to read, 007 to write, 077 for nobody else"
+        what = f"umask {site.umask} takes permissions from the owner"
+        yield (
+            ("umask",),
+            what,
+            "027: the group can read; 007: it can write; 077: only the owner can",
+        )
 
 
 def find_template(name: str) -> Path:
-    """The file of a template: a path, or a name in `slurm_templates/` of the user, the site, or what ships.
+    """The file of a template: a path, or a name in `slurm_templates/` of the user, the site, or hpcbench.
 
     Raises:
         UserError: there is none.
@@ -87,21 +95,23 @@ def find_template(name: str) -> Path:
         path = Path(name)
         if path.is_file():
             return path
-        raise UserError(Problem("no such file", name, remedy="`template` of the site profile"))
+        raise UserError(
+            Problem("no such file", name, remedy="check `template` of the site profile")
+        )
     for folder in template_folders():
         if (folder / f"{name}.j2").is_file():
             return folder / f"{name}.j2"
     known = {path.stem for folder in template_folders() for path in folder.glob("*.j2")}
-    raise UserError(Problem(unknown("template", name, sorted(known))))
+    raise UserError(unknown("template", name, sorted(known)))
 
 
 def template_folders() -> list[Path]:
-    """Where templates are looked for by name, the first that has it counts."""
+    """Folders to search for a template by name; the first match counts."""
     return [folder / TEMPLATES for folder in (user_dir(), site_dir(), share_dir())]
 
 
 def template_environment(path: Path) -> Any:
-    """Jinja2 for one template: sandboxed, what is undefined is an error; others are included by file name."""
+    """Jinja2 for one template: sandboxed, undefined names are errors; it includes others by file name."""
     from jinja2 import FileSystemLoader, StrictUndefined
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -114,7 +124,7 @@ def template_environment(path: Path) -> Any:
 
 
 def template_problem(name: str) -> Problem | None:
-    """What is wrong with a template as it stands: not there, not to be read, no Jinja2."""
+    """What is wrong with a template: missing, unreadable, not Jinja2."""
     from jinja2 import TemplateSyntaxError
 
     try:
@@ -123,54 +133,58 @@ def template_problem(name: str) -> Problem | None:
     except UserError as error:
         return error.problems[0]
     except TemplateSyntaxError as error:
-        return Problem(f"no Jinja2 template: {error.message}", str(path), error.lineno)
+        return Problem(f"not a valid Jinja2 template: {error.message}", str(path), error.lineno)
     except (ValueError, RecursionError) as error:
-        return Problem(f"no Jinja2 template: {str(error)[:200]}", name)
+        return Problem(f"not a valid Jinja2 template: {str(error)[:200]}", name)
     return None
 
 
 def one_line(text: str) -> str | None:
     """Why a text cannot be a line of a job script; None: it can."""
-    for mark, name in (("\0", "a NUL"), ("\n", "a line break"), ("\r", "a carriage return")):
+    for mark, name in (
+        ("\0", "a NUL character"),
+        ("\n", "a line break"),
+        ("\r", "a carriage return"),
+    ):
         if mark in text:
-            return f"{name} cannot stand in a job script"
+            return f"a job script cannot contain {name}"
     try:
         text.encode()
     except UnicodeEncodeError:
-        return "half a surrogate pair cannot stand in a job script"
+        return "a job script cannot contain half a surrogate pair"
     return None
 
 
 def _line(loc: Loc, value: str | None) -> Iterator[Finding]:
     if value is not None and (why := one_line(value)):
-        yield loc, why, "one line each" if loc[0] == "setup" else "write it without"
+        yield loc, why, "write one line per entry" if loc[0] == "setup" else "remove it"
 
 
 def _option(name: str, value: bool | int | str) -> Iterator[Finding]:
     loc: Loc = ("slurm", "options", name)
     long = name.replace("_", "-")
     if not _OPTION.fullmatch(name):
-        yield loc, f"'{name}' is no option of sbatch", "long names without dashes before them"
+        yield loc, f"'{name}' is not the name of an sbatch option", "use long names, without dashes"
     elif long in OURS:
-        yield loc, f"sbatch's --{long} is hpcbench's own", OURS[long] or "leave it out"
+        yield loc, f"hpcbench sets sbatch's --{long} itself", OURS[long] or "remove it"
     elif isinstance(value, str):
         yield from _line(loc, value)
 
 
 def _module(loc: Loc, name: str) -> Iterator[Finding]:
     if not name or name.startswith("-") or any(mark.isspace() for mark in name):
-        yield loc, f"'{name}' is no name of a module", "one module an entry: NAME/VERSION"
+        yield loc, f"'{name}' is not the name of a module", "write one per entry: NAME/VERSION"
     else:
         yield from _line(loc, name)
 
 
 def _variable(loc: Loc, name: str, value: str) -> Iterator[Finding]:
     if not _VARIABLE.fullmatch(name):
-        yield loc, f"'{name}' is no name of a variable", "letters, digits and _"
+        yield loc, f"'{name}' is not the name of a variable", "use letters, digits and _"
     elif name in READ_ONLY:
-        yield loc, f"bash lets nobody set {name}", "leave it out"
+        yield loc, f"bash does not allow setting {name}", "remove it"
     elif secret.written_out(name, value):
         remedy = f"write ${{env:{name}}} and export it, or ${{file:PATH}}"
-        yield loc, f"{name} holds a secret in plain text", remedy
+        yield loc, f"{name} contains a secret in plain text", remedy
     else:
         yield from _line(loc, value)

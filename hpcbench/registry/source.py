@@ -1,11 +1,11 @@
-"""YAML with positions: every value knows its file, line and column, every mistake is told at its place.
+"""YAML with positions: every value knows its file, line and column, every mistake is reported at its place.
 
-Useful alone: `read(path)` gives plain data beside positions; `overlay(base, over)` lays one file over
-another; `validate(model, source)` turns pydantic's complaints into
+Useful alone: `read(path)` gives plain data with positions; `overlay(base, over)` overlays one file on
+another; `validate(model, source)` turns pydantic's errors into
 `file.yaml:12:5: unknown key 'modle' (did you mean 'model'?)`.
 
-Documents hold what JSON can hold: text, numbers, true and false, lists, maps with text as keys. What YAML
-would silently make of a bare date or of the word `no` is refused where it matters.
+Definitions contain only JSON's types: text, numbers, true and false, lists, maps with text as keys. YAML's
+silent conversions of a bare date or of the word `no` are refused where they matter.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from hpcbench.files.user import read_text
 from hpcbench.schema.forms import complaint
 
 MAX_BYTES = 1 << 20
-"""No document is larger; guards against a path that points at data."""
+"""Size limit of a definition; guards against a path to a data file."""
 
 MAX_NODES = 100_000
-"""No document says more, aliases written out; guards against aliases that multiply or contain themselves."""
+"""Limit of nodes in a definition, aliases expanded; against aliases that multiply or contain themselves."""
 
 MAX_DEPTH = 64
-"""No document is nested deeper."""
+"""Limit of nesting in a definition."""
 
 SHALLOW = 4096
-"""Text of so few characters is never deep enough for libyaml to run out of stack, which ends the process."""
+"""A text of so few characters is never deep enough to exhaust libyaml's stack, which ends the process."""
 
 Loc = tuple[str | int, ...]
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -49,7 +49,7 @@ _PLAIN = {"bool", "int", "float", "null"}
 
 
 class Place(NamedTuple):
-    """Where something stands."""
+    """A position in a file."""
 
     line: int
     """From 1."""
@@ -61,19 +61,19 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """YAML as data and as places; more than one file where overlays were laid over."""
+    """YAML as data and positions; from several files where overlays were applied."""
 
     path: Path
-    """The file; of several the lowest."""
+    """The file; with several files the lowest."""
     data: Any
-    """What it says, as plain Python values."""
+    """Its content, as plain Python values."""
     marks: dict[Loc, Place] = field(default_factory=dict)
     """Path of keys and indexes → place of the value."""
     key_marks: dict[Loc, Place] = field(default_factory=dict)
     """The same for the keys themselves."""
 
     def place(self, loc: Loc, *, at_key: bool = False) -> tuple[Path, int, int]:
-        """File, line and column of a value; one that the file does not have falls back to its parent."""
+        """File, line and column of a value; for a value that the file does not have, those of its parent."""
         if at_key and loc in self.key_marks:
             place = self.key_marks[loc]
         else:
@@ -91,7 +91,7 @@ class Source:
 
 
 def read(path: Path) -> Source:
-    """Read one YAML document.
+    """Read one YAML definition.
 
     Raises:
         UserError: no such file, too large, not UTF-8, not YAML, a key twice, or not a mapping.
@@ -100,7 +100,7 @@ def read(path: Path) -> Source:
 
 
 def parse(path: Path, text: str) -> Source:
-    """Read one YAML document from text; `path` is what problems call it.
+    """Read one YAML definition from text; problems name `path`.
 
     Raises:
         UserError: as `read`.
@@ -110,14 +110,14 @@ def parse(path: Path, text: str) -> Source:
     try:
         return _compose(path, text, _FAST)
     except (yaml.YAMLError, RecursionError):
-        return _compose_slowly(path, text)  # for its better message
+        return _compose_slowly(path, text)  # its message is better
 
 
 def overlay(base: Source, over: Source) -> Source:
-    """Lay one document over another: maps merge, all else replaces; `+key` appends to a list, null deletes.
+    """Overlay one definition on another: maps merge, all else replaces; `+key` appends, null deletes.
 
     Raises:
-        UserError: a `+key` that has no list under it or is none, at its place.
+        UserError: a `+key` whose base is no list or that is no list itself, with its place.
     """
     laid = Source(base.path, copy.deepcopy(base.data), dict(base.marks), dict(base.key_marks))
     problems: list[Problem] = []
@@ -128,16 +128,16 @@ def overlay(base: Source, over: Source) -> Source:
 
 
 class Unfit(UserError):
-    """Data that does not fit the schema of its document."""
+    """Data that do not fit the schema of their definition."""
 
     def __init__(self, source: Source, *problems: Problem) -> None:
         super().__init__(*problems)
         self.source = source
-        """What was read."""
+        """The source that was read."""
 
 
 def validate(model: type[ModelT], source: Source) -> ModelT:
-    """Make a document of the data.
+    """Validate the data as a definition.
 
     Raises:
         Unfit: every mistake in it, each at its line and column.
@@ -161,8 +161,8 @@ def validate(model: type[ModelT], source: Source) -> ModelT:
 
 
 def _check_depth(path: Path, text: str) -> None:
-    """Refuse what is nested too deeply before anything recurses into it; what is not YAML is for later."""
-    for loader in (_FAST, yaml.SafeLoader):  # libyaml has a limit of its own, and names no place
+    """Refuse too deep nesting before any recursion; another function reports invalid YAML."""
+    for loader in (_FAST, yaml.SafeLoader):  # libyaml has its own limit, and names no place
         with contextlib.suppress(yaml.YAMLError):
             if place := _too_deep(yaml.parse(text, Loader=loader)):
                 what = f"nested more than {MAX_DEPTH} levels deep"
@@ -171,7 +171,7 @@ def _check_depth(path: Path, text: str) -> None:
 
 
 def _too_deep(events: Iterable[yaml.Event]) -> Place | None:
-    """Where the first collection begins that is deeper than `MAX_DEPTH`."""
+    """Where the first collection starts that is deeper than `MAX_DEPTH`."""
     depth = 0
     for event in events:
         if isinstance(event, yaml.CollectionStartEvent):
@@ -202,7 +202,7 @@ def _compose(path: Path, text: str, loader_class: Any) -> Source:
 
 
 def _compose_slowly(path: Path, text: str) -> Source:
-    """PyYAML's own parser, whose errors say what was expected and where."""
+    """PyYAML's own parser, whose errors give the expected token and its place."""
     try:
         return _compose(path, text, yaml.SafeLoader)
     except ReaderError as error:
@@ -214,7 +214,7 @@ def _compose_slowly(path: Path, text: str) -> Source:
         raise UserError(_yaml_problem(path, error)) from error
     except yaml.YAMLError as error:
         raise UserError(
-            Problem(f"not YAML: {str(error).splitlines()[0]}", str(path), 1, 1)
+            Problem(f"not valid YAML: {str(error).splitlines()[0]}", str(path), 1, 1)
         ) from error
     except RecursionError:
         raise UserError(
@@ -223,7 +223,7 @@ def _compose_slowly(path: Path, text: str) -> Source:
 
 
 class _Reader:
-    """Makes data of YAML's nodes and remembers where each stood."""
+    """Turns YAML nodes into data and records their positions."""
 
     def __init__(self, source: Source, loader: Any) -> None:
         self.source, self.loader = source, loader
@@ -231,14 +231,18 @@ class _Reader:
         self.seen = 0
 
     def value(self, node: yaml.Node, loc: Loc, depth: int, *, mark: bool = True) -> Any:
-        """The value of a node; what a merge brings in is not marked, it has no place of its own."""
+        """The value of a node; merged-in values get no mark, because they have no place of their own."""
         self.seen += 1
         if mark:
             start = node.start_mark
             self.source.marks[loc] = Place(start.line + 1, start.column + 1)
         if self.seen > MAX_NODES:
             raise UserError(
-                self.source.problem(loc, "aliases make this document endless", "write it out")
+                self.source.problem(
+                    loc,
+                    f"more than {MAX_NODES:,} values, with aliases expanded",
+                    "use fewer aliases",
+                )
             )
         if depth > MAX_DEPTH:
             raise UserError(
@@ -253,7 +257,7 @@ class _Reader:
             ]
         if isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map":
             return self._mapping(node, loc, depth, mark)
-        return self._wrong(node, f"{_short(node.tag)} has no place in a document")
+        return self._wrong(node, f"a definition cannot contain {_short(node.tag)}", _NO_TAG)
 
     def _mapping(self, node: yaml.MappingNode, loc: Loc, depth: int, mark: bool) -> dict[str, Any]:
         merged: dict[str, Any] = {}
@@ -265,7 +269,7 @@ class _Reader:
             key = self._key(key_node)
             child = (*loc, key)
             if key in data:
-                self._wrong(key_node, f"key '{key}' stands twice", "remove one of them")
+                self._wrong(key_node, f"key '{key}' occurs twice", "remove one of them")
             if mark:
                 start = key_node.start_mark
                 self.source.key_marks[child] = Place(start.line + 1, start.column + 1)
@@ -278,7 +282,7 @@ class _Reader:
         for one in nodes:
             value = self.value(one, loc, depth + 1, mark=False)
             if not isinstance(value, dict):
-                self._wrong(one, "<< merges maps only")
+                self._wrong(one, "<< can only merge maps")
                 continue
             merged = {**value, **merged}
         return merged
@@ -292,7 +296,7 @@ class _Reader:
                 node, f"YAML reads the key {node.value!r:.40} as a {kind}", "put it in quotes"
             )
             return str(node.value)
-        self._wrong(node, "a key is one word or text in quotes")
+        self._wrong(node, "a key must be one word, or text in quotes")
         return "?"
 
     def _scalar(self, node: yaml.ScalarNode) -> Any:
@@ -305,11 +309,12 @@ class _Reader:
         if kind == "value":  # a bare `=`
             return node.value
         if kind not in _PLAIN:
-            return self._wrong(node, f"{_short(tag)} has no place in a document")
+            return self._wrong(node, f"a definition cannot contain {_short(tag)}", _NO_TAG)
         try:
             return self.loader.construct_object(node)
         except (ValueError, LookupError, AttributeError, OverflowError, TypeError):
-            return self._wrong(node, f"{str(node.value)[:60]!r} cannot be read as a {kind}")
+            what = f"YAML cannot read {str(node.value)[:60]!r} as a {kind}"
+            return self._wrong(node, what, "put it in quotes")
 
     def _wrong(self, node: yaml.Node, message: str, remedy: str | None = None) -> None:
         start = node.start_mark
@@ -323,36 +328,37 @@ def _short(tag: str) -> str:
 
 
 def _after(path: Path, before: str, message: str) -> Problem:
-    """A problem right behind a piece of the file."""
+    """A problem directly after a piece of the file."""
     lines = before.split("\n")
     return Problem(message, str(path), len(lines), len(lines[-1]) + 1)
 
 
 def _yaml_problem(path: Path, error: yaml.MarkedYAMLError) -> Problem:
     mark = error.problem_mark or error.context_mark
-    what = error.problem or error.context or "not YAML"
-    if "\\t" in what:
-        what = "a tab; YAML is indented with spaces"
+    what = error.problem or error.context or "not valid YAML"
     line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
     remedy = next((cure for said, cure in _CURES.items() if said in what), None)
+    if "\\t" in what:
+        what, remedy = "a tab cannot indent YAML", "use spaces"
     return Problem(what, str(path), line, column, remedy)
 
 
-_FLATTER = "does it contain itself, or a bracket too many?"
+_FLATTER = "look for an alias of itself, or an extra bracket"
+_NO_TAG = "remove the tag"
 _CURES = {
     "unexpected end of stream": "close the quote",
     "<stream end>": "close the bracket",
     "undefined alias": "define it before: &NAME",
     "alphabetic or numeric": "put it in quotes",
 }
-"""What PyYAML says → what mends it."""
+"""PyYAML's message → remedy."""
 
 
 # --- overlays -----------------------------------------------------------------------------------------
 
 
 def _lay(laid: Source, over: Source, loc: Loc, problems: list[Problem]) -> None:
-    """Lay the map at `loc` of `over` on the one at the same place of `laid`."""
+    """Merge the map at `loc` of `over` into the map at the same place of `laid`."""
     below, above = _at(laid.data, loc), _at(over.data, loc)
     for key, value in above.items():
         source_loc = (*loc, key)
@@ -374,12 +380,9 @@ def _append(laid: Source, over: Source, loc: Loc, key: str, problems: list[Probl
     target, added = (*loc, key[1:]), _at(over.data, added_loc)
     below = _at(laid.data, loc).setdefault(key[1:], [])
     if not isinstance(below, list) or not isinstance(added, list):
-        what = f"'{key}' appends a list to a list, and '{key[1:]}' below"
+        what = f"'{key}' appends to a list, but '{key[1:]}' is not a list in the lower definition"
         problems.append(
-            over.problem(
-                added_loc,
-                f"{what} is none" if isinstance(added, list) else f"'{key}' must be a list",
-            )
+            over.problem(added_loc, what if isinstance(added, list) else f"'{key}' must be a list")
         )
         return
     for index, value in enumerate(added):
@@ -412,7 +415,7 @@ def _own(source: Source, place: Place) -> Place:
     return place._replace(file=place.file or source.path)
 
 
-# --- pydantic's complaints ----------------------------------------------------------------------------
+# --- pydantic's errors --------------------------------------------------------------------------------
 
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
@@ -425,7 +428,7 @@ def _problem(model: type[BaseModel], source: Source, detail: dict[str, Any]) -> 
         known = _fields(model, _known_loc(source, detail["loc"][:-1]))
         listed = f"there are: {', '.join(known[:8])}{', …' if len(known) > 8 else ''}"
         remedy = f"did you mean '{meant}'?" if meant else listed if known else None
-        at_key = loc[-1:] == detail["loc"][-1:]  # it is not if a merge brought the key
+        at_key = loc[-1:] == detail["loc"][-1:]  # false if a merge added the key
         return source.problem(loc, f"unknown key '{last}'", remedy, at_key=at_key)
     if kind == "missing":
         return source.problem(loc, f"key '{last}' is missing", f"add `{last}: …`")
@@ -442,7 +445,7 @@ def _problem(model: type[BaseModel], source: Source, detail: dict[str, Any]) -> 
 
 
 def _meant_choice(detail: Mapping[str, Any], given: Any) -> str | None:
-    """The choice nearest to a word that is none of them."""
+    """The choice nearest to a word that is no choice."""
     choices = re.findall(r"'([^']+)'", str(detail["ctx"]["expected"]))
     close = nearest(str(given), choices)
     return f"did you mean '{close}'?" if close else None
@@ -455,9 +458,9 @@ def _meant(model: type[BaseModel], source: Source, detail: dict[str, Any]) -> st
 
 
 def _echo(detail: dict[str, Any], typos: Collection[Loc]) -> bool:
-    """Whether a complaint only follows from another that is told.
+    """Whether an error only follows from another error that is reported.
 
-    A key that is missing because it is misspelt; a list called too short because its entries are wrong.
+    A key that is missing because it is misspelt; a list that is too short because its entries are wrong.
     """
     if detail["type"] == "missing":
         return detail["loc"] in typos
@@ -467,7 +470,7 @@ def _echo(detail: dict[str, Any], typos: Collection[Loc]) -> bool:
 
 
 def _known_loc(source: Source, loc: Loc) -> Loc:
-    """Drop what pydantic adds to a location (tags of unions) and the file does not have."""
+    """A location without the parts that pydantic adds (tags of unions) and the file does not have."""
     known: Loc = ()
     for part in loc:
         if (*known, part) in source.marks:
@@ -504,6 +507,8 @@ def _model_in(annotation: Any) -> Any:
 
 
 def _shown(value: Any) -> str:
+    if value is None:
+        return "null"
     try:
         return f"{value!r:.60}"
     except ValueError:  # an integer of more digits than Python writes
@@ -511,4 +516,4 @@ def _shown(value: Any) -> str:
 
 
 def _dotted(loc: Loc) -> str:
-    return ".".join(str(part) for part in loc) or "document"
+    return ".".join(str(part) for part in loc) or "definition"

@@ -1,4 +1,4 @@
-"""The plan that people begin with: one run task, written by `hpcbench data add` and `hpcbench new`."""
+"""A first plan: one run task, written by `hpcbench data add` and `hpcbench new`."""
 
 from __future__ import annotations
 
@@ -8,25 +8,30 @@ from typing import Any
 
 import yaml
 
-from hpcbench.errors import Problem, UserError
+from hpcbench.errors import UserError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 
 def check_name(name: str) -> None:
-    """See that a plan and its run task can be called so, before anything else is asked.
+    """Check that a plan and its run task can have this name, before any other question.
 
     Raises:
         UserError: they cannot.
     """
     if not _NAME.fullmatch(name):
-        what = f"'{name}' is no name of a plan: Latin letters, digits, and `.`, `_`, `-` inside"
-        raise UserError(Problem(what, remedy=f"such as {plain_name(name)}"))
+        what = f"'{name}' cannot name a plan: use Latin letters, digits, and `.`, `_`, `-` inside"
+        raise UserError(what, remedy=f"such as {plan_name(name)}")
 
 
-def plain_name(text: str) -> str:
-    """A name like a text that may be none."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:76].strip("-._") or "first"
+def plan_name(text: str) -> str:
+    """A plan's name derived from any text."""
+    return plain_name(text.replace("/", " "), longest=76, empty="first")
+
+
+def plain_name(text: str, between: str = "-", *, longest: int = 120, empty: str = "unnamed") -> str:
+    """A definition's name derived from any text; characters that no name has become `between`."""
+    return re.sub(r"[^A-Za-z0-9._/-]+", between, text)[:longest].strip("/-._") or empty
 
 
 def plan_text(
@@ -45,12 +50,12 @@ def plan_text(
     Args:
         name: name of the plan and its run task.
         ml_task: name of an ML task.
-        model: name of a model, or the same with changes.
+        model: name of a model, or its name with changes.
         dataset: name of a dataset.
         prompt: name of a prompt; empty: the ML task's own.
         metrics: names of metrics; none: the ML task's own.
         comment: lines for the top of the file, without `#`.
-        further: other keys of the run task; those that are None are left out.
+        further: other keys of the run task; None values are left out.
     """
     run_task: Mapping[str, Any] = {
         "name": name, "ml_task": ml_task, "model": model, "dataset": dataset,

@@ -1,8 +1,8 @@
-"""Documents of an older form become today's on reading; what cannot be is refused with the remedy.
+"""Converts definitions of an older form on reading; an inconvertible definition is refused, with a remedy.
 
 The older form is VLMHyperBench v0.2's: other words for the same things (`tasks:` in a plan, `class_path` of
-a metric, a model written out inside a run task). It is known by those words, or by `schema_version: "0.2"`;
-a document that says `schema_version: 1` is held to today's words.
+a metric, a model inline in a run task). These words, or `schema_version: "0.2"`, identify it; a definition
+with `schema_version: 1` may only use today's words.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 
 from hpcbench.errors import UserError
 from hpcbench.registry.source import Loc, Source
-from hpcbench.schema.documents import KINDS
+from hpcbench.schema.definitions import KINDS
 
 CURRENT = 1
 
 FOLDERS = {"ml_tasks": ("tasks",), "run_tasks": ("runs",)}
-"""Kind → folders that v0.2 called otherwise."""
+"""Kind → its folders in v0.2."""
 
 _RENAMED: Mapping[str, Mapping[str, str]] = {
     "ml_tasks": {"entry_point": "plugin", "supported_metrics": "metrics"},
@@ -37,10 +37,10 @@ _FRAMEWORKS = {"hugging face": "huggingface", "hf": "huggingface", "transformers
 
 
 def upgrade(kind: str, source: Source) -> Source:
-    """The same document in today's form; the very same object where nothing is to be done.
+    """The same definition in today's form; the same object where nothing changes.
 
     Raises:
-        UserError: its `schema_version` is one that this hpcbench does not know.
+        UserError: this hpcbench does not know its `schema_version`.
     """
     version = source.data.get("schema_version")
     if version == CURRENT and not isinstance(version, bool):
@@ -50,11 +50,13 @@ def upgrade(kind: str, source: Source) -> Source:
         remedy = (
             "install a newer hpcbench-vlm"
             if newer
-            else '1 is the form of today, "0.2" that of VLMHyperBench'
+            else 'write 1, or "0.2" for a definition of VLMHyperBench'
         )
         raise UserError(
             source.problem(
-                ("schema_version",), f"schema_version {version!r:.40} is not known here", remedy
+                ("schema_version",),
+                f"this hpcbench does not know schema_version {version!r:.40}",
+                remedy,
             )
         )
     if version is None and not _old(kind, source.data):
@@ -63,12 +65,12 @@ def upgrade(kind: str, source: Source) -> Source:
         source.path, copy.deepcopy(source.data), dict(source.marks), dict(source.key_marks)
     )
     _drop(edited, ("schema_version",))
-    _document(kind, edited, ())
+    _definition(kind, edited, ())
     return edited
 
 
 def _old(kind: str, data: Mapping[str, Any]) -> bool:
-    """Whether words of v0.2 stand in it that are none today."""
+    """Whether it contains words of v0.2 that today's form does not have."""
     known = KINDS[kind].model_fields.keys()
     words = {*_RENAMED.get(kind, ()), *_DROPPED.get(kind, ())} - known
     if words & data.keys():
@@ -88,7 +90,7 @@ def _old_model(model: Mapping[str, Any]) -> bool:
     return bool({*_MODEL, "package_manager", "params"} & model.keys())
 
 
-def _document(kind: str, edited: Source, loc: Loc) -> None:
+def _definition(kind: str, edited: Source, loc: Loc) -> None:
     for old, new in _RENAMED.get(kind, {}).items():
         _move(edited, (*loc, old), (*loc, new))
     for word in _DROPPED.get(kind, ()):
@@ -97,7 +99,7 @@ def _document(kind: str, edited: Source, loc: Loc) -> None:
     if kind == "experiments" and isinstance(data.get("run_tasks"), list):
         for index, entry in enumerate(data["run_tasks"]):
             if isinstance(entry, dict):
-                _document("run_tasks", edited, (*loc, "run_tasks", index))
+                _definition("run_tasks", edited, (*loc, "run_tasks", index))
     if kind == "run_tasks" and isinstance(data.get("model"), dict):
         _model(edited, loc)
 
@@ -132,7 +134,7 @@ def _drop(source: Source, loc: Loc) -> None:
 
 
 def _move(source: Source, old: Loc, new: Loc) -> None:
-    """Rename a key where it stands, its places with it; a key that is there under both names stays."""
+    """Rename a key in place, with its positions; a key that exists under both names stays."""
     parent, target = _get(source, old[:-1]), _get(source, new[:-1])
     if old[-1] not in parent or new[-1] in target:
         return

@@ -1,1 +1,1 @@
-"""A cluster reached from elsewhere: connection, what is sent, what is fetched, and what answers there."""
+"""A cluster reached from elsewhere: the connection, files in both directions, and the server there."""

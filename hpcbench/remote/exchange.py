@@ -1,11 +1,12 @@
 """Files through a pair of pipes, to another machine's hpcbench or from it.
 
-Both ends are here, so that what one writes is what the other reads. Control is JSON, one line a message;
-bytes of files follow their announcement without a round trip in between, so that latency costs nothing. What
-breaks off is gone on with where it was, and what came is checked by size and SHA-256 before it gets its name.
+Both ends are in this module, so that their formats agree. Control messages are JSON, one line a message;
+bytes of files follow their announcement without a round trip, so that latency costs nothing. A broken
+transfer continues at its last byte, and received files are checked by size and SHA-256 before they get their
+names.
 
-What is sent is kept by content below a `root`: `files/SHA256` are the files, `NAME/…` the parcels, whose
-files are further names of those, read-only. A parcel's folder is there only when it is whole.
+Sent files are kept by content below a `root`: `files/SHA256` are the files, `NAME/…` the parcels, whose files
+are hard links to these, read-only. A parcel's folder exists only when it is complete.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from hpcbench.errors import EnvironmentFault
 from hpcbench.files.hashing import hash_file
 
 STORE = "files"
-"""Below a root: what was sent, by content."""
+"""Folder below a root: sent files, by content."""
 
 TOGETHER = 256 << 10
-"""Bytes that are gathered before they are written."""
+"""Bytes that are buffered before a write."""
 
 Content = Path | bytes
-"""Where the bytes of a file are: a file, or themselves."""
+"""Source of a file's bytes: a file, or the bytes themselves."""
 
 
 class Wire(Protocol):
@@ -43,10 +44,10 @@ class Wire(Protocol):
         """Send bytes."""
 
     def read(self, size: int) -> bytes:
-        """Up to so many bytes, at least one; none: the other end has ended."""
+        """Up to `size` bytes, at least one; empty: the other end has ended."""
 
     def readline(self) -> bytes:
-        """A line, or what is left of one."""
+        """A line, or the rest of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,30 +55,30 @@ class Sent:
     """One file of a parcel."""
 
     path: str
-    """Below the parcel, `/` between folders."""
+    """Path below the parcel, with `/` between folders."""
     size: int
     """Bytes."""
     sha256: str
-    """Of its content, hexadecimal."""
+    """SHA-256 of its content, hexadecimal."""
     executable: bool = False
-    """Whether it may be run."""
+    """Whether it is executable."""
 
     @property
     def key(self) -> str:
-        """What it is called among the files: the same bytes once."""
+        """Its name among the kept files: equal contents share one file."""
         return self.sha256 + ("x" if self.executable else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """Files that lie together in one folder."""
+    """Files of one folder."""
 
     files: tuple[Sent, ...]
     """Sorted by path."""
 
     @property
     def name(self) -> str:
-        """Its folder: the hash of all that is in it."""
+        """Name of its folder: the hash of its contents."""
         lines = [f"{file.key}  {file.path}" for file in self.files]
         return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()[:24]
 
@@ -91,13 +92,13 @@ def send(
     contents: Mapping[str, Content],
     progress: Progress = silent,
 ) -> int:
-    """Have parcels lie on the other machine; returns the bytes that had to be sent.
+    """Send parcels to the other machine; returns the number of bytes sent.
 
     Args:
-        wire: to `receive` there.
-        parcels: what is to lie there.
-        contents: SHA-256 → where the bytes are.
-        progress: told how far it is.
+        wire: wire to `receive` there.
+        parcels: the parcels.
+        contents: SHA-256 → source of the bytes.
+        progress: receives progress.
 
     Raises:
         EnvironmentFault: a file changed since it was hashed; the other end failed.
@@ -126,17 +127,17 @@ def send(
 
 
 def receive(wire: Wire, root: Path) -> None:
-    """The other end of `send`: keep what comes below `root`.
+    """The other end of `send`: write received parcels below `root`.
 
     Raises:
-        EnvironmentFault: a file came otherwise than announced; the disk is full.
+        EnvironmentFault: a file differs from its announcement; the disk is full.
     """
     store = root / STORE
     parcels = {
         name: [_read(one) for one in files] for name, files in _hear(wire)["parcels"].items()
     }
     missing = {name: files for name, files in parcels.items() if not (root / _flat(name)).is_dir()}
-    for name in parcels.keys() - missing.keys():  # wanted again: it is not old
+    for name in parcels.keys() - missing.keys():  # requested again: this resets its age
         with contextlib.suppress(OSError):
             os.utime(root / name)
     wanted = {file.key: file for files in missing.values() for file in files}
@@ -159,7 +160,7 @@ def receive(wire: Wire, root: Path) -> None:
 
 
 def _lay_out(root: Path, name: str, files: Sequence[Sent], store: Path) -> None:
-    """A parcel's folder, at once: its files are further names of those that are kept."""
+    """Create a parcel's folder atomically: its files are hard links to the kept files."""
     beside = root / f".{name}.{secrets.token_hex(4)}"
     try:
         for folder in {PurePosixPath(file.path).parent for file in files}:
@@ -167,12 +168,12 @@ def _lay_out(root: Path, name: str, files: Sequence[Sent], store: Path) -> None:
         for file in files:
             try:
                 os.link(store / file.key, beside / file.path)
-            except OSError:  # a file system without hard links, or too many of one file
+            except OSError:  # a file system without hard links, or too many links to one file
                 shutil.copy2(store / file.key, beside / file.path)
         with contextlib.suppress(FileExistsError, OSError):
             beside.rename(root / name)
         if not (root / name).is_dir():
-            raise EnvironmentFault(f"{root / name} cannot be made")
+            raise EnvironmentFault(f"cannot create {root / name}")
     finally:
         shutil.rmtree(beside, ignore_errors=True)
 
@@ -181,7 +182,7 @@ def _lay_out(root: Path, name: str, files: Sequence[Sent], store: Path) -> None:
 
 
 def serve(wire: Wire, folder: Path) -> None:
-    """The other end of `fetch`: give the files of a folder.
+    """The other end of `fetch`: send the files of a folder.
 
     Raises:
         OSError: a file cannot be read.
@@ -200,15 +201,15 @@ def serve(wire: Wire, folder: Path) -> None:
 
 
 def fetch(wire: Wire, place: Path, progress: Progress = silent) -> int:
-    """Bring the files that `serve` gives into a folder; returns the bytes that had to come.
+    """Write the files that `serve` sends into a folder; returns the number of bytes received.
 
     Args:
-        wire: to `serve` there.
-        place: the folder; files of it that are not there stay.
-        progress: told how far it is.
+        wire: wire to `serve` there.
+        place: the folder; its other files stay.
+        progress: receives progress.
 
     Raises:
-        EnvironmentFault: a file came otherwise than announced; the disk is full.
+        EnvironmentFault: a file differs from its announcement; the disk is full.
     """
     files = [_read(one) for one in _hear(wire)["files"]]
     try:
@@ -242,7 +243,7 @@ def _is_here(path: Path, file: Sent) -> bool:
 
 
 def _part(place: Path, file: Sent) -> Path:
-    """What a file is called until it is whole: a part of other content is another's."""
+    """Temporary path of a file until it is complete; parts of other contents are removed."""
     final = place / file.path
     final.parent.mkdir(parents=True, exist_ok=True)
     for old in final.parent.glob(f".{_escaped(final.name)}.*.part"):
@@ -265,7 +266,7 @@ def _keep(
     file: Sent,
     tell: Callable[[int], None] = lambda size: None,
 ) -> None:
-    """Append what comes to a part, and see that it is what it should be."""
+    """Append received bytes to a part, and check the whole against its size and hash."""
     digest = hashlib.sha256()
     with part.open("a+b") as opened:
         opened.seek(0)
@@ -274,7 +275,7 @@ def _keep(
         while size:
             piece = wire.read(min(size, PIECE))
             if not piece:
-                raise EnvironmentFault(f"{file.path} broke off", remedy="try again")
+                raise EnvironmentFault(f"the transfer of {file.path} broke off", remedy="try again")
             opened.write(piece)
             digest.update(piece)
             size -= len(piece)
@@ -283,11 +284,13 @@ def _keep(
         os.fsync(opened.fileno())
     if _size(part) != file.size or digest.hexdigest() != file.sha256:
         part.unlink(missing_ok=True)
-        raise EnvironmentFault(f"{file.path} came damaged, or changed meanwhile", "try again")
+        raise EnvironmentFault(
+            f"{file.path} arrived damaged, or changed during the transfer", "try again"
+        )
 
 
 def _begun(part: Path, size: int) -> int:
-    """How much of a file an earlier try brought; what cannot be its beginning is removed."""
+    """Bytes of a file from an earlier try; a part that cannot be its beginning is removed."""
     here = _size(part)
     if here > size:
         part.unlink()
@@ -295,7 +298,7 @@ def _begun(part: Path, size: int) -> int:
 
 
 def _size(path: Path) -> int:
-    """Bytes of a file; -1: it is not there."""
+    """Bytes of a file; -1: it does not exist."""
     try:
         return path.stat().st_size
     except FileNotFoundError:
@@ -303,7 +306,7 @@ def _size(path: Path) -> int:
 
 
 def _bytes(content: Content, start: int, stop: int) -> Iterator[bytes]:
-    """Bytes of a file, neither more nor fewer than announced."""
+    """Bytes of a file, exactly as many as announced."""
     if isinstance(content, bytes):
         yield from (content[at : at + PIECE] for at in range(start, stop, PIECE))
         return
@@ -312,7 +315,9 @@ def _bytes(content: Content, start: int, stop: int) -> Iterator[bytes]:
         while start < stop:
             piece = opened.read(min(PIECE, stop - start))
             if not piece:
-                raise EnvironmentFault(f"{content} became shorter meanwhile", remedy="try again")
+                raise EnvironmentFault(
+                    f"{content} became shorter during the transfer", remedy="try again"
+                )
             start += len(piece)
             yield piece
 
@@ -322,16 +327,16 @@ def _listed(file: Sent) -> list[Any]:
 
 
 def _read(one: Sequence[Any]) -> Sent:
-    """A file as the other end announces it.
+    """A file from the other end's announcement.
 
     Raises:
-        EnvironmentFault: its path leads out of the folder it should lie in.
+        EnvironmentFault: its path leads out of its folder.
     """
     path, size, sha256, executable = one
     pure = PurePosixPath(path)
     if pure.is_absolute() or ".." in pure.parts or not pure.parts or "\0" in path:
         raise EnvironmentFault(
-            f"the other end announces a file {path!r}, which is no place for one"
+            f"the other end announces a file {path!r}, which is not a valid place"
         )
     if not isinstance(size, int) or size < 0:
         raise EnvironmentFault(f"the other end announces {path!r} with {size!r} bytes")
@@ -339,9 +344,9 @@ def _read(one: Sequence[Any]) -> Sent:
 
 
 def _flat(name: str) -> str:
-    """A name of letters and digits, as hashes are."""
+    """Check that a name consists of letters and digits, as hashes do."""
     if not (isinstance(name, str) and name.isalnum() and name.isascii()):
-        raise EnvironmentFault(f"the other end names {name!r}, which is no hash")
+        raise EnvironmentFault(f"the other end names {name!r}, which is not a hash")
     return name
 
 
@@ -357,11 +362,11 @@ def _hear(wire: Wire) -> Any:
     """The next message.
 
     Raises:
-        EnvironmentFault: there is none.
+        EnvironmentFault: there is no message.
     """
     line = wire.readline()
     try:
         return json.loads(line)
     except ValueError as error:
         text = line.decode("utf-8", "replace").strip()[:200]
-        raise EnvironmentFault(f"the other end said no more: {text!r}") from error
+        raise EnvironmentFault(f"the other end stopped; its last line: {text!r}") from error

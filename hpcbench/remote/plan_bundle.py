@@ -1,9 +1,9 @@
-"""What a plan needs of this machine when it is to run on another: its documents, and what they name by path.
+"""Files that a plan needs of this machine to run on another one: its definitions, and the files they name.
 
-Documents that hpcbench ships are there as well; of the others go those that the plan names, directly or
-through another, and, without their data, those that conditions of its prompts mean. A path stays as it is
-where it is absolute and present there; else what it names here goes along, and the document that goes says
-where it will lie (`exchange.py` keeps it by content).
+Definitions that hpcbench ships exist there as well. Of other definitions the bundle contains those that the
+plan names, directly or through another definition, and, without their data, those in conditions of its
+prompts. An absolute path that exists there stays unchanged; otherwise its file is sent, and the sent
+definition contains the file's path there (`exchange.py` keeps it by content).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from hpcbench.registry.paths import is_dockerfile, is_reference, with_absolute_p
 from hpcbench.registry.settings import read_settings
 from hpcbench.registry.source import Loc, Source
 from hpcbench.remote.exchange import Content, Parcel, Sent
-from hpcbench.schema.documents import KINDS, Dataset, Document, Model, Package, Prompt
+from hpcbench.schema.definitions import KINDS, Dataset, Definition, Model, Package, Prompt
 
 NAMES: Mapping[str, str] = {
     "run_tasks": "run_tasks", "ml_task": "ml_tasks", "model": "models", "models": "models",
@@ -35,65 +35,65 @@ NAMES: Mapping[str, str] = {
     "metrics": "metrics", "default_metrics": "metrics", "reports": "reports", "image": "images",
     "package": "packages", "packages": "packages", "required_packages": "packages",
 }  # fmt: skip
-"""Key in a document → kind of the documents that stand there by name."""
+"""Key in a definition → kind of the definitions that it names."""
 
 CONTEXT = re.compile(r"^\s*(COPY|ADD|%files)\b", re.MULTILINE | re.IGNORECASE)
-"""What a recipe says that takes files from beside it."""
+"""Instructions of a recipe that copy files from beside it."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalPath:
-    """A path in a document."""
+    """A path in a definition."""
 
-    document: Source
-    """Where it was read."""
+    definition: Source
+    """The definition's source."""
     loc: Loc
-    """Where it stands there."""
+    """Its location in the definition."""
     written: str
-    """As it is written; the end of the value at `loc`."""
+    """Its text in the definition; the end of the value at `loc`."""
     absolute: str
-    """What it means on this machine."""
+    """The absolute path on this machine."""
 
     @property
     def place(self) -> tuple[Path, int, int]:
         """File, line and column."""
-        return self.document.place(self.loc)
+        return self.definition.place(self.loc)
 
     @property
     def value(self) -> str:
-        """All of the value it is the end of, such as `oci:FOLDER:TAG`."""
-        found: Any = self.document.data
+        """The whole value that it ends, such as `oci:FOLDER:TAG`."""
+        found: Any = self.definition.data
         for part in self.loc:
             found = found[part]
         return str(found)
 
     def problem(self, message: str, remedy: str | None = None) -> Problem:
         """A problem at its place."""
-        return self.document.problem(self.loc, message, remedy)
+        return self.definition.problem(self.loc, message, remedy)
 
 
 @dataclass(slots=True)
 class Bundle:
-    """What goes along with a plan."""
+    """The files and settings of a plan for another machine."""
 
     plan: str
     """The plan's file there."""
     registries: list[str]
     """Registries there, in their order."""
     settings: list[str]
-    """`--set`, with paths as they are there."""
+    """`--set`, with paths of the other machine."""
     parcels: list[Parcel] = field(default_factory=list)
     """All files."""
     contents: dict[str, Content] = field(default_factory=dict)
-    """SHA-256 → where the bytes are."""
+    """SHA-256 → source of the bytes."""
     here: dict[str, str] = field(default_factory=dict)
-    """Path there → what it is here, for messages."""
+    """Path there → path here, for messages."""
     stay: list[str] = field(default_factory=list)
-    """Paths that mean what lies there already."""
+    """Paths that exist there already."""
 
     @property
     def size(self) -> int:
-        """Bytes in all."""
+        """Bytes of all files."""
         return sum(file.size for parcel in self.parcels for file in parcel.files)
 
 
@@ -113,18 +113,18 @@ def bundle(
         plan: its file.
         registries: further registries, as of `--registry`.
         settings: as of `--set`.
-        mode: `dev` takes overlays along.
-        root: folder there below which parcels lie.
-        present: which of some absolute paths are there.
-        cache: file that remembers hashes of large files.
+        mode: with `dev`, overlays are included.
+        root: folder of the parcels there.
+        present: returns which of some absolute paths exist there.
+        cache: file with the hashes of large files.
 
     Raises:
-        UserError: every mistake in documents of this machine; a path that is neither here nor there.
+        UserError: every mistake in definitions of this machine; a path that is neither here nor there.
     """
     parsed = read_settings(settings)
     catalog = Catalog(registries, mode=mode, settings=parsed)
-    document, source = catalog.plan(plan)
-    found = [("", document, source), *_documents(catalog, source)]
+    definition, source = catalog.plan(plan)
+    found = [("", definition, source), *_definitions(catalog, source)]
     paths = [path for _, one, read in found for path in local_paths(one, read, catalog)]
     made = _Bundler(root, cache)
     moved = made.carry(paths, present)
@@ -134,11 +134,11 @@ def bundle(
     return made.finish(plan.name, files, [setting.text for setting in parsed], moved)
 
 
-def local_paths(document: Document, source: Source, catalog: Catalog) -> Iterator[LocalPath]:
-    """Every path in a document, in documents written out inside it too; those of shipped files left out."""
+def local_paths(definition: Definition, source: Source, catalog: Catalog) -> Iterator[LocalPath]:
+    """Every path in a definition and in definitions written out inside it; without paths of shipped files."""
     noted: list[LocalPath] = []
     with_absolute_paths(
-        document,
+        definition,
         source,
         lambda loc, written, absolute: noted.append(LocalPath(source, loc, written, absolute)),
     )
@@ -147,19 +147,19 @@ def local_paths(document: Document, source: Source, catalog: Catalog) -> Iterato
 
 
 def _inside(data: Any, source: Source, loc: Loc) -> Iterator[LocalPath]:
-    """Paths of packages that are written out, and of images that a run task chooses."""
+    """Paths of packages that are written out, and of images that a run task selects."""
     if isinstance(data, list):
         for index, one in enumerate(data):
             yield from _inside(one, source, (*loc, index))
     if not isinstance(data, dict):
         return
-    part: Document | None = None
+    part: Definition | None = None
     if loc[-1:] == ("model",) and is_reference(str(data.get("image") or "docker://")):
         part = Model(name="chosen", engine="none", image=data["image"])
     elif loc[-2:-1] == ("packages",):
         part = Package.model_validate(data)
     noted: list[LocalPath] = []
-    if part is not None:  # they are relative to the file, wherever they stand in it
+    if part is not None:  # relative to the file, wherever they are in it
         own = Source(source.path, data)
         with_absolute_paths(
             part,
@@ -173,11 +173,11 @@ def _inside(data: Any, source: Source, loc: Loc) -> Iterator[LocalPath]:
         yield from _inside(value, source, (*loc, key))
 
 
-# --- which documents -----------------------------------------------------------------------------------
+# --- which definitions ---------------------------------------------------------------------------------
 
 
-def _documents(catalog: Catalog, plan: Source) -> Iterator[tuple[str, Document, Source]]:
-    """`KIND/NAME`, document and source of all that a plan names, as far as they are found here."""
+def _definitions(catalog: Catalog, plan: Source) -> Iterator[tuple[str, Definition, Source]]:
+    """`KIND/NAME`, definition and source of all definitions that a plan names, where they exist here."""
     seen: set[tuple[str, str]] = set()
     words: set[str] = set(_words(plan.data))
     waiting = list(_named(plan.data))
@@ -186,14 +186,14 @@ def _documents(catalog: Catalog, plan: Source) -> Iterator[tuple[str, Document, 
         kind, name = waiting.pop()
         if (kind, name) in seen or not catalog.files(kind, name):
             seen.add((kind, name))
-            continue  # it may be known there; if not, it is told there
+            continue  # it may exist there; if not, the error comes there
         seen.add((kind, name))
         try:
-            document, source = catalog.get_with_source(KINDS[kind], name)
+            definition, source = catalog.get_with_source(KINDS[kind], name)
         except UserError as error:
             problems.extend(error.problems)
             continue
-        yield f"{kind}/{name}", document, source
+        yield f"{kind}/{name}", definition, source
         words |= set(_words(source.data))
         waiting += _named(source.data)
     if problems:
@@ -201,7 +201,7 @@ def _documents(catalog: Catalog, plan: Source) -> Iterator[tuple[str, Document, 
 
 
 def _named(data: Any) -> Iterator[tuple[str, str]]:
-    """Kind and name of everything that may be a document's name."""
+    """Kind and name of every possible reference to a definition."""
     if isinstance(data, list):
         for one in data:
             yield from _named(one)
@@ -209,7 +209,7 @@ def _named(data: Any) -> Iterator[tuple[str, str]]:
         return
     for key, value in data.items():
         if key == "when":
-            continue  # it asks for nothing: see `_meant`
+            continue  # it requires no definition: see `_meant`
         if key in NAMES:
             for one in value if isinstance(value, list) else [value]:
                 name = one.get("name") if isinstance(one, dict) else one
@@ -219,14 +219,14 @@ def _named(data: Any) -> Iterator[tuple[str, str]]:
 
 
 def _meant(catalog: Catalog, prompts: Sequence[tuple[Prompt, Source]]) -> Iterator[str]:
-    """`KIND/NAME` of what conditions of prompts are about: they are checked there, too, and need no data."""
+    """`KIND/NAME` of definitions in conditions of prompts: these are checked there, too, without data."""
     columns: set[str] = set()
     for prompt, source in prompts:
         file = with_absolute_paths(prompt, source).collection
         try:
             more = () if file is None else read_collection(Path(file))
         except UserError:
-            more = ()  # it is told there
+            more = ()  # the error comes there
         for entry in (*prompt.prompts, *more):
             columns.update(entry.when)
             for key, kind in (("dataset", "datasets"), ("task", "ml_tasks")):
@@ -236,13 +236,13 @@ def _meant(catalog: Catalog, prompts: Sequence[tuple[Prompt, Source]]) -> Iterat
         try:
             dataset = catalog.get(Dataset, name)
         except UserError:
-            continue  # nobody asks for it by its name
+            continue  # no definition names it
         if columns & {*dataset.fields, *dataset.group_by}:
             yield f"datasets/{name}"
 
 
 def _words(data: Any) -> Iterator[str]:
-    """Every text in a document; of addresses their scheme as well."""
+    """Every text in a definition; of addresses also the scheme."""
     if isinstance(data, dict):
         for value in data.values():
             yield from _words(value)
@@ -255,25 +255,25 @@ def _words(data: Any) -> Iterator[str]:
 
 
 def _providers(catalog: Catalog, words: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Packages that say they bring a plugin of which the plan says the name."""
+    """Packages that provide a plugin whose name occurs in the plan."""
     for name in catalog.names("packages"):
         try:
             package = catalog.get(Package, name)
         except UserError:
-            continue  # nobody asks for it by its name
+            continue  # no definition names it
         if any(plugin in words for plugins in package.provides.values() for plugin in plugins):
             yield "packages", name
 
 
 def _files(catalog: Catalog, plan: Path, names: Sequence[str]) -> dict[str, Path]:
-    """Path in the bundle → file, of the plan and all documents that are not shipped."""
+    """Path in the bundle → file, of the plan and all definitions that are not shipped."""
     files = {plan.name: plan}
     beside = plan.with_name(f"{plan.stem}.dev.yaml")
     if catalog.mode == "dev" and beside.is_file():
         files[beside.name] = beside
     for name in names:
-        kind, _, document = name.partition("/")
-        for path in catalog.files(kind, document):
+        kind, _, definition = name.partition("/")
+        for path in catalog.files(kind, definition):
             for number, registry in enumerate(catalog.registries):
                 if registry.folder in path.parents and registry.label != "shipped":
                     place = f"registry-{number:02}/{path.relative_to(registry.folder).as_posix()}"
@@ -285,7 +285,7 @@ def _files(catalog: Catalog, plan: Path, names: Sequence[str]) -> dict[str, Path
 
 
 class _Bundler:
-    """Hashes files and says where they will lie."""
+    """Hashes files and assigns their paths there."""
 
     def __init__(self, root: str, cache: Path | None) -> None:
         self.root, self.cache = root.rstrip("/"), cache
@@ -294,7 +294,7 @@ class _Bundler:
     def carry(
         self, paths: Sequence[LocalPath], present: Callable[[Sequence[str]], Collection[str]]
     ) -> list[tuple[LocalPath, str]]:
-        """The paths that become others there, with the whole values they become."""
+        """The paths that change there, each with its whole new value."""
         absolute = sorted({path.absolute for path in paths if path.written.startswith("/")})
         there = set(present(absolute)) if absolute else set()
         self.bundle.stay = sorted(there)
@@ -305,12 +305,14 @@ class _Bundler:
             if path.written.startswith("/") and path.absolute in there:
                 continue
             if path.value.startswith("venv:"):
-                what = "an environment cannot be sent: its path must be one of the cluster"
-                problems.append(path.problem(what, "make it there"))
+                what = "hpcbench cannot send an environment: its path must be a path of the cluster"
+                problems.append(path.problem(what, "create it on the cluster"))
                 continue
             file, tag = _without_tag(path)
             if not file.exists():
-                problems.append(path.problem(f"{file} is neither here nor there"))
+                problems.append(
+                    path.problem(f"{file} exists neither on this machine nor on the cluster")
+                )
                 continue
             if str(file) not in places:
                 places[str(file)] = self._parcel(file)
@@ -321,7 +323,7 @@ class _Bundler:
         return moved
 
     def _parcel(self, file: Path) -> str:
-        """Take along a file or folder; returns its path there."""
+        """Add a file or folder to the bundle; returns its path there."""
         top = file
         if file.is_file() and (is_dockerfile(file.name) or file.suffix == ".def"):
             text = file.read_text(encoding="utf-8", errors="replace")
@@ -346,7 +348,7 @@ class _Bundler:
         return place if top == file else f"{place}/{file.name}"
 
     def write(self, files: Mapping[str, Path], moved: Sequence[tuple[LocalPath, str]]) -> None:
-        """Take along documents, with the paths in them that they have there."""
+        """Add definitions to the bundle, with the paths of the other machine."""
         edits: dict[Path, dict[tuple[int, int], tuple[str, str]]] = {}
         for path, value in moved:
             file, line, column = path.place
@@ -374,7 +376,7 @@ class _Bundler:
         settings: Sequence[str],
         moved: Sequence[tuple[LocalPath, str]],
     ) -> Bundle:
-        """The bundle, with what is told to the hpcbench there."""
+        """The bundle, with the arguments of the hpcbench there."""
         made = self.bundle
         made.plan = f"{self.folder}/{plan}"
         made.here.update({f"{self.folder}/{place}": str(file) for place, file in files.items()})
@@ -382,7 +384,7 @@ class _Bundler:
         made.registries = [f"{self.folder}/{registry}" for registry in sorted(registries)]
         changed = {path.place[0]: json.dumps(value) for path, value in moved}
         for text in settings:
-            value = changed.get(Path(f"--set {text}"))  # what such a place is called
+            value = changed.get(Path(f"--set {text}"))  # the name of such a setting's source
             made.settings.append(f"{text.partition('=')[0]}={value}" if value else text)
         return made
 
@@ -393,7 +395,7 @@ class _Bundler:
 
 
 def _without_tag(path: LocalPath) -> tuple[Path, str]:
-    """The file or folder itself, and the `:TAG` that follows it in `oci:FOLDER:TAG`."""
+    """The file or folder itself, and the `:TAG` after it in `oci:FOLDER:TAG`."""
     whole = Path(path.absolute)
     scheme = path.value.partition(":")[0]
     if scheme in ("oci", "oci-archive", "docker-archive") and not whole.exists():
@@ -406,15 +408,15 @@ def _without_tag(path: LocalPath) -> tuple[Path, str]:
 def rewritten(
     text: str, edits: Mapping[tuple[int, int], tuple[str, str]], file: Path | None = None
 ) -> str:
-    """A YAML document with some of its values replaced, and all else as it was.
+    """A YAML text with some of its values replaced, and the rest unchanged.
 
     Args:
-        text: the document.
-        edits: line and column of a value, from 1 → what it is, and what it becomes.
-        file: what problems call it.
+        text: the definition.
+        edits: line and column of a value, from 1 → its old and its new text.
+        file: the file's name in problems.
 
     Raises:
-        UserError: a value does not stand where it should, as one that an alias or a merge brings.
+        UserError: a value is not at its position, for example one from an alias or a merge.
     """
     if not edits:
         return text
@@ -434,8 +436,8 @@ def rewritten(
         raise UserError(
             *(
                 Problem(
-                    f"the path '{old}' cannot be replaced here",
-                    str(file) if file else None, line, column, "write it out, without << or *",
+                    f"hpcbench cannot replace the path '{old}' here",
+                    str(file) if file else None, line, column, "write it in full, without << or *",
                 )
                 for (line, column), (old, _) in left.items()
             )

@@ -1,11 +1,11 @@
-"""What a laptop's hpcbench calls on the login node: `hpcbench remote …` answers with this.
+"""The server side on the login node: `hpcbench remote …` calls this for a laptop's hpcbench.
 
 HOME/remote/
-  files/, HASH/           what was sent (`exchange.py`)
+  files/, HASH/           sent files (`exchange.py`)
   submissions/KEY/        one `submit` of a laptop: request.json, runner.json, out, err, code
 
-A submission is not bound to the connection: preparing images may take longer than a laptop stays awake. It
-runs by itself, and whoever calls with its key follows it; called again, it is not begun again.
+A submission is independent of the connection: preparing images may take longer than a laptop stays awake. It
+runs in its own session, and a call with its key follows it; a second call does not start it again.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from hpcbench.registry.catalog import user_site
 from hpcbench.remote.exchange import receive, serve
 
 SUBMISSIONS = "submissions"
-"""Folder of what submissions said."""
+"""Folder of the submissions' output."""
 
 KEPT_DAYS = 14
-"""How long what a submission said is kept."""
+"""Days that the output of a submission is kept."""
 
 POLL_SECONDS = 0.2
-"""How often a submission that runs is looked at."""
+"""Interval of polling a running submission."""
 
-# Whatever becomes of the connection, its code is noted; `sh` holds nothing but that.
+# The exit code is written whatever happens to the connection; `sh` has no other task.
 KEEPER = 'd=$1; shift; "$@" >"$d/out" 2>"$d/err"; echo $? >"$d/.code"; mv "$d/.code" "$d/code"'
 
 
@@ -59,7 +59,7 @@ class Pipes:
         self._out.flush()
 
     def read(self, size: int) -> bytes:
-        """Up to so many bytes, at least one; none: the laptop is gone."""
+        """Up to `size` bytes, at least one; empty: the laptop has gone."""
         return self._in.read(size)
 
     def readline(self) -> bytes:
@@ -68,18 +68,18 @@ class Pipes:
 
 
 def root() -> Path:
-    """Where everything of laptops lies."""
+    """Folder of all files of laptops."""
     return home(user_site()) / "remote"
 
 
 def answer(what: str) -> int:
-    """Do what a laptop asks for; returns the exit code.
+    """Answer a laptop's request; returns the exit code.
 
     Args:
         what: `hello`, `receive`, `send` or `submit`; the rest is read from standard input.
 
     Raises:
-        HpcbenchError: it cannot be done.
+        HpcbenchError: the request cannot be served.
     """
     pipes = Pipes(sys.stdin.buffer, sys.stdout.buffer)
     if what == "receive":
@@ -107,12 +107,13 @@ def _request(line: bytes) -> Any:
     if isinstance(asked, dict):
         return asked
     raise UserError(
-        "no request on standard input", remedy="`hpcbench --site NAME VERB` of a laptop sends one"
+        "no request on standard input",
+        remedy="run `hpcbench --site NAME VERB` on a laptop: it sends one",
     )
 
 
 def hello(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Who is here, and which of some paths there are."""
+    """Version and root folder here, and which of some paths exist."""
     present = [path for path in asked.get("paths", ()) if os.access(path, os.R_OK)]
     return {"hpcbench": hpcbench.__version__, "root": str(root()), "present": present}
 
@@ -121,11 +122,11 @@ def hello(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def submit(asked: Mapping[str, Any], wire: Pipes) -> int:
-    """Run `hpcbench ARGV` once for a key, or follow the one that runs.
+    """Run `hpcbench ARGV` once for a key, or follow the running one.
 
     Args:
-        asked: `key`, `argv`, `mode`, and `told`, the bytes of its errors that the laptop has seen.
-        wire: gets lines `{err, told}` while it runs, then `{out, code}`.
+        asked: `key`, `argv`, `mode`, and `told`, the number of bytes of errors that the laptop has seen.
+        wire: receives lines `{err, told}` while it runs, then `{out, code}`.
     """
     submissions = root() / SUBMISSIONS
     _remove_old(submissions)
@@ -140,7 +141,7 @@ def submit(asked: Mapping[str, Any], wire: Pipes) -> int:
 
 
 def _run(folder: Path, argv: Sequence[str], mode: str) -> None:
-    """Start it in a session of its own."""
+    """Start the submission in a session of its own."""
     for old in ("out", "err"):
         write_atomic(folder / old, b"")
     runner = subprocess.Popen(
@@ -156,13 +157,13 @@ def _run(folder: Path, argv: Sequence[str], mode: str) -> None:
 
 
 def _died(folder: Path) -> bool:
-    """Whether it ended without a word, as at a reboot; of another login node nobody here can tell."""
+    """Whether it ended without an exit code, as at a reboot; unknown, thus false, for another login node."""
     if (folder / "code").exists():
         return False
     try:
         runner = read_json(folder / "runner.json")
     except FileNotFoundError:
-        return True  # whoever asked for it was killed before it began
+        return True  # the process that requested it was killed before the start
     if runner["host"] != socket.gethostname():
         return False
     try:
@@ -170,12 +171,12 @@ def _died(folder: Path) -> bool:
     except ProcessLookupError:
         return not (folder / "code").exists()
     except PermissionError:
-        return True  # the number is somebody else's by now
+        return True  # another user's process has the number now
     return False
 
 
 def _follow(folder: Path, told: int) -> Iterator[dict[str, Any]]:
-    """What it says until it has ended."""
+    """Output of a submission until its end."""
     while True:
         ended = (folder / "code").exists()
         with contextlib.suppress(FileNotFoundError), (folder / "err").open("rb") as err:
@@ -188,7 +189,7 @@ def _follow(folder: Path, told: int) -> Iterator[dict[str, Any]]:
         if ended:
             break
         if _died(folder):
-            raise EnvironmentFault("the submission ended without a word", remedy="submit again")
+            raise EnvironmentFault("the submission ended without a message", remedy="submit again")
         time.sleep(POLL_SECONDS)
     out = (folder / "out").read_text(encoding="utf-8", errors="replace")
     yield {"out": out, "code": int((folder / "code").read_text(encoding="ascii"))}

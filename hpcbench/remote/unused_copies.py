@@ -1,4 +1,4 @@
-"""What laptops sent for experiments that are gone: a copy of what they have, so it may go as well."""
+"""Files that laptops sent for removed experiments: they are copies, so they may be removed as well."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.view.as_written import texts
 from hpcbench.remote.exchange import STORE
 from hpcbench.remote.server import KEPT_DAYS, SUBMISSIONS
 
 _PARCEL = re.compile(r"\.?([0-9a-f]{24})(\.[0-9a-f]{8})?")
-"""A parcel's folder, or one that was being laid out."""
+"""Name of a parcel's folder, or of an unfinished one."""
 
 
 def unused(root: Path, experiments: Iterable[Experiment], days: float) -> list[Path]:
-    """What no experiment names any more: parcels, files of none, notes of submissions.
+    """Files that no experiment names any more: parcels, files of no parcel, output of submissions.
 
     Args:
         root: `HOME/remote`.
-        experiments: those that stay.
-        days: what came, or was wanted again, within so many is left alone: somebody may be submitting it.
+        experiments: the experiments that stay.
+        days: younger files are kept, by their last transfer or request: a user may be submitting them.
     """
     if not root.is_dir():
         return []
@@ -31,7 +32,7 @@ def unused(root: Path, experiments: Iterable[Experiment], days: float) -> list[P
     lying = {path: match for path in root.iterdir() if (match := _PARCEL.fullmatch(path.name))}
     named = set[str]()
     if lying:
-        told = [text for one in experiments for text in _texts(one)]
+        told = [text for one in experiments for text in texts(one)]
         named = {match[1] for match in lying.values() if any(match[1] in text for text in told)}
     parcels = [
         path
@@ -44,15 +45,9 @@ def unused(root: Path, experiments: Iterable[Experiment], days: float) -> list[P
     return sorted([*parcels, *_files_of_none(root / STORE, parcels, latest), *old])
 
 
-def _texts(experiment: Experiment) -> Iterator[str]:
-    """Where an experiment names the paths that it needs."""
-    for path in (experiment.resolved_file, experiment.manifest_file):
-        yield path.read_text(encoding="utf-8")
-
-
 def _files_of_none(store: Path, going: Iterable[Path], latest: float) -> Iterator[Path]:
-    """Files that have no other name but those in parcels that go. Their times of change are their senders';
-    that of the inode is when they came or got a name."""
+    """Files whose only other names are in parcels to remove. Their modification times are the senders';
+    the inode's change time is the time of arrival or of the last link."""
     names = Counter[int]()
     for parcel in going:
         for folder, _, files in os.walk(parcel):

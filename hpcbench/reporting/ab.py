@@ -1,17 +1,18 @@
-"""The arms of an experiment of `hpcbench ab`, as its last look at each run task found them."""
+"""The arms of an experiment of `hpcbench ab`, from the last look at each run task."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from hpcbench.evaluation import number_format as form
 from hpcbench.experiment.interim import looks_at
 from hpcbench.experiment.layout import Experiment
 from hpcbench.reporting.report_tables import Arms, ArmsRow, TwoArms
 
 
 def arms_of(experiment: Experiment) -> Arms | None:
-    """What was found; None where the experiment has no arms."""
+    """The findings of the last looks; None where the experiment has no arms."""
     resolved = experiment.resolved
     if resolved.arms is None:
         return None
@@ -39,7 +40,7 @@ def _last(pair: str, look: Mapping[str, Any]) -> TwoArms:
 
 
 def rows_of(look: Mapping[str, Any]) -> tuple[list[ArmsRow], list[ArmsRow]]:
-    """What a look found: a row a metric, and a row a figure of speed."""
+    """Findings of a look: one row for each metric, and one row for each figure of speed."""
     deciding = look["deciding"]
     return (
         [_quality(one, one["metric"] in deciding) for one in look["quality"]],
@@ -75,3 +76,14 @@ def _speed(one: Mapping[str, Any], decides: bool) -> ArmsRow:
         "high": one["high"],
         "verdict": one["verdict"],
     }
+
+
+def cells(row: ArmsRow) -> tuple[str, ...]:
+    """A row for people, on a page or on the command line: subject, both arms, change and interval."""
+    what = f"{row['what']} {form.arrow(higher_is_better=row['higher_is_better'])}"
+    if not row["unit"]:
+        ends = form.interval(row["low"], row["high"], sign=True)
+        both = (form.value(row["a"]), form.value(row["b"]))
+        return what, *both, form.difference(row["change"]), ends
+    both = (f"{form.figure(row['a'])} {row['unit']}", f"{form.figure(row['b'])} {row['unit']}")
+    return what, *both, f"× {form.value(row['change'])}", form.interval(row["low"], row["high"])

@@ -1,11 +1,12 @@
-"""What a report is made of: sections of paragraphs, tables, plots, lists and samples, before any format.
+"""Elements of a report: sections of paragraphs, tables, plots, lists and samples, before any format.
 
-`sections` makes them of the tables; each format writes them in its own words. All text is plain text that
-nobody has escaped yet: a format escapes all of it, names and answers of models alike.
+`sections` builds them from the tables; each format writes them in its syntax. All text is plain and
+unescaped: a format escapes all of it, names and answers of models alike.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -16,13 +17,13 @@ Style = Literal["lead", "plain", "note", "warn"]
 
 
 class Strong(str):
-    """A cell that stands out: the best of its column."""
+    """A highlighted cell: the best of its column."""
 
     __slots__ = ()
 
 
 class Link(str):
-    """A cell that leads to another place of the page."""
+    """A cell that links to another place of the page."""
 
     __slots__ = ("to",)
     to: str
@@ -34,18 +35,32 @@ class Link(str):
         return made
 
 
+def code_pieces(text: str) -> list[tuple[bool, str]]:
+    """Text of hpcbench's own in pieces, each with whether it is code: what was between two backticks."""
+    pieces = text.split("`")
+    if len(pieces) % 2 == 0:
+        return [(False, text)]
+    return [(bool(n % 2), one) for n, one in enumerate(pieces)]
+
+
+def with_outer_spaces(text: str, escaped: Callable[[str], str]) -> str:
+    """Escaped text that keeps a space at each of its ends where it has one."""
+    before, after = text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
+    return f"{before and ' '}{escaped(text)}{after and ' '}" if text.strip() else before and " "
+
+
 @dataclass(frozen=True, slots=True)
 class Text:
     """A paragraph."""
 
     text: str
     style: Style = "plain"
-    """`lead`: what a hurried reader reads; `note`: small print; `warn`: what must not be overlooked."""
+    """`lead`: for a hurried reader; `note`: small print; `warn`: a reader must not overlook it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A command or a file, word by word."""
+    """A command or a file, verbatim."""
 
     text: str
     title: str = ""
@@ -54,16 +69,16 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table whose cells are formatted."""
+    """A table with formatted cells."""
 
     caption: str
     heads: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    """As long as `heads` each."""
+    """Each row is as long as `heads`."""
     names: int = 1
-    """So many columns at the left name what the row is of."""
+    """Number of columns at the left that name the row's subject."""
     texts: frozenset[int] = frozenset()
-    """Columns beside those that hold text; all others hold numbers."""
+    """Further columns that hold text; all others hold numbers."""
     title: str = ""
     """Folded under this title where a format can fold; empty: shown."""
 
@@ -73,7 +88,7 @@ class Item:
     """One line of a list."""
 
     name: str
-    """What it is about; may be empty."""
+    """Its subject; may be empty."""
     text: str
     inner: tuple[str, ...] = ()
     """Lines below it."""
@@ -88,7 +103,7 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A figure, with the table of what it shows unless that stands beside it anyway."""
+    """A figure, with a table of its data unless the report has that table already."""
 
     figure: Figure
     with_table: bool = True
@@ -96,7 +111,7 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A sample with its answer, as `worst` of the tables has it."""
+    """A sample with its answer, an entry of the tables' `worst`."""
 
     run_task: str
     sample: dict[str, Any]
@@ -104,16 +119,16 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Flipped:
-    """A sample that two runs did differently."""
+    """A sample whose value differs between two runs."""
 
     anchor: str
-    """Where links lead to."""
+    """Target of links."""
     change: Literal["won", "lost"]
-    """What the candidate did."""
+    """Whether the candidate won or lost the sample."""
     baseline: WorstSample
-    """What the baseline made of it."""
+    """The sample in the baseline."""
     candidate: WorstSample
-    """What the candidate made of it."""
+    """The sample in the candidate."""
 
 
 Block = Text | Code | Table | Items | Plot | Shown | Flipped
@@ -132,7 +147,7 @@ class Section:
     """Blocks below a heading of the second level."""
 
     name: str
-    """What options call it, and the anchor."""
+    """Its name in options, and the anchor."""
     title: str
     blocks: tuple[Block, ...] = ()
     parts: tuple[Part, ...] = field(default=())

@@ -1,6 +1,6 @@
-"""The page of a comparison: what `hpcbench compare --report FILE` writes, in the blocks of every report.
+"""The page of a comparison: `hpcbench compare --report FILE` writes it, in the blocks of every report.
 
-Made of what `compare --json` prints (`comparison.account`); the samples to look at first are shown whole.
+It shows the data of `compare --json` (`comparison.account`); the samples to look at first are shown complete.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ MOST_DIFFERENCES = 500
 """Lines of configuration on a page."""
 
 NAMED = 4
-"""Metrics that the first paragraph names of each verdict."""
+"""Metrics of each verdict that the first paragraph names."""
 
 IMAGES_MB = 3.0
-"""Most MiB of images on a page; samples beyond it have none."""
+"""Most MiB of images on a page; samples beyond this have none."""
 
 CELL = 160
 """Characters of an answer in a cell."""
@@ -61,17 +61,17 @@ def page(told: Mapping[str, Any], ending: str) -> dict[str, str | bytes]:
     """The files of a page.
 
     Args:
-        told: what `comparison.account` gives.
+        told: the result of `comparison.account`.
         ending: `.md` or `.html`.
 
     Returns:
-        Ending or name of a plot → content: the page itself stands under its ending; of Markdown its plots
-        stand beside it.
+        Ending or name of a plot → content: the page's key is its ending; the plots of a Markdown page are
+        separate entries.
     """
     names = [one["id"] for one in told["candidates"]]
     title = f"{', '.join(names)} against {told['baseline']['id']}"
     description = (
-        "Candidates held against a baseline, sample by sample; documents are the unit of chance."
+        "Candidates compared with a baseline, sample by sample; documents are the unit of chance."
     )
     shown = {one["id"]: flipped(told["baseline"]["path"], one) for one in told["candidates"]}
     found = list(sections(told, shown))
@@ -93,7 +93,7 @@ def page(told: Mapping[str, Any], ending: str) -> dict[str, str | bytes]:
 def _images(
     told: Mapping[str, Any], shown: Mapping[str, Mapping[Key, Flipped]]
 ) -> dict[str, list[Thumbnail]]:
-    """Anchor → images of the sample there."""
+    """Anchor → images of the anchor's sample."""
     found: dict[str, list[Thumbnail]] = {}
     for one in told["candidates"]:
         some = shown[one["id"]]
@@ -109,18 +109,18 @@ def _images(
 def sections(
     told: Mapping[str, Any], shown: Mapping[str, Mapping[Key, Flipped]]
 ) -> Iterator[Section]:
-    """Sections of the page; in each a part for every candidate, where there are several.
+    """Sections of the page; each has one part for every candidate, where there are several.
 
     Args:
-        told: what `comparison.account` gives.
-        shown: candidate → flips that are shown whole.
+        told: the result of `comparison.account`.
+        shown: candidate → flips that are shown complete.
     """
-    yield Section("verdict", "What came out", tuple(_summary(told)))
+    yield Section("verdict", "Results", tuple(_summary(told)))
     for name, title, blocks in (
         ("scores", "Scores", _scores),
         ("speed", "Speed and memory", _speed),
         ("flips", "Samples lost and won", lambda one: _flips(one, shown[one["id"]])),
-        ("configuration", "What is configured differently", _configuration),
+        ("configuration", "Differences in configuration", _configuration),
     ):
         parts = [Part(one["id"], tuple(blocks(one))) for one in told["candidates"]]
         there = tuple(part for part in parts if part.blocks)
@@ -138,8 +138,13 @@ def _summary(told: Mapping[str, Any]) -> Iterator[Block]:
             name = pair_name(compared["baseline"], compared["candidate"])
             verdict = compared["comparison"]["verdict"]
             found.setdefault(verdict, []).append(f"{compared['metric']} of {name}")
-        said = [f"{word} by {_few(found[word])}" for word in _VERDICTS if word in found]
-        yield Text(f"{one['id']} is {'; '.join(said)}." if said else f"{one['id']}: none.", "lead")
+        said = [f"{word} by {form.few(found[word], NAMED)}" for word in _VERDICTS if word in found]
+        yield Text(
+            f"{one['id']} is {'; '.join(said)}."
+            if said
+            else f"{one['id']}: no metric was compared.",
+            "lead",
+        )
     for one in told["candidates"]:
         before = f"{one['id']}: " if len(told["candidates"]) > 1 else ""
         for refused in one["refused"]:
@@ -148,17 +153,11 @@ def _summary(told: Mapping[str, Any]) -> Iterator[Block]:
             yield Text(f"{before}Careful, {text}.", "warn")
     if told["comparisons"] > 1:
         yield Text(
-            f"p-values are after Holm's correction for {told['comparisons']} comparisons, and verdicts hold "
-            "it. Better and worse need the interval and the p-value; equivalent needs the whole interval "
+            f"p-values and verdicts are after Holm's correction for {told['comparisons']} comparisons. "
+            "Better and worse need the interval and the p-value; equivalent needs the whole interval "
             "within the margin.",
             "note",
         )
-
-
-def _few(names: Sequence[str]) -> str:
-    if len(names) <= NAMED:
-        return ", ".join(names)
-    return f"{', '.join(names[: NAMED - 1])} and {len(names) - NAMED + 1} more"
 
 
 _VERDICTS = ("better", "worse", "equivalent", "inconclusive")
@@ -191,7 +190,7 @@ def _speed(one: Mapping[str, Any]) -> Iterator[Block]:
         yield _figures("Speed and memory", chosen)
         yield _figures("Speed and memory, all figures", one["speed"], "All figures")
         yield Text(
-            "Intervals hold how times spread within a run, not what differs from one job to the next.",
+            "Intervals contain the spread of times within a run, not the differences between jobs.",
             "note",
         )
     if one["speed_notes"]:
@@ -237,7 +236,7 @@ def _flips(one: Mapping[str, Any], shown: Mapping[Key, Flipped]) -> Iterator[Blo
 
 
 def _linked(flip: Mapping[str, Any], shown: Mapping[Key, Flipped]) -> str:
-    """A sample's name, and a link where it is shown whole."""
+    """A sample's name, with a link where the sample is shown complete."""
     known = shown.get(key_of(flip))
     return flip["sample"] if known is None else Link(flip["sample"], known.anchor)
 
@@ -255,8 +254,8 @@ def _configuration(one: Mapping[str, Any]) -> Iterator[Block]:
         for difference in one["differences"][:MOST_DIFFERENCES]
     )
     if rows:
-        heads = ("Place", "Baseline", "Candidate")
-        yield Table("What is configured differently", heads, rows, 1, frozenset({1, 2}))
+        heads = ("Setting", "Baseline", "Candidate")
+        yield Table("Differences in configuration", heads, rows, 1, frozenset({1, 2}))
     more = len(one["differences"]) - MOST_DIFFERENCES
     if more > 0:
         yield Text(f"And {more} more.", "note")

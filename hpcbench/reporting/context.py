@@ -1,24 +1,31 @@
-"""Gathers the tables of a report from an experiment's directory; what is not there is null, no error."""
+"""Gathers the tables of a report from an experiment's directory; missing files give null, no error."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 
 from hpcbench.evaluation.endings import endings
 from hpcbench.evaluation.score_distributions import distributions
-from hpcbench.evaluation.scores import Place
 from hpcbench.experiment.claims import shard_states
 from hpcbench.experiment.control import control_state
-from hpcbench.experiment.counts import counts_of, total
+from hpcbench.experiment.counts import total
 from hpcbench.experiment.ending import experiment_end
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.results import metrics_of, performance_of
+from hpcbench.experiment.view.as_written import verdict_data
+from hpcbench.experiment.view.evaluated import (
+    Metrics,
+    Performance,
+    Scores,
+    metrics_of,
+    performance_of,
+)
+from hpcbench.experiment.view.scores import Place
 from hpcbench.experiment.view.usage import written_usage
-from hpcbench.files.atomic import read_json
+from hpcbench.reporting import report_tables
 from hpcbench.reporting.ab import arms_of
 from hpcbench.reporting.leaderboard import leaders, sentences
 from hpcbench.reporting.provenance import baseline, provenance
@@ -31,23 +38,26 @@ from hpcbench.reporting.report_tables import (
     MatrixRow,
     Tables,
 )
+from hpcbench.reporting.tables import first_metric
 from hpcbench.reporting.usage_rows import per_document
 from hpcbench.reporting.worst_samples import worst_samples
 
+ValueT = TypeVar("ValueT")
+
 
 def gather(experiment: Experiment, worst: int = 3) -> Tables:
-    """All that reports show.
+    """All tables that reports show.
 
     Args:
         experiment: it has been evaluated.
-        worst: samples to look at, of each run task.
+        worst: number of samples to look at, for each run task.
 
     Raises:
         EnvironmentFault: `metrics.json` or `performance.json` is missing or damaged.
     """
-    experiment.use_packages()  # metrics and datasets may be a package's
+    experiment.use_packages()  # metrics and datasets may come from a package
     metrics, performance = _in_order(experiment)
-    run_tasks: Mapping[str, Any] = metrics["run_tasks"]
+    run_tasks = metrics.run_tasks
     names = [run_task.name for run_task in experiment.resolved.run_tasks]
     wished = control_state(experiment)
     wanted = [name for name in names if name not in wished.enough_tasks]
@@ -58,9 +68,9 @@ def gather(experiment: Experiment, worst: int = 3) -> Tables:
     verdict, wrong = verdict_of(experiment)
     best = leaders(experiment, run_tasks, told)
     usage = written_usage(experiment)
-    documents = {name: table["documents"] for name, table in run_tasks.items()}
+    documents = {name: table.documents for name, table in run_tasks.items()}
     site = experiment.resolved.site
-    counts = total(map(counts_of, run_tasks.values()))
+    counts = total(table.counts for table in run_tasks.values())
     compared = verdict["baseline"] if verdict is not None else experiment.resolved.plan.baseline
     return {
         "version": 2,
@@ -81,8 +91,8 @@ def gather(experiment: Experiment, worst: int = 3) -> Tables:
         "arms": arms_of(experiment),
         "leaders": best,
         "matrix": list(matrices(run_tasks, told)),
-        "metrics": metrics,
-        "performance": performance,
+        "metrics": cast("report_tables.Metrics", metrics.to_json()),
+        "performance": performance.to_json(),
         "worst": worst_samples(experiment, run_tasks, told, worst),
         "distribution": _distributions(experiment, run_tasks, told),
         "usage": usage.model_dump(mode="json") if usage and usage.hours else None,
@@ -94,50 +104,54 @@ def gather(experiment: Experiment, worst: int = 3) -> Tables:
     }
 
 
-def _in_order(experiment: Experiment) -> tuple[Any, dict[str, Any]]:
-    """What evaluation wrote, run tasks and metrics in the order of the plan: the first one ranks models."""
-    metrics, performance = metrics_of(experiment), performance_of(experiment)
+def _in_order(experiment: Experiment) -> tuple[Metrics, Performance]:
+    """Evaluation's files, run tasks and metrics in the order of the plan: the first metric ranks models."""
     wanted = {
         one.name: [metric.name for metric in one.metrics] for one in experiment.resolved.run_tasks
     }
-    for found in (metrics, performance):
-        found["run_tasks"] = _sorted(found["run_tasks"], list(wanted))
-    for name, table in metrics["run_tasks"].items():
-        table["metrics"] = _sorted(table["metrics"], wanted.get(name, ()))
-    return metrics, performance
+    metrics, performance = metrics_of(experiment), performance_of(experiment)
+    tables = {
+        name: table.model_copy(update={"metrics": _sorted(table.metrics, wanted.get(name, ()))})
+        for name, table in metrics.run_tasks.items()
+    }
+    return (
+        metrics.model_copy(update={"run_tasks": _sorted(tables, list(wanted))}),
+        performance.model_copy(update={"run_tasks": _sorted(performance.run_tasks, list(wanted))}),
+    )
 
 
-def _sorted(found: Mapping[str, Any], order: Sequence[str]) -> dict[str, Any]:
+def _sorted(found: Mapping[str, ValueT], order: Sequence[str]) -> dict[str, ValueT]:
     places = {name: place for place, name in enumerate(order)}
     return {name: found[name] for name in sorted(found, key=lambda name: places.get(name, 10**9))}
 
 
-def shown(performance: Mapping[str, Any], run_tasks: Mapping[str, Any]) -> list[str]:
-    """Run tasks whose answers are shown: of a sweep the first point, the others asked the same."""
-    others = {name for sweep in performance["sweeps"].values() for name in sweep["points"][1:]}
+def shown(performance: Performance, run_tasks: Iterable[str]) -> list[str]:
+    """Run tasks whose answers are shown: only the first point of a sweep, since the others asked the same."""
+    others = {name for sweep in performance.sweeps.values() for name in sweep.points[1:]}
     return [name for name in run_tasks if name not in others]
 
 
 def verdict_of(experiment: Experiment) -> tuple[GateVerdict | None, list[str]]:
-    """What a gate said last, and a sentence where that cannot be read."""
-    path = experiment.verdict_file
+    """The gate's last verdict, and a sentence where it cannot be read."""
     try:
-        found: GateVerdict = TypeAdapter(GateVerdict).validate_python(read_json(path))
+        found: GateVerdict = TypeAdapter(GateVerdict).validate_python(verdict_data(experiment))
     except FileNotFoundError:
         return None, []
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         first = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-        return None, [f"What the gate said cannot be read: {path.name}: {first}."]
+        return None, [
+            f"The verdict of the gate cannot be read: {experiment.verdict_file.name}: {first}."
+        ]
     return found, []
 
 
 def _distributions(
-    experiment: Experiment, run_tasks: Mapping[str, Any], names: Sequence[str]
+    experiment: Experiment, run_tasks: Mapping[str, Scores], names: Sequence[str]
 ) -> dict[str, Distribution]:
-    """Of the first metric of each run task."""
+    """Distribution of the first metric of each run task."""
     places: dict[str, dict[str, Place]] = {}
     for name in names:
-        metric = next((key for key, entry in run_tasks[name]["metrics"].items() if entry), None)
+        metric = first_metric(run_tasks[name])
         if metric is not None:
             places.setdefault(metric, {})[name] = Place(experiment.scores_dir, name)
     return {
@@ -150,19 +164,19 @@ def _distributions(
 # --- models × datasets ----------------------------------------------------------------------------------
 
 
-def matrices(run_tasks: Mapping[str, Any], names: Sequence[str]) -> Iterator[Matrix]:
-    """Models down, datasets across, one matrix for each ML task and metric.
+def matrices(run_tasks: Mapping[str, Scores], names: Sequence[str]) -> Iterator[Matrix]:
+    """Models as rows, datasets as columns, one matrix for each ML task and metric.
 
     Args:
-        run_tasks: what `metrics.json` says of them.
-        names: those to show, in their order.
+        run_tasks: their scores in `metrics.json`.
+        names: run tasks to show, in their order.
     """
     kinds: dict[str, list[str]] = {}
     for name in names:
-        kinds.setdefault(run_tasks[name]["ml_task"], []).append(name)
+        kinds.setdefault(run_tasks[name].ml_task, []).append(name)
     for ml_task, group in kinds.items():
-        metrics = list(dict.fromkeys(key for name in group for key in run_tasks[name]["metrics"]))
-        primary = {next(iter(run_tasks[name]["metrics"]), None) for name in group}
+        metrics = list(dict.fromkeys(key for name in group for key in run_tasks[name].metrics))
+        primary = {next(iter(run_tasks[name].metrics), None) for name in group}
         for metric in metrics:
             matrix = _matrix(run_tasks, group, ml_task, metric)
             if matrix is not None:
@@ -170,19 +184,18 @@ def matrices(run_tasks: Mapping[str, Any], names: Sequence[str]) -> Iterator[Mat
 
 
 def _matrix(
-    run_tasks: Mapping[str, Any], names: Sequence[str], ml_task: str, metric: str
+    run_tasks: Mapping[str, Scores], names: Sequence[str], ml_task: str, metric: str
 ) -> Matrix | None:
-    having = [name for name in names if metric in run_tasks[name]["metrics"]]
-    entries = [run_tasks[name]["metrics"][metric] for name in having]
-    known = [entry for entry in entries if entry is not None]
+    having = [name for name in names if metric in run_tasks[name].metrics]
+    known = [entry for name in having if (entry := run_tasks[name].values.get(metric))]
     if not known:
         return None
-    up: bool = known[0]["higher_is_better"]
+    up = known[0].higher_is_better
     columns = list(dict.fromkeys(_column(run_tasks[name]) for name in having))
     rows: dict[tuple[str, str], list[Cell | None]] = {}
     for name, variant in zip(having, _variants(run_tasks, having), strict=True):
         table = run_tasks[name]
-        row = rows.setdefault((table["model"], variant), [None] * len(columns))
+        row = rows.setdefault((table.model, variant), [None] * len(columns))
         row[columns.index(_column(table))] = _cell(name, table, metric)
     for number in range(len(columns)):
         _mark([row[number] for row in rows.values()], higher_is_better=up)
@@ -197,42 +210,42 @@ def _matrix(
     }  # fmt: skip
 
 
-def _column(table: Mapping[str, Any]) -> tuple[str, str | None]:
-    return table["dataset"], table["split"]
+def _column(table: Scores) -> tuple[str, str | None]:
+    return table.dataset, table.split
 
 
-def _variants(run_tasks: Mapping[str, Any], names: Sequence[str]) -> list[str]:
-    """What tells run tasks of one model and dataset apart: nothing, the prompt, or the run task's name."""
-    prompts: dict[Any, list[str]] = {}
+def _variants(run_tasks: Mapping[str, Scores], names: Sequence[str]) -> list[str]:
+    """What distinguishes run tasks of one model and dataset: nothing, the prompt, or the run task's name."""
+    prompts: dict[tuple[str | None, ...], list[str]] = {}
     for name in names:
-        prompts.setdefault(_place(run_tasks[name]), []).append(run_tasks[name]["prompt"])
+        prompts.setdefault(_place(run_tasks[name]), []).append(run_tasks[name].prompt)
     variants = []
     for name in names:
-        same, own = prompts[_place(run_tasks[name])], run_tasks[name]["prompt"]
+        same, own = prompts[_place(run_tasks[name])], run_tasks[name].prompt
         variants.append("" if len(same) == 1 else own if same.count(own) == 1 else name)
     return variants
 
 
-def _place(table: Mapping[str, Any]) -> tuple[Any, ...]:
-    return table["model"], *_column(table)
+def _place(table: Scores) -> tuple[str | None, ...]:
+    return table.model, *_column(table)
 
 
-def _cell(name: str, table: Mapping[str, Any], metric: str) -> Cell:
-    entry = table["metrics"][metric] or {}
+def _cell(name: str, table: Scores, metric: str) -> Cell:
+    entry = table.metrics[metric]
     return {
         "run_task": name,
-        "value": entry.get("value"),
-        "low": entry.get("low"),
-        "high": entry.get("high"),
-        "n": entry.get("n", 0),
-        "documents": entry.get("clusters", 0),
-        "coverage": table["coverage"],
+        "value": entry.value if entry else None,
+        "low": entry.low if entry else None,
+        "high": entry.high if entry else None,
+        "n": entry.n if entry else 0,
+        "documents": entry.clusters if entry else 0,
+        "coverage": table.coverage,
         "leads": False,
     }
 
 
 def _mark(cells: Sequence[Cell | None], *, higher_is_better: bool) -> None:
-    """Mark the best of a column of several."""
+    """Mark the best cell of a column with several cells."""
     scored = [cell for cell in cells if cell is not None and cell["value"] is not None]
     if len(scored) < 2:
         return
@@ -243,5 +256,5 @@ def _mark(cells: Sequence[Cell | None], *, higher_is_better: bool) -> None:
 
 
 def as_json(tables: Tables) -> str:
-    """The artefact's text: the same bytes for the same tables."""
+    """The artefact's text: equal tables give equal bytes."""
     return json.dumps(tables, ensure_ascii=False, indent=1, allow_nan=False) + "\n"

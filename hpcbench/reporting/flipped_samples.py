@@ -1,4 +1,4 @@
-"""Samples that a candidate lost or won, whole: what was asked, what was expected, what either answered."""
+"""Samples that a candidate lost or won, complete: the question, the references, both answers."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.evaluation.score_distributions import TEXTS
-from hpcbench.evaluation.scores import Place, rows_of
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.view.scores import Place, rows_of
 from hpcbench.reporting.blocks import Flipped
 from hpcbench.reporting.report_tables import WorstSample
 from hpcbench.reporting.thumbnails import Thumbnail, thumbnails
 from hpcbench.reporting.worst_samples import samples_shown
 
 MOST_SHOWN = 20
-"""Samples of a candidate that are shown whole, so many lost and so many won."""
+"""At most so many lost and so many won samples of a candidate are shown complete."""
 
 Key = tuple[str, str, str, str]
 """A flip of a candidate: run task of the baseline and of the candidate, metric, sample."""
 
 
 def flipped(baseline: str, candidate: Mapping[str, Any]) -> dict[Key, Flipped]:
-    """The flips to look at first, as far as both experiments' scores can still be read.
+    """The flips to look at first, where both experiments' scores can still be read.
 
     Args:
         baseline: directory of the baseline.
-        candidate: what `evaluation.account` tells of a candidate.
+        candidate: a candidate's entry in the result of `comparison.account`.
     """
     chosen: list[Mapping[str, Any]] = []
     for change in ("lost", "won"):
@@ -45,14 +45,14 @@ def flipped(baseline: str, candidate: Mapping[str, Any]) -> dict[Key, Flipped]:
 
 
 def key_of(flip: Mapping[str, Any]) -> Key:
-    """What tells a flip from the others of its candidate."""
+    """The key that identifies a flip of a candidate."""
     return (flip["baseline"], flip["candidate"], flip["metric"], flip["sample"])
 
 
 def images_of(
     candidate: str, shown: Mapping[Key, Flipped], budget_mb: float
 ) -> dict[tuple[str, str], list[Thumbnail]]:
-    """Small copies of their images, see `thumbnails`."""
+    """Small copies of the flips' images, see `thumbnails`."""
     some: dict[str, dict[str, WorstSample]] = {}
     for (_, run_task, _, sample), one in shown.items():
         some.setdefault(run_task, {})[sample] = one.candidate
@@ -63,7 +63,7 @@ def images_of(
 def _side(
     experiment: Experiment, flips: Sequence[Mapping[str, Any]], number: int
 ) -> dict[Key, WorstSample]:
-    """Of each flip what one of the two runs made of it."""
+    """Each flip's sample in one of the two runs."""
     mine = ("baseline", "candidate")[number]
     wanted: dict[str, list[tuple[Key, str, dict[str, Any]]]] = {}
     for name in {one[mine] for one in flips}:

@@ -1,4 +1,4 @@
-"""Who leads, and whether that is more than chance: the report's first paragraph."""
+"""The leading models, and whether their lead is more than chance: the report's first paragraph."""
 
 from __future__ import annotations
 
@@ -12,45 +12,44 @@ from hpcbench.comparison.compare import compare
 from hpcbench.errors import HpcbenchError
 from hpcbench.evaluation import number_format as form
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.view.evaluated import Scores
 from hpcbench.reporting.report_tables import GateVerdict, Leader, Rival
 from hpcbench.schema.plan import ResolvedRunTask
 
 MOST_RIVALS = 4
-"""Rivals of a leader that it is compared with, the best ones."""
+"""Most rivals that a leader is compared with, the best first."""
 
 MOST_COMPARED = 200
-"""Comparisons of a report: each reads the scores of two run tasks."""
+"""Most comparisons of a report: each reads the scores of two run tasks."""
 
 TOLD = 8
-"""Values of a model that nobody is compared with, as far as the paragraph names them."""
+"""Most values that the paragraph names for a model without rivals."""
 
 FEW = 3
-"""Datasets up to which the paragraph says of each who leads; of more it counts, and a table shows each."""
+"""Up to so many datasets the paragraph names each leader; beyond, it counts, and a table has each."""
 
 
 def leaders(
-    experiment: Experiment, tables: Mapping[str, Any], names: Sequence[str]
+    experiment: Experiment, tables: Mapping[str, Scores], names: Sequence[str]
 ) -> list[Leader]:
-    """The best of all run tasks that were asked the same, compared with the others sample by sample.
+    """The best of all run tasks with the same question, compared with the others sample by sample.
 
-    Of repeats the first stands for all: the best of several would be the luckiest. p-values are after Holm's
-    correction over all comparisons made here.
+    The first of several repeats represents all: the best would be the luckiest. p-values are after Holm's
+    correction over all comparisons of this call.
 
     Args:
         experiment: the experiment.
-        tables: what `metrics.json` says of its run tasks.
+        tables: its run tasks' scores in `metrics.json`.
         names: run tasks to look at.
     """
     found: list[Leader] = []
     made: list[tuple[Rival, statistics.Comparison]] = []
     for metric, group in _questions(experiment, tables, names):
-        entries = {name: tables[name]["metrics"][metric] for name in group}
-        up = entries[group[0]]["higher_is_better"]
-        ranked = sorted(group, key=lambda name: entries[name]["value"], reverse=up)
+        entries = {name: tables[name].values[metric] for name in group}
+        up = entries[group[0]].higher_is_better
+        ranked = sorted(group, key=lambda name: entries[name].value, reverse=up)
         best, table, entry = ranked[0], tables[ranked[0]], entries[ranked[0]]
-        rivals = [
-            _rival(name, tables[name]["model"], entries[name]["value"]) for name in ranked[1:]
-        ]
+        rivals = [_rival(name, tables[name].model, entries[name].value) for name in ranked[1:]]
         for number, rival in enumerate(rivals):
             if number >= MOST_RIVALS or len(made) >= MOST_COMPARED:
                 rival["why"] = "only the best are compared"
@@ -60,17 +59,17 @@ def leaders(
                 made.append((rival, compared))
         found.append(
             {
-                "ml_task": table["ml_task"],
-                "dataset": table["dataset"],
-                "split": table["split"],
+                "ml_task": table.ml_task,
+                "dataset": table.dataset,
+                "split": table.split,
                 "metric": metric,
                 "higher_is_better": up,
                 "run_task": best,
-                "model": table["model"],
-                "value": entry["value"],
-                "low": entry["low"],
-                "high": entry["high"],
-                "coverage": table["coverage"],
+                "model": table.model,
+                "value": entry.value,
+                "low": entry.low,
+                "high": entry.high,
+                "coverage": table.coverage,
                 "rivals": rivals,
             }
         )
@@ -81,30 +80,28 @@ def leaders(
 
 
 def _questions(
-    experiment: Experiment, tables: Mapping[str, Any], names: Sequence[str]
+    experiment: Experiment, tables: Mapping[str, Scores], names: Sequence[str]
 ) -> Iterator[tuple[str, list[str]]]:
-    """Run tasks that were asked the same, with the first metric that all of them have."""
+    """Run tasks with the same question, with the first metric that they share."""
     resolved = {one.name: one for one in experiment.resolved.run_tasks}
-    groups: dict[tuple[Any, ...], dict[str, str]] = {}
+    groups: dict[tuple[str, str, str | None], dict[str, str]] = {}
     for name in names:
         table = tables[name]
-        key = table["ml_task"], table["dataset"], table["split"]
+        key = table.ml_task, table.dataset, table.split
         groups.setdefault(key, {}).setdefault(_variant(resolved[name]), name)
     for group in groups.values():
         found = list(group.values())
-        for metric in tables[found[0]]["metrics"]:
-            entries = [tables[name]["metrics"].get(metric) for name in found]
-            scored = [name for name, entry in zip(found, entries, strict=True) if entry is not None]
-            made = {
-                (one["signature"], one.get("reading", "")) for one in entries if one is not None
-            }
+        for metric in tables[found[0]].metrics:
+            scored = [name for name in found if metric in tables[name].values]
+            entries = [tables[name].values[metric] for name in scored]
+            made = {(one.signature, one.reading) for one in entries}
             if len(made) == 1:
                 yield metric, scored
                 break
 
 
 def _variant(run_task: ResolvedRunTask) -> str:
-    """The same for repeats of one run task, which differ in nothing but name and seed."""
+    """A key that is equal for repeats of one run task, which differ only in name and seed."""
     task = run_task.task.model_dump(mode="json", exclude={"name", "description", "notes"})
     generation = task.get("generation")
     if isinstance(generation, dict):
@@ -115,7 +112,7 @@ def _variant(run_task: ResolvedRunTask) -> str:
 def _rival(name: str, model: str, value: float) -> Rival:
     return {
         "run_task": name, "model": model, "value": value, "difference": None, "low": None,
-        "high": None, "p": None, "verdict": "not compared", "why": "",
+        "high": None, "p": None, "p_method": "", "verdict": "not compared", "why": "",
     }  # fmt: skip
 
 
@@ -133,7 +130,7 @@ def _compared(
 def _judge(rival: Rival, comparison: statistics.Comparison) -> None:
     rival["difference"] = comparison.candidate - comparison.baseline
     rival["low"], rival["high"] = comparison.interval.low, comparison.interval.high
-    rival["p"] = comparison.p_adjusted
+    rival["p"], rival["p_method"] = comparison.p_adjusted, comparison.p_method
     words = {"better": "behind", "worse": "ahead"}
     told = words.get(comparison.verdict, "cannot be told apart")
     rival["verdict"] = cast("Any", told)
@@ -143,7 +140,7 @@ def _judge(rival: Rival, comparison: statistics.Comparison) -> None:
 
 
 def sentences(found: Sequence[Leader], verdict: GateVerdict | None) -> list[str]:
-    """What came out, the verdict of a gate first."""
+    """The results, the verdict of a gate first."""
     told = _of_gate(verdict) if verdict is not None else []
     contested = [one for one in found if one["rivals"]]
     alone: dict[str, list[Leader]] = {}
@@ -162,9 +159,9 @@ def sentences(found: Sequence[Leader], verdict: GateVerdict | None) -> list[str]
 
 def _of_gate(verdict: GateVerdict) -> list[str]:
     words = {
-        "GO": "nothing that the policy guards became worse",
-        "NO-GO": "something that the policy guards became worse",
-        "INCONCLUSIVE": "the data cannot tell whether something became worse",
+        "GO": "every critical check passed",
+        "NO-GO": "at least one critical check did not pass",
+        "INCONCLUSIVE": "the checks do not decide",
     }
     failed = [one for one in verdict["checks"] if one["verdict"] != "pass"]
     counts = f"{form.many(len(verdict['checks']), 'check')}, {len(failed)} not passed"
@@ -176,7 +173,7 @@ def _of_gate(verdict: GateVerdict) -> list[str]:
 
 
 def _where(one: Leader, found: Sequence[Leader]) -> str:
-    """The dataset, with the ML task where that is not clear."""
+    """The dataset, with the ML task where the dataset alone is ambiguous."""
     name = f"{one['dataset']}, {one['split']}" if one["split"] else one["dataset"]
     same = [
         other
@@ -187,7 +184,7 @@ def _where(one: Leader, found: Sequence[Leader]) -> str:
 
 
 def _counted(contested: Sequence[Leader]) -> Iterator[str]:
-    """Of many datasets: who is best on how many, and on how many of them by more than chance."""
+    """For many datasets: on how many each model leads, and on how many by more than chance."""
     best: dict[str, list[Leader]] = {}
     for one in contested:
         best.setdefault(one["model"], []).append(one)
@@ -195,8 +192,8 @@ def _counted(contested: Sequence[Leader]) -> Iterator[str]:
         ahead = sum(_ahead_of_all(one) for one in some)
         told = {0: "on none of them", len(some): "on all of them"}.get(ahead, f"on {ahead} of them")
         yield (
-            f"{model} has the best value on {len(some)} of {len(contested)} datasets, {told} ahead of all "
-            "that it was compared with by more than chance."
+            f"{model} has the best value on {len(some)} of {len(contested)} datasets; {told} it is ahead of "
+            "every compared rival by more than chance."
         )
 
 
@@ -206,20 +203,20 @@ def _ahead_of_all(one: Leader) -> bool:
 
 
 def _of_one(model: str, some: Sequence[Leader], found: Sequence[Leader]) -> str:
-    """A model that nobody is compared with."""
+    """The values of a model without rivals."""
     told = [
         f"{one['metric']} {form.value_with_interval(one['value'], one['low'], one['high'])} on "
         f"{_where(one, found)}"
         for one in some[:TOLD]
     ]
-    more = f"; {len(some) - TOLD} more stand in the tables below" if len(some) > TOLD else ""
+    more = f"; the tables below show {len(some) - TOLD} more" if len(some) > TOLD else ""
     doubts = "".join(dict.fromkeys(_doubt(one, _where(one, found)) for one in some))
     return f"{model} reaches {'; '.join(told)}{more}.{doubts}"
 
 
 def _of_leader(one: Leader, where: str) -> str:
     value = form.value_with_interval(one["value"], one["low"], one["high"])
-    head = f"On {where}, {_named(one)} "
+    head = f"On {where}, {named(one, one)} "
     behind = [rival for rival in one["rivals"] if rival["verdict"] == "behind"]
     ahead = [rival for rival in one["rivals"] if rival["verdict"] == "ahead"]
     tied = [rival for rival in one["rivals"] if rival["verdict"] == "cannot be told apart"]
@@ -244,28 +241,28 @@ def _of_leader(one: Leader, where: str) -> str:
     ends = form.interval(nearest["low"], nearest["high"], sign=True)
     others = " and of all others" if len(behind) > 1 and not unknown else ""
     if len(behind) > 1 and unknown:
-        others = f" and of {len(behind) - 1} more"
+        others = f" and of {len(behind) - 1} others"
     return (
-        f"{head}leads with {one['metric']} {value}, ahead of {_named(nearest, one)}{others} by more than "
-        f"chance: the difference to {_named(nearest, one)} is "
+        f"{head}leads with {one['metric']} {value}, ahead of {named(nearest, one)}{others} by more than "
+        f"chance: the difference to {named(nearest, one)} is "
         f"{form.difference(nearest['difference'])} {ends}.{_doubt(one)}"
     )
 
 
-def _named(one: Leader | Rival, beside: Leader | None = None) -> str:
-    """The model; of two run tasks of one model the run task."""
-    others = [*(beside or cast("Leader", one))["rivals"], *([beside] if beside else [])]
-    same = [other for other in others if other is not one and other["model"] == one["model"]]
-    return f"{one['model']} ({one['run_task']})" if same else one["model"]
+def named(one: Leader | Rival, leader: Leader) -> str:
+    """The model; where it has several run tasks, also the run task."""
+    models = [leader["model"], *(rival["model"] for rival in leader["rivals"])]
+    model = one["model"]
+    return model if models.count(model) == 1 else f"{model} ({one['run_task']})"
 
 
 def _listed(rivals: Sequence[Rival], leader: Leader) -> str:
-    names = [f"{_named(one, leader)} ({form.value(one['value'])})" for one in rivals]
+    names = [f"{named(one, leader)} ({form.value(one['value'])})" for one in rivals]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _doubt(one: Leader, where: str = "") -> str:
-    """Coverage that is not whole is told with the value."""
+    """A remark about incomplete coverage."""
     if one["coverage"] >= 1:
         return ""
     of = f"samples on {where}" if where else "its samples"

@@ -1,31 +1,34 @@
-"""What the figures depend on, how it differs from the baseline, and how to run it again."""
+"""The inputs of the figures, the differences from the baseline, and the command to run them again."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hpcbench.errors import HpcbenchError
 from hpcbench.experiment.layout import Experiment, find
+from hpcbench.experiment.log import time_of
 from hpcbench.reporting.report_tables import Baseline, Difference, Provenance
 
 
 def provenance(experiment: Experiment) -> Provenance:
-    """What the figures depend on, for people, and one command that runs the same again."""
+    """The inputs of the figures, for people, and one command that runs the same again."""
     manifest: Mapping[str, Any] = experiment.manifest
-    return {"facts": _facts(manifest), "reproduce": reproduce(experiment)}
+    facts = [*_facts(manifest), *_later_environments(experiment)]
+    return {"facts": facts, "reproduce": reproduce(experiment)}
 
 
 def reproduce(experiment: Experiment) -> str:
-    """One command that runs the same again from any folder, quoted for a shell; a remark where none does."""
+    """One command that runs the same again from any folder, quoted for a shell; else a remark why not."""
     if "imported" in experiment.manifest:
-        return "# imported: no plan asks it again"
+        return "# imported: there is no plan to run again"
     return shlex.join(["hpcbench", "rerun", str(experiment.path)])
 
 
 def baseline(experiment: Experiment, other: str | None) -> Baseline | None:
-    """How the configuration differs from another experiment's of the same home.
+    """Configuration differences from another experiment of the same home.
 
     Args:
         experiment: the experiment.
@@ -67,11 +70,18 @@ def _facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
         used = [name for name, other in measured["dataset_hashes"].items() if other == value]
         facts.append((f"dataset of {', '.join(used)}", value))
     for image, environment in manifest["environments"].items():
-        facts.append((f"image {image or 'this Python'}", environment["digest"] or "–"))
+        facts.append((f"image {image or '(none: this Python)'}", environment["digest"] or "–"))
     for name, locked in manifest.get("plugin_packages", {}).items():
         facts.append((f"package {name}", locked))
     packages = [f"{name} {version}" for name, version in manifest["packages"].items() if version]
     return [*facts, ("packages", ", ".join(packages))]
+
+
+def _later_environments(experiment: Experiment) -> Iterator[tuple[str, str]]:
+    """Changes of the environment with their times; answers before and after belong to one experiment."""
+    for one in experiment.environments():
+        since = time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(time_of(one)))
+        yield f"environment since {since}", "; ".join(one["changes"]) or "not known before"
 
 
 def _with_commit(text: str, git: Mapping[str, Any] | None) -> str:

@@ -68,7 +68,7 @@ class RunTaskTable(TypedDict):
     """The same as `unreadable`."""
     invalid_reasons: list[dict[str, Any]]
     skipped: NotRequired[int]
-    """Samples among those asked about that nobody can use."""
+    """Samples among those asked about that cannot be used."""
     unusable: NotRequired[int]
     """All such samples of the dataset, asked about or not."""
     coverage: float
@@ -100,7 +100,7 @@ class Cell(TypedDict):
     documents: int
     coverage: float
     leads: bool
-    """Whether nobody in its column has a better value; says nothing of chance, see `leaders`."""
+    """Whether no model in its column has a better value; says nothing of chance, see `leaders`."""
 
 
 class MatrixColumn(TypedDict):
@@ -132,7 +132,7 @@ class Matrix(TypedDict):
 
 
 class Rival(TypedDict):
-    """A run task held against the leader, sample by sample."""
+    """A run task compared with the leader, sample by sample."""
 
     run_task: str
     model: str
@@ -143,6 +143,8 @@ class Rival(TypedDict):
     high: float | None
     p: float | None
     """After Holm's correction over all comparisons of this report."""
+    p_method: str
+    """Method of the p-value; empty where the two were not compared."""
     verdict: Literal["behind", "ahead", "cannot be told apart", "not compared"]
     why: str
     """Why it was not compared; else empty."""

@@ -15,20 +15,20 @@ from hpcbench.reporting.worst_samples import samples_at
 from hpcbench.schema.records import Image
 
 SIDE = 560
-"""Longest side, pixels: the layout of a page can be seen, and its larger letters read."""
+"""Longest side, pixels: a reader can see the layout of a page, and read its larger letters."""
 
 PAGES = 2
-"""Images shown of a sample."""
+"""Most images shown of a sample."""
 
 MOST_PIXELS = 150_000_000
-"""Of an image that is looked at: a larger one takes too long, or was made to."""
+"""Most pixels of an image that is opened: a larger image takes too long, or is an attack."""
 
 
 class Thumbnail(NamedTuple):
     """A small copy of an image."""
 
     name: str
-    """What the image is called."""
+    """The image's name."""
     source: str
     """`data:image/…`."""
     width: int
@@ -40,12 +40,12 @@ class Thumbnail(NamedTuple):
 def thumbnails(
     tables: Mapping[str, Any], worst: int, budget_mb: float
 ) -> dict[tuple[str, str], list[Thumbnail]]:
-    """Small copies of the images of the worst samples, as far as they can be had.
+    """Small copies of the images of the worst samples, where they are available.
 
     Args:
         tables: the report as data.
         worst: samples of each run task.
-        budget_mb: most MiB of text; what comes later has none.
+        budget_mb: most MiB of text; images beyond this are left out.
 
     Returns:
         (run task, sample) → its first images.
@@ -89,7 +89,7 @@ def _thumbnail(image: Image) -> Thumbnail | None:
             small.thumbnail((SIDE, SIDE))
         out = io.BytesIO()
         small.save(out, "WEBP", quality=45, method=4)
-    except Exception:  # noqa: BLE001 - Pillow is not there, or the image is broken, gone or hostile
+    except Exception:  # noqa: BLE001 - Pillow is missing, or the image is broken, gone or hostile
         return None
     text = base64.b64encode(out.getvalue()).decode("ascii")
     return Thumbnail("", f"data:image/webp;base64,{text}", small.width, small.height)

@@ -1,4 +1,4 @@
-"""An experiment's results go to where its plan says, or to where somebody says now."""
+"""Send an experiment's results to the plan's places, or to one given place."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hpcbench.errors import HpcbenchError
 from hpcbench.experiment.layout import Experiment
 
 FOLDERS = ("shards", "scores", "report")
-"""Of an experiment, with all they hold; logs of workers and jobs stay."""
+"""Folders of an experiment to send, with all files; logs of workers and jobs stay."""
 
 
 def upload_results(
@@ -22,12 +22,12 @@ def upload_results(
     progress: Progress = silent,
     patience: float = 0.0,
 ) -> list[dict[str, Any]]:
-    """Send results to every place of the plan, or to one; a place that fails does not keep others waiting.
+    """Send results to every place of the plan, or to one; a place that fails does not delay others.
 
     Args:
         experiment: the experiment.
-        to: the one place; none: those of the plan.
-        progress: told how far it is.
+        to: the only place; none: the plan's places.
+        progress: receives the progress.
         patience: how long to wait while another upload of these results is running, seconds.
 
     Returns:

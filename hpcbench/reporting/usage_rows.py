@@ -1,4 +1,4 @@
-"""The report's rows of what an experiment took of the cluster, from its `usage.json`."""
+"""The report's rows about an experiment's use of the cluster, from its `usage.json`."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from hpcbench.evaluation import number_format as form
 from hpcbench.experiment.view.usage import Hours, Usage
 
 WASTE = {
-    "starting": "start",
-    "loading": "loads",
+    "starting": "starting",
+    "loading": "loading models",
     "failed_loads": "failed loads",
     "idle": "no work",
     "lost": "lost work",
     "after_last_answer": "after the last answer",
 }
-"""Causes of waste in `usage.json` → what the report calls them."""
+"""Causes of waste in `usage.json` → their labels in the report."""
 
 HEADS = ("run task", "model", "unit", "allocated", "used", "share", *WASTE.values())
-"""What the columns of `usage_rows` are."""
+"""Columns of `usage_rows`."""
 
 
 def usage_rows(usage: Usage) -> list[tuple[str, ...]]:
-    """Rows of `HEADS`, one a run task, and one of all for each unit that several have."""
+    """Rows of `HEADS`, one for each run task, and one total for each unit that several run tasks have."""
     rows = [_row(one.run_task, one) for one in usage.hours]
     for unit in dict.fromkeys(one.unit for one in usage.hours):
         same = [one for one in usage.hours if one.unit == unit]
@@ -35,11 +35,11 @@ def usage_rows(usage: Usage) -> list[tuple[str, ...]]:
 def usage_notes(
     usage: Usage, each: Mapping[str, Mapping[str, float | None]], currency: str
 ) -> list[str]:
-    """What has to be said beside the table.
+    """Notes beside the table.
 
     Args:
-        usage: what the experiment took.
-        each: what `per_document` gives.
+        usage: the experiment's use of the cluster.
+        each: the result of `per_document`.
         currency: of the site's price.
     """
     return [*_notes(usage), *_told(each, currency)]
@@ -48,12 +48,12 @@ def usage_notes(
 def per_document(
     hours: Sequence[Hours], documents: Mapping[str, int], price: float | None
 ) -> dict[str, dict[str, float | None]]:
-    """What a document took of each run task that held GPUs: all that was allocated, waste included.
+    """The use per document of each run task that held GPUs: the whole allocation, waste included.
 
     Args:
-        hours: of run tasks.
+        hours: hours of run tasks.
         documents: run task → documents with an answer.
-        price: of a GPU for an hour; None: not known.
+        price: of one GPU for an hour; None: unknown.
 
     Returns:
         Run task → `gpu_seconds_per_document`, and `cost_per_1000_documents`, None without a price.
@@ -73,8 +73,10 @@ def per_document(
 def _told(each: Mapping[str, Mapping[str, float | None]], currency: str) -> Iterator[str]:
     for name, one in each.items():
         cost = one["cost_per_1000_documents"]
-        priced = f", {cost:.2f} {currency}".rstrip() + " for 1,000" if cost is not None else ""
-        yield f"{name}: {one['gpu_seconds_per_document']:.3g} GPU-seconds a document{priced}."
+        priced = (
+            f", {cost:.2f} {currency}".rstrip() + " per 1,000 documents" if cost is not None else ""
+        )
+        yield f"{name}: {one['gpu_seconds_per_document']:.3g} GPU-seconds per document{priced}."
 
 
 def _row(name: str, hours: Hours) -> tuple[str, ...]:
@@ -94,12 +96,12 @@ def _notes(usage: Usage) -> Iterator[str]:
         median, longest = usage.waited.median, usage.waited.longest
         yield f"Jobs waited {median:.0f} s in the queue (median), at most {longest:.0f} s."
     if usage.energy_wh is not None:
-        of = "nodes by Slurm's count" if usage.energy_source == "slurm" else "its GPUs"
+        of = "the nodes, as Slurm counts it" if usage.energy_source == "slurm" else "the GPUs"
         yield f"Energy of {of}: {usage.energy_wh / 1000:.3g} kWh."
     if usage.gpu_utilisation:
         told = (f"{name} {percent:.0f} %" for name, percent in usage.gpu_utilisation.items())
-        yield f"GPU utilisation while asked: {', '.join(told)}."
+        yield f"GPU utilisation while samples were asked: {', '.join(told)}."
     if not usage.complete:
-        yield "The job that wrote this still held what it held: `hpcbench usage` tells its end."
+        yield "The job that wrote this report had not ended: `hpcbench usage` counts it to its end."
     if usage.source == "workers":
-        yield "Counted by workers: what lies before their first word and after their last is not in it."
+        yield "Workers counted these hours: time before their first event and after their last is missing."

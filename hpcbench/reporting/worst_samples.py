@@ -1,4 +1,4 @@
-"""Samples to look at first: what was asked, what came, what was expected, and the difference by words."""
+"""Samples to look at first: the question, the answer, the reference, and the difference by words."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from typing import Any, Literal
 from hpcbench.data.datasets import open_dataset, samples
 from hpcbench.data.pictures import name_of
 from hpcbench.evaluation.score_distributions import worst
-from hpcbench.evaluation.scores import Place
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.view.evaluated import Scores
+from hpcbench.experiment.view.scores import Place
 from hpcbench.prompts import TaskPrompt
 from hpcbench.reporting.report_tables import WorstSample
+from hpcbench.reporting.tables import first_metric
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Sample
 
@@ -21,28 +23,28 @@ CUT = 1200
 """Characters of an answer, reference or prompt that are kept."""
 
 REFERENCES = 20
-"""Acceptable answers among which the nearest is looked for."""
+"""Most acceptable answers that are searched for the nearest."""
 
 Piece = tuple[Literal["same", "lost", "added"], str]
 
 
 def worst_samples(
-    experiment: Experiment, tables: Mapping[str, Any], names: Iterable[str], count: int
+    experiment: Experiment, tables: Mapping[str, Scores], names: Iterable[str], count: int
 ) -> dict[str, list[WorstSample]]:
-    """Of each run task the samples that its first metric likes least; none that are perfect.
+    """The worst samples of each run task by its first metric; no perfect samples.
 
     Args:
         experiment: the experiment.
-        tables: what `metrics.json` says of its run tasks.
+        tables: its run tasks' scores in `metrics.json`.
         names: run tasks to look at.
         count: samples of each.
     """
     rows: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
     for name in names:
         rows[name] = []
-        metric = next((key for key, entry in tables[name]["metrics"].items() if entry), None)
+        metric = first_metric(tables[name])
         if metric is not None and count:
-            up = tables[name]["metrics"][metric]["higher_is_better"]
+            up = tables[name].values[metric].higher_is_better
             place = Place(experiment.scores_dir, name)
             some = worst(place, metric, count, higher_is_better=up)
             rows[name] = [(metric, row) for row in some]
@@ -52,12 +54,12 @@ def worst_samples(
 def samples_shown(
     experiment: Experiment, rows: Mapping[str, Sequence[tuple[str, Mapping[str, Any]]]]
 ) -> dict[str, list[WorstSample]]:
-    """Samples for people, with what was asked where the dataset can still be read.
+    """Samples for people, with the question where the dataset can still be read.
 
     Args:
         experiment: the experiment.
-        rows: run task → of each sample the metric that `score` is of, and what
-            `evaluation.worst` tells of it.
+        rows: run task → for each sample the metric of its `score`, and its row from
+            `evaluation.worst`.
     """
     resolved = {one.name: one for one in experiment.resolved.run_tasks}
     found = {name: [_shown(row, metric) for metric, row in some] for name, some in rows.items()}
@@ -93,11 +95,11 @@ def _shown(row: Mapping[str, Any], metric: str) -> WorstSample:
 def compared_by_words(
     references: Sequence[str], answer: str | None, most: int = CUT
 ) -> tuple[str, list[Piece]]:
-    """The reference that is nearest to an answer, and the difference by words; objects a field a line.
+    """The reference that is nearest to an answer, and the difference by words; one line for each field.
 
     Args:
         references: at least one.
-        answer: what is compared with them; None: nothing, and there is no difference.
+        answer: the answer to compare; None: there is no difference.
         most: characters of either that are compared.
     """
     read = None if answer is None else spread(answer)
@@ -106,7 +108,7 @@ def compared_by_words(
 
 
 def diff(reference: str, answer: str) -> list[Piece]:
-    """From the reference to the answer by words, whatever lies between them: the fewest lost and added.
+    """The difference from the reference to the answer by words: as few lost and added words as possible.
 
     The longest common subsequence of words (Myers 1986, "An O(ND) difference algorithm", has the same goal).
     """
@@ -122,12 +124,12 @@ def diff(reference: str, answer: str) -> list[Piece]:
         else:
             found.append(("added", " ".join(other[step.dest_start : step.dest_end])))
         if [kind for kind, _ in found[-2:]] == ["added", "lost"]:
-            found[-2:] = found[:-3:-1]  # what was expected first, then what came
+            found[-2:] = found[:-3:-1]  # first the expected word, then the answer's
     return found
 
 
 def _nearest(references: Sequence[str], answer: str | None) -> str:
-    """The reference that is nearest to an answer, the first of equals."""
+    """The reference that is nearest to an answer; the first of equally near ones."""
     if answer is None or len(references) == 1:
         return references[0]
     from rapidfuzz.distance import Indel
@@ -137,7 +139,7 @@ def _nearest(references: Sequence[str], answer: str | None) -> str:
 
 
 def spread(text: str) -> str:
-    """An object a field a line, in one order, so that its words can be compared; other text as it is."""
+    """An object, one line for each field, in a fixed order, to compare its words; other text unchanged."""
     if not text.lstrip().startswith(("{", "[")):
         return text
     try:
@@ -151,7 +153,7 @@ def _with_samples(
     found: Mapping[str, list[WorstSample]],
     resolved: Mapping[str, ResolvedRunTask],
 ) -> Iterator[tuple[str, Sample, WorstSample]]:
-    """Run task, sample and what is told of it, where the dataset can still be read."""
+    """Run task, sample and its entry, where the dataset can still be read."""
     wanted: dict[str, list[tuple[int, str, WorstSample]]] = {}
     for name, some in found.items():
         key = resolved[name].dataset.model_dump_json() + json.dumps(_chosen(experiment, name))
@@ -176,22 +178,22 @@ def _chosen(experiment: Experiment, run_task: str) -> Any:
 def samples_at(
     experiment: Experiment, run_task: ResolvedRunTask, places: Sequence[int]
 ) -> Iterator[tuple[int, Sample]]:
-    """Samples by their places among those asked, with their images; none where the dataset is gone."""
+    """Samples by their places among the asked samples, with images; none where the dataset is gone."""
     try:
         chosen = experiment.chosen(run_task.name)
         iterator = open_dataset(run_task.dataset, experiment.cache_dir)
         for place in places:
             for sample in samples(iterator, chosen, place, place + 1):
                 yield place, sample
-    except Exception:  # noqa: BLE001 - foreign code over files that may be gone: the report stands without them
+    except Exception:  # noqa: BLE001 - foreign code over files that may be gone: the report does without
         return
 
 
 def _prompt(run_task: ResolvedRunTask, sample: Sample) -> str | None:
-    """What was asked in words, as the prompt's documents say it."""
+    """The text of the question, as the prompt's definition words it."""
     try:
         messages = TaskPrompt(run_task).build(sample)
-    except Exception:  # noqa: BLE001 - a foreign strategy: the report stands without its text
+    except Exception:  # noqa: BLE001 - foreign strategy: the report does without its text
         return None
     if len(messages) == 1:
         text = messages[0].text

@@ -1,1 +1,1 @@
-"""What a further round of jobs holds, and how the workers of a round are shared."""
+"""Contents of the next round of jobs, and the division of a round's workers."""

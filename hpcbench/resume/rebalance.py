@@ -1,5 +1,5 @@
-"""What is done for jobs while they run: workers of an array that has ended are given to others, and a job
-that Slurm starts again keeps away from the node it died on."""
+"""Changes to jobs while they run: the workers of an ended array go to other arrays, and a job that Slurm
+restarts avoids the node on which it died."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from hpcbench.planning import shares
 def share_workers(
     experiment: Experiment, busy: Sequence[slurm.Job], left: Sequence[ShardState]
 ) -> None:
-    """Let the arrays that live have all the workers that the plan allows at once; under `alone`.
+    """Give the living arrays all workers that the plan allows at once; the caller holds `alone`.
 
-    An array that has ended gives its share to the others, and so does one whose group has nothing left: its
-    waiting tasks are cancelled.
+    An ended array gives its share to the others. An array whose group has no work left does the same, and
+    its waiting tasks are cancelled.
 
     Args:
         experiment: the experiment.
-        busy: its jobs that work or wait.
+        busy: its jobs that run or wait.
         left: shards that are left.
 
     Raises:
@@ -42,7 +42,7 @@ def share_workers(
         for group in now.groups
     }
     idle = [str(step.job) for step in steps if not weights[step.group]]
-    slurm.cancel_waiting(idle)  # array tasks that would find nothing to do
+    slurm.cancel_waiting(idle)  # array tasks that would find no work
     steps = [step for step in steps if weights[step.group]]
     parts = [weights[step.group] * step.workers for step in steps]
     with EventLog(experiment.submission_file) as log:
@@ -54,24 +54,19 @@ def share_workers(
                 log.write("throttle", step=step.name, to=share)
 
 
-def unlaunched(reason: str) -> bool:
-    """Whether a job waits because its node could not launch it: Slurm holds it until somebody releases it."""
-    return reason.replace("_", " ").lower() == "launch failed requeued held"
-
-
 def release_unlaunched(alive: Sequence[slurm.Job]) -> None:
-    """Let jobs start that their node could not launch; Slurm has drained that node.
+    """Release jobs that their node could not launch; Slurm has drained that node.
 
     Raises:
         EnvironmentFault: Slurm does not answer.
     """
-    held = [job.id for job in alive if job.state == "PENDING" and unlaunched(job.reason)]
+    held = [job.id for job in alive if job.state == "PENDING" and slurm.unlaunched(job.reason)]
     if held:
         slurm.release_hold(held)
 
 
 def keep_off_failed_nodes(experiment: Experiment, alive: Sequence[slurm.Job]) -> None:
-    """A job that waits to be started again, after a run that ended without a word, gets another node.
+    """Move a job that waits for its restart to another node if its last run ended without a final entry.
 
     Raises:
         EnvironmentFault: Slurm does not answer.

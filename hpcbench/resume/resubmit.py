@@ -1,4 +1,4 @@
-"""What a further round would hold: work left, in shapes that may do it, away from nodes that cannot."""
+"""Contents of the next round: the work left, in shapes that may fit it, without nodes that failed."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import job_name, rounds
 from hpcbench.experiment.view.workers import worker_runs
 from hpcbench.planning import within
-from hpcbench.schema.documents import Model
+from hpcbench.schema.definitions import Model
 from hpcbench.schema.plan import Group
 
 OUT_OF_MEMORY = frozenset({"gpu_out_of_memory", "out_of_memory", "context_too_long"})
-"""Causes that a larger shape may cure."""
+"""Causes that a larger shape may remove."""
 
 MOST_ROUNDS = 200
-"""More rounds than any experiment needs: the last net against one that goes on for ever."""
+"""More rounds than any experiment needs: the last guard against an endless experiment."""
 
 
 def may_go_on(experiment: Experiment, left: Sequence[ShardState], answered: int) -> bool:
-    """Whether another round is worth it, within what the plan allows.
+    """Whether another round makes sense, within the plan's limits.
 
-    Work that was never begun, or was handed back in order, always goes on: its jobs' time was up. Lost work
-    is submitted again as long as rounds bring answers; after `max_resubmits` of them in a row that did not,
-    the experiment ends.
+    Work that no job started, or that a job released in order, always continues: the jobs' time was up. Lost
+    work is submitted again as long as rounds bring answers; after `max_resubmits` rounds in a row without
+    answers the experiment ends.
     """
     passes = rounds(experiment)
     if len(passes) >= MOST_ROUNDS:
@@ -48,14 +48,14 @@ def may_go_on(experiment: Experiment, left: Sequence[ShardState], answered: int)
 def next_groups(
     experiment: Experiment, left: Sequence[ShardState], *, again: bool = False
 ) -> tuple[Group, ...]:
-    """Groups for what is left: smaller than planned, of models that ran out of memory in a larger shape.
+    """Groups for the work left; models that ran out of memory get a larger shape than planned.
 
-    Models that never loaded are left out, and so is what would take more GPU-hours than the plan allows.
+    Models that never loaded are left out, and so are groups that would exceed the plan's GPU-hours.
 
     Args:
         experiment: the experiment.
         left: shards that are left.
-        again: whether models that never loaded are tried once more.
+        again: whether to try models that never loaded once more.
     """
     resolved = experiment.resolved
     troubles = _Troubles(experiment, again)
@@ -63,11 +63,13 @@ def next_groups(
     for state in left:
         count[state.shard.run_task] = count.get(state.shard.run_task, 0) + 1
     given_up = {name for name in count if troubles.level(resolved.run_task(name).model) is None}
-    # An arm without the other is compared with nothing.
+    # One arm without the other has no comparison.
     given_up |= {
         name for arms in resolved.pairs.values() if given_up.intersection(arms) for name in arms
     }
     found: list[Group] = []
+    shapes: dict[str, tuple[str, ...]] = {}
+    """Id of a planned group → ids of its groups in this round, one a shape; `after` names planned ones."""
     for planned in experiment.work.groups:
         by_level: dict[int, list[str]] = {}
         for name in planned.run_tasks:
@@ -79,14 +81,21 @@ def next_groups(
             model = resolved.run_task(names[0]).model
             group = _grown(planned, model, level)
             workers = min(sum(count[name] for name in names), planned.workers)
+            shapes[planned.id] = (*shapes.get(planned.id, ()), group.id)
             found.append(
                 group.model_copy(update={"run_tasks": tuple(names), "workers": max(1, workers)})
             )
-    return _affordable(experiment, _renamed(found))
+    groups = (
+        group.model_copy(
+            update={"after": tuple(one for name in group.after for one in shapes.get(name, ()))}
+        )
+        for group in found
+    )
+    return _affordable(experiment, tuple(groups))
 
 
 def bad_nodes(experiment: Experiment) -> list[str]:
-    """Nodes on which nothing loaded; none if they are all the nodes that workers have seen."""
+    """Nodes on which no model loaded; empty if all nodes with workers are such nodes."""
     bad, seen = set[str](), set[str]()
     for run in worker_runs(experiment):
         seen.add(run.node)
@@ -95,7 +104,7 @@ def bad_nodes(experiment: Experiment) -> list[str]:
 
 
 def gpu_hours(experiment: Experiment) -> float:
-    """GPU-hours that workers have held so far, as their own files tell."""
+    """GPU-hours that workers have held so far, by their own files."""
     gpus = {group.id: group.gpus for one in rounds(experiment) for group in one.groups}
     return sum(
         (run.last - run.started) * gpus.get(run.group, 0) / 3600
@@ -121,17 +130,8 @@ def _affordable(experiment: Experiment, groups: tuple[Group, ...]) -> tuple[Grou
     return kept
 
 
-def _renamed(groups: Sequence[Group]) -> tuple[Group, ...]:
-    """With `after` for those that are still there: a group of a larger shape stands for the planned one."""
-    known = {group.id for group in groups}
-    return tuple(
-        group.model_copy(update={"after": tuple(name for name in group.after if name in known)})
-        for group in groups
-    )
-
-
 def _grown(group: Group, model: Model, level: int) -> Group:
-    """The group in the model's larger shape of that level; 0: as planned."""
+    """The group in the model's larger shape of that level; level 0: as planned."""
     if not level:
         return group
     larger = model.larger[level - 1]
@@ -150,7 +150,7 @@ def _grown(group: Group, model: Model, level: int) -> Group:
 
 
 class _Troubles:
-    """What of each model's troubles decides on its next try."""
+    """Failures of each model that decide its next shape."""
 
     def __init__(self, experiment: Experiment, again: bool) -> None:
         self._again = again
@@ -159,7 +159,7 @@ class _Troubles:
         self.starved: dict[str, int] = {}
         """Model → highest level at which memory ran out."""
         self.exhausted: dict[str, int] = {}
-        """Model → highest level at which it was given up for that; else it went on after another load."""
+        """Model → highest level at which it was given up for lack of memory; else it was loaded again."""
         levels = {group.id: group.level for one in rounds(experiment) for group in one.groups}
         killed = _killed_for_memory(experiment)
         for run in worker_runs(experiment):
@@ -171,7 +171,7 @@ class _Troubles:
                 self._starve(last[-1:], level, for_good=True)
 
     def level(self, model: Model) -> int | None:
-        """The shape to try next; None: none."""
+        """The level of the shape to try next; None: none is left."""
         if model.name in self.starved:
             level = self.starved[model.name] + 1
             if level <= len(model.larger):
@@ -199,7 +199,7 @@ class _Troubles:
 
 
 def _killed_for_memory(experiment: Experiment) -> set[str]:
-    """Jobs that Slurm ended because they took more memory than they had asked for."""
+    """Jobs that Slurm ended because they exceeded their requested memory."""
     if experiment.resolved.executor != "slurm":
         return set()
     names = [

@@ -1,1 +1,1 @@
-"""The types that pass between the rooms: documents (YAML), plans (resolved), records (written)."""
+"""The types that pass between the rooms: definitions (YAML), plans (resolved), records (written)."""

@@ -17,7 +17,7 @@ def keeping_texts(
         messages: each with `role` and `content`, a text or a list of parts.
         written: what the template makes of messages.
     """
-    # The texts themselves may stand in the template, or be changed by it.
+    # The template may contain the texts themselves, or change them.
     words = [f"q{place}x7z" for place in range(len(messages))]
 
     def printed(parts: Set[int]) -> Set[int]:

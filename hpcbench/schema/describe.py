@@ -1,4 +1,4 @@
-"""JSON Schemas and reference pages, made from the documents' own models and their field docstrings."""
+"""JSON Schemas and reference pages, made from the definitions' own models and their field docstrings."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 
-from hpcbench.schema import documents, records
-from hpcbench.schema.documents import KINDS
+from hpcbench.schema import definitions, parts, records
+from hpcbench.schema.definitions import KINDS
 
 
 def json_schema(kind: str) -> dict[str, Any]:
-    """JSON Schema of a kind of document, as editors read it.
+    """JSON Schema of a kind of definition, as editors read it.
 
     Raises:
         KeyError: no such kind.
@@ -34,17 +34,17 @@ def json_schema(kind: str) -> dict[str, Any]:
 
 
 def reference() -> str:
-    """The page of all kinds of documents with every field, in Markdown."""
+    """The page of all kinds of definitions with every field, in Markdown."""
     lines = [
-        "# Documents",
+        "# Definitions",
         "",
-        "Made by `hpcbench schema --markdown` from the models; do not edit.",
+        "`hpcbench schema --markdown` makes this page from the models; do not edit it.",
         "",
     ]
     for kind, model in KINDS.items():
         lines += [f"## {kind}/", "", (inspect.getdoc(model) or "").splitlines()[0], ""]
         lines += _table(model)
-    lines += ["# Parts of documents", ""]
+    lines += ["# Parts of definitions", ""]
     for part in _parts():
         lines += [f"## {part.__name__}", "", (inspect.getdoc(part) or "").splitlines()[0], ""]
         lines += _table(part)
@@ -52,7 +52,7 @@ def reference() -> str:
 
 
 def _table(model: type) -> list[str]:
-    lines = ["| key | type | default | |", "|---|---|---|---|"]
+    lines = ["| key | type | default | meaning |", "|---|---|---|---|"]
     for name, (annotation, default) in _members(model).items():
         doc = " ".join(field_docs(model.__name__).get(name, "").split()).replace("|", "\\|")
         lines.append(f"| `{name}` | {_type(annotation)} | {default} | {doc} |")
@@ -83,7 +83,7 @@ def _parts() -> Iterator[type]:
 
     def meet(annotation: Any) -> None:
         is_part = isinstance(annotation, type) and (
-            issubclass(annotation, documents.Part) or annotation is records.FieldMap
+            issubclass(annotation, definitions.Part) or annotation is records.FieldMap
         )
         if is_part and annotation not in seen:
             seen[annotation] = None
@@ -99,7 +99,7 @@ def _parts() -> Iterator[type]:
 
 
 def _type(annotation: Any) -> str:
-    """A type as a user would say it."""
+    """A type in the user's words."""
     if isinstance(annotation, str):
         words = annotation.replace("Mapping[str, str]", "map of text").replace("str", "text")
         return words.replace(" | None", "").replace("|", "or")
@@ -147,7 +147,7 @@ def _describe(schema: dict[str, Any], name: str) -> None:
 
 @cache
 def field_docs(name: str) -> Mapping[str, str]:
-    """Field → the text below it, of a class of the documents, its bases included."""
+    """Field → the text below it, of a class of the definitions, its bases included."""
     trees = _classes()
     found: dict[str, str] = {}
     if name not in trees:
@@ -171,7 +171,7 @@ def field_docs(name: str) -> Mapping[str, str]:
 def _classes() -> Mapping[str, ast.ClassDef]:
     return {
         node.name: node
-        for module in (documents, records)
+        for module in (definitions, parts, records)
         for node in ast.parse(inspect.getsource(module)).body
         if isinstance(node, ast.ClassDef)
     }

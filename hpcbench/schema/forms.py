@@ -1,4 +1,4 @@
-"""pydantic's complaints in words: the form a text must have, never the regular expression that checks it."""
+"""pydantic's messages in words: the form a text must have, never the regular expression that checks it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ FORMS: Mapping[str, str] = {
     r"^[A-Za-z0-9][A-Za-z0-9._/-]*$": "letters, digits and . _ - /, with a letter or digit first",
     r"^[A-Za-z0-9][A-Za-z0-9._-]*$": _NAME,
     r"^[A-Za-z0-9.!+_-]+$": "a version such as 1.2.0: letters, digits and . ! + _ -",
-    r"^[0-9a-f]{40}$": "a commit: its 40 digits, 0-9 and a-f",
+    r"^[0-9a-f]{40}$": "a commit: 40 digits, 0-9 and a-f",
     r"^sha256:[0-9a-f]{64}$": "sha256: and 64 digits, 0-9 and a-f",
     r"^(\d+-)?\d{1,2}:\d{2}:\d{2}$": "of the form [DAYS-]HH:MM:SS, such as 02:00:00",
     r"^\d+\.\d+$": "of the form MAJOR.MINOR, such as 12.4",
-    r"^\d+(\.\d+)*$": "a version such as 570.86.15: numbers with full stops between",
+    r"^\d+(\.\d+)*$": "a version such as 570.86.15: numbers separated by full stops",
     r"^0?[0-7]{3}$": "three octal digits, such as 027",
     r"^https?://\S+$": "an address that begins with https:// or http://",
-    r"^[^\s/@]+$": "the name of a host",
+    r"^[^\s/@]+$": "a host name",
 }
 """Regular expression of a field → what a text that matches it is."""
 
@@ -49,9 +49,7 @@ def complaint(detail: Mapping[str, Any]) -> str:
         return f"must be {KINDS[kind]}"
     if kind == "string_pattern_mismatch":
         pattern = detail.get("ctx", {}).get("pattern", "")
-        return (
-            f"must be {FORMS[pattern]}" if pattern in FORMS else "is not of the form it must have"
-        )
+        return f"must be {FORMS[pattern]}" if pattern in FORMS else "has an invalid form"
     message = str(detail["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
     for long, short in _SHORTER.items():
         if message.startswith(long):

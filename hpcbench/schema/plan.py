@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from pydantic import Field
 
 from hpcbench.errors import Problem
-from hpcbench.schema.documents import (
+from hpcbench.schema.definitions import (
     Dataset,
     ExperimentPlan,
     Gate,
@@ -22,10 +21,14 @@ from hpcbench.schema.documents import (
     Part,
     Prompt,
     Report,
-    Resources,
     RunTask,
     Site,
 )
+from hpcbench.schema.work import Cut as Cut
+from hpcbench.schema.work import Fewer as Fewer
+from hpcbench.schema.work import Group as Group
+from hpcbench.schema.work import Shard as Shard
+from hpcbench.schema.work import WorkPlan as WorkPlan
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Places:
 
 
 class ResolvedRunTask(Part):
-    """A run task with all documents it names; their paths are absolute."""
+    """A run task with all definitions it names; their paths are absolute."""
 
     task: RunTask
     """The run task as written; defaults filled in."""
@@ -89,7 +92,7 @@ class ResolvedRunTask(Part):
 
 
 class Arms(Part):
-    """Two arms of one plan that are held against each other while they run: what `hpcbench ab` was told."""
+    """Two arms of one plan that are compared while they run: the settings of `hpcbench ab`."""
 
     a: tuple[str, ...] = ()
     """Settings of arm a, as they were written."""
@@ -98,7 +101,7 @@ class Arms(Part):
     metrics: tuple[str, ...] = ()
     """Metrics and figures of speed that decide; none: the first metric of each run task."""
     margins: Mapping[str, float] = Field(default_factory=dict)
-    """Metric → difference that does not matter, in its unit; of a figure of speed a share of it. `*` stands
+    """Metric → difference that does not matter, in its unit; of a figure of speed a share of it. `*` means
     for all others."""
     alpha: float = Field(default=0.05, gt=0, lt=1)
     """Chance of any false alarm, over all that decide and all looks."""
@@ -107,7 +110,7 @@ class Arms(Part):
 
 
 class ResolvedPlan(Part):
-    """All that an experiment is made of, from documents alone."""
+    """All that an experiment consists of, from definitions alone."""
 
     plan: ExperimentPlan
     """The plan."""
@@ -126,9 +129,9 @@ class ResolvedPlan(Part):
     packages: Mapping[str, Package] = Field(default_factory=dict)
     """Packages whose plugins it uses, by name."""
     origins: Mapping[str, str] = Field(default_factory=dict)
-    """`kind/name` → file the document was read from."""
+    """`kind/name` → file that the definition was read from."""
     images: Mapping[str, Image] = Field(default_factory=dict)
-    """Image reference → the `images/` document that it comes from, where there is one."""
+    """Image reference → the `images/` definition that it comes from, where there is one."""
     arms: Arms | None = None
     """What two arms of the plan are to be compared by; None: it has no arms."""
 
@@ -180,151 +183,19 @@ class Measured(Part):
     model_hashes: Mapping[str, str]
     """Model → `sha256:…` over the files of its folder; `none` for one without weights."""
     prompt_hashes: Mapping[str, str] = Field(default_factory=dict)
-    """Run task → `sha256:…` over its prompt's texts, examples and the schema that is told with it."""
+    """Run task → `sha256:…` over its prompt's texts, examples and the schema that is sent with it."""
     prompt_formula: int = 1
     """How these were made: hashes made in two ways say nothing by being different."""
     skipped: Mapping[str, int] = Field(default_factory=dict)
-    """Run task → rows and samples among those it asks about that nobody can use, where there are any: they
+    """Run task → rows and samples among those it asks about that cannot be used, where there are any: they
     count against coverage."""
     unusable: Mapping[str, int] = Field(default_factory=dict)
     """Run task → all such rows and samples of its dataset, whether it would have asked about them or not."""
     images: Mapping[str, int] = Field(default_factory=dict)
-    """Run task → most images of one of its requests, where that can be told without reading them."""
+    """Run task → most images of one of its requests, where that is known without reading them."""
     reuse: Mapping[str, bool] = Field(default_factory=dict)
     """Run task → whether images come more than once, as with several questions about a page."""
     dataset_samples: Mapping[str, int] = Field(default_factory=dict)
     """Run task → samples there were in its dataset: places are no places of another number of them."""
     chosen: Mapping[str, tuple[tuple[int, int], ...]] = Field(default_factory=dict)
     """Run task → places of its samples in the dataset, from and to (exclusive), in order."""
-
-
-class Shard(NamedTuple):
-    """A slice of a run task's samples: what a worker takes at a time. A tuple: there may be 100,000."""
-
-    run_task: str
-    """Run task it belongs to."""
-    index: int  # type: ignore[assignment]  # a tuple's `index` is not missed
-    """Number within the run task, from 0."""
-    start: int
-    """First sample."""
-    stop: int
-    """One past the last sample."""
-    seconds: float = 0.0
-    """How long one worker is thought to take for it."""
-
-    @property
-    def id(self) -> str:
-        """`RUN_TASK/INDEX`, unique in the experiment."""
-        return f"{self.run_task}/{self.index:05d}"
-
-
-class Cut(Part):
-    """How a run task is cut into shards: slices of one size."""
-
-    run_task: str
-    """The run task."""
-    samples: int
-    """Its samples."""
-    size: int
-    """Samples in a shard; in the last one what is left."""
-    pilot: int = 0
-    """Samples of the first shard, where it has another size: so an early hpcbench cut its pilots."""
-    seconds_per_sample: float = 0.0
-    """How long one worker is thought to take for a sample."""
-
-    @property
-    def count(self) -> int:
-        """Shards."""
-        rest = self.samples - min(self.pilot, self.samples)
-        return bool(self.pilot) + -(-rest // self.size)
-
-    def shard(self, index: int) -> Shard:
-        """The shard of that number."""
-        pilot = bool(self.pilot) and index == 0
-        first = 0 if pilot else self.pilot + (index - bool(self.pilot)) * self.size
-        stop = min(self.samples, self.pilot if pilot else first + self.size)
-        seconds = (stop - first) * self.seconds_per_sample
-        return Shard(self.run_task, index, first, stop, seconds)
-
-    def shard_at(self, place: int) -> int:
-        """Number of the shard that a place lies in."""
-        first = min(self.pilot, self.samples)
-        return 0 if place < first else bool(self.pilot) + (place - first) // self.size
-
-    def shards(self) -> Iterator[Shard]:
-        """Its shards, in order."""
-        return map(self.shard, range(self.count))
-
-
-class Group(Part):
-    """One resource shape, one Slurm array of equal workers."""
-
-    id: str
-    """`g0`, `g1`, …"""
-    image: str | None
-    """Image of all its models."""
-    environment: str = ""
-    """Key of what its engines run in, see `ResolvedRunTask.environment`."""
-    gpus: int
-    """GPUs of a worker."""
-    resources: Resources
-    """CPUs, memory, time limit of a worker."""
-    run_tasks: tuple[str, ...]
-    """Run tasks its workers take shards of; tasks of one model stand together."""
-    workers: int
-    """Array tasks."""
-    throttle: int
-    """Most of them at once."""
-    after: tuple[str, ...] = ()
-    """Groups whose jobs must have ended before its own start."""
-    level: int = 0
-    """Which of its model's larger shapes it has, from 1; 0: as planned."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fewer:
-    """A model with fewer workers than the plan allows, since loading it would take most of their time."""
-
-    model: str
-    """The model."""
-    workers: int
-    """Workers it gets at most."""
-    instead_of: int
-    """Workers it would have had."""
-    samples: int
-    """Samples they are to ask."""
-    at_once: int
-    """Requests that each has in flight."""
-    work_seconds: float
-    """What the answers of one worker alone would take."""
-    load_seconds: float
-    """What one load takes."""
-    known: bool
-    """Whether these times were seen in earlier experiments."""
-
-
-class WorkPlan(Part):
-    """What is to be done, by whom. A shard is not written down: a hundred thousand follow from a few cuts."""
-
-    groups: tuple[Group, ...]
-    """Arrays to submit."""
-    cuts: tuple[Cut, ...]
-    """Each run task, and how it is cut."""
-    load_seconds: Mapping[str, float] = Field(default_factory=dict)
-    """Model → how long it is thought to take until it is ready."""
-    fewer: tuple[Fewer, ...] = ()
-    """Models with fewer workers than the plan allows."""
-
-    def cut(self, run_task: str) -> Cut | None:
-        """How a run task is cut into shards; None: there is no such run task."""
-        return next((cut for cut in self.cuts if cut.run_task == run_task), None)
-
-    @cached_property
-    def shards(self) -> tuple[Shard, ...]:
-        """Every shard of every run task."""
-        return tuple(shard for cut in self.cuts for shard in cut.shards())
-
-    def shards_of(self, run_tasks: Sequence[str]) -> tuple[Shard, ...]:
-        """Shards of these run tasks, in the order of `run_tasks`."""
-        own = {cut.run_task: cut for cut in self.cuts}
-        return tuple(shard for name in run_tasks for shard in own[name].shards())

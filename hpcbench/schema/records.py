@@ -1,7 +1,7 @@
 """What is written while an experiment runs: samples in, responses and events out.
 
 These are plain dataclasses: they pass by the thousand, and what is written was validated on its way in.
-Every record becomes one line of JSON; `RECORD_VERSION` stands in the header line of each file.
+Every record becomes one line of JSON; the header line of each file contains `RECORD_VERSION`.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ tries.
 """
 
 
-class FieldMap(BaseModel, extra="forbid", frozen=True):
-    """Where a record of a dataset's own form keeps what a sample needs; dots go down into objects."""
+class FieldMap(BaseModel, extra="forbid", frozen=True, defer_build=True):
+    """Where a record of a dataset's own form keeps the parts of a sample; dots go down into objects."""
 
     id: str = "id"
-    """Unique name of the sample; `#` is the record's number, from 1, in all files together."""
+    """Unique name of the sample; `#` is the record's number, from 1, counted over all files together."""
     images: str = "images"
-    """Path of the image inside the folder, or a list of them. `scans/{page}.png` puts columns into a path, a
-    list of values into as many paths; in a record `scans/7-*.png` is every file that matches, 2 before 10;
-    `a.pdf`, `a.pdf#page=2`, `a.tiff` are pages."""
+    """Path of the image inside the folder, or a list of paths. `scans/{page}.png` puts a column's value into
+    a path, a list of values into as many paths; in a record `scans/7-*.png` means every file that matches, 2
+    before 10; `a.pdf`, `a.pdf#page=2`, `a.tiff` give pages."""
     references: str | Mapping[str, str] = "references"
     """Acceptable answer, or a list of them. `{total: Total, date: Date}` makes one object of several columns,
-    for key-information extraction; a cell that is empty is left out of it."""
+    for key-information extraction; an empty cell adds no key to it."""
     document: str | None = "document"
-    """What it belongs to, the cluster of the error bars; where there is none: the first image, or the
-    sample itself if its image lies in the table."""
+    """The document that the sample belongs to, the cluster of the intervals. Without it: the first image, or
+    the sample itself if its image is in the table."""
     split: str | None = "split"
-    """The split it is of."""
+    """The split that the sample belongs to."""
     fields: str | Mapping[str, str] = "fields"
-    """Sample's field → where it stands; one word: an object that holds all of them."""
+    """Sample's field → its place in the record; one word: an object that contains all of them."""
     metadata: str | Mapping[str, str] = "metadata"
-    """The same for what tables group by."""
+    """The same for metadata, which tables group by."""
 
-    # Presets of iterators hold where a document says nothing, so what it says has to be told from the rest in
-    # `resolved.json`, too. There all keys stand, as ever, and those that are not as usual are said; where the
-    # document says a usual one, what it says stands under `said`.
+    # Presets of iterators apply to keys that a definition leaves out, so `resolved.json` must show which keys
+    # the definition states. It has all keys; a key with another value than its default is stated; keys that
+    # the definition states with their default are listed under `said`.
 
     @model_validator(mode="before")
     @classmethod
@@ -69,7 +69,7 @@ class FieldMap(BaseModel, extra="forbid", frozen=True):
 
     @classmethod
     def usual(cls) -> dict[str, Any]:
-        """Every key as it is where nobody says it."""
+        """Every key with its default."""
         return {name: field.default for name, field in cls.model_fields.items()}
 
 
@@ -89,7 +89,7 @@ Image = Path | bytes | StoredImage
 
 @dataclass(frozen=True, slots=True)
 class Boxes:
-    """Where something stands on a sample's first image."""
+    """Where something is on a sample's first image."""
 
     corners: tuple[tuple[float, float, float, float], ...]
     """Left, top, right, bottom of each."""
@@ -112,12 +112,12 @@ class Sample:
     references: tuple[Any, ...]
     """Acceptable answers: texts, or JSON objects for key-information extraction."""
     document: str
-    """The document it belongs to: the cluster of the error bars."""
+    """The document that it belongs to: the cluster of the intervals."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """What tables may group by, e.g. `doc_type`."""
     boxes: Callable[[], Boxes] | None = field(default=None, compare=False, repr=False)
     """Gives what the dataset marks on the first image, for people to look at; prompts and scores know
-    nothing of it. It is read when somebody looks, and may raise UserError."""
+    nothing of it. It is read on first use, and may raise UserError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +127,9 @@ class PromptExample:
     answer: str
     """The right answer, as a model should write it."""
     fields: Mapping[str, Any] = field(default_factory=dict)
-    """What the user template is filled with."""
+    """Values for the user template."""
     images: tuple[str, ...] = ()
-    """Image files, relative to the prompt's document."""
+    """Image files, relative to the prompt's definition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,16 +137,16 @@ class PromptEntry:
     """One prompt of a collection."""
 
     id: str
-    """Its name within the collection; every response names it."""
+    """Its name within the collection; every response contains it."""
     user: str
     """User message, a Jinja2 template."""
     system: str | None = None
-    """System message; none: the document's."""
+    """System message. Without it: the definition's."""
     when: Mapping[str, str | int | float | bool] = field(default_factory=dict)
-    """What a sample must be for it: `dataset`, `task` (names of documents), metadata or fields → value; none:
-    any sample."""
+    """Conditions that a sample must meet: `dataset` or `task` (names of definitions), metadata or fields →
+    value. Without conditions: any sample."""
     examples: tuple[PromptExample, ...] = ()
-    """Few-shot examples instead of the document's."""
+    """Few-shot examples that replace the definition's."""
     version: str = ""
     """Version of the wording, for people."""
 
@@ -213,7 +213,7 @@ class Request:
     timeout: float
     """Deadline over all tries, seconds."""
     prompt: str = ""
-    """Which prompt it is: the document's name, and the entry's of a collection."""
+    """Its prompt: the definition's name, and the entry's name in a collection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +265,7 @@ class Response:
     recount: int | None = None
     """Tokens of the text by the model's own tokenizer, a check of the engine's count; None: not counted."""
     reasoning: str | None = None
-    """What the engine told apart as the model's reasoning; no metric sees it."""
+    """What the engine marked as the model's reasoning; no metric sees it."""
 
     def to_json(self) -> dict[str, Any]:
         """The record as it is written; `from_json` reads it back."""

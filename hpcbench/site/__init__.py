@@ -1,1 +1,1 @@
-"""A cluster as hpcbench sees it: its profile, checks of a home, cron lines, tidying up."""
+"""A cluster as hpcbench sees it: its profile, checks of a home, cron lines, cleaning."""

@@ -1,9 +1,9 @@
-"""`hpcbench submit PLAN --if-idle`: called again and again, by cron or by hand, it never overlaps itself.
+"""`hpcbench submit PLAN --if-idle`: repeated calls, by cron or by hand, never overlap.
 
-Every run of a plan is a file `HOME/cron/NAME-HASH/NNNNN.jsonl`, created exclusively: whoever makes it is the
-one who submits. Its lines say how far that went: `claimed`, `experiment` (prepared; from here on the next
-call knows what to look at), `collected` (somebody was told how it ended). Killed anywhere, the next call
-finds what there is to go on from.
+Every run of a plan is a file `HOME/cron/NAME-HASH/NNNNN.jsonl`, created exclusively: the process that
+creates it submits the run. Its lines record the progress: `claimed`, `experiment` (prepared; from here on
+the next call knows the experiment), `collected` (its outcome was printed). After a kill at any point the
+next call continues from these records.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from hpcbench.status import (
 from hpcbench.submit.fingerprint import interpreter
 
 KEPT = 20
-"""Records of so many runs of a plan stay."""
+"""Number of records of a plan's runs that are kept."""
 
 
 def cron_dir(root: Path) -> Path:
@@ -40,36 +40,36 @@ def cron_dir(root: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """What `if_idle` asks of its caller."""
+    """Functions that the caller of `if_idle` provides."""
 
     prepare: Callable[[], Experiment]
-    """Makes the next experiment, ready to be submitted."""
+    """Makes the next experiment, ready to submit."""
     submit: Callable[[Experiment], Any]
-    """Submits it, or what is missing of it."""
+    """Submits an experiment, or its missing part."""
     tell: Callable[[ExperimentStatus], None]
-    """Prints how the last one ended; once."""
+    """Prints the outcome of the last experiment; once."""
     say: Callable[[str], None]
     """Prints a line."""
 
 
 def if_idle(plan: Path, resolved: ResolvedPlan, ask: Idle) -> Experiment | None:
-    """Submit the plan's next run, unless the last one has not ended; do what is due for that one.
+    """Submit the plan's next run if the last one has ended; otherwise do the last one's due work.
 
     Args:
-        plan: the plan's file; with its name it tells which runs belong together.
+        plan: the plan's file; file and plan name decide which runs belong together.
         resolved: the plan.
-        ask: what the caller does.
+        ask: functions of the caller.
 
     Returns:
-        The experiment that was submitted, if one was.
+        The submitted experiment; None if there is none.
 
     Raises:
-        HpcbenchError: what preparing or submitting raises; the next call tries again.
+        HpcbenchError: an error of preparing or submitting; the next call tries again.
     """
     runs = Runs(home(resolved.site), plan, resolved.plan.name)
     newest = runs.newest
     if newest is not None and newest.busy:
-        ask.say(f"{plan.name} is being submitted by {newest.holder}: nothing submitted")
+        ask.say(f"{newest.holder} submits {plan.name} at the moment: nothing submitted")
         return None
     last = runs.last_with_experiment()
     ended = None
@@ -79,7 +79,7 @@ def if_idle(plan: Path, resolved: ResolvedPlan, ask: Idle) -> Experiment | None:
             return None
     mine = runs.claim(newest.number + 1 if newest is not None else 1)
     if mine is None:
-        ask.say(f"{plan.name} is being submitted by another call: nothing submitted")
+        ask.say(f"another process submits {plan.name} at the moment: nothing submitted")
         return None
     with beating(mine.path):
         try:
@@ -88,11 +88,11 @@ def if_idle(plan: Path, resolved: ResolvedPlan, ask: Idle) -> Experiment | None:
                 last.note("collected")
             experiment = ask.prepare()
         except BaseException:
-            mine.path.unlink(missing_ok=True)  # the next call need not wait for us
+            mine.path.unlink(missing_ok=True)  # so that the next call need not wait for us
             raise
         now = runs.newest
-        if now is None or now.number != mine.number:  # we slept for so long that we were given up
-            ask.say(f"{plan.name} was taken over by another call: nothing submitted")
+        if now is None or now.number != mine.number:  # another call took over, as we slept too long
+            ask.say(f"another process took over {plan.name}: nothing submitted")
             return None
         mine.note("experiment", experiment=experiment.id)
     runs.forget_old(mine.number)
@@ -103,14 +103,14 @@ def if_idle(plan: Path, resolved: ResolvedPlan, ask: Idle) -> Experiment | None:
 def looked_after(
     last: Experiment, submit: Callable[[Experiment], Any], say: Callable[[str], None]
 ) -> ExperimentStatus | None:
-    """How a run ended; None while it has not, after what was due for it was done and said."""
+    """Do and print a run's due work; returns its status if it has ended, else None."""
     now = status(last)
     if due(last, now):
         _finalise(last)
         now = status(last)
     if now.state == "interrupted":
         submit(last)
-        say(f"{last.id}: its submission was interrupted, now it is submitted")
+        say(f"{last.id}: completed its interrupted submission")
         return None
     if now.state not in ENDED:
         say(f"{last.id} is {now.state}: nothing submitted")
@@ -119,8 +119,8 @@ def looked_after(
 
 
 def _finalise(experiment: Experiment) -> None:
-    """Do on this login node what jobs of the experiment may not, or can no longer, do."""
-    # A process of its own: it loads what evaluates and reports, and runs in the experiment's Python.
+    """Do on this login node the work that jobs of the experiment cannot do, or can no longer do."""
+    # A separate process: it imports evaluation and reports, and runs in the experiment's Python.
     subprocess.run(
         [*interpreter(experiment), "-m", "hpcbench.finalise", str(experiment.path)],
         stdin=subprocess.DEVNULL,
@@ -130,26 +130,26 @@ def _finalise(experiment: Experiment) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of a plan, as its file tells it."""
+    """One run of a plan, as its file says."""
 
     path: Path
     """The file."""
     number: int
     """1 for the first."""
     holder: str
-    """Process that made it."""
+    """Process that created the file."""
     experiment: Experiment | None
-    """Its experiment, once there was one."""
+    """Its experiment; None: not prepared yet."""
     collected: bool
-    """Whether somebody was told how that ended."""
+    """Whether its outcome was printed."""
 
     @property
     def busy(self) -> bool:
-        """Whether somebody is about to prepare its experiment."""
+        """Whether a process is still preparing its experiment."""
         return self.experiment is None and not abandoned(self.path)
 
     def note(self, event: str, **details: str) -> None:
-        """Write down how far it is; for who made it, and for who made the next one."""
+        """Append progress to the file, for this process and for the next call."""
         with Appender(self.path) as log:
             log.write({"event": event, "time": time.time(), **details})
 
@@ -161,7 +161,7 @@ class Runs:
         root: the home of experiments.
         plan: the plan's file.
         name: the plan's name.
-        folder: where the runs of all plans are recorded; None: those of `submit --if-idle`.
+        folder: folder of the records of all plans' runs; None: the folder of `submit --if-idle`.
     """
 
     def __init__(self, root: Path, plan: Path, name: str, folder: Path | None = None) -> None:
@@ -178,7 +178,7 @@ class Runs:
         return self._read(numbers[-1]) if numbers else None
 
     def last_with_experiment(self) -> Run | None:
-        """The newest run that has an experiment, if that is still there."""
+        """The newest run that has an experiment; None if that experiment no longer exists."""
         for number in reversed(self._numbers()):
             run = self._read(number)
             if run.experiment is not None:
@@ -187,12 +187,12 @@ class Runs:
 
     @property
     def with_experiments(self) -> list[Run]:
-        """Runs that came to have an experiment, the oldest first."""
+        """Runs that have an experiment, oldest first."""
         found = map(self._read, self._numbers())
         return [run for run in found if run.experiment is not None]
 
     def claim(self, number: int) -> Run | None:
-        """Be the one who makes this run; None if another is."""
+        """Create this run's file; None if another process has created it."""
         told: Mapping[str, Any] = {
             "event": "claimed",
             "time": time.time(),
@@ -204,7 +204,7 @@ class Runs:
         return self._read(number) if create_exclusive(path, told) else None
 
     def forget_old(self, number: int) -> None:
-        """Remove records of long ago."""
+        """Remove old records."""
         for old in self._numbers():
             if old <= number - KEPT:
                 self._path(old).unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""Lines of ours in the user's crontab or scrontab; everybody else's stay as they are, byte for byte.
+"""hpcbench's lines in the user's crontab or scrontab; all other lines stay as they are, byte for byte.
 
-A line of ours ends in `# hpcbench:NAME` and starts `HOME/cron/NAME.sh`, which sets the environment: cron
-starts with nearly none, and takes no lines as long as the PATH of a cluster with modules.
+Such a line ends in `# hpcbench:NAME` and starts `HOME/cron/NAME.sh`. The script sets the environment: cron
+provides almost none, and the PATH of a cluster with modules is too long for a line of cron.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from hpcbench.errors import EnvironmentFault, Problem, UserError
+from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.files.atomic import write_atomic
 from hpcbench.site.cron import cron_dir
 
 Table = Literal["crontab", "scrontab"]
-"""Whose table: cron's, on one login node, or Slurm's."""
+"""The kind of table: cron's on one login node, or Slurm's."""
 
 Verb = Literal["submit", "regress"]
-"""What a line does with its plan."""
+"""The verb that a line calls with its plan."""
 
 CARRIED = (
     "HOME", "PATH", "PYTHONPATH", "LANG", "SLURM_CONF", "XDG_CONFIG_HOME",
     "HPCBENCH_HOME", "HPCBENCH_SITE", "RUN_MODE", "http_proxy", "https_proxy", "no_proxy",
 )  # fmt: skip
-"""Variables that a line is started with as they are now, as far as they are set; no proxy with a password."""
+"""Variables that a line gets with their present values, where set; no proxy with a password."""
 
 DAYS = 30
-"""Logs of so many days are kept."""
+"""Days for which logs are kept."""
 
 LONGEST = 998
-"""Longest line, bytes, that every cron takes."""
+"""Longest line in bytes that every cron accepts."""
 
 MARK = "# hpcbench:"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -67,16 +67,16 @@ exec {python} -m hpcbench.cli.main {command}{options} >>"$log" 2>&1 </dev/null
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A line of ours."""
+    """A line of hpcbench."""
 
     name: str
     """Its name."""
     at: str
-    """When it runs, as the table has it."""
+    """Its schedule, as the table has it."""
     plan: str
     """The plan it submits."""
     table: Table
-    """Where it stands."""
+    """The table that contains it."""
     log: str | None
     """Its newest log."""
 
@@ -93,30 +93,31 @@ def install(
     verb: Verb = "submit",
     dry_run: bool = False,
 ) -> str:
-    """Have a plan submitted at certain times; a line of that name for the same plan is replaced.
+    """Add a line that submits a plan on a schedule; it replaces a line of that name for the same plan.
 
     Args:
-        table: whose.
-        name: of the line, for `list` and `remove`.
+        table: the kind of table.
+        name: name of the line, for `list` and `remove`.
         plan: the plan's file.
-        at: a schedule, as cron writes it.
+        at: a schedule in cron's notation.
         root: the home of experiments.
-        options: further options of that verb.
-        slurm_options: of the job that Slurm's cron starts, such as `--time=30`.
-        verb: what is called with the plan.
+        options: further options of the verb.
+        slurm_options: options of the job that Slurm's cron starts, such as `--time=30`.
+        verb: the verb to call with the plan.
         dry_run: change nothing.
 
     Returns:
-        What stands in the table now, and the script it starts.
+        The line in the table, and the script it starts.
 
     Raises:
-        UserError: no such schedule, or the name is another plan's.
-        EnvironmentFault: there is no such table here.
+        UserError: the schedule is invalid, or the name belongs to another plan.
+        EnvironmentFault: this machine has no such table.
     """
     at = schedule(at)
     if not _NAME.fullmatch(name):
         raise UserError(
-            Problem(f"'{name}' is no name for a line", remedy="letters, digits, dots and dashes")
+            f"'{name}' is not a valid name",
+            remedy="use letters, digits, dots, dashes and underscores",
         )
     plan = plan.resolve()
     folder = cron_dir(root)
@@ -124,7 +125,9 @@ def install(
     command = f"{at} /bin/sh {_quoted(script)} {_quoted(plan)} {MARK}{name}"
     lines = [*(f"#SCRON {one}" for one in slurm_options if table == "scrontab"), command]
     if len(command.encode()) > LONGEST:
-        raise UserError(Problem("the line gets too long for cron", remedy="shorter paths"))
+        raise UserError(
+            f"the line is too long for cron: over {LONGEST} bytes", remedy="use shorter paths"
+        )
     text = _SCRIPT.format(
         script=script,
         exports="\n".join(f"export {key}={shlex.quote(value)}" for key, value in _carried()),
@@ -143,7 +146,7 @@ def install(
     for entry in _entries(before, table, root):
         if entry.name == name and entry.plan != str(plan):
             raise UserError(
-                Problem(f"'{name}' submits {entry.plan} already", remedy="another --name")
+                f"'{name}' already submits {entry.plan}", remedy="choose another --name"
             )
     write_atomic(script, text)
     rest = without(before, name)
@@ -154,14 +157,14 @@ def install(
 
 
 def entries(table: Table, root: Path) -> list[Entry]:
-    """Our lines of a table; none where there is no such table here."""
+    """hpcbench's lines of a table; none if this machine has no such table."""
     if shutil.which(table) is None:
         return []
     return _entries(_read(table), table, root)
 
 
 def uninstall(table: Table, name: str, root: Path) -> bool:
-    """Take a line of ours out, and its script; logs stay. Returns whether there was one."""
+    """Remove a line and its script; logs stay. Returns whether the line existed."""
     if shutil.which(table) is None:
         return False
     before = _read(table)
@@ -174,7 +177,7 @@ def uninstall(table: Table, name: str, root: Path) -> bool:
 
 
 def without(text: bytes, name: str) -> bytes:
-    """A table without the lines of a name; all others are as they were."""
+    """A table without the lines of a name; all other lines stay as they are."""
     kept: list[bytes] = []
     for line in text.splitlines(keepends=True):
         match = _OURS.fullmatch(line.rstrip(b"\r\n"))
@@ -190,18 +193,18 @@ def without(text: bytes, name: str) -> bytes:
 
 
 def schedule(text: str) -> str:
-    """A schedule as cron takes it, with single spaces.
+    """A schedule in cron's notation, with single spaces.
 
     Raises:
-        UserError: it is none; says which part is wrong.
+        UserError: the schedule is invalid; the message names the part.
     """
     parts = text.split()
     if len(parts) == 1 and parts[0].startswith("@"):
         if parts[0] not in _WORDS:
-            raise _bad(text, f"'{parts[0]}' is none of {', '.join(_WORDS)}")
+            raise _bad(text, f"'{parts[0]}' is not one of {', '.join(_WORDS)}")
         return parts[0]
     if len(parts) != 5:
-        raise _bad(text, f"it has {len(parts)} parts instead of five")
+        raise _bad(text, f"it has {len(parts)} fields instead of five")
     fields = (
         ("minute", 0, 59, ()), ("hour", 0, 23, ()), ("day of the month", 1, 31, ()),
         ("month", 1, 12, _MONTHS), ("day of the week", 0, 7, _WEEKDAYS),
@@ -214,7 +217,7 @@ def schedule(text: str) -> str:
 
 
 def _wrong(text: str, least: int, most: int, names: Sequence[str]) -> str | None:
-    """What is wrong with one of the values of a field."""
+    """The error in a value of a field; None: no error."""
     match = re.fullmatch(r"(\*|[a-z]{3}|\d+)(?:-([a-z]{3}|\d+))?(?:/(\d+))?", text.lower())
     if match is None or (match[1] == "*" and match[2]):
         return "use *, a number, 1-5, */15 or 1,15"
@@ -227,7 +230,7 @@ def _wrong(text: str, least: int, most: int, names: Sequence[str]) -> str | None
         elif word in names:
             ends.append(names.index(word) + least)
         else:
-            return f"'{word}' means nothing here"
+            return f"'{word}' is not a number or a name of this field"
     for number in ends:
         if not least <= number <= most:
             return f"{number} is not in {least}-{most}"
@@ -243,10 +246,8 @@ def _wrong(text: str, least: int, most: int, names: Sequence[str]) -> str | None
 
 def _bad(text: str, why: str) -> UserError:
     return UserError(
-        Problem(
-            f"'{text}' is no schedule: {why}",
-            remedy="minute, hour, day of the month, month, day of the week: '0 2 * * *' is each night at two",
-        )
+        f"'{text}' is not a cron schedule: {why}",
+        remedy="write minute, hour, day of the month, month, day of the week: '0 2 * * *' is 02:00 daily",
     )
 
 
@@ -254,7 +255,7 @@ def _bad(text: str, why: str) -> UserError:
 
 
 def _read(table: Table) -> bytes:
-    """All of a table, as it is."""
+    """The whole table, unchanged."""
     done = _run(table, "-l")
     if done.returncode == 0:
         return done.stdout
@@ -265,9 +266,9 @@ def _read(table: Table) -> bytes:
 
 
 def _replace(table: Table, before: bytes, after: bytes) -> None:
-    """Put another text into a table that nobody changed meanwhile."""
+    """Replace a table's text, if no other process has changed it meanwhile."""
     if _read(table) != before:
-        raise EnvironmentFault(f"the {table} was changed just now", remedy="try again")
+        raise EnvironmentFault(f"another process has just changed the {table}", remedy="try again")
     with tempfile.NamedTemporaryFile(prefix="hpcbench-") as file:
         file.write(after)
         file.flush()
@@ -289,16 +290,16 @@ def _run(table: Table, *arguments: str) -> subprocess.CompletedProcess[bytes]:
             f"there is no {table} on this machine",
             remedy=f"install it {option} --scron"
             if there
-            else "on another login node, or from any other timer: `hpcbench submit PLAN --if-idle`",
+            else "try another login node, or let any other timer run `hpcbench submit PLAN --if-idle`",
         ) from None
 
 
 def _refused(table: Table, said: str) -> EnvironmentFault:
     remedy = "ask your cluster's support"
     if table == "scrontab":
-        remedy += " for ScronParameters=enable in slurm.conf, or use cron: without --scron"
+        remedy += " for ScronParameters=enable in slurm.conf, or use cron: leave --scron out"
     else:
-        remedy += " for cron, or use Slurm's: --scron"
+        remedy += " for cron, or use Slurm's scrontab: --scron"
     return EnvironmentFault(f"{table}: {said}", remedy=remedy)
 
 

@@ -1,4 +1,4 @@
-"""Checks of what a run needs of this machine and of the site profile, each with a remedy."""
+"""Checks of this machine and of the site profile for a run, each with a remedy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from hpcbench.environments.sif import check_version, has_subordinate_ids
 from hpcbench.errors import EnvironmentFault, HpcbenchError, UserError
 from hpcbench.experiment.access import group_id
 from hpcbench.experiment.layout import home
-from hpcbench.schema.documents import ExperimentPlan, Resources, Site
+from hpcbench.schema.definitions import ExperimentPlan, Resources, Site
 from hpcbench.schema.plan import Group, ResolvedPlan
 from hpcbench.site.profile import NodeGpus, gpus_here, parse_smi
 from hpcbench.submit.sbatch import (
@@ -34,31 +34,31 @@ from hpcbench.submit.sbatch import (
 )
 
 MIN_SLURM = (22, 5)
-"""Oldest Slurm this is tested with."""
+"""Oldest Slurm version that is tested."""
 
 MIN_FREE_FILES = 20_000
-"""Files that the packages beside a few images and the shards of an experiment need."""
+"""Files that the packages beside a few images and an experiment's shards need."""
 
 MIN_FREE_GB = 5
-"""Room that a few images and experiments need."""
+"""Disk space that a few images and experiments need."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that must hold, or should."""
+    """One required or recommended condition."""
 
     name: str
-    """What was looked at."""
+    """Subject of the check."""
     state: str
     """`ok`, `warning` or `failed`."""
     detail: str
-    """What was found."""
+    """The finding."""
     remedy: str | None = None
-    """What to do, where it is not ok."""
+    """The remedy; None: the state is ok."""
 
 
 def checks(site: Site) -> Iterator[Check]:
-    """Look at everything a run needs, cheapest first."""
+    """Check all requirements of a run, cheapest first."""
     yield _python()
     yield from _distribution()
     yield _home(site)
@@ -87,12 +87,12 @@ def _python() -> Check:
         return Check("python", "ok", f"{version} in {sys.prefix}")
     return Check(
         "python", "warning", f"{version} in {sys.prefix}",
-        "compute nodes must see it: install hpcbench on the shared file system",
+        "compute nodes need it: install hpcbench on the shared file system",
     )  # fmt: skip
 
 
 def _distribution() -> Iterator[Check]:
-    """Another project has the name `hpcbench` on PyPI, and its files would replace ours."""
+    """PyPI's `hpcbench` belongs to another project, whose files would replace ours."""
     try:
         own, others = installed.own(), list(installed.in_the_way())
     except EnvironmentFault as fault:
@@ -115,16 +115,21 @@ def _home(site: Site) -> Check:
     except OSError as error:
         return Check(
             "home", "failed", f"{folder}: {error.strerror}",
-            "set HPCBENCH_HOME, or `home` in the site profile, to a shared folder with hard links",
+            "set HPCBENCH_HOME, or `home` in the site profile, to a shared folder that supports hard links",
         )  # fmt: skip
     free = shutil.disk_usage(folder).free / 1e9
     if free < MIN_FREE_GB:
-        return Check("home", "warning", f"{folder}: {free:.1f} GB free", "make room or move it")
+        return Check(
+            "home",
+            "warning",
+            f"{folder}: {free:.1f} GB free",
+            "free disk space, or move the folder",
+        )
     left = os.statvfs(folder)
     if left.f_files and left.f_favail < MIN_FREE_FILES:
         return Check(
-            "home", "warning", f"{folder}: room for {left.f_favail} more files",
-            "packages beside images need thousands: `hpcbench data prune`, or a larger quota of files",
+            "home", "warning", f"{folder}: {left.f_favail} more files possible",
+            "packages need thousands of files: run `hpcbench data prune`, or ask for a larger file quota",
         )  # fmt: skip
     return Check("home", "ok", f"{folder}: {free:.0f} GB free")
 
@@ -134,9 +139,16 @@ def _socket_folder(site: Site) -> Check:
     if "$" in folder:
         return Check("scratch", "ok", f"{folder}: set by the job")
     if not os.access(folder, os.W_OK):
-        return Check("scratch", "failed", f"{folder} is not writable", "set `scratch`")
+        return Check(
+            "scratch", "failed", f"{folder} is not writable", "set `scratch` in the site profile"
+        )
     if len(folder) > 60:
-        return Check("scratch", "failed", f"{folder}: too long for a Unix socket", "a shorter one")
+        return Check(
+            "scratch",
+            "failed",
+            f"{folder}: path too long for a Unix socket",
+            "set `scratch` to a shorter path",
+        )
     return Check("scratch", "ok", folder)
 
 
@@ -149,7 +161,10 @@ def _slurm_checks(site: Site) -> Iterator[Check]:
     numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
     old = numbers < MIN_SLURM
     yield Check(
-        "slurm", "warning" if old else "ok", version, "22.05 or newer is tested" if old else None
+        "slurm",
+        "warning" if old else "ok",
+        version,
+        "hpcbench is tested with 22.05 and newer" if old else None,
     )
     try:
         jobs = [job for job in slurm.queue() if job.alive]
@@ -160,13 +175,15 @@ def _slurm_checks(site: Site) -> Iterator[Check]:
         return
     wanted = site.slurm.partition
     if wanted is not None and wanted not in names:
-        yield Check("partition", "failed", f"no partition '{wanted}'", f"one of {', '.join(names)}")
+        yield Check(
+            "partition", "failed", f"no partition '{wanted}'", f"set one of {', '.join(names)}"
+        )
     else:
         yield Check("partition", "ok", wanted or "the cluster's default")
 
 
 def _sharing(site: Site) -> Iterator[Check]:
-    """The group that experiments are to belong to, and the umask."""
+    """The group of experiments, and the umask."""
     if site.group is not None:
         try:
             number = group_id(site.group)
@@ -175,18 +192,24 @@ def _sharing(site: Site) -> Iterator[Check]:
             return
         if number not in (os.getgid(), *os.getgroups()) and os.geteuid():
             yield Check(
-                "group", "failed", f"you are not in group '{site.group}'", "`groups` lists yours"
+                "group",
+                "failed",
+                f"you are not in group '{site.group}'",
+                "`groups` lists your groups",
             )
         elif site.umask is not None and int(site.umask, 8) & 0o050:
             yield Check(
-                "group", "warning", f"umask {site.umask} keeps group '{site.group}' out",
-                "umask 027 lets it read, 007 also resume",
+                "group", "warning", f"umask {site.umask} denies group '{site.group}' access",
+                "set umask 027 to let the group read, 007 to let it resume as well",
             )  # fmt: skip
         else:
             yield Check("group", "ok", site.group)
     if site.umask is not None and not int(site.umask, 8) & 0o002:
         yield Check(
-            "umask", "warning", f"{site.umask}: everybody may change your experiments", "umask 027"
+            "umask",
+            "warning",
+            f"{site.umask}: every user can change your experiments",
+            "set umask 027",
         )
     elif site.umask is not None:
         yield Check("umask", "ok", site.umask)
@@ -199,7 +222,7 @@ def _secrets(site: Site) -> Iterator[Check]:
 
 
 def _modules(site: Site) -> Check:
-    """Modules are loaded here as a job loads them; a compute node may have others."""
+    """Load the modules here as a job does; a compute node may have others."""
     lines = [FIND_MODULES, *site.setup, *map(load_module, site.modules)]
     done = subprocess.run(
         ["bash", "-c", "\n".join(lines)], capture_output=True, text=True, errors="replace",
@@ -208,12 +231,12 @@ def _modules(site: Site) -> Check:
     listed = ", ".join(site.modules)
     if done.returncode == 0:
         return Check("modules", "ok", listed)
-    said = (done.stderr.strip() or done.stdout.strip() or "no word why").splitlines()[-1]
+    said = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[-1]
     return Check("modules", "failed", f"{listed}: {said}", "`module avail` lists what there is")
 
 
 def _scripts(site: Site) -> Iterator[Check]:
-    """The job scripts as they would be, held against Slurm's own test; nothing is submitted."""
+    """The complete job scripts, checked by Slurm's own test; this submits no job."""
     slurm_site = site.slurm
     gives = slurm_site.partitions.get(slurm_site.partition or "")
     gpus = 1 if gives is not None and gives.gpus else 0
@@ -236,7 +259,7 @@ def _scripts(site: Site) -> Iterator[Check]:
 
 
 def _accepted(name: str, text: str, gpu: bool) -> Check:
-    """What Slurm says of a job script: partition, account, QOS, constraint, reservation, GPUs."""
+    """Slurm's answer to a job script: partition, account, QOS, constraint, reservation, GPUs."""
     with clean_environment():
         done = subprocess.run(
             ["sbatch", "--test-only"], input=text, capture_output=True, text=True,
@@ -244,13 +267,15 @@ def _accepted(name: str, text: str, gpu: bool) -> Check:
         )  # fmt: skip
     said = [line for line in done.stderr.strip().splitlines() if line.strip()]
     last = (
-        re.sub(r"^(sbatch|allocation failure): *(error: *)?", "", said[-1]) if said else "no word"
+        re.sub(r"^(sbatch|allocation failure): *(error: *)?", "", said[-1])
+        if said
+        else "no message"
     )
     if done.returncode == 0:
-        return Check(name, "ok", "Slurm would take it" + (", with a GPU" if gpu else ""))
+        return Check(name, "ok", "Slurm accepts it" + (", with a GPU" if gpu else ""))
     return Check(
-        name, "failed", f"Slurm would not take it: {last}",
-        "partition, account, qos, constraint, reservation or gpu_gres of the site profile",
+        name, "failed", f"Slurm refuses it: {last}",
+        "check partition, account, qos, constraint, reservation and gpu_gres in the site profile",
     )  # fmt: skip
 
 
@@ -259,7 +284,7 @@ def _container(site: Site) -> Check:
     if shutil.which(program) is None:
         return Check(
             "container", "warning", f"no {program} on PATH",
-            "`module load apptainer`, or set container.program; models without an image still run",
+            "run `module load apptainer`, or set container.program; models without an image still run",
         )  # fmt: skip
     done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -272,7 +297,7 @@ def _container(site: Site) -> Check:
 
 
 def _gpus(site: Site) -> Iterator[Check]:
-    """Whether the profile says what images are compared with: the CUDA that the nodes' driver takes."""
+    """Whether the profile has the CUDA version of the nodes' driver, with which images are compared."""
     if site.container.gpu_maker != "nvidia":
         return
     said, driver = site.container.cuda, site.container.driver
@@ -280,17 +305,17 @@ def _gpus(site: Site) -> Iterator[Check]:
     here = gpus_here() if site.executor == "local" else None
     if here is not None and said is not None and here.cuda not in (said, None):
         yield Check(
-            "gpus", "warning", f"the driver here takes CUDA {here.cuda}, the profile says {said}",
-            f"`container: {{cuda: \"{here.cuda}\"}}` in the site profile",
+            "gpus", "warning", f"the driver here supports CUDA {here.cuda}, but the site profile says {said}",
+            f"set `container: {{cuda: \"{here.cuda}\"}}` in the site profile",
         )  # fmt: skip
     elif here is not None:
         yield Check("gpus", "ok", str(here))
     elif said is not None:
-        yield Check("gpus", "ok", f"{words}, as the profile says")
+        yield Check("gpus", "ok", f"{words}, from the site profile")
     elif site.executor == "slurm" and any(one.gpus for one in site.slurm.partitions.values()):
         yield Check(
-            "gpus", "warning", "the profile does not say which CUDA the nodes' driver takes",
-            "`hpcbench doctor --run` looks on a node; until then images are not compared with it",
+            "gpus", "warning", "the site profile does not say which CUDA version the nodes' driver supports",
+            "`hpcbench doctor --run` asks a node; until then hpcbench does not check the CUDA of images",
         )  # fmt: skip
 
 
@@ -306,30 +331,30 @@ def _docker(site: Site) -> Check:
 
 
 def _container_needs() -> Iterator[Check]:
-    """What an ordinary user's containers need of the kernel, on this machine; compute nodes may differ."""
+    """Kernel features that an ordinary user's containers need, on this machine; compute nodes may differ."""
     done = subprocess.run(
         ["unshare", "--user", "true"], capture_output=True, text=True, check=False
     )
     if done.returncode:
         yield Check(
             "namespaces", "warning", done.stderr.strip()[:200] or "unshare failed",
-            "without user namespaces images run only under a setuid Apptainer: ask your cluster's support",
+            "without user namespaces, images need a setuid Apptainer: ask your cluster's support",
         )  # fmt: skip
     else:
-        yield Check("namespaces", "ok", "user namespaces are open")
+        yield Check("namespaces", "ok", "user namespaces are enabled")
     if os.access("/dev/fuse", os.R_OK | os.W_OK):
-        yield Check("fuse", "ok", "/dev/fuse is open")
+        yield Check("fuse", "ok", "/dev/fuse is accessible")
     else:
         yield Check(
-            "fuse", "warning", "/dev/fuse is missing or closed here",
-            "unless Apptainer is setuid, images are unpacked at each start: ask your cluster's support",
+            "fuse", "warning", "/dev/fuse is missing or not accessible",
+            "unless Apptainer is setuid, it unpacks images at each start: ask your cluster's support",
         )  # fmt: skip
     if shutil.which("newuidmap") and has_subordinate_ids():
-        yield Check("recipes", "ok", "Dockerfiles can be built here (subuid, newuidmap)")
+        yield Check("recipes", "ok", "this machine can build Dockerfiles (subuid, newuidmap)")
     else:
         yield Check(
             "recipes", "warning", f"no line for {getpass.getuser()} in /etc/subuid, or no newuidmap",
-            "only Dockerfiles and .def files need it: build those elsewhere, `hpcbench images save`",
+            "only Dockerfiles and .def files need it: build them elsewhere, then `hpcbench images save`",
         )  # fmt: skip
 
 
@@ -345,17 +370,17 @@ def _engine() -> Check:
     return Check("engine", "ok", "this Python can serve Hugging Face models")
 
 
-# --- whether nodes may call sbatch, and what GPUs they have: only a job can tell ----------------------
+# --- whether nodes may call sbatch, and which GPUs they have: only a job can find out ----------------
 
 _ANSWER = "doctor-submits"
-"""Files below home in which jobs say it, one each."""
+"""Prefix of the files below home that jobs write about sbatch, one each."""
 
 _GPUS = "doctor-gpus"
-"""Files below home in which jobs write what `nvidia-smi -q` says on their node."""
+"""Prefix of the files below home for the output of `nvidia-smi -q` on the jobs' nodes."""
 
 
 def asking_job(site: Site) -> Site:
-    """The site, with a line in its jobs that tries what jobs need of Slurm and writes down how that ended."""
+    """The site, whose jobs also run a line that tries the jobs' use of Slurm and writes down the result."""
     for name in (_ANSWER, _GPUS):
         for old in home(site).glob(f"{name}.*"):
             old.unlink(missing_ok=True)
@@ -370,7 +395,7 @@ def asking_job(site: Site) -> Site:
 
 
 def may_submit(site: Site) -> bool | None:
-    """What the jobs of `asking_job` found; None: none of them said anything."""
+    """Whether the jobs of `asking_job` could use Slurm; None: no job wrote a result."""
     said = []
     for file in home(site).glob(f"{_ANSWER}.*"):
         with contextlib.suppress(OSError):
@@ -380,7 +405,7 @@ def may_submit(site: Site) -> bool | None:
 
 
 def gpus_of_nodes(site: Site) -> NodeGpus | None:
-    """What the jobs of `asking_job` saw of their nodes' GPUs; None: no driver answered."""
+    """GPUs that the jobs of `asking_job` found on their nodes; None: no driver answered."""
     found: NodeGpus | None = None
     for file in home(site).glob(f"{_GPUS}.*"):
         with contextlib.suppress(OSError):

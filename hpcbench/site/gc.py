@@ -1,7 +1,7 @@
-"""Giving back what ended experiments take: files folded, left-overs removed, old experiments deleted.
+"""Free the space of ended experiments: fold files, remove leftovers, delete old experiments.
 
-Nothing is touched of an experiment that runs, or of which nobody can tell. Nothing outside its directory is
-touched, and links are not followed.
+An experiment that runs, or whose state is unknown, stays as it is. Files outside its directory stay as
+they are, and links are not followed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hpcbench import slurm
 from hpcbench.errors import EnvironmentFault, RunFailed
-from hpcbench.experiment.archiving import fold, fold_workers
+from hpcbench.experiment.archiving import fold, fold_workers, loose
 from hpcbench.experiment.baselines import baselines
 from hpcbench.experiment.layout import Experiment, all_experiments, experiments_dir
 from hpcbench.experiment.submission import rounds
@@ -25,15 +25,15 @@ from hpcbench.status.liveness import supervisors
 from hpcbench.submit import secrets_file
 
 DEAD_SECONDS = 3600.0
-"""A file that is not whole and was not written to for so long has lost its writer."""
+"""An incomplete file that has not changed for this long has lost its writer."""
 
 DELETED = ".deleted-"
-"""What a directory is called while it is deleted: no experiment any more."""
+"""Prefix of a directory's name during its deletion: the directory is no longer an experiment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a directory takes."""
+    """Disk usage of a directory."""
 
     files: int
     """Files and links, not folders."""
@@ -43,24 +43,24 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What there is to clear of an experiment."""
+    """Files of an experiment that can be removed or folded."""
 
     experiment: Experiment
     """The experiment."""
     busy: str
-    """Why it has to be left alone; empty: it need not be."""
+    """Why the experiment must stay as it is; empty: it need not."""
     before: Room
-    """What it takes."""
+    """Its disk usage."""
     loose: int
     """Files that can be folded."""
     leftovers: tuple[Path, ...]
-    """Files that nobody needs."""
+    """Unneeded files."""
     changed: float
-    """When something last happened to it, seconds since the epoch."""
+    """Time of its last change, seconds since the epoch."""
 
 
 def living_jobs(experiments: Collection[Experiment]) -> frozenset[str] | str:
-    """Ids of this user's array jobs that live, from one look at Slurm; or why nobody can tell."""
+    """Ids of this user's living array jobs, from one query of Slurm; or why they are unknown."""
     if not any(one.resolved.executor == "slurm" for one in experiments):
         return frozenset()
     try:
@@ -70,32 +70,25 @@ def living_jobs(experiments: Collection[Experiment]) -> frozenset[str] | str:
 
 
 def look(experiment: Experiment, jobs: frozenset[str] | str) -> Finding:
-    """What there is to clear of an experiment; changes nothing.
+    """Files of an experiment that can be removed or folded; changes nothing.
 
     Args:
         experiment: the experiment.
-        jobs: what `living_jobs` said.
+        jobs: result of `living_jobs`.
     """
     busy = _busy(experiment, jobs)
-    names = [run_task.name for run_task in experiment.resolved.run_tasks]
-    folders = [*map(experiment.shards, names), experiment.workers()]
-    loose = sum(
-        name.endswith((".events.jsonl", ".responses.jsonl", ".monitor.jsonl"))
-        for folder in folders
-        for name in folder.loose
-    )
-    # Of files, not of folders: those change when something is removed.
+    # Only files count: a removal changes the time of its folder.
     own = (path.lstat() for path in experiment.path.iterdir())
     changed = max((one.st_mtime for one in own if stat.S_ISREG(one.st_mode)), default=0.0)
     leftovers = tuple(_leftovers(experiment)) if not busy else ()
-    return Finding(experiment, busy, room(experiment.path), loose, leftovers, changed)
+    return Finding(experiment, busy, room(experiment.path), loose(experiment), leftovers, changed)
 
 
 def clear(finding: Finding) -> Finding:
-    """Fold and remove what was found; returns what there is after that.
+    """Fold and remove the files of a finding; returns the finding after that.
 
     Raises:
-        OSError: the disk is full or gone; nothing is lost.
+        OSError: the disk is full or gone; no file is lost.
     """
     experiment = finding.experiment
     try:
@@ -105,13 +98,13 @@ def clear(finding: Finding) -> Finding:
             fold_workers(experiment, all_ended=True)
             for path in finding.leftovers:
                 path.unlink(missing_ok=True)
-    except RunFailed:  # somebody resumes it just now
+    except RunFailed:  # another process resumes it now
         pass
     return look(experiment, frozenset())
 
 
 def clear_home(root: Path, busy: Collection[str]) -> list[Path]:
-    """What lies in a home and belongs to no experiment that runs; the caller removes it.
+    """Paths in a home that belong to no running experiment; the caller removes them.
 
     Args:
         root: the home.
@@ -122,8 +115,8 @@ def clear_home(root: Path, busy: Collection[str]) -> list[Path]:
 
 
 def deletable(findings: Sequence[Finding], root: Path, days: float) -> list[Finding]:
-    """Experiments of a home that ended so long ago and that no other one is compared with, by a baseline's
-    name neither."""
+    """Experiments of a home that ended more than `days` ago and are no baseline: neither by a baseline's
+    name nor for another experiment."""
     named = {str(baseline.experiment) for baseline in baselines(root)} | {
         str(experiment.manifest["baseline"])
         for experiment in all_experiments(root)
@@ -142,10 +135,10 @@ def deletable(findings: Sequence[Finding], root: Path, days: float) -> list[Find
 
 
 def delete(experiment: Experiment) -> None:
-    """Delete an experiment as a whole: killed halfway, it is none any more, and the next `gc` ends it.
+    """Delete an experiment as a whole. After a killed call it is no experiment; the next `gc` removes it.
 
     Raises:
-        RunFailed: somebody resumes it just now.
+        RunFailed: another process resumes it now.
         OSError: part of it cannot be removed.
     """
     with alone(experiment):
@@ -155,10 +148,10 @@ def delete(experiment: Experiment) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, or a folder with all that is in it.
+    """Remove a file, or a folder with its contents.
 
     Raises:
-        OSError: part of it cannot be removed.
+        OSError: part of the path cannot be removed.
     """
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
@@ -167,7 +160,7 @@ def remove(path: Path) -> None:
 
 
 def room(folder: Path) -> Room:
-    """What a directory takes; links count as links."""
+    """Disk usage of a directory; a link counts as a link."""
     files = size = 0
     for path in _walk(folder):
         files += 1
@@ -179,22 +172,28 @@ def room(folder: Path) -> Room:
 
 
 def _busy(experiment: Experiment, jobs: frozenset[str] | str) -> str:
-    """Why an experiment has to be left alone; empty: it need not be."""
+    """Why an experiment must stay as it is; empty: it need not."""
     passes = rounds(experiment)
     if submitting(experiment):
-        return "it is being submitted"
+        return "its submission is still running"
     if not passes or passes[-1].intents:
-        return f"its submission was interrupted: `hpcbench resume {experiment.id}` goes on"
+        return f"its submission was interrupted: `hpcbench resume {experiment.id}` continues it"
     if experiment.resolved.executor != "slurm":
         own, unseen = supervisors(experiment, passes)
-        return "it runs" if own else f"it was started on {unseen}: look there" if unseen else ""
+        return (
+            "it runs"
+            if own
+            else f"it was started on {unseen}: run the command there"
+            if unseen
+            else ""
+        )
     if isinstance(jobs, str):
         return jobs
     return "it runs" if any(jobs.intersection(one.jobs.values()) for one in passes) else ""
 
 
 def _leftovers(experiment: Experiment) -> Iterator[Path]:
-    """Files that nobody needs any more, now that no job of the experiment lives."""
+    """Unneeded files of an experiment without living jobs."""
     for path in _walk(experiment.path):
         if (
             _is_of_submitit(path)
@@ -206,7 +205,7 @@ def _leftovers(experiment: Experiment) -> Iterator[Path]:
 
 
 def _is_of_submitit(path: Path) -> bool:
-    """Whether it is a pickle, or a log in which nothing stands."""
+    """Whether the path is a pickle or an empty log."""
     empty = path.suffix in (".out", ".err", ".log") and not path.lstat().st_size
     return path.suffix == ".pkl" or empty
 
@@ -216,12 +215,12 @@ def _age(path: Path) -> float:
 
 
 def _is_meant(experiment: Experiment, text: str) -> bool:
-    """Whether somebody who writes this may mean the experiment."""
+    """Whether this text may name the experiment."""
     return experiment.id.startswith(text) or ("/" in text and Path(text) == experiment.path)
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    """Every file below a folder, and every link, which is not followed."""
+    """Every file and every link below a folder; links are not followed."""
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink():
             yield from _walk(path)

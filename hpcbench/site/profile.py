@@ -1,6 +1,6 @@
-"""A site profile made by looking at this machine; asks only for what cannot be seen from here.
+"""Detection of a site profile on this machine; it asks only for values that this machine does not show.
 
-What is asked goes through an `Ask`: the command line asks on a terminal, and takes the default without one.
+Questions go through an `Ask`: the command line asks on a terminal, and without one takes the default.
 """
 
 from __future__ import annotations
@@ -17,56 +17,57 @@ from pathlib import Path
 from hpcbench import slurm
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import home
-from hpcbench.schema.documents import ContainerSite, Partition, Site, SlurmSite
+from hpcbench.schema.definitions import ContainerSite, Partition, Site, SlurmSite
+from hpcbench.submit import Say
 from hpcbench.subprocesses import printed
 
 SCRATCH = ("SLURM_TMPDIR", "LOCAL_SCRATCH", "LSCRATCH", "TMPDIR")
-"""Variables that name a node's own disk, where a login node has them too."""
+"""Variables that name a node's own disk, if login nodes set them too."""
 
 PERMANENT = ("WORK", "WORKDIR", "PROJECT", "PROJECTDIR", "GROUP_HOME")
-"""Variables that name a shared folder of one's own or one's group that nobody empties."""
+"""Variables that name a user's or group's shared folder whose files are never purged."""
 
 PURGED = ("SCRATCH", "PSCRATCH", "SCRATCHDIR", "CSCRATCH")
-"""Variables that name a shared folder from which many sites remove old files."""
+"""Variables that name a shared folder in which many sites delete old files."""
+
+OFTEN_PURGED = "often purged"
+"""Remark on such a folder: `_home` never proposes it by itself."""
 
 PROXIES = ("https_proxy", "http_proxy", "no_proxy", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY")
 
 PATIENCE = 30
-"""Seconds to wait for a command that a site may have slow or not at all."""
+"""Seconds to wait for a command that may be slow or absent at a site."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One answer that can be given."""
+    """One possible answer."""
 
     value: str
-    """What goes into the profile."""
+    """Value for the profile."""
     detail: str = ""
-    """What speaks for or against it."""
+    """Reasons for or against it."""
 
 
 Ask = Callable[[str, str, Sequence[Choice], str], str]
-"""Path of the field, question, choices (none: any text), default → the answer; empty: not said."""
-
-Say = Callable[[str], None]
-"""Tells the user what was found, one line at a time."""
+"""Path of the field, question, choices (none: any text), default → the answer; empty: no answer."""
 
 
 def take_default(path: str, question: str, choices: Sequence[Choice], default: str) -> str:
-    """The `Ask` of those who cannot be asked."""
+    """The `Ask` without a user: it returns the default."""
     return default
 
 
 def detect(ask: Ask = take_default, say: Say = lambda line: None, *, local: bool = False) -> Site:
-    """A site profile from what is found here and what is answered.
+    """A site profile from detection and answers.
 
     Args:
-        ask: asks what cannot be seen.
-        say: told what is found.
-        local: this machine alone is wanted: Slurm is not asked.
+        ask: asks for values that cannot be detected.
+        say: receives the findings.
+        local: whether the profile is for this machine alone, without Slurm.
 
     Raises:
-        EnvironmentFault: Slurm's commands are here, and no cluster answers them.
+        EnvironmentFault: Slurm's commands exist, and no cluster answers them.
     """
     container, modules = _container(say)
     scratch = next((f"${name}" for name in SCRATCH if name in os.environ), None)
@@ -80,7 +81,7 @@ def detect(ask: Ask = take_default, say: Say = lambda line: None, *, local: bool
         env=_proxies(say),
     )
     if local or not slurm.available():
-        say(f"executor: local ({'as was set' if local else 'no sbatch on PATH'})")
+        say(f"executor: local ({'as requested' if local else 'no sbatch on PATH'})")
         if (nodes := gpus_here()) is None:
             return site
         say(f"GPUs: {nodes}")
@@ -115,7 +116,7 @@ def _slurm_site(ask: Ask, say: Say) -> SlurmSite:
     if not gpus:
         cpu = None
     if cpu is not None:
-        say(f"partition of jobs without GPUs: {cpu}")
+        say(f"partition for jobs without GPUs: {cpu}")
     largest = slurm.max_array_size()
     site = SlurmSite(
         partition=chosen or None,
@@ -132,17 +133,17 @@ def _described() -> list[dict[str, str]]:
     """The cluster's partitions as Slurm describes them.
 
     Raises:
-        EnvironmentFault: no cluster answers, or it has none.
+        EnvironmentFault: no cluster answers, or the cluster has no partition.
     """
-    why = "it has no partition"
+    why = "the cluster has no partition"
     try:
         found = [one for one in slurm.partitions() if "PartitionName" in one]
     except EnvironmentFault as fault:
         found, why = [], fault.message
     if not found:
         raise EnvironmentFault(
-            f"Slurm's commands are here, but no cluster to use: {why}",
-            remedy="on a login node try again once `scontrol ping` answers; for this machine alone: "
+            f"Slurm's commands are installed, but no cluster is usable: {why}",
+            remedy="on a login node, try again when `scontrol ping` answers; to use only this machine, run "
             "`hpcbench init --set executor=local`",
         )
     return found
@@ -157,19 +158,19 @@ def _partitions(described: Sequence[dict[str, str]], say: Say) -> dict[str, Part
         gpus = own.gpus if own is not None else {}
         limit = partition.get("MaxTime", "")
         listed = ", ".join(f"{count} {kind}" for kind, count in sorted(gpus.items()))
-        say(f"partition {name}: {listed or 'no typed GPUs'}, time limit {limit or '?'}")
+        say(f"partition {name}: {listed or 'no typed GPUs'}, time limit {limit or 'unknown'}")
         known[name] = Partition(
             time_limit=limit if re.fullmatch(r"(\d+-)?\d{1,2}:\d{2}:\d{2}", limit) else None,
             cpus=own.cpus if own is not None else None,
             memory_gb=own.memory_gb if own is not None else None,
-            # GPUs without a type cannot be told from here: then nothing is said of them.
+            # GPUs without a type are unknown here: then the profile says nothing of them.
             gpus=gpus if own is not None and (gpus or "gpu" not in ",".join(own.gres)) else None,
         )
     return known
 
 
 def _admits(partition: dict[str, str], account: str) -> bool:
-    """Whether a partition takes jobs of an account, as far as it says so."""
+    """Whether a partition accepts an account's jobs, as far as its description says."""
     allowed, denied = partition.get("AllowAccounts", "ALL"), partition.get("DenyAccounts", "")
     if account and account in denied.split(","):
         return False
@@ -177,29 +178,29 @@ def _admits(partition: dict[str, str], account: str) -> bool:
 
 
 def _account(ask: Ask, say: Say) -> str:
-    """The account to charge; empty: Slurm's own choice."""
+    """The account to charge; empty: Slurm's default."""
     user = getpass.getuser()
     found = parse_associations(
         _asked("sacctmgr", "-nP", "show", "assoc", f"user={user}", "format=account,maxsubmit")
     )
     for limit in {one.max_submit for one in found if one.max_submit is not None}:
-        say(f"at most {limit} jobs of yours in the queue (MaxSubmitJobs)")
+        say(f"your limit of jobs in the queue: {limit} (MaxSubmitJobs)")
     accounts = list(dict.fromkeys(one.account for one in found))
     usual = _asked("sacctmgr", "-nP", "show", "user", user, "format=defaultaccount").strip()
     default = usual if usual in accounts or not accounts else accounts[0]
     if len(accounts) == 1:
-        say(f"account: {accounts[0]}, your only one")
+        say(f"account: {accounts[0]}, your only account")
         return accounts[0]
     choices = [Choice(name, "your default" if name == usual else "") for name in accounts]
     answer = ask("slurm.account", "Account to charge", choices, default)
-    say(f"account: {answer or 'none: the default of Slurm'}")
+    say(f"account: {answer or 'none: Slurm uses its default'}")
     return answer
 
 
 def _partition(
     ask: Ask, say: Say, known: dict[str, Partition], usable: Sequence[str], default: str
 ) -> str:
-    """The partition of workers: one with GPUs where there is any."""
+    """The partition of workers: one with GPUs, if there is any."""
     with_gpus = [name for name in sorted(usable) if known[name].gpus]
     fit = with_gpus or list(usable)
     if not fit:
@@ -210,7 +211,7 @@ def _partition(
         return first
     choices = [Choice(name, _in_words(known[name])) for name in fit]
     answer = ask("slurm.partition", "Partition of workers", choices, first)
-    say(f"partition: {answer}, of {len(fit)} that fit")
+    say(f"partition: {answer}, one of {len(fit)} suitable")
     return answer if answer in known else first
 
 
@@ -220,7 +221,7 @@ def _in_words(partition: Partition) -> str:
 
 
 def _with_gpu_option(site: SlurmSite, say: Say) -> SlurmSite:
-    """The first way to ask for a GPU that sbatch takes here; `--gres` where none is, for another reason."""
+    """The first GPU option that sbatch accepts here; `--gres` if sbatch rejects all for another reason."""
     kind = site.gpu_gres.partition(":")[2]
     one = f"{kind}:1" if kind else "1"
     tries = {"gres": f"--gres={site.gpu_gres}:1", "gpus-per-node": f"--gpus-per-node={one}"}
@@ -230,20 +231,20 @@ def _with_gpu_option(site: SlurmSite, say: Say) -> SlurmSite:
         command += [f"--partition={site.partition}"] if site.partition else []
         command += [f"--account={site.account}"] if site.account else []
         if printed(command, PATIENCE) is not None:
-            say(f"a GPU is asked for with {words}")
+            say(f"jobs request a GPU with {words}")
             return site.model_copy(update={"gpu_option": option})
-    say("sbatch takes no job with a GPU from here: `hpcbench doctor` says why")
+    say("sbatch refuses jobs with a GPU: `hpcbench doctor` shows the reason")
     return site
 
 
 @dataclass(frozen=True, slots=True)
 class Association:
-    """What the accounting says of a user in one account."""
+    """A user's accounting record for one account."""
 
     account: str
     """Account."""
     max_submit: int | None
-    """Most jobs in the queue; None: no limit of its own."""
+    """Largest number of jobs in the queue; None: no own limit."""
 
 
 def parse_associations(text: str) -> list[Association]:
@@ -261,22 +262,22 @@ def parse_associations(text: str) -> list[Association]:
 
 @dataclass(frozen=True, slots=True)
 class NodeGpus:
-    """What `nvidia-smi` says of a node."""
+    """Output of `nvidia-smi` on a node."""
 
     driver: str
     """Version of the driver, `550.54.15`."""
     cuda: str | None
-    """Newest CUDA that it takes, `12.4`."""
+    """Newest CUDA that the driver supports, `12.4`."""
     names: tuple[str, ...] = ()
-    """What its GPUs are called."""
+    """Names of its GPUs."""
     memory_gb: float | None = None
-    """Memory of the smallest of them, GiB."""
+    """Memory of the smallest GPU, GiB."""
 
     def __str__(self) -> str:
         kinds = ", ".join(f"{self.names.count(one)} × {one}" for one in dict.fromkeys(self.names))
         memory = f" of {self.memory_gb:g} GiB" if self.memory_gb is not None else ""
         takes = f", CUDA {self.cuda}" if self.cuda is not None else ""
-        return f"{kinds or 'none to be seen'}{memory}, driver {self.driver}{takes}"
+        return f"{kinds or 'none visible'}{memory}, driver {self.driver}{takes}"
 
 
 def gpus_here() -> NodeGpus | None:
@@ -285,7 +286,7 @@ def gpus_here() -> NodeGpus | None:
 
 
 def parse_smi(text: str) -> NodeGpus | None:
-    """What `nvidia-smi -q` printed; None: no driver answered."""
+    """Parsed output of `nvidia-smi -q`; None: no driver answered."""
 
     def all_of(title: str, value: str) -> list[str]:
         return re.findall(rf"^\s*{title}\s*:\s*({value})", text, re.MULTILINE)
@@ -304,12 +305,12 @@ def parse_smi(text: str) -> NodeGpus | None:
 
 
 def _home(ask: Ask, say: Say) -> str:
-    """Where experiments and caches go."""
+    """The folder of experiments and caches."""
     if "HPCBENCH_HOME" in os.environ:
         say(f"home: {home()} (HPCBENCH_HOME)")
         return str(home())
     found = list(_homes())
-    default = next((one.value for one in found if "emptied" not in one.detail), found[-1].value)
+    default = next((one.value for one in found if OFTEN_PURGED not in one.detail), found[-1].value)
     answer = default
     if len(found) > 1:
         question = "Folder of experiments and caches, on the shared file system"
@@ -330,13 +331,13 @@ def _homes() -> Iterator[Choice]:
             continue
         seen.add(real)
         facts = [f"${name}", f"{shutil.disk_usage(real).free / 1e9:.0f} GB free"]
-        facts += ["often emptied"] if name in PURGED else []
+        facts += [OFTEN_PURGED] if name in PURGED else []
         facts += [quota] if (quota := _quota(real)) else []
         yield Choice(str(folder / "hpcbench"), ", ".join(facts))
 
 
 def _quota(folder: Path) -> str:
-    """What of a quota is used there, in words; empty: nobody says."""
+    """Usage of a quota there, in words; empty: unknown."""
     user = getpass.getuser()
     for command in (
         ("lfs", "quota", "-q", "-u", user, str(folder)),
@@ -363,11 +364,11 @@ def quota_in_words(text: str) -> str:
     return ""
 
 
-# --- what is around ---------------------------------------------------------------------------------
+# --- containers, proxies, commands ------------------------------------------------------------------
 
 
 def _container(say: Say) -> tuple[ContainerSite, tuple[str, ...]]:
-    """The program that runs images, and the module that brings it."""
+    """The program that runs images, and the module that provides it."""
     system = _module_system()
     if system is not None:
         say(f"modules: {system}")
@@ -402,7 +403,7 @@ def _module_system() -> str | None:
 
 
 def _proxies(say: Say) -> dict[str, str]:
-    """The way out that this shell knows; one with a password goes in as a reference."""
+    """The proxies of this shell; a proxy with a password becomes a reference."""
     found = {name: os.environ[name] for name in PROXIES if os.environ.get(name)}
     for name, value in found.items():
         if re.search(r"//[^/@]*:[^/@]*@", value):
@@ -413,5 +414,5 @@ def _proxies(say: Say) -> dict[str, str]:
 
 
 def _asked(*command: str) -> str:
-    """What a command prints; nothing where it is not there, fails or does not answer."""
+    """Output of a command; empty if the command is missing, fails or does not answer."""
     return printed(command, PATIENCE) or ""

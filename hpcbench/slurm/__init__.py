@@ -1,6 +1,6 @@
-"""What Slurm says and is told: one question for all jobs and all readers, pure parsers, 22.05 and newer.
+"""Questions and commands to Slurm: one question for all jobs and all readers, pure parsers, 22.05 and newer.
 
-`snapshot` this user's jobs now · `fates` what became of those that are gone · `why_pending` why one waits ·
+`snapshot` this user's jobs now · `fates` the ends of jobs that are gone · `why_pending` why a job waits ·
 `set_throttle`, `exclude_nodes`, `hold` … change a job · `partitions`, `nodes_by_partition` … the cluster.
 """
 
@@ -28,8 +28,9 @@ from hpcbench.slurm.jobs import (
     parse_runs,
     parse_sacct,
     parse_squeue,
+    task_numbers,
 )
-from hpcbench.slurm.pending_reason import why_pending
+from hpcbench.slurm.pending_reason import unlaunched, why_pending
 from hpcbench.slurm.queue import Snapshot, queue, snapshot
 from hpcbench.slurm.scontrol import (
     Refusal,
@@ -76,6 +77,8 @@ __all__ = [
     "requeue",
     "set_throttle",
     "snapshot",
+    "task_numbers",
+    "unlaunched",
     "version",
     "why_pending",
 ]

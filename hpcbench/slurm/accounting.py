@@ -1,7 +1,7 @@
-"""What became of jobs: accounting where there is any, else what slurmctld remembers, else they are lost.
+"""The ends of jobs: from accounting if the cluster has it, else from slurmctld's memory, else they are lost.
 
-Accounting may be missing, empty or late (it says RUNNING of what is gone), and it holds earlier jobs of the
-same number: so a job is known by number *and* name, and what lives is in squeue.
+Accounting may be missing, empty or late (it reports RUNNING for jobs that are gone), and it holds earlier
+jobs of the same number: so a job is identified by number *and* name, and live jobs are in squeue.
 """
 
 from __future__ import annotations
@@ -18,68 +18,68 @@ from hpcbench.slurm.jobs import FIELD, RUN_FIELDS, Job, parse_runs, task_numbers
 from hpcbench.slurm.queue import MAX_AGE, Snapshot, snapshot
 
 LOST = "LOST"
-"""State of a job that neither slurmctld nor accounting knows: whatever it did, it does it no more."""
+"""State of a job that neither slurmctld nor accounting knows: it certainly no longer runs."""
 
 _WORDS = {
-    "COMPLETED": "its job ended by itself",
+    "COMPLETED": "its job completed",
     "FAILED": "its job ended with exit code {code}",
     "CANCELLED": "its job was cancelled",
     "TIMEOUT": "its job reached its time limit",
-    "OUT_OF_MEMORY": "its job needed more memory than it had asked for",
+    "OUT_OF_MEMORY": "its job needed more memory than it had requested",
     "NODE_FAIL": "its node failed",
     "BOOT_FAIL": "its node did not boot",
     "PREEMPTED": "its job was preempted",
     "DEADLINE": "its job reached its deadline",
-    LOST: "its job is gone, and Slurm has no record of how it ended",
+    LOST: "its job disappeared, and Slurm has no record of its end",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class JobEnd:
-    """What became of a job."""
+    """The end of a job."""
 
     state: str
-    """Slurm's word, e.g. NODE_FAIL, or LOST."""
+    """Slurm's state, e.g. NODE_FAIL, or LOST."""
     runs: tuple[Job, ...] = ()
-    """Its runs as far as they are known, oldest first; a requeued job has several."""
+    """Its known runs, oldest first; a requeued job has several."""
     restarts: int = 0
-    """How often it was requeued."""
+    """Number of requeues."""
     alive: bool = False
-    """Whether it lives after all or may run again by itself."""
+    """Whether it still lives or may run again without a new submission."""
 
     @property
     def exit_code(self) -> int:
-        """What the job script returned, or 128 + the signal that ended it."""
+        """The job script's exit code, or 128 + the signal that ended it."""
         return self.runs[-1].exit_code if self.runs else 0
 
     @property
     def node(self) -> str:
-        """Where it ran last."""
+        """Node of the last run."""
         return next((run.node for run in reversed(self.runs) if run.node), "")
 
     @property
     def start(self) -> float | None:
-        """When its last run started, seconds since the epoch."""
+        """Start of the last run, seconds since the epoch."""
         return self.runs[-1].start if self.runs else None
 
     @property
     def end(self) -> float | None:
-        """When its last run ended; None: nobody knows, or not yet."""
+        """End of the last run; None: unknown, or not yet ended."""
         return self.runs[-1].end if self.runs and not self.alive and self.state != LOST else None
 
     @property
     def elapsed(self) -> float:
-        """Seconds it ran, all runs together."""
+        """Seconds of all runs together."""
         return sum(run.elapsed for run in self.runs)
 
     @property
     def gpus(self) -> int:
-        """GPUs it held."""
+        """GPUs that it held."""
         return max((run.gpus for run in self.runs), default=0)
 
     @property
     def gpu_seconds(self) -> float:
-        """GPUs held × seconds, all runs together."""
+        """GPUs held × seconds, of all runs together."""
         return sum(run.gpus * run.elapsed for run in self.runs)
 
     @property
@@ -90,8 +90,8 @@ class JobEnd:
 
     @property
     def text(self) -> str:
-        """In plain words."""
-        words = _WORDS.get(self.state, f"Slurm says {self.state}").format(code=self.exit_code)
+        """Description in plain words."""
+        words = _WORDS.get(self.state, f"Slurm reports {self.state}").format(code=self.exit_code)
         return f"{words} (on {self.node})" if self.node else words
 
 
@@ -102,17 +102,17 @@ def fates(
     since: float | None = None,
     folder: Path | None = None,
 ) -> Mapping[str, JobEnd]:
-    """What became of jobs and array tasks, from one sacct call and the shared snapshot.
+    """The ends of jobs and array tasks, from one sacct call and the shared snapshot.
 
-    An id of an array stands for all of it: each task is in the answer by its own id, too, and the array has
-    the fate of the task that tells most: one that lives, else one that failed.
+    An array's id means the whole array: the answer also has each task by its own id, and the array has the
+    fate of its most informative task: a live one, else a failed one.
 
     Args:
         ids: `4711`, `4711_3`.
-        names: names that these jobs had: another job of the same number is not ours.
-        since: when the youngest of them was submitted. Then a shared snapshot taken later will do; without
-            it Slurm is asked anew before a job is called lost.
-        folder: where readers share answers; none: a private folder on a local disk.
+        names: names that these jobs had: another job of the same number is not the user's.
+        since: submission time of the youngest job. Then a later shared snapshot suffices; without it Slurm is
+            asked again before a job counts as lost.
+        folder: where readers share answers; None: a private folder on a local disk.
 
     Raises:
         EnvironmentFault: slurmctld does not answer, and a job is not in its last answer.
@@ -125,19 +125,19 @@ def fates(
     if since is None and (now.fault or any(fate.state == LOST for fate in found.values())):
         now = snapshot(0, folder=folder)
         found = judge(wanted, names, now, _accounted(wanted, names, 0, folder))
-    # Accounting alone cannot tell the end of a job from the end of a run that is followed by another.
+    # Accounting alone cannot distinguish the end of a job from the end of a run that another run follows.
     if now.fault and any(not fate.alive and now.find(job) is None for job, fate in found.items()):
-        raise EnvironmentFault(f"cannot tell what became of jobs: {now.fault}")
+        raise EnvironmentFault(f"cannot determine how jobs ended: {now.fault}")
     return found
 
 
 def judge(
     ids: Iterable[str], names: Collection[str], now: Snapshot, runs: Sequence[Job]
 ) -> dict[str, JobEnd]:
-    """`fates` from what slurmctld and accounting said; pure.
+    """`fates` from the answers of slurmctld and accounting; pure.
 
-    slurmctld's word counts where it has one. Accounting's counts for what has ended; what it thinks alive and
-    slurmctld does not know is lost.
+    slurmctld's answer counts for the jobs that it knows. Accounting's counts for ended jobs; a job that is
+    alive only in accounting is lost.
     """
     ours = Snapshot(tuple(job for job in now.jobs if job.name in names))
     past: dict[str, list[Job]] = {}
@@ -157,7 +157,7 @@ def judge(
 
 
 def accounting(names: Iterable[str]) -> list[Job]:
-    """Every run there ever was of jobs with these names; empty where there is no accounting."""
+    """All runs of jobs with these names; empty without accounting."""
     listed = ",".join(names)
     if not listed or shutil.which("sacct") is None:
         return []
@@ -168,14 +168,14 @@ def accounting(names: Iterable[str]) -> list[Job]:
 
 
 def _fate(held: Job | None, past: Sequence[Job]) -> JobEnd:
-    # In accounting REQUEUED and PREEMPTED are ends of runs, so the end tells what is over, not the state.
+    # In accounting REQUEUED and PREEMPTED are ends of runs: the end time, not the state, shows what is over.
     over = [run for run in past if run.end is not None]
     again = max(held.restarts if held is not None else 0, len(past) - 1, 0)
     if held is not None and held.alive:
         runs = over if held.state == "PENDING" else [*over, held]
         return JobEnd(held.state, tuple(runs), held.restarts, alive=True)
     if held is not None:
-        # What has just ended may not be in accounting yet.
+        # A run that has just ended may not be in accounting yet.
         known = over if over and over[-1].state == held.state else [*over, _timed(held)]
         return JobEnd(held.state, tuple(known), again)
     last = past[-1] if past else None
@@ -191,7 +191,7 @@ def _timed(held: Job) -> Job:
 
 
 def _tasks(wanted: str, ours: Snapshot, past: Mapping[str, Sequence[Job]]) -> list[str]:
-    """Ids of the array tasks that an id stands for; itself where it is no array."""
+    """Ids of the array tasks of an array's id; for another job the id itself."""
     if "_" in wanted:
         return [wanted]
     rows = ours.of_array(wanted)
@@ -208,12 +208,12 @@ def _telling(fate: JobEnd) -> tuple[bool, bool, bool]:
 def _accounted(
     ids: Sequence[str], names: Collection[str], max_age: float, folder: Path | None
 ) -> list[Job]:
-    """Runs of these jobs; by number too, for by name alone sacct leaves out what was never eligible."""
+    """Runs of these jobs; also by number, since by name alone sacct omits jobs that were never eligible."""
     if not names or shutil.which("sacct") is None:
         return []
     arrays = sorted({job.partition("_")[0] for job in ids})
     words = _sacct("--jobs", ",".join(arrays), "--name", ",".join(sorted(names)))
-    # A sacct that fails leaves its last good answer, which `judge` mistrusts as any other.
+    # A failed sacct leaves its last good answer, which `judge` distrusts like any other.
     answer = shared_answer(" ".join(words), lambda: ask(*words), max_age, folder=folder)
     return parse_runs(answer.text)
 

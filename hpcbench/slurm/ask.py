@@ -1,7 +1,7 @@
-"""Running Slurm's commands: one environment for all of them, one kind of error, patience where asked.
+"""Running Slurm's commands: one environment for all of them, one kind of error, patience on request.
 
-The user's own variables (`SQUEUE_FORMAT`, `SQUEUE_STATES`, `SLURM_CLUSTERS` and their kin) and those that an
-outer job left would change the answers, so none of them is passed on. Times come as epoch seconds.
+The user's own variables (`SQUEUE_FORMAT`, `SQUEUE_STATES`, `SLURM_CLUSTERS` and the like) and those of an
+outer job would change the answers, so none of them is passed on. Times are epoch seconds.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import time
 from hpcbench.errors import EnvironmentFault
 
 TIMEOUT = 60
-"""Seconds to wait for an answer; slurmctld under load can take its time."""
+"""Seconds to wait for an answer; slurmctld under load can be slow."""
 
 PAUSES = (1, 2, 4, 8, 15, 30)
-"""Seconds between the tries of a patient question: about a minute, as long as slurmctld takes to restart."""
+"""Seconds between the tries of a patient question: about a minute, the time of a restart of slurmctld."""
 
 _PREFIXES = ("SLURM_", "SBATCH_", "SQUEUE_", "SACCT_", "SINFO_", "SCANCEL_", "SCONTROL_")
 _KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
@@ -32,33 +32,33 @@ _SILENT = re.compile(
 
 
 class SlurmFault(EnvironmentFault):
-    """A command of Slurm's that failed; `message` is its last line that says something."""
+    """A failed Slurm command; `message` is its last line with content."""
 
     def __init__(self, command: str, said: str) -> None:
         self.said = said.strip()
-        """All that it printed."""
+        """Its whole output."""
         super().__init__(named(command, _last_line(said)))
 
 
 def named(command: str, said: str) -> str:
-    """What a command said, with its name before it once: most of Slurm's say it themselves."""
+    """A command's message, with the command's name before it once: most commands add it themselves."""
     return f"{command}: {re.sub(rf'^(?:{re.escape(command)}: *)+', '', said)}"
 
 
 def silent(message: str) -> bool:
-    """Whether an error says that slurmctld or slurmdbd was not reached: trying again may help."""
+    """Whether an error means that slurmctld or slurmdbd was not reached: another try may help."""
     return _SILENT.search(message) is not None
 
 
 def ask(*command: str, patient: bool = False) -> str:
-    """Run one of Slurm's commands and return what it prints.
+    """Run one of Slurm's commands and return its output.
 
     Args:
         command: program and arguments; no shell is involved.
         patient: try again, for about a minute, while Slurm cannot be reached.
 
     Raises:
-        EnvironmentFault: it is not there or does not answer; a `SlurmFault` where it fails.
+        EnvironmentFault: the command is missing or does not answer; a `SlurmFault` where it fails.
     """
     for pause in PAUSES if patient else ():
         try:
@@ -99,12 +99,12 @@ def _environment() -> dict[str, str]:
         for name, value in os.environ.items()
         if name in _KEPT or not name.startswith(_PREFIXES)
     }
-    # Epoch seconds know no time zone; 0 lets a pending array's tasks be listed in full.
+    # Epoch seconds have no time zone; 0 lists a pending array's tasks in full.
     return own | {"SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
 
 
 def _last_line(text: str) -> str:
-    """The last line that says something: scontrol likes to end in `slurm_suspend error: No error`."""
+    """The last line with content: scontrol often ends in `slurm_suspend error: No error`."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     telling = [line for line in lines if not line.endswith("No error")]
-    return (telling or lines or ["failed and did not say why"])[-1]
+    return (telling or lines or ["failed without a message"])[-1]

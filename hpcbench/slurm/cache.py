@@ -1,8 +1,8 @@
-"""One answer of Slurm for all readers of a user on a machine: a small file on a local disk, and who may ask.
+"""One answer of Slurm for all readers of a user on a machine: a small file on a local disk, and a lock.
 
-Whoever finds the last answer too old asks, and only one at a time: the right to ask is a lock. Others
-meanwhile go on with the old answer, unless it is much too old for them: then they wait for the new one. A
-question that failed keeps the last good answer and is not put again before its time.
+A reader that finds the last answer too old asks Slurm, one reader at a time: the right to ask is a lock.
+Other readers use the old answer meanwhile, unless it is much too old for them: then they wait for the new
+one. A failed question keeps the last good answer and is not repeated before its time.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from hpcbench.files.lease import alone
 from hpcbench.slurm.ask import TIMEOUT
 
 ASKING_SECONDS = 2 * TIMEOUT + 10
-"""Longest time one question takes; who shows no sign of life for so long has lost the right to ask."""
+"""Longest time of a question; a reader without a sign of life for this time has lost the right to ask."""
 
 INDULGENCE = 5
-"""While another asks, an answer will do that is so many times as old as was wished."""
+"""While another reader asks, an answer suffices whose age is at most this multiple of the requested age."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The last good answer, and whether Slurm has failed to give another since."""
+    """The last good answer, and whether Slurm has since failed to give another."""
 
     text: str = ""
-    """What the command printed."""
+    """The command's output."""
     time: float = 0.0
-    """When the question was put, seconds since the epoch; 0: there never was an answer."""
+    """Time of the question, seconds since the epoch; 0: there never was an answer."""
     tried: float = 0.0
-    """When Slurm was last asked, with or without success."""
+    """Time of the last question, with or without success."""
     fault: str | None = None
     """Why the last question failed; None: it did not."""
 
 
 def private_folder() -> Path | None:
-    """A folder of this user on a local disk that nobody else can write to or read; None: there is none."""
+    """A folder of this user on a local disk that no other user can write to or read; None: there is none."""
     user = os.geteuid()
     for parent in (os.environ.get("XDG_RUNTIME_DIR"), f"/run/user/{user}"):
         if parent and _private(Path(parent)):
@@ -70,16 +70,16 @@ def shared_answer(
     """The answer to a question, from the file or from Slurm.
 
     Args:
-        key: what is asked; the same for all who ask the same.
-        question: asks; raises EnvironmentFault where it fails.
-        max_age: seconds that an answer may be old; 0: of this moment.
-        newer_than: an answer of before this moment (seconds since the epoch) will not do.
-        folder: where the file lies; none: `private_folder`.
+        key: name of the question; equal for equal questions.
+        question: asks Slurm; raises EnvironmentFault where it fails.
+        max_age: maximum age of the answer, seconds; 0: ask now.
+        newer_than: an answer from before this moment (seconds since the epoch) does not suffice.
+        folder: folder of the file; None: `private_folder`.
     """
     place = folder or private_folder()
     if place is None:
         return _put(question, Answer())
-    # Another cluster's answers are others: SLURM_CONF says which one it is.
+    # Other clusters give other answers: SLURM_CONF identifies the cluster.
     digest = hashlib.sha256(f"{os.environ.get('SLURM_CONF', '')}\n{key}".encode()).hexdigest()[:16]
     path, right = place / f"{digest}.json", place / f"{digest}.asking"
     began = time.time()
@@ -89,7 +89,7 @@ def shared_answer(
     while not wanted <= known.tried <= time.time() + 1:
         with _asking(right) as allowed:
             if allowed:
-                known = _read(path)  # another may just have answered
+                known = _read(path)  # another reader may just have asked
                 if not wanted <= known.tried <= time.time() + 1:
                     known = _put(question, known)
                     _write(path, known)
@@ -102,7 +102,7 @@ def shared_answer(
 
 
 def _put(question: Callable[[], str], known: Answer) -> Answer:
-    # The moment before the question: what happened since may be missing in the answer.
+    # The moment before the question: later events may be missing in the answer.
     now = time.time()
     try:
         return Answer(question(), now, now)
@@ -118,7 +118,7 @@ def _read(path: Path) -> Answer:
 
 
 def _write(path: Path, answer: Answer) -> None:
-    # A full disk costs the sharing, not the answer.
+    # A full disk prevents the sharing, not the answer.
     with contextlib.suppress(OSError):
         fields = {name: getattr(answer, name) for name in Answer.__slots__}
         write_atomic(path, json.dumps(fields))
@@ -138,7 +138,7 @@ def _private(folder: Path) -> bool:
 
 @contextlib.contextmanager
 def _asking(right: Path) -> Iterator[bool]:
-    """The right to ask; where it cannot even be looked at (a full disk), everybody has it."""
+    """The right to ask; where the lock cannot be checked (a full disk), every reader has the right."""
     with contextlib.ExitStack() as stack:
         try:
             held = stack.enter_context(alone(right, silence=ASKING_SECONDS))

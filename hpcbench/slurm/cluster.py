@@ -1,4 +1,4 @@
-"""What the cluster is: partitions, their nodes, limits, version."""
+"""The cluster: partitions, their nodes, limits, version."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from hpcbench.slurm.jobs import parse_key_values
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """What the nodes of a partition have."""
+    """Resources of a partition's nodes."""
 
     gres: frozenset[str]
-    """GRES as Slurm writes them, e.g. `gpu:a100:8`."""
+    """GRES in Slurm's form, e.g. `gpu:a100:8`."""
     cpus: int | None
-    """CPUs of the largest."""
+    """CPUs of the largest node."""
     memory_gb: float | None
-    """Memory of the largest, GiB."""
+    """Memory of the largest node, GiB."""
 
     @property
     def gpus(self) -> dict[str, int]:
-        """Type of GPU → most of them on a node."""
+        """Type of GPU → largest number on a node."""
         found: dict[str, int] = {}
         for kind, count in re.findall(r"gpu:([A-Za-z_][\w.-]*):(\d+)", ",".join(sorted(self.gres))):
             found[kind] = max(found.get(kind, 0), int(count))
@@ -44,24 +44,24 @@ def version() -> str:
 def partitions() -> list[dict[str, str]]:
     """Partitions as `scontrol` describes them: PartitionName, Default, MaxTime, Nodes, TRES …
 
-    Text, for Slurm 22.05 tells of partitions in no other way.
+    As text, since Slurm 22.05 has no other form for partitions.
     """
     return parse_key_values(ask("scontrol", "--oneliner", "show", "partition"))
 
 
 def nodes_by_partition() -> dict[str, Nodes]:
-    """Partition → what its nodes have."""
+    """Partition → resources of its nodes."""
     return parse_sinfo(ask("sinfo", "--json"))
 
 
 def max_array_size() -> int | None:
-    """Slurm's MaxArraySize; None if it does not say."""
+    """Slurm's MaxArraySize; None if Slurm does not give it."""
     found = re.search(r"^MaxArraySize\s*=\s*(\d+)", ask("scontrol", "show", "config"), re.MULTILINE)
     return int(found[1]) if found else None
 
 
 def parse_sinfo(text: str) -> dict[str, Nodes]:
-    """Partition → nodes, from `sinfo --json`: nodes in 22.05, rows of like nodes since 23.02."""
+    """Partition → nodes, from `sinfo --json`: nodes in 22.05, rows of equal nodes since 23.02."""
     data = json.loads(text)
     rows = [
         (partition, node["gres"], node.get("cpus"), node.get("real_memory"))

@@ -1,8 +1,8 @@
-"""What Slurm writes of jobs, read: squeue as text and as JSON, sacct; pure, Slurm 22.05 and newer.
+"""Parsers of Slurm's output about jobs: squeue as text and as JSON, sacct; pure, Slurm 22.05 and newer.
 
-Text is asked first. squeue's JSON changed its shape in 23.02, 23.11 and 24.05 (numbers became
+hpcbench requests text first. squeue's JSON changed its shape in 23.02, 23.11 and 24.05 (numbers became
 `{"set": …, "infinite": …, "number": …}`, states became lists), is missing where Slurm was built without its
-plugin, and in 22.05 holds every user's jobs whatever is asked. `_number` and `_words` take all shapes of it.
+plugin, and in 22.05 always holds every user's jobs. `_number` and `_words` read all shapes of it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ LIVE = frozenset(
         "REQUEUE_FED", "RESIZING", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED", "PREEMPTED",
     }
 )  # fmt: skip
-"""States in which Slurm still knows a job as its own; PREEMPTED is seen shortly before a requeue."""
+"""States in which Slurm still knows a job as its own; PREEMPTED occurs shortly before a requeue."""
 
 FIELD, RECORD = "\x1f", "\x1e"
-"""What parts fields and records in the text we ask for: a name or a comment may hold all else."""
+"""Separators of fields and records in the requested text: a name or a comment may hold any other character.
+"""
 
 QUEUE_FIELDS = (
     "JobArrayID", "Name", "State", "Reason", "NodeList", "RestartCnt", "exit_code", "Partition",
@@ -51,41 +52,41 @@ class Job:
     name: str
     """Job name."""
     state: str
-    """Slurm's word, e.g. RUNNING."""
+    """Slurm's state, e.g. RUNNING."""
     reason: str = ""
-    """Why it is pending."""
+    """Reason why it is pending."""
     node: str = ""
-    """Where it runs or ran."""
+    """Node of its run."""
     restarts: int = 0
-    """How often it was requeued."""
+    """Number of requeues."""
     exit_code: int = 0
-    """What the job script returned, or 128 + the signal that ended it."""
+    """The job script's exit code, or 128 + the signal that ended it."""
     partition: str = ""
-    """Partition; several, parted by commas, while it may start in any of them."""
+    """Partition; several, separated by commas, while the job may start in any of them."""
     comment: str = ""
     """Comment given to sbatch."""
     priority: int = 0
     """Slurm's priority; 0: held."""
     submitted: float | None = None
-    """When it was submitted, seconds since the epoch."""
+    """Submission time, seconds since the epoch."""
     start: float | None = None
-    """When it started; while it is pending, when Slurm expects it to."""
+    """Start time; while the job is pending, Slurm's expected start."""
     end: float | None = None
-    """When it ended; while it runs, when its time limit is."""
+    """End time; while the job runs, the end of its time limit."""
     time_limit: int | None = None
-    """Seconds it may run; None: unlimited or not told."""
+    """Time limit, seconds; None: unlimited or unknown."""
     elapsed: float = 0.0
-    """Seconds it ran, in accounting."""
+    """Seconds of the run, in accounting."""
     tres: str = ""
-    """What it holds, or asks for while it is pending: `cpu=4,mem=16G,gres/gpu=2`."""
+    """Resources that it holds, or requests while pending: `cpu=4,mem=16G,gres/gpu=2`."""
     gpus: int = 0
-    """GPUs of it."""
+    """GPUs of these."""
     gpu_type: str = ""
-    """Type of GPU, where it was named."""
+    """Type of GPU, if given."""
     energy: float | None = None
     """Joules, where Slurm measures them."""
     task_ids: str = ""
-    """Tasks that a pending array still has, as Slurm writes them: `3-9,12%2`."""
+    """Remaining tasks of a pending array, in Slurm's form: `3-9,12%2`."""
 
     @property
     def array_job(self) -> str:
@@ -94,23 +95,23 @@ class Job:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs or may run again by itself."""
+        """Whether it runs or may run again without a new submission."""
         return self.state in LIVE
 
     @property
     def tasks(self) -> int:
-        """How many tasks it stands for: 1, but for a pending array."""
+        """Number of its tasks: 1, except for a pending array."""
         return len(task_numbers(self.task_ids)) if self.task_ids else 1
 
     @property
     def throttle(self) -> int | None:
-        """How many tasks of this pending array may run at once; None: all."""
+        """Number of tasks of this pending array that may run at once; None: all."""
         limit = self.task_ids.partition("%")[2]
         return int(limit) if limit.isdigit() and int(limit) else None
 
 
 def task_numbers(text: str) -> list[int]:
-    """Task numbers in Slurm's shorthand, `3-9,12,20-28:4%2`; what cannot be read is left out."""
+    """Task numbers from Slurm's shorthand, `3-9,12,20-28:4%2`; unreadable parts are left out."""
     found: list[int] = []
     for part in text.partition("%")[0].split(","):
         match = re.fullmatch(r"(\d+)(?:-(\d+))?(?::(\d+))?", part.strip())
@@ -121,14 +122,14 @@ def task_numbers(text: str) -> list[int]:
 
 
 def parse_queue(text: str, user: str | None = None) -> list[Job]:
-    """Jobs in squeue's answer, as text in our format or as JSON.
+    """Jobs in squeue's answer, as text in hpcbench's format or as JSON.
 
     Args:
         text: the answer.
-        user: whose jobs; None: all that are in it.
+        user: owner of the jobs; None: all jobs in the answer.
 
     Raises:
-        EnvironmentFault: it is neither, or an error.
+        EnvironmentFault: the answer is neither, or an error.
     """
     if text.lstrip().startswith("{"):
         return parse_squeue(text, user)
@@ -137,7 +138,7 @@ def parse_queue(text: str, user: str | None = None) -> list[Job]:
     stray = records[-1] if len(records) == 1 else records[-1].strip()
     if stray or any(len(row) != len(QUEUE_FIELDS) for row in rows):
         raise EnvironmentFault(
-            f"squeue did not answer in the form we asked for: {text.strip()[:200]!r}"
+            f"squeue answered in another format than requested: {text.strip()[:200]!r}"
         )
     return [_queued(row) for row in rows]
 
@@ -146,7 +147,7 @@ def parse_squeue(text: str, user: str | None = None) -> list[Job]:
     """Jobs in the answer of `squeue --json`.
 
     Raises:
-        EnvironmentFault: the answer is an error, or no such answer.
+        EnvironmentFault: the answer is an error, or of another form.
     """
     try:
         data = json.loads(text)
@@ -158,7 +159,7 @@ def parse_squeue(text: str, user: str | None = None) -> list[Job]:
                 if user is None or job.get("user_name") in (user, "", None)
             ]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise EnvironmentFault(f"squeue: JSON of an unknown shape: {error!r:.200}") from error
+        raise EnvironmentFault(f"squeue: JSON of an unknown structure: {error!r:.200}") from error
     first = errors[0] if isinstance(errors[0], Mapping) else {"error": errors[0]}
     raise EnvironmentFault(named("squeue", str(first.get("description") or first.get("error"))))
 
@@ -191,14 +192,14 @@ def parse_key_values(text: str) -> list[dict[str, str]]:
     ]
 
 
-@lru_cache(maxsize=256)  # thousands of tasks say the same
+@lru_cache(maxsize=256)  # thousands of tasks have equal texts
 def gpus_of(held: str, of_job: str = "", of_node: str = "") -> tuple[int, str]:
-    """How many GPUs a job holds or asks for, and their type where it is named.
+    """Number of GPUs that a job holds or requests, and their type if given.
 
     Args:
-        held: `cpu=4,node=1,gres/gpu=2,gres/gpu:a100=2`; GPUs stand here only where Slurm accounts for them.
-        of_job: what was asked for the job, `gres/gpu:a100:2` (`gres:gpu:a100:2` in 22.05).
-        of_node: what was asked for each node, written likewise.
+        held: `cpu=4,node=1,gres/gpu=2,gres/gpu:a100=2`; it has GPUs only where Slurm accounts for them.
+        of_job: request for the job, `gres/gpu:a100:2` (`gres:gpu:a100:2` in 22.05).
+        of_node: request for each node, in the same form.
     """
     nodes = re.search(r"(?:^|,)node=(\d+)", held)
     many = int(nodes[1]) if nodes else 1
@@ -212,7 +213,7 @@ def gpus_of(held: str, of_job: str = "", of_node: str = "") -> tuple[int, str]:
 def _gpus(text: str) -> tuple[int, str]:
     total, typed, kind = 0, 0, ""
     for part in text.split(","):
-        # What stands alone behind the colon is a count, for no type is a number.
+        # A single part after the colon is a count, since no type is a number.
         match = re.fullmatch(
             r"(?:gres[:/])?gpu(?::(?!\d+$)([^:=()]+))?(?:[:=](\d+))?", part.strip()
         )
@@ -228,7 +229,7 @@ def _gpus(text: str) -> tuple[int, str]:
 
 @lru_cache(maxsize=256)
 def clock_seconds(text: str) -> int | None:
-    """`[D-][[HH:]MM:]SS` as squeue writes limits, in seconds; None for UNLIMITED and the like."""
+    """`[D-][[HH:]MM:]SS`, as squeue writes limits, in seconds; None for UNLIMITED and the like."""
     match = re.fullmatch(r"(?:(\d+)-)?(?:(?:(\d+):)?(\d+):)?(\d+)", text.strip())
     if match is None:
         return None
@@ -237,7 +238,7 @@ def clock_seconds(text: str) -> int | None:
 
 
 def _queued(row: Sequence[str]) -> Job:
-    """A job from the cells of `QUEUE_FIELDS`; unpacked by place, for there are thousands."""
+    """A job from the cells of `QUEUE_FIELDS`; unpacked by place, since there are thousands."""
     array_id, name, state, reason, node, restarts, code, partition, priority, *rest = row
     submitted, start, end, limit, *tres, comment = rest
     held, of_job, of_node = (_told(one) for one in tres)
@@ -266,7 +267,7 @@ def _queued(row: Sequence[str]) -> Job:
 
 
 def _told(cell: str) -> str:
-    """squeue's words for nothing are nothing."""
+    """A cell, empty where squeue marks an empty value."""
     return "" if cell in ("N/A", "(null)") else cell
 
 
@@ -318,26 +319,26 @@ def _run(row: Mapping[str, str]) -> Job:
         tres=row["AllocTRES"],
         gpus=gpus,
         gpu_type=kind,
-        # 0 and numbers near 2⁶⁴ are Slurm's ways to say that nobody measured.
+        # 0 and numbers near 2⁶⁴ are Slurm's marks of a missing measurement.
         energy=float(energy) if 0 < energy < 2**62 else None,
         task_ids=task_ids,
     )
 
 
 def _split_array(job_id: str) -> tuple[str, str]:
-    """`4711_[3-9%2]` is the array 4711 with tasks to come."""
+    """`4711_[3-9%2]` is the array 4711 with pending tasks."""
     array, bracket, tasks = job_id.partition("_[")
     return (array, tasks.rstrip("]")) if bracket else (job_id, "")
 
 
 def _word(state: str) -> str:
-    """`CANCELLED by 1000` says who, too."""
+    """The state without its user, as in `CANCELLED by 1000`."""
     return state.split(" ")[0]
 
 
 def _words(value: Any) -> str:
     states = value if isinstance(value, list) else [value]
-    if "COMPLETING" in states:  # its processes may still live, however it ended
+    if "COMPLETING" in states:  # its processes may still live, whatever its end
         return "COMPLETING"
     return str(states[0]) if states and states[0] else ""
 
@@ -356,12 +357,12 @@ def _wait_status(status: int) -> int:
 
 
 def _text_exit(text: str) -> int:
-    """squeue's text: a wait status in 22.05, `3:0` in 24.11."""
+    """The exit code in squeue's text: a wait status in 22.05, `3:0` in 24.11."""
     return _exit_pair(text) if ":" in text else _wait_status(_integer(text))
 
 
 def _exit_pair(text: str) -> int:
-    """`3:0`, `0:15` in accounting."""
+    """The exit code from `3:0` or `0:15` in accounting."""
     code, _, signal = text.partition(":")
     return _integer(code) or (128 + _integer(signal) if _integer(signal) else 0)
 
@@ -376,7 +377,7 @@ def _json_exit(value: Any) -> int:
 
 
 def _json_comment(value: Any) -> str:
-    """A word in squeue; in other answers of newer versions one comment of three."""
+    """The comment: a text in squeue; in other answers of newer versions one of three comments."""
     return str(value.get("job") or "") if isinstance(value, Mapping) else str(value or "")
 
 

@@ -1,7 +1,7 @@
-"""The nodes as slurmctld holds them, with the GPUs that jobs hold: one question for all readers.
+"""The nodes in slurmctld's memory, with the GPUs that jobs hold: one question for all readers.
 
-`scontrol --details show nodes` says it in every version since 22.05 and needs no accounting of GPUs; sinfo
-adds up nodes that are alike, and its JSON has another shape in each version.
+`scontrol --details show nodes` gives this in every version since 22.05 and needs no accounting of GPUs; sinfo
+merges equal nodes, and its JSON has another shape in each version.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _DETAILS = ("scontrol", "--oneliner", "--details", "show", "nodes")
 _PARTITIONS = ("scontrol", "--oneliner", "show", "partition")
 
 PARTITIONS_AGE = 300.0
-"""Seconds that an answer about partitions is good for: they change by hand."""
+"""Maximum age of an answer about partitions, seconds: administrators change them by hand."""
 
 DOWN = frozenset((
     "DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "MAINT", "MAINTENANCE", "NO_RESPOND",
@@ -32,43 +32,43 @@ DOWN = frozenset((
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node and what is left of it."""
+    """A node and its free resources."""
 
     name: str
     """Its name."""
     partitions: tuple[str, ...]
-    """Where it is used."""
+    """Partitions of the node."""
     state: str
-    """Slurm's words, joined by `+`: `IDLE`, `MIXED`, `DOWN+DRAIN`."""
+    """Slurm's states, joined by `+`: `IDLE`, `MIXED`, `DOWN+DRAIN`."""
     cpus: int
     """CPUs."""
     cpus_used: int
     """CPUs that jobs hold."""
     gpus: dict[str, int]
-    """Type of GPU → how many; the type is empty where Slurm names none."""
+    """Type of GPU → number; the type is empty where Slurm gives none."""
     gpus_used: dict[str, int]
-    """Type of GPU → how many jobs hold."""
+    """Type of GPU → number that jobs hold."""
     why: str = ""
-    """Why its administrators took it away."""
+    """The administrators' reason for taking it out of service."""
 
     @property
     def up(self) -> bool:
-        """Whether jobs may start there."""
+        """Whether jobs may start on it."""
         return "*" not in self.state and not DOWN & set(re.split(r"[^A-Z_]+", self.state))
 
     @property
     def idle(self) -> bool:
-        """Whether no job is on it, and one could be."""
+        """Whether the node has no job and could run one."""
         return self.up and self.state.startswith("IDLE")
 
 
 def nodes_answer(max_age: float = MAX_AGE, *, folder: Path | None = None) -> Answer:
-    """What `parse_nodes` reads, asked at most every `max_age` seconds by all readers on this machine."""
+    """Input for `parse_nodes`, requested at most every `max_age` seconds by all readers on this machine."""
     return shared_answer(" ".join(_DETAILS), lambda: ask(*_DETAILS), max_age, folder=folder)
 
 
 def partitions_answer(max_age: float = PARTITIONS_AGE, *, folder: Path | None = None) -> Answer:
-    """Partitions as `parse_key_values` reads them, shared likewise."""
+    """Partitions for `parse_key_values`, shared in the same way."""
     return shared_answer(" ".join(_PARTITIONS), lambda: ask(*_PARTITIONS), max_age, folder=folder)
 
 
@@ -91,7 +91,7 @@ def parse_nodes(text: str) -> Iterator[Node]:
 
 
 def expand_nodes(text: str) -> list[str]:
-    """`gpu[01-03,7],login` as names, at most 4,096; what cannot be read stays as it is."""
+    """`gpu[01-03,7],login` as names, at most 4,096; unreadable text is unchanged."""
     found: list[str] = []
     for part in re.findall(r"[^,\[\]]+(?:\[[^\]]*\][^,\[\]]*)*", text):
         match = re.fullmatch(r"([^\[\]]*)\[([\d,-]+)\]([^\[\]]*)", part)

@@ -1,4 +1,4 @@
-"""Why a job waits, in plain words: Slurm's reason, what it asks for, who is before it, when it may start."""
+"""Why a job waits, in plain words: Slurm's reason, the job's request, the jobs ahead, the expected start."""
 
 from __future__ import annotations
 
@@ -6,78 +6,86 @@ import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from hpcbench.schema.documents import Partition, Site
 from hpcbench.slurm.ask import ask
 from hpcbench.slurm.cache import shared_answer
 from hpcbench.slurm.jobs import FIELD, RECORD, Job, task_numbers
 from hpcbench.slurm.queue import MAX_AGE, Snapshot
 
+if TYPE_CHECKING:
+    from hpcbench.schema.definitions import Partition, Site
+
 IN_LINE = frozenset({"", "None", "Resources", "Priority", "SchedDefer"})
-"""Reasons that mean no more than: it is not its turn yet."""
+"""Reasons that mean only that it is not the job's turn yet."""
 
 _HELD = re.compile(
     r"Held|Dependency|BeginTime|JobArrayTaskLimit|^Assoc|^QOS|^Partition", re.IGNORECASE
 )
-"""Reasons of jobs that nobody has to wait for."""
+"""Reasons of jobs that do not delay other jobs."""
 
 REASONS: dict[str, tuple[str, str]] = {
-    "Dependency": ("waits for the jobs before it to end", ""),
+    "Dependency": ("waits for the end of the jobs that it depends on", ""),
     "DependencyNeverSatisfied": (
-        "can never start: a job that it depends on failed", "`hpcbench cancel`, then `hpcbench resume`",
+        "can never start: a job that it depends on failed", "run `hpcbench cancel`, then `hpcbench resume`",
     ),
-    "BeginTime": ("waits for the time that it may begin", ""),
-    "JobHeldUser": ("is held by you", "`hpcbench resume`, or `scontrol release {id}`"),
+    "BeginTime": ("waits for its begin time", ""),
+    "JobHeldUser": ("is held by you", "run `hpcbench resume`, or `scontrol release {id}`"),
     "JobHeldAdmin": ("is held by an administrator", "ask your cluster's support"),
     "JobHoldMaxRequeue": (
-        "is held: it was requeued as often as Slurm allows", "`scontrol release {id}`",
+        "is held: it was requeued as often as Slurm allows", "run `scontrol release {id}`",
     ),
-    "JobLaunchFailure": ("could not be launched on its node", "`hpcbench logs`; tell your support the node"),
+    "JobLaunchFailure": (
+        "its node could not launch it", "see `hpcbench logs`; report the node to your support",
+    ),
     "launch failed requeued held": (
-        "is held: it could not be launched on its node",
-        "`scontrol release {id}`; tell your support the node",
+        "is held: its node could not launch it",
+        "run `scontrol release {id}`; report the node to your support",
     ),
-    "JobArrayTaskLimit": ("waits for tasks of its own array, which may not all run at once", ""),
+    "JobArrayTaskLimit": ("waits for other tasks of its array: Slurm limits how many run at once", ""),
     "PartitionTimeLimit": (
-        "asks for more time than partition {partition} gives{limit}", "a lower time_limit",
+        "requests more time than partition {partition} allows{limit}", "set a lower time_limit",
     ),
     "PartitionNodeLimit": (
-        "asks for more or fewer nodes than partition {partition} gives", "another partition",
+        "requests more or fewer nodes than partition {partition} allows", "use another partition",
     ),
-    "PartitionConfig": ("asks for what partition {partition} does not give", "another partition"),
-    "PartitionDown": ("partition {partition} is down", "wait, or take another partition"),
-    "PartitionInactive": ("partition {partition} starts no jobs now", "wait, or take another partition"),
+    "PartitionConfig": (
+        "requests resources that partition {partition} does not have", "use another partition",
+    ),
+    "PartitionDown": ("partition {partition} is down", "wait, or use another partition"),
+    "PartitionInactive": ("partition {partition} starts no jobs now", "wait, or use another partition"),
     "ReqNodeNotAvail": ("nodes that it needs are down, drained or reserved", ""),
     "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions": (
         "nodes that it needs are down, drained, or kept for partitions of higher priority", "",
     ),
     "NodeDown": ("a node that it needs is down", ""),
-    "BadConstraints": ("no node can ever give what it asks for", "fewer GPUs, CPUs or less memory"),
-    "Reservation": ("waits for its reservation to begin", ""),
-    "ReservationDeleted": ("its reservation is gone", "`reservation` in the site profile"),
+    "BadConstraints": ("no node can ever satisfy its request", "request fewer GPUs or CPUs, or less memory"),
+    "Reservation": ("waits for the start of its reservation", ""),
+    "ReservationDeleted": ("its reservation no longer exists", "correct `reservation` in the site profile"),
     "Licenses": ("waits for licences", ""),
-    "InvalidAccount": ("its account is not valid", "`account` in the site profile"),
+    "InvalidAccount": ("its account is not valid", "correct `account` in the site profile"),
     "AccountNotAllowed": (
-        "its account may not use partition {partition}", "`account` or `partition` in the site profile",
+        "its account is not allowed to use partition {partition}",
+        "change `account` or `partition` in the site profile",
     ),
-    "InvalidQOS": ("its QOS is not valid", "`qos` in the site profile"),
-    "QOSNotAllowed": ("its QOS may not be used here", "`qos` in the site profile"),
-    "QOSUsageThreshold": ("its QOS has been used too much", ""),
-    "AssociationJobLimit": ("your account runs as many jobs as it may", ""),
-    "AssociationResourceLimit": ("your account uses as much as it may", ""),
-    "AssociationTimeLimit": ("your account's time is used up", "another account"),
-    "QOSJobLimit": ("its QOS runs as many jobs as it may", ""),
-    "QOSResourceLimit": ("its QOS uses as much as it may", ""),
-    "QOSTimeLimit": ("its QOS's time is used up", "another QOS"),
-    "Cleaning": ("its last run is still being cleaned up", ""),
-    "Prolog": ("its nodes are being prepared", ""),
+    "InvalidQOS": ("its QOS is not valid", "correct `qos` in the site profile"),
+    "QOSNotAllowed": ("its QOS is not allowed here", "change `qos` in the site profile"),
+    "QOSUsageThreshold": ("its QOS is over its usage threshold", ""),
+    "AssociationJobLimit": ("your account has reached its limit of running jobs", ""),
+    "AssociationResourceLimit": ("your account has reached its limit of resources", ""),
+    "AssociationTimeLimit": ("your account has used all its time", "use another account"),
+    "QOSJobLimit": ("its QOS has reached its limit of running jobs", ""),
+    "QOSResourceLimit": ("its QOS has reached its limit of resources", ""),
+    "QOSTimeLimit": ("its QOS has used all its time", "use another QOS"),
+    "Cleaning": ("Slurm still cleans up its last run", ""),
+    "Prolog": ("Slurm prepares its nodes", ""),
     "FrontEndDown": ("the front end of the nodes is down", ""),
     "DeadLine": ("cannot end before its deadline", ""),
     "BurstBufferResources": ("waits for room in the burst buffer", ""),
-    "BurstBufferStageIn": ("its data are being staged in", ""),
+    "BurstBufferStageIn": ("Slurm stages its data in", ""),
     "SystemFailure": ("Slurm itself has failed", "ask your cluster's support"),
 }  # fmt: skip
-"""Slurm's reason → what it means, and what can be done, if anything."""
+"""Slurm's reason → its meaning, and a remedy, if any."""
 
 _LIMIT = re.compile(r"^(QOS|Assoc)(Grp|Max|Min)(\w+?)(?:Limit)?$")
 _OF = {
@@ -92,6 +100,11 @@ _OF = {
 }  # fmt: skip
 
 
+def unlaunched(reason: str) -> bool:
+    """Whether a job waits because its node could not launch it: Slurm holds it until a user releases it."""
+    return reason.replace("_", " ").lower() == "launch failed requeued held"
+
+
 def why_pending(
     job: Job,
     snapshot: Snapshot | Sequence[Job],
@@ -102,15 +115,15 @@ def why_pending(
 ) -> str:
     """Why a job waits, e.g. `waits for 2 × A100 in partition gpu; 14 jobs ahead; earliest start 14:20`.
 
-    Where it is the job's turn that matters, all users' pending jobs of its partition are counted: one more
-    question, shared and cached as the snapshot is. Without an answer that part is left out.
+    If the job waits for its turn, all users' pending jobs of its partition are counted: one more question,
+    shared and cached like the snapshot. Without an answer that part is left out.
 
     Args:
         job: a pending job, or the pending tasks of an array.
         snapshot: all jobs of this user.
-        site: site profile, for what its partitions give.
-        folder: where readers share answers; none: a private folder on a local disk.
-        now: this moment, seconds since the epoch; none: the clock's.
+        site: site profile, for the resources of its partitions.
+        folder: where readers share answers; None: a private folder on a local disk.
+        now: this moment, seconds since the epoch; None: the clock's.
     """
     moment = time.time() if now is None else now
     reason = " ".join(job.reason.replace("_", " ").split())
@@ -131,9 +144,9 @@ def why_pending(
 
 
 def jobs_ahead(job: Job, *, folder: Path | None = None) -> int | None:
-    """Pending jobs and array tasks of all users that are before a job in its partition; None: nobody says.
+    """Number of all users' pending jobs and array tasks ahead of a job in its partition; None: unknown.
 
-    Those that are held, wait for others or have reached a limit are not counted, nor is the job's own array.
+    Jobs that are held, wait for other jobs or have reached a limit do not count, nor does its own array.
     """
     command = ["squeue", "--noheader", "--states=PENDING"]
     if job.partition:
@@ -146,7 +159,7 @@ def jobs_ahead(job: Job, *, folder: Path | None = None) -> int | None:
 
 
 def count_ahead(text: str, job: Job) -> int:
-    """How many of the pending jobs in squeue's answer (id, priority, reason) stand before a job; pure."""
+    """Number of pending jobs in squeue's answer (id, priority, reason) ahead of a job; pure."""
     ahead = 0
     for record in text.split(RECORD):
         cells = record.strip("\n").split(FIELD)
@@ -185,24 +198,27 @@ def _explained(job: Job, reason: str, jobs: Sequence[Job], site: Site | None) ->
     if reason not in REASONS and rest.strip():
         words = f"{words} ({rest.strip()})"
     if head == "BeginTime" and job.restarts:
-        words = "was requeued, and Slurm lets it wait before it starts again"
+        words = "was requeued, and Slurm delays its next start"
     if head == "JobArrayTaskLimit" and job.throttle:
-        words = f"waits for tasks of its own array: {job.throttle} may run at once"
+        words = f"waits for other tasks of its array: at most {job.throttle} may run at once"
     words = words.format(partition=job.partition or "of its own", limit=_given(job, site))
     return f"{words} ({remedy.format(id=job.id)})" if remedy else words
 
 
 def _limit(reason: str, jobs: Sequence[Job]) -> str:
-    """`QOSMaxGRESPerUser` and its many kin, by their parts."""
+    """`QOSMaxGRESPerUser` and similar reasons, by their parts."""
     match = _LIMIT.match(reason)
     if match is None:
         return ""
     owner, _, what = match.groups()
     what, _, scope = what.partition("Per")
     thing = _OF.get(what.lower(), what)
-    each = {"User": " a user", "Account": " an account", "Job": " a job", "Node": " a node"}.get(
-        scope, ""
-    )
+    each = {
+        "User": " per user",
+        "Account": " per account",
+        "Job": " per job",
+        "Node": " per node",
+    }.get(scope, "")
     whose = "the QOS's" if owner == "QOS" else "your account's"
     running = sum(job.state == "RUNNING" for job in jobs)
     own = f", {running} of your jobs run" if running and scope not in ("Job", "Node") else ""
@@ -215,7 +231,7 @@ def _given(job: Job, site: Site | None) -> str:
 
 
 def _clock(moment: float, now: float) -> str:
-    """Local time; with its day when that is not today."""
+    """Local time; with the date if it is not today."""
     then, today = time.localtime(moment), time.localtime(now)
     if then[:3] == today[:3]:
         return time.strftime("%H:%M", then)

@@ -1,4 +1,4 @@
-"""This user's jobs as Slurm holds them in memory: one squeue call for everything and everybody."""
+"""This user's jobs in slurmctld's memory: one squeue call for all jobs and all readers."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from hpcbench.slurm.jobs import FIELD, QUEUE_FIELDS, RECORD, Job, parse_queue, t
 MAX_AGE = 30.0
 """Seconds between two questions to Slurm, for all readers of a user together."""
 
-# Size 0 means: as wide as it is, and never cut.
+# Size 0 means full width, never cut.
 _FORM = f":0{FIELD},".join(QUEUE_FIELDS) + f":0{RECORD}"
 _SQUEUE = ("squeue", "--me", "--noheader", "--states=all", f"--Format={_FORM}")
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """This user's jobs at one moment: those that live, and those that ended minutes ago (MinJobAge)."""
+    """This user's jobs at one moment: live ones, and those that ended minutes ago (MinJobAge)."""
 
     jobs: tuple[Job, ...] = ()
-    """The jobs; tasks of an array that wait together are one."""
+    """The jobs; pending tasks of an array are one job."""
     time: float = 0.0
-    """When Slurm was asked, seconds since the epoch; 0: it never answered."""
+    """Time of the question to Slurm, seconds since the epoch; 0: Slurm never answered."""
     fault: str | None = None
-    """Why it did not answer since; then a job that is not here is not gone."""
+    """Why Slurm has not answered since; then a job missing here may still exist."""
 
     @property
     def age(self) -> float:
-        """Seconds since Slurm was asked."""
+        """Seconds since the question to Slurm."""
         return max(0.0, time.time() - self.time)
 
     def find(self, job: str) -> Job | None:
-        """A job or array task by its id, also one that waits together with others of its array."""
+        """A job or array task by its id, also a task that is pending with others of its array."""
         return self._by_id.get(job)
 
     def of_array(self, array_job: str) -> tuple[Job, ...]:
-        """All that is left of an array, or the single job of this id."""
+        """All remaining jobs of an array, or the single job of this id."""
         return self._by_array.get(array_job, ())
 
     @cached_property
@@ -68,15 +68,15 @@ class Snapshot:
 def snapshot(
     max_age: float = MAX_AGE, *, newer_than: float = 0.0, folder: Path | None = None
 ) -> Snapshot:
-    """This user's jobs, asked at most every `max_age` seconds by all readers on this machine together.
+    """This user's jobs, requested at most every `max_age` seconds by all readers on this machine together.
 
-    A Slurm that does not answer is no error: the last good snapshot comes back with its `fault`, or an
-    empty one of time 0 where there never was any.
+    It is no error if Slurm does not answer: the function returns the last good snapshot with its `fault`, or
+    an empty one of time 0 if there never was any.
 
     Args:
-        max_age: seconds it may be old; 0: of this moment.
-        newer_than: not from before this moment, seconds since the epoch.
-        folder: where readers share it; none: a private folder on a local disk.
+        max_age: maximum age, seconds; 0: ask now.
+        newer_than: earliest time of the snapshot, seconds since the epoch.
+        folder: where readers share it; None: a private folder on a local disk.
     """
     answer = shared_answer(
         " ".join(_SQUEUE), _queue_text, max_age, newer_than=newer_than, folder=folder
@@ -85,21 +85,17 @@ def snapshot(
 
 
 def queue() -> list[Job]:
-    """This user's jobs that Slurm still holds in memory, asked now.
-
-    Raises:
-        EnvironmentFault: slurmctld does not answer.
-    """
+    """This user's jobs that Slurm still has in memory, requested now."""
     return list(_parsed(_queue_text()))
 
 
 def _queue_text() -> str:
-    """squeue's answer, which is known to be readable."""
+    """squeue's answer, checked to be readable."""
     text = ask(*_SQUEUE)
     try:
         _parsed(text)
     except EnvironmentFault as fault:
-        # A squeue that misses one of our fields, or a site's own in its place.
+        # This squeue lacks one of the fields, or is a site's own replacement.
         try:
             text = ask("squeue", "--me", "--json")
             _parsed(text)
@@ -114,7 +110,7 @@ def _parsed(text: str) -> tuple[Job, ...]:
 
 
 def _user() -> str:
-    """As Slurm knows it: by number, whatever LOGNAME says."""
+    """The user by number, as Slurm knows it, whatever LOGNAME says."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:

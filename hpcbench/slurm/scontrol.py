@@ -1,7 +1,7 @@
-"""Telling Slurm about jobs that it has: throttle, nodes to leave out, hold, requeue, cancel; its refusals.
+"""Changes of submitted jobs: throttle, excluded nodes, hold, requeue, cancel; sbatch's refusals.
 
-Each function returns whether it came in time: a job that has ended, or has started where only one that waits
-can be changed, is no error. Whatever else is wrong is an EnvironmentFault with the command's own last line.
+Each function returns whether it was in time: a job that has ended, or has started where only a pending one
+can be changed, is no error. Any other failure is an EnvironmentFault with the command's own last line.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from hpcbench.slurm.ask import SlurmFault, ask, silent
 from hpcbench.slurm.jobs import parse_key_values
 
 Refusal = Literal["limit", "array_size", "time", "gone", "other"]
-"""Why sbatch refused.
+"""Why sbatch refused a job.
 
-`limit` no more jobs of this user, account or QOS now · `array_size` an index of MaxArraySize or more · `time`
-a longer time limit than there is · `gone` slurmctld was not reached, and yet may have the job · `other`
+`limit` no more jobs of this user, account or QOS at present · `array_size` an index of MaxArraySize or more ·
+`time` a longer time limit than allowed · `gone` slurmctld was not reached, but may have the job · `other`
 """
 
-# Jobs told at once: a command line has its limits.
+# Jobs per command: a command line has its limits.
 _AT_ONCE = 500
 
 _LATE = re.compile(
     r"invalid job id|already finish|already complet|no longer pending", re.IGNORECASE
 )
-# scontrol fails, though it did what it was told, where some tasks of an array have ended: `4711_0-3: …`.
+# scontrol fails, although it did the change, where some tasks of an array have ended: `4711_0-3: …`.
 _PART = re.compile(
     r"^\d+_\S+: .*(already finish|already complet|no error)|error: no error$", re.IGNORECASE
 )
@@ -42,7 +42,7 @@ _NAMED = re.compile(r"\b(?:assoc|qos)(?:max|grp|min)\w+", re.IGNORECASE)
 
 
 def set_throttle(array_job: str, tasks: int, *, patient: bool = False) -> bool:
-    """Let at most so many tasks of an array run at once; 0: all.
+    """Limit the number of tasks of an array that run at once; 0: all.
 
     Raises:
         EnvironmentFault: Slurm refuses or does not answer.
@@ -51,7 +51,7 @@ def set_throttle(array_job: str, tasks: int, *, patient: bool = False) -> bool:
 
 
 def exclude_nodes(job: str, nodes: Sequence[str], *, patient: bool = False) -> bool:
-    """Keep a pending job off these nodes, beside those that it keeps off already.
+    """Exclude these nodes for a pending job, in addition to those already excluded.
 
     Raises:
         EnvironmentFault: Slurm refuses or does not answer.
@@ -62,13 +62,13 @@ def exclude_nodes(job: str, nodes: Sequence[str], *, patient: bool = False) -> b
         return _benign(fault)
     found = [row["ExcNodeList"] for row in parse_key_values(text) if "ExcNodeList" in row]
     known = [node for node in found[:1] if node != "(null)"]
-    # Slurm keeps the list as it was written, so a node is not written twice.
+    # Slurm keeps the list as written, so a node is written only once.
     new = [node for node in dict.fromkeys(nodes) if node not in ",".join(known).split(",")]
     return not new or _update(job, f"ExcNodeList={','.join([*known, *new])}", patient)
 
 
 def depend_on(job: str, after: Sequence[str], *, patient: bool = False) -> bool:
-    """Let a pending job start when all of these have ended, however they did.
+    """Let a pending job start when all of these jobs have ended, in any state.
 
     Raises:
         EnvironmentFault: Slurm refuses or does not answer.
@@ -79,7 +79,7 @@ def depend_on(job: str, after: Sequence[str], *, patient: bool = False) -> bool:
 
 
 def hold(jobs: Sequence[str], *, patient: bool = False) -> bool:
-    """Keep pending jobs and arrays from starting; what runs goes on.
+    """Keep pending jobs and arrays from starting; running jobs continue.
 
     Raises:
         EnvironmentFault: Slurm refuses or does not answer.
@@ -88,7 +88,7 @@ def hold(jobs: Sequence[str], *, patient: bool = False) -> bool:
 
 
 def release_hold(jobs: Sequence[str], *, patient: bool = False) -> bool:
-    """Let jobs start that were held.
+    """Let held jobs start.
 
     Raises:
         EnvironmentFault: Slurm refuses or does not answer.
@@ -97,7 +97,7 @@ def release_hold(jobs: Sequence[str], *, patient: bool = False) -> bool:
 
 
 def requeue(job: str, *, patient: bool = False) -> bool:
-    """Stop a running job and put it back into the queue; Slurm does so with one that has just ended, too.
+    """Stop a running job and put it back into the queue; Slurm also requeues a job that has just ended.
 
     Raises:
         EnvironmentFault: Slurm refuses or does not answer.
@@ -111,7 +111,7 @@ def requeue(job: str, *, patient: bool = False) -> bool:
 
 
 def cancel_waiting(jobs: Sequence[str], *, patient: bool = False) -> None:
-    """Cancel what of these jobs and arrays has not started; what runs goes on.
+    """Cancel the jobs and array tasks of these that have not started; running ones continue.
 
     Raises:
         EnvironmentFault: Slurm refuses or does not answer.
@@ -121,7 +121,7 @@ def cancel_waiting(jobs: Sequence[str], *, patient: bool = False) -> None:
 
 
 def cancel(jobs: Sequence[str], *, patient: bool = False) -> None:
-    """Cancel jobs; those already gone are no error.
+    """Cancel jobs; jobs already gone are no error.
 
     Raises:
         EnvironmentFault: Slurm refuses or does not answer.
@@ -131,15 +131,15 @@ def cancel(jobs: Sequence[str], *, patient: bool = False) -> None:
 
 
 def classify_refusal(message: str) -> Refusal:
-    """Why sbatch refused, from all that it printed: the telling line is often not the last one."""
+    """Why sbatch refused, from its whole output: the informative line is often not the last one."""
     if silent(message):
         return "gone"
     if _ARRAY.search(message):
         return "array_size"
     if _TIME.search(message):
         return "time"
-    # Every refusal by policy ends in `… (job submit limit, user's size and/or time limits)`: a line before it
-    # that names a limit of another kind, such as QOSMaxGRESPerUser, says which it was.
+    # Every refusal by policy ends in `… (job submit limit, user's size and/or time limits)`: an earlier line
+    # that names another kind of limit, such as QOSMaxGRESPerUser, gives the cause.
     named = _NAMED.findall(message)
     told = [word for word in named if _LIMIT.search(word)]
     return "limit" if told or (not named and _LIMIT.search(message)) else "other"
@@ -150,7 +150,7 @@ def _update(job: str, change: str, patient: bool) -> bool:
 
 
 def _each(verb: str, jobs: Sequence[str], patient: bool) -> bool:
-    """A verb for several jobs; Slurm goes on after one that is gone."""
+    """Apply an scontrol verb to several jobs; Slurm continues after a job that is gone."""
     starts = range(0, len(jobs), _AT_ONCE)
     return all(
         [_tell(verb, ",".join(jobs[start : start + _AT_ONCE]), patient=patient) for start in starts]
@@ -166,7 +166,7 @@ def _tell(*words: str, patient: bool) -> bool:
 
 
 def _benign(fault: SlurmFault) -> bool:
-    """Whether it came in time, where the fault is no more than that something has ended."""
+    """Whether the command was in time, where the fault only says that a job has ended."""
     lines = [line for line in fault.said.splitlines() if line.strip() and not _PART.search(line)]
     if all(_LATE.search(line) for line in lines):
         return not lines

@@ -1,24 +1,24 @@
-"""Times become speed: latencies, rates and goodput of a run task, the knee of a sweep. Pure; no files.
+"""Speed from times: latencies, rates and goodput of a run task, the knee of a sweep. Pure; no files.
 
-Records in, plain data for `performance.json` out. A *piece* is what one worker asked one engine in one go
-(one attempt at one shard): its times are of one clock, and no time of one piece is ever subtracted from
-one of another. What is measured, from which stamp to which, and why, is in docs/measuring.md; each figure
-has its formula in one place: latencies in `timed`, percentiles and gaps in `spread`, the steady window and
-rates in `rates`, the knee in `sweeps`. Stamps of a request (`schema.records.Times`), in order:
+The input is records, the output is plain data for `performance.json`. A *piece* is the requests of one worker
+to one engine in one attempt at one shard: its times are of one clock, and times of different pieces are never
+subtracted. docs/measuring.md defines each figure with its stamps and reasons; each figure has its formula in
+one place: latencies in `request_times`, percentiles and gaps in `distributions`, the steady window and rates
+in `rates`, the knee in `sweeps`. Stamps of a request (`schema.records.Times`), in order:
 
-    scheduled   when it was to be sent under a given rate
-    start       taken up: there was room for it
+    scheduled   planned send time under a given rate
+    start       taken up by the client: the number in flight allowed it
     send        images read, body ready, about to be written (of the last try)
     chunks[0]   first chunk with new text
     chunks[-1]  last chunk with new text
     done        stream closed
 
-*Due* is `scheduled` under a rate and `start` else: the moment from which a user would have waited. What is
-counted from due holds the wait in the client, the encoding of images that was not done ahead, and tries that
-failed; what is counted from send is the engine's own time, and that of what lies between (benchmarks/).
+*Due* is `scheduled` under a rate and `start` else: the moment from which a user would have waited. A time
+from due includes the wait in the client, the encoding of images that was not done ahead, and failed tries; a
+time from send is the engine's own time, plus that of the path between (benchmarks/).
 
-Responses are looked at as columns (`Timed`), a piece at a time; `lines` reads a million without an object
-for each of them. tests/unit/plain_speed.py is the same, one response after the other.
+Responses are processed as columns (`Timed`), a piece at a time; `lines` reads a million responses without an
+object for each. tests/unit/plain_speed.py computes the same, one response after the other.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hpcbench import statistics
-from hpcbench.schema.documents import Slo
+from hpcbench.schema.definitions import Slo
 from hpcbench.speed import distributions
 from hpcbench.speed.distributions import SHARES
 from hpcbench.speed.lines import read, token_span
@@ -66,10 +66,10 @@ __all__ = [
 ]  # fmt: skip
 
 RECOUNT_TOLERANCE = 0.01
-"""Share by which the engine's count of tokens and the tokenizer's may differ."""
+"""Share by which the token counts of the engine and the tokenizer may differ."""
 
 EVENTS = ("client_health", "monitor")
-"""Events of workers about a run task that its figures are made of.
+"""Events of workers about a run task that its figures are computed from.
 
 `client_health`: `lag_p50_ms`, `lag_p99_ms`, `lag_max_ms`, `client_bound`; `monitor`: `memory`.
 """
@@ -83,13 +83,13 @@ def measure(
     """Every figure of one run task.
 
     Args:
-        pieces: its responses, all that were asked, each piece of one worker, in columns and any order.
-        slo: what a good answer keeps; None or empty: no goodput.
+        pieces: its responses, one for each request, each piece of one worker, in columns and any order.
+        slo: the limits of a good answer; None or empty: no goodput.
         events: the workers' `EVENTS` about it.
 
     Returns:
-        What `performance.json` holds of it, documented in docs/measuring.md. A figure that the data cannot
-        bear is None, and `notes` says why.
+        The run task's entry of `performance.json`, documented in docs/measuring.md. A figure for which the
+        data do not suffice is None, and `notes` says why.
     """
     seen = _Seen(slo)
     for piece in pieces:
@@ -117,28 +117,28 @@ def measure(
     }
     again = seen.tries - seen.sent
     if again:
-        notes.append(f"{again} requests were sent again after a transient failure")
+        notes.append(f"the client sent {again} requests again after a transient failure")
     return {**figures, "valid": not (figures["client"] or {}).get("client_bound"), "notes": notes}
 
 
 class _Seen:
-    """What is kept of all pieces: arrays of numbers. A million requests take some hundred MiB."""
+    """Data kept of all pieces: arrays of numbers. A million requests take some hundred MiB."""
 
     def __init__(self, slo: Slo | None) -> None:
         self.requests = self.answered = self.tries = self.sent = self.good = 0
         self.latencies: dict[str, list[Any]] = {name: [] for name in LATENCIES}
         self.tokens: dict[str, int | None] = {"prompt_tokens": 0, "completion_tokens": 0}
-        """Sum of each count; None if any server did not tell."""
+        """Sum of each count; None if any server did not report it."""
         self.tokens_each: dict[str, list[Any]] = {name: [] for name in self.tokens}
-        """The counts of those answers whose server told."""
+        """The counts of answers whose server reported them."""
         self.chunk_gaps: list[distributions.Gaps] = []
         self.token_gaps: list[distributions.Gaps] = []
         self.counted = True
         """Whether the engine counted the tokens of every chunk."""
         self.told: list[Any] = []
-        """The engine's count of the tokens of answers that were counted again."""
+        """The engine's token counts of the answers that were counted again."""
         self.recounts: list[Any] = []
-        """The tokenizer's count of the same."""
+        """The tokenizer's counts of the same answers."""
         self.windows: list[Window] = []
         self.streams: dict[str, list[Stream] | None] = {
             "answers_per_s": [], "tokens_per_s": [], "good_per_s": None
@@ -148,7 +148,7 @@ class _Seen:
             self.streams["good_per_s"] = []
 
     def add(self, piece: Timed) -> None:
-        """Take the figures of one piece, in the order of sending."""
+        """Add the figures of one piece, in the order of sending."""
         answers = take(piece, piece.answered > 0)
         self.requests += len(piece.send)
         self.answered += len(answers.send)
@@ -164,7 +164,7 @@ class _Seen:
             self._add_rates(piece, answers, kept)
 
     def _add_tokens(self, answers: Timed) -> None:
-        """Counts of tokens: the engine's, and the tokenizer's beside it."""
+        """Token counts: the engine's, and the tokenizer's."""
         for name, total in self.tokens.items():
             counts = getattr(answers, name)
             known = counts[counts != NOT_TOLD]
@@ -176,7 +176,7 @@ class _Seen:
         self.recounts.append(answers.recount[both])
 
     def _add_gaps(self, answers: Timed) -> None:
-        """Gaps between chunks, and between tokens where the engine counted those of every chunk."""
+        """Gaps between chunks, and between tokens where the engine counted the tokens of every chunk."""
         several = take(answers, answers.size > 1)
         gaps, sizes = distributions.differences(several.chunks, several.size)
         self.chunk_gaps.append(distributions.chunk_gaps(gaps, sizes))
@@ -206,11 +206,11 @@ def _joined(parts: Sequence[Any]) -> Any:
     return numpy.concatenate([numpy.empty(0), *parts])
 
 
-# --- what goes with them ------------------------------------------------------------------------------
+# --- further figures ----------------------------------------------------------------------------------
 
 
 def _attainment(count: int, requests: int, slo: Slo | None) -> dict[str, Any] | None:
-    """Good answers ÷ requests: what failed was asked for, and is not good."""
+    """Good answers ÷ requests: a failed request counts, and is not good."""
     if slo is None or slo == Slo() or not requests:
         return None
     share = statistics.proportion_interval(count, requests)
@@ -218,9 +218,10 @@ def _attainment(count: int, requests: int, slo: Slo | None) -> dict[str, Any] | 
 
 
 def _recount(told: Any, recounts: Any, notes: list[str]) -> dict[str, Any] | None:
-    """The engine's count of tokens against that of the model's own tokenizer, of the same answers.
+    """The engine's token count compared with that of the model's own tokenizer, for the same answers.
 
-    An engine counts the token that ends an answer and its text does not show it: one an answer is allowed.
+    An engine counts the end token of an answer, which its text does not show: a difference of one per answer
+    is allowed.
     """
     if not len(told):
         return None
@@ -228,14 +229,14 @@ def _recount(told: Any, recounts: Any, notes: list[str]) -> dict[str, Any] | Non
     off = float((abs(told - recounts) - 1).clip(0).sum()) / max(1, engine)
     if off > RECOUNT_TOLERANCE:
         notes.append(
-            f"the engine counted {engine} tokens where its tokenizer counts {tokenizer}: "
-            f"{off:.1%} apart, so tokens/s and TPOT are in doubt"
+            f"the engine counted {engine} tokens, the model's tokenizer {tokenizer}: they differ by "
+            f"{off:.1%}, so tokens/s and TPOT are unreliable"
         )
     return {"answers": len(told), "engine": engine, "tokenizer": tokenizer, "apart": round(off, 6)}
 
 
 def _client(events: Sequence[Mapping[str, Any]], notes: list[str]) -> dict[str, Any] | None:
-    """How late the client's own event loop ran; the worst of its workers."""
+    """Delays of the client's own event loop; the worst of its workers."""
     told = [event for event in events if event["event"] == "client_health"]
     if not told:
         return None
@@ -244,8 +245,8 @@ def _client(events: Sequence[Mapping[str, Any]], notes: list[str]) -> dict[str, 
     bound = any(event.get("client_bound") for event in told)
     if bound:
         notes.append(
-            f"client-bound: the client ran up to {worst['lag_p99_ms']} ms late (p99), so these times are "
-            "its own as much as the engine's; answers and scores stand"
+            f"client-bound: the client ran up to {worst['lag_p99_ms']} ms late (p99), so these times include "
+            "delays of the client; answers and scores are valid"
         )
     return {**worst, "client_bound": bound}
 

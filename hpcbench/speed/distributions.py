@@ -12,14 +12,14 @@ SHARES: Mapping[str, float] = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 """Percentiles of every latency."""
 
 SHAPE = 41
-"""Quantiles that tell the shape of a latency's distribution: every 2.5 %."""
+"""Number of quantiles that show the shape of a latency's distribution: one every 2.5 %."""
 
 BATCHES = 20
-"""Consecutive batches that means and rates are taken over: neighbours share a queue and a fate."""
+"""Consecutive batches for the intervals of means and rates: neighbouring requests are dependent."""
 
 
 def latency(values: Any) -> dict[str, Any] | None:
-    """Mean and percentiles of a latency over answered requests, in the order they were sent."""
+    """Mean and percentiles of a latency over answered requests, in the order of sending."""
     import numpy
 
     if not len(values):
@@ -39,7 +39,7 @@ def latency(values: Any) -> dict[str, Any] | None:
 
 
 def quantiles(values: Any) -> list[float]:
-    """The shape of a distribution: all values where they are few, else some that stand evenly among them."""
+    """The shape of a distribution: all values if they are few, else evenly spaced ones."""
     import numpy
 
     levels = numpy.linspace(0, 1, min(len(values), SHAPE))
@@ -48,7 +48,7 @@ def quantiles(values: Any) -> list[float]:
 
 
 def _percentile(values: Any, share: float) -> dict[str, Any]:
-    """A percentile with its interval and MLPerf's bound, or how many requests it would need."""
+    """A percentile with its interval and MLPerf's bound, or the number of requests that it needs."""
     needs = statistics.fewest_for_quantile(share)
     if len(values) < needs:
         return {"value": None, "low": None, "high": None, "needs": needs}
@@ -60,31 +60,31 @@ def _percentile(values: Any, share: float) -> dict[str, Any]:
 
 
 def _batches(n: int) -> Any:
-    """Batch of each of n values in order; up to `BATCHES` values each stand for themselves."""
+    """Batch of each of n values in order; up to `BATCHES` values are a batch each."""
     import numpy
 
     return numpy.arange(n) * BATCHES // n if n > BATCHES else None
 
 
 Gaps = tuple[Any, Any, Any]
-"""Gaps of several answers one after the other, and of each answer their sum and number: numpy arrays."""
+"""Gaps of several answers one after the other, and each answer's sum and number of gaps: numpy arrays."""
 
 
 def differences(flat: Any, sizes: Any) -> tuple[Any, Any]:
-    """What lies between the neighbours of each of several sequences, and how many there are of each.
+    """Differences between neighbours within each of several sequences, and their number per sequence.
 
     Args:
         flat: the sequences one after the other.
-        sizes: how long each of them is.
+        sizes: length of each sequence.
 
     Returns:
-        The differences, one sequence's after the other's, and their number for each that has one at least.
+        The differences, sequence after sequence, and their number for each sequence that has any.
     """
     import numpy
 
     sizes = sizes[sizes > 0]
     within = numpy.ones(len(flat), dtype=bool)
-    within[numpy.cumsum(sizes)[:-1]] = False  # from one's last to the next one's first
+    within[numpy.cumsum(sizes)[:-1]] = False  # from the last of one to the first of the next
     return numpy.diff(flat)[within[1:]], sizes[sizes > 1] - 1
 
 
@@ -94,12 +94,12 @@ def chunk_gaps(gaps: Any, sizes: Any) -> Gaps:
 
 
 def token_gaps(gaps: Any, sizes: Any, counts: Any) -> Gaps:
-    """Gaps between tokens: a gap between chunks over the tokens in the chunk after it, once for each of them.
+    """Gaps between tokens: a gap between chunks over the tokens in the chunk after it, once for each token.
 
     Args:
-        gaps: those between chunks, ns.
-        sizes: how many each answer has.
-        counts: tokens in the chunk after each.
+        gaps: gaps between chunks, ns.
+        sizes: number of gaps of each answer.
+        counts: tokens in the chunk after each gap.
     """
     import numpy
 
@@ -111,7 +111,7 @@ def token_gaps(gaps: Any, sizes: Any, counts: Any) -> Gaps:
 
 
 def _with_sums(gaps: Any, sizes: Any) -> Gaps:
-    """Gaps with their sums, of answers that have any."""
+    """Gaps with their sums, for answers that have any."""
     import numpy
 
     sizes = sizes[sizes > 0]
@@ -123,9 +123,9 @@ def _with_sums(gaps: Any, sizes: Any) -> Gaps:
 def pooled(pieces: Sequence[Gaps]) -> dict[str, Any] | None:
     """Gaps between chunks or tokens.
 
-    Inter-token latency: the gap before a chunk over the tokens in it, once for each of them. Gaps of one
-    answer hang together, so the mean's interval is by answers, the percentiles have none, and a percentile
-    is told for as many *answers* as any other.
+    Inter-token latency: the gap before a chunk over the tokens in it, once for each token. Gaps of one answer
+    are dependent, so the mean's interval is by answers, percentiles have no interval, and a percentile needs
+    as many *answers* as that of any other latency.
     """
     import numpy
 

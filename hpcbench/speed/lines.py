@@ -1,4 +1,4 @@
-"""Lines of responses as columns, all at once; one after the other where any of them is damaged."""
+"""Lines of responses as columns, all at once; line by line where any line is damaged."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from hpcbench.speed.request_times import (
 )
 
 _NEEDED = ("outcome", "tries", "start", "send", "done")
-"""Without one of these it is no response."""
+"""A line without one of these is no response."""
 
 
 def read(pages: Iterable[bytes], records: Iterable[Mapping[str, Any]]) -> Timed:
     """The responses of a file.
 
     Args:
-        pages: its whole lines, some at a time.
-        records: what can be read of the same lines; looked at only where one of them is damaged.
+        pages: its complete lines, in pages.
+        records: the readable records of the same lines; used only where a line is damaged.
     """
     parts = []
     for page in pages:
@@ -42,7 +42,7 @@ def _one_by_one(records: Iterable[Mapping[str, Any]]) -> Iterator[Timed]:
 
 
 def _at_once(page: bytes) -> Timed | None:
-    """As `columns` of `Timed.from_json`, by polars; None where a line is damaged."""
+    """The same as `columns` of `Timed.from_json`, by polars; None where a line is damaged."""
     import polars
     from polars import col
 
@@ -91,7 +91,7 @@ def token_span(chunks: Any, empty: Any, tokens: Any, total: Any) -> tuple[Any, A
 
 
 def _form() -> Any:
-    """What a line has to have of what is needed."""
+    """The required fields of a line."""
     from polars import Int64, List, String, Struct
 
     times = dict.fromkeys(("start", "send", "done", "scheduled"), Int64)

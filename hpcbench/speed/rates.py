@@ -1,4 +1,4 @@
-"""Rates of one engine: the steady window of a piece, and what came within it."""
+"""Rates of one engine: the steady window of a piece, and the answers and tokens within it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from hpcbench.speed.distributions import BATCHES, entry
 from hpcbench.speed.request_times import NOT_TOLD, Timed, take
 
 STEADY = 0.9
-"""Share of the usual number in flight from which on a load counts as full."""
+"""Share of the usual number in flight from which a load counts as full."""
 
 ROUNDS = 2
-"""A steady window holds so many answers for each request in flight; else there was but ramp and drain."""
+"""Fewest answers of a steady window for each request in flight; with fewer, a piece is only ramp and drain.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +23,11 @@ class Window:
     """The steady part of a piece: from the first to the last moment at full load."""
 
     begin: int
-    """First moment at which `STEADY` of the usual number were in flight, ns."""
+    """First moment with `STEADY` of the usual number in flight, ns."""
     end: int
     """Last such moment, ns."""
     usual: int
-    """The usual number in flight: the median of what each request found, itself included."""
+    """The usual number in flight: the median of the numbers that requests found, themselves included."""
     mean: float
     """Mean number in flight within the window."""
     first: int
@@ -36,12 +37,12 @@ class Window:
 
 
 def steady_window(piece: Timed) -> Window:
-    """The steady window of a piece, in columns, of which something was sent.
+    """The steady window of a piece, in columns, with at least one sent request.
 
-    In flight is between `send` and `done`. The usual number is the median of what each request found when it
-    was sent, so neither a burst, nor a stall, nor one straggler at the end decides it. From the first to the
-    last moment at which `STEADY` of it is reached everything counts, stalls in between too: a window chosen
-    for its best stretch would flatter.
+    A request is in flight between `send` and `done`. The usual number is the median of the numbers that
+    requests found when they were sent, so neither a burst, nor a stall, nor one straggler at the end decides
+    it. The window spans from the first to the last moment with `STEADY` of it, including stalls: a window
+    chosen for its best part would flatter.
     """
     import numpy
 
@@ -49,12 +50,12 @@ def steady_window(piece: Timed) -> Window:
     send, done = piece.send[sent], piece.done[sent]
     moments = numpy.concatenate([send, done])
     changes = numpy.repeat([1, -1], [len(send), len(done)])
-    order = numpy.lexsort([changes, moments])  # who ends makes room for who begins at that moment
+    order = numpy.lexsort([changes, moments])  # at one moment, ends count first
     moments, changes = moments[order], changes[order]
     since, to = moments[:-1], moments[1:]
-    level = numpy.cumsum(changes)[:-1]  # in flight between these
+    level = numpy.cumsum(changes)[:-1]  # number in flight between these moments
     found = numpy.sort(level[changes[:-1] > 0])
-    # Of requests that took no time at all, nobody is ever in flight.
+    # Requests that take no time at all are never in flight.
     usual = max(1, int(found[len(found) // 2])) if len(found) else 1
     first, last = int(moments[0]), int(moments[-1])
     (full,) = numpy.nonzero((level >= STEADY * usual) & (to > since))
@@ -65,22 +66,22 @@ def steady_window(piece: Timed) -> Window:
 
 
 class Stream(NamedTuple):
-    """What came of one piece."""
+    """Answers or tokens of one piece over time."""
 
     moments: Any
-    """When, ns, an array."""
+    """Moments, ns, an array."""
     weights: Any
-    """How much at each of them, an array."""
+    """Amount at each moment, an array."""
     steady: float
-    """How much of all belongs to the steady window."""
+    """The part of the total that belongs to the steady window."""
 
 
 def rates(
     windows: Sequence[Window], streams: Mapping[str, list[Stream] | None], notes: list[str]
 ) -> dict[str, Any]:
-    """Answers, tokens and good answers a second of one engine: in the steady windows, and over all.
+    """Answers, tokens and good answers per second of one engine: in the steady windows, and overall.
 
-    Several pieces are laid end to end, so a rate is that of one engine however many there were.
+    Several pieces are laid end to end, so a rate is that of one engine for any number of engines.
     """
     seconds = sum(window.end - window.begin for window in windows) / 1e9
     whole = sum(window.last - window.first for window in windows) / 1e9
@@ -89,8 +90,8 @@ def rates(
     steady = seconds > 0 and answers >= needed
     if windows and not steady:
         notes.append(
-            f"no steady rates: {answers} answers under full load, fewer than {ROUNDS} for each request in "
-            f"flight ({needed})"
+            f"no steady rates: {answers} answers under full load, {needed} are needed ({ROUNDS} per request "
+            "in flight)"
         )
     area = sum(window.mean * (window.end - window.begin) for window in windows) / 1e9
     return {
@@ -117,8 +118,8 @@ def rates(
 
 
 def _rate(windows: Sequence[Window], streams: Sequence[Stream], seconds: float) -> dict[str, Any]:
-    """What belongs to the windows per second; its interval is as wide as Student's t over equal slices of
-    their time, of what came in each, has it.
+    """Amount per second of the windows; the width of its interval comes from Student's t over the amounts in
+    equal slices of their time.
     """
     import numpy
 
@@ -138,7 +139,7 @@ def _within(window: Window, moments: Any) -> Any:
 
 
 def _laid_out(windows: Sequence[Window], streams: Sequence[Stream]) -> tuple[Any, Any]:
-    """What came within the windows, at its place in seconds when these are laid end to end."""
+    """Moments and amounts within the windows, laid end to end, in seconds from the start."""
     import numpy
 
     places, weights, before = [numpy.empty(0)], [numpy.empty(0)], 0
@@ -151,11 +152,11 @@ def _laid_out(windows: Sequence[Window], streams: Sequence[Stream]) -> tuple[Any
 
 
 def ends(answers: Timed, window: Window) -> Stream:
-    """When answers ended, each counting one.
+    """End times of answers, each with amount one.
 
-    To the window belongs the share of an answer's time, `send` to `done`, that lies within. An engine that
-    answers whole batches ends the window with the first answer of the last one: counted where they end, all
-    its others would be lost, a round of every piece.
+    An answer counts for the window with the share of its time, `send` to `done`, within the window. An engine
+    that answers whole batches ends the window with the first answer of the last batch: by end times, the
+    other answers of that batch would be lost, a round of every piece.
     """
     import numpy
 
@@ -168,9 +169,9 @@ def ends(answers: Timed, window: Window) -> Stream:
 
 
 def token_stream(answers: Timed, window: Window) -> Stream | None:
-    """When tokens came; None if the engine did not count those of every answer.
+    """Arrival times of tokens; None if the engine did not count the tokens of every answer.
 
-    Where it did not count them chunk by chunk, the answer's tokens are spread evenly over its chunks.
+    Where it did not count by chunk, the answer's tokens are spread evenly over its chunks.
     """
     import numpy
 
@@ -183,7 +184,7 @@ def token_stream(answers: Timed, window: Window) -> Stream | None:
     last = numpy.cumsum(known.size) - 1
     first = last + 1 - known.size
     tokens = known.tokens
-    # With its last chunk came all that the engine has not told of before.
+    # The last chunk brings all tokens that the engine has not reported before.
     tokens[last] = numpy.maximum(tokens[last], known.completion_tokens)
     came = numpy.diff(tokens, prepend=0)
     came[first] = tokens[first]

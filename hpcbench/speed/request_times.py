@@ -1,4 +1,4 @@
-"""What speed needs of responses, one by one or as columns, and the formulas of latencies, for both."""
+"""Times of responses for speed, one by one or as columns, and the formulas of latencies, for both."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from hpcbench.schema.documents import Slo
+from hpcbench.schema.definitions import Slo
 from hpcbench.schema.records import Response
 
 ANSWERED = ("ok", "truncated")
-"""Outcomes with an answer. Others have no latency: a quick refusal would make the engine look quick."""
+"""Outcomes with an answer. Others have no latency: a fast refusal would make the engine look fast."""
 
 NOT_TOLD = -1
-"""Stands for a count of tokens that nobody told."""
+"""Marks an unreported count of tokens."""
 
 
 class Timed(NamedTuple):
-    """What speed needs of one response, or of several: then each field is an array, see `columns`."""
+    """Times and counts of one response, or of several: then each field is an array, see `columns`."""
 
     answered: Any
     """Whether there is an answer."""
     tries: Any
-    """Requests sent for it."""
+    """Number of requests sent for it."""
     rated: Any
-    """Whether it was to be sent under a given rate."""
+    """Whether it was sent under a given rate."""
     due: Any
-    """`scheduled` under a rate, else `start`, ns; so are all times."""
+    """`scheduled` under a rate, else `start`, ns, as for all times."""
     start: Any
-    """There was room for it."""
+    """The request was taken up."""
     send: Any
-    """It was about to be written."""
+    """The request was about to be written."""
     first: Any
     """First chunk with new text; 0 without one."""
     last: Any
@@ -44,11 +44,13 @@ class Timed(NamedTuple):
     counted: Any
     """Chunks with which the engine counted tokens."""
     until: Any
-    """When the last token of `after` came; 0 without a chunk. Where the engine counts by chunk, `last`; else
-    its total holds the token that ends an answer and has no text: the last chunk of any kind."""
+    """Arrival of the last token of `after`; 0 without a chunk. Where the engine counts by chunk, this is
+    `last`; else its total includes the end token, which has no text: then it is the last chunk of any kind.
+    """
     after: Any
-    """Tokens that came after the first chunk, up to `until`. That one's are those the engine counted with it,
-    else one."""
+    """Tokens after the first chunk, up to `until`. The first chunk has the tokens that the engine counted
+    with it, else one.
+    """
     prompt_tokens: Any
     """The engine's count, or `NOT_TOLD`."""
     completion_tokens: Any
@@ -56,16 +58,16 @@ class Timed(NamedTuple):
     recount: Any
     """The tokenizer's count, or `NOT_TOLD`."""
     chunks: Any
-    """Arrival of each chunk; of several responses all one after the other."""
+    """Arrival of each chunk; for several responses, one response after the other."""
     tokens: Any
-    """Tokens of the answer so far with each chunk, where the engine counts them; laid out alike."""
+    """Tokens of the answer up to each chunk, where the engine counts them; in the same layout."""
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Timed:
-        """Read what speed needs of what `Response.to_json` wrote.
+        """Read the times and counts from a record of `Response.to_json`.
 
         Raises:
-            KeyError, TypeError, AttributeError: something is missing of that, or is something else.
+            KeyError, TypeError, AttributeError: a field is missing, or has another type.
         """
         times, usage, recount = record["times"], record["usage"] or {}, record.get("recount")
         start, chunks, tokens = times["start"], times.get("chunks") or (), times.get("tokens") or ()
@@ -95,18 +97,18 @@ class Timed(NamedTuple):
 
     @classmethod
     def of(cls, response: Response) -> Timed:
-        """Of a response."""
+        """The times and counts of a response."""
         return cls.from_json(response.to_json())
 
 
 _BATCH = 10_000
-"""Responses in memory as objects at a time: as columns a stamp takes a quarter of the room."""
+"""Responses in memory as objects at a time: as columns a stamp takes a quarter of the memory."""
 
 
 def columns(piece: Iterable[Timed]) -> Timed:
-    """Responses as one, whose fields are arrays of whole numbers.
+    """Responses as one `Timed`, whose fields are arrays of whole numbers.
 
-    Left out are those of which a damaged line tells something else.
+    Responses with values of another type, from damaged lines, are left out.
     """
     rows = iter(piece)
     parts = []
@@ -116,7 +118,7 @@ def columns(piece: Iterable[Timed]) -> Timed:
 
 
 def joined(parts: Iterable[Timed]) -> Timed:
-    """Columns of some responses and of others as one."""
+    """Joins the columns of several groups of responses."""
     import numpy
 
     every = [_packed(()), *parts]
@@ -131,7 +133,7 @@ def by_sending(piece: Timed) -> Timed:
 
 
 def take(several: Timed, places: Any) -> Timed:
-    """Those of several responses at these places, in this order."""
+    """The responses at these places, in this order."""
     taken = {name: field[places] for name, field in zip(_NUMBERS, several, strict=False)}
     return Timed(
         **taken,
@@ -141,11 +143,11 @@ def take(several: Timed, places: Any) -> Timed:
 
 
 _NUMBERS = Timed._fields[:-2]
-"""Fields of one number a response."""
+"""Fields with one number per response."""
 
 
 def _spans(sizes: Any, places: Any) -> Any:
-    """Where in a flat array the elements of these sequences stand, of which each has its size."""
+    """Places in a flat array of the elements of these sequences; `sizes` has the size of each sequence."""
     import numpy
 
     starts, own = (numpy.cumsum(sizes) - sizes)[places], sizes[places]
@@ -168,10 +170,10 @@ def _is_whole(row: Timed) -> bool:
 
 
 def _packed(rows: Sequence[Timed]) -> Timed:
-    """As columns.
+    """Responses as columns.
 
     Raises:
-        TypeError, OverflowError: something is no whole number, or beyond 64 bits.
+        TypeError, OverflowError: a value is no whole number, or beyond 64 bits.
     """
     import numpy
 
@@ -190,25 +192,25 @@ class Latency:
     has: Callable[[Timed], Any]
     """Whether a response has it."""
     value: Callable[[Timed], Any]
-    """The latency of one that has it, ms."""
+    """The latency of a response that has it, ms."""
 
     def __call__(self, response: Response) -> float | None:
-        """Of one response; None where it has none."""
+        """The latency of one response; None where it has none."""
         one = Timed.of(response)
         return float(self.value(one)) if self.has(one) else None
 
     def among(self, several: Timed) -> Any:
-        """Of those among several that have it, an array in their order."""
+        """The latencies of those responses that have one, an array in their order."""
         return self._values(several)[self.has(several)]
 
     def within(self, limit: float, several: Timed) -> Any:
-        """Which of several keep a limit, an array; those do that have none."""
+        """Which of several keep a limit, an array; responses without the latency keep it."""
         return ~self.has(several) | (self._values(several) <= limit)
 
     def _values(self, several: Timed) -> Any:
         import numpy
 
-        with numpy.errstate(divide="ignore", invalid="ignore"):  # of those that have none
+        with numpy.errstate(divide="ignore", invalid="ignore"):  # for responses without the latency
             return self.value(several)
 
 
@@ -223,25 +225,25 @@ e2e = Latency(_has_text, lambda one: (one.last - one.send) / 1e6)
 """End to end: last chunk with new text minus `send`."""
 
 ttft_due = Latency(_has_text, lambda one: (one.first - one.due) / 1e6)
-"""Time to first token from when it was due."""
+"""Time to first token from due."""
 
 e2e_due = Latency(_has_text, lambda one: (one.last - one.due) / 1e6)
-"""End to end from when it was due: what a user waits."""
+"""End to end from due: the wait of a user."""
 
 tpot = Latency(
     lambda one: (one.after > 0) & (one.size > 1),
     lambda one: (one.until - one.first) / 1e6 / one.after,
 )
-"""Time per output token: from first chunk to `until`, over the tokens that came after the first chunk.
+"""Time per output token: from first chunk to `until`, over the tokens after the first chunk.
 
 An answer of one chunk has no time between tokens.
 """
 
 queue = Latency(lambda one: one.rated > 0, lambda one: (one.start - one.due) / 1e6)
-"""Wait for room in the client: `start` minus `scheduled`; only under a rate."""
+"""Wait in the client for a free place: `start` minus `scheduled`; only under a rate."""
 
 prepare = Latency(lambda one: one.tries == 1, lambda one: (one.send - one.start) / 1e6)
-"""What of reading and encoding images was not done ahead: `send` minus `start`, of a first try."""
+"""Reading and encoding of images that was not done ahead: `send` minus `start`, for a first try."""
 
 LATENCIES: Mapping[str, Latency] = {
     "ttft_ms": ttft,
@@ -255,7 +257,7 @@ LATENCIES: Mapping[str, Latency] = {
 
 
 def good(several: Timed, slo: Slo) -> Any:
-    """Which of several are answers that keep every limit, an array; TTFT and E2E from when they were due.
+    """Which of several are answers that keep every limit, an array; TTFT and E2E count from due.
 
     An answer of one token has no TPOT and keeps any.
     """

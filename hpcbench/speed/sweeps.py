@@ -9,16 +9,17 @@ from typing import Any
 def sweeps(run_tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Every sweep with its points, its knees and, under limits, its best point.
 
-    Points with so many requests in flight (closed loop) and points with so many a second (open loop) lie on
-    two curves: at one throughput those wait for nobody, and these queue by chance. Each has its own knee.
+    Points with a fixed number of requests in flight (closed loop) and points with a fixed rate (open loop)
+    are on two curves: at one throughput, requests of a closed loop do not wait, and those of an open loop
+    queue by chance. Each curve has its own knee.
 
     Args:
-        run_tasks: run task → its figures, with `load.sweep` saying whose point it is.
+        run_tasks: run task → its figures, with its sweep in `load.sweep`.
 
     Returns:
-        Sweep → `points` as they stand; `knee` of those with so many in flight and `rate_knee` of those with
-        so many a second, None below two points that have the figures; `best`, the valid point with the most
-        good answers a second, None where no answer was good.
+        Sweep → `points` unchanged; `knee` of the closed-loop points and `rate_knee` of the open-loop points,
+        None below two points that have the figures; `best`, the valid point with the most good answers per
+        second, None where no answer was good.
     """
     found: dict[str, Any] = {}
     for name, figures in run_tasks.items():

@@ -1,28 +1,27 @@
 """Error bars and comparisons for scores of samples that come in documents; imports nothing else of hpcbench.
 
-Questions about one document (or page, or photo series) are not independent: an interval that takes them so
-is too narrow, up to threefold (Miller 2024, "Adding Error Bars to Evals", arXiv 2411.00640). So each value
-has a cluster, the document it belongs to, and documents are the unit of chance:
+Questions about one document (or page, or photo series) are not independent: an interval that assumes
+independence is too narrow, up to threefold (Miller 2024, "Adding Error Bars to Evals", arXiv 2411.00640). So
+each value has a cluster, its document, and documents are the sampling unit:
 
 - a mean, share or ratio of sums (ANLS, accuracy, corpus CER, micro F1): the Bayesian bootstrap of clusters
   with a pseudo-cluster at the bound, Clopper and Pearson's interval where values are right or wrong;
   Student's t with the clustered standard error CR1 (G-1 degrees of freedom for G clusters) for very many
   clusters, and for values without a bound (`limits`);
-- any other value made of sums (BLEU, macro F1): the same of the jackknife's pseudo-values;
-- a quantile (the 95th percentile of a latency): order statistics, which suppose no form of distribution;
-- the same samples asked again: variance within and between (`repeats`);
+- any other value computed from sums (BLEU, macro F1): the same for the jackknife's pseudo-values;
+- a quantile (the 95th percentile of a latency): order statistics, which assume no form of distribution;
+- repeated answers to the same samples: variance within and between (`repeats`);
 - two runs: differences by sample, clustered by document, with a verdict (`compare`), and Holm's correction
   for many (`with_holm`);
-- two arms that take turns: looks at the comparison while it runs (`nominal_levels`), and what it is to come
-  second taken out (`crossover`);
-- one figure over many nights: where its level changed, at a stated risk for all nights (`changes`);
-- before a run: how many documents it takes, also of unequal sizes (`samples_needed`, `detectable`).
+- two alternating arms: looks at the comparison while it runs (`nominal_levels`), and removal of the order
+  effect (`crossover`);
+- one figure over many nights: changes of its level, at a stated risk for all nights (`changes`);
+- before a run: the number of documents needed, also of unequal sizes (`samples_needed`, `detectable`).
 
-Where the data cannot tell, `low` and `high` are None and `method` says why; no number is made up. Sums do not
-depend on the order of addition, and clusters are sorted before they are weighted or swapped: the same data
-in another order, or with other cluster names, gives the same bytes. Functions take
-sequences or numpy arrays; with arrays of values and integers as clusters a million of them take well under a
-second.
+Where the data do not suffice, `low` and `high` are None and `method` says why; no number is invented. Sums do
+not depend on the order of addition, and clusters are sorted before they are weighted or swapped: the same
+data in another order, or with other cluster names, gives the same bytes. Functions take sequences or numpy
+arrays; with arrays of values and integer clusters, a million values take well under a second.
 """
 
 from hpcbench.statistics.changes import Change, changes

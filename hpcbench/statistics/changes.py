@@ -1,24 +1,24 @@
-"""Where a series that is read night after night changed its level.
+"""Changes of level in a series that is read every night.
 
 A test at 5 % that is repeated every night shows a false change in half of all flat series within three
-months, and correlated nights make it worse. So the series is monitored: after each night one decision is
-made from the nights so far, and a decision is never taken back. In at most `level` of all series without a
-change, a change is ever shown, however long the series and however often it is read.
+months; correlated nights increase this share. So the series is monitored: each night gives one decision from
+the nights so far, and no decision is revoked. Of all series without a change, at most a share `level` ever
+shows one, for any length of the series and any number of readings.
 
 The method is a sequential change-point model with rank statistics (Hawkins & Deng 2010, Journal of Quality
 Technology 42:165; Ross, Tasoulis & Adams 2011, Technometrics 53:379):
 
-1. *Whitening.* Night t counts as x(t) - φ x(t-1), which takes autocorrelation of the first order out and
-   keeps a new level at 1 - φ of its height. φ is 0, 0.1, 0.2 or 0.3. It is estimated from ranks, by mean
-   squared differences of nights one and two apart, 1 + φ = D(2) / D(1), and rounded up. Such differences
-   barely notice a new level (Hall & Van Keilegom 2003, J. R. Stat. Soc. B 65:443).
+1. *Whitening.* Night t counts as x(t) - φ x(t-1), which removes autocorrelation of the first order and keeps
+   a new level at 1 - φ of its height. φ is 0, 0.1, 0.2 or 0.3. It is estimated from ranks, by mean squared
+   differences of nights one and two apart, 1 + φ = D(2) / D(1), and rounded up. A new level hardly affects
+   such differences (Hall & Van Keilegom 2003, J. R. Stat. Soc. B 65:443).
 2. *Ranks.* Each cut of the t whitened nights into m and n is judged by the Mann-Whitney statistic S, pairs
-   that rose minus pairs that fell. Its distribution does not depend on that of the nights: skewed, bounded
-   and heavy-tailed ones are alike, and ties only make S smaller.
-3. *Spending.* A cut shows a change at night t where the chance of such an S is at most
-   0.3 level / t². The sum over all nights is finite. The factor 0.3 comes from simulation: all cuts of all
-   nights together keep a flat series below `level` (`benchmarks/calibration_series.py`).
-4. *Restart.* From the cut on, monitoring begins again with the new level only.
+   that rose minus pairs that fell. Its distribution does not depend on the nights' distribution, skewed,
+   bounded or heavy-tailed; ties only make S smaller.
+3. *Spending.* A cut shows a change at night t if the chance of such an S is at most 0.3 level / t². The sum
+   over all nights is finite. The factor 0.3 comes from simulation: all cuts of all nights together keep a
+   flat series below `level` (`benchmarks/calibration_series.py`).
+4. *Restart.* From the cut, monitoring begins again with the new level only.
 """
 
 from __future__ import annotations
@@ -33,19 +33,18 @@ if TYPE_CHECKING:
     from hpcbench.statistics.clusters import Array
 
 LEAST = 3
-"""Points on either side of a change: one or two that are off are outliers, no new level."""
+"""Fewest points on either side of a change: one or two deviating points are outliers, no new level."""
 
 STEP = 0.1
-"""Between the autocorrelations that are reckoned with."""
+"""Step between the assumed autocorrelations."""
 STEPS = 3
-"""How many there are above 0: the promise holds up to 0.3."""
+"""Number of steps above 0: the promise holds up to 0.3."""
 
 SHARE = 0.3
-"""Of the level, over t²: the chance at or below which a cut shows a change at night t."""
+"""Share of the level, over t²: the chance at or below which a cut shows a change at night t."""
 
 PARTS, EXCHANGES = 25, 400
-"""Up to so many nights on the shorter side and so many exchanges orders are counted; beyond, both bounds
-come to the same."""
+"""Most nights on the shorter side, and most exchanges, for which orders are counted; beyond, bounds agree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +52,11 @@ class Change:
     """A new level."""
 
     at: int
-    """Place of the first point of the new level, as the nights up to `seen` place it."""
+    """Place of the first point of the new level, by the nights up to `seen`."""
     before: float
-    """Mean from the change before it (or the first point) up to this one."""
+    """Mean from the previous change (or the first point) up to this one."""
     after: float
-    """Mean from here up to the next change (or the last point)."""
+    """Mean from this change up to the next one (or the last point)."""
     seen: int
     """Place of the point that showed it. Later points change neither `at` nor `seen`."""
 
@@ -65,25 +64,24 @@ class Change:
 def changes(values: Sequence[float], level: float = 0.05) -> list[Change]:
     """Change points of a series, in order.
 
-    `changes(values[:t])` has exactly the changes of `changes(values)` with `seen < t`: what was shown once
-    stays. A flat series is one whose nights have the same distribution and an autocorrelation of the first
-    order from 0 to 0.3; a slow drift is a change, too. Fewer than 18 points cannot show any at the usual
-    level.
+    `changes(values[:t])` has exactly the changes of `changes(values)` with `seen < t`: a shown change stays.
+    A flat series is one whose nights have the same distribution and an autocorrelation of the first order
+    from 0 to 0.3; a slow drift is also a change. Fewer than 18 points cannot show any at the usual level.
 
     Args:
         values: (N,) in order of time.
         level: chance that a flat series, read after every point, ever shows a change; between 0 and 1.
 
     Raises:
-        ValueError: a value that is not finite, a level out of range.
+        ValueError: a value is not finite, or a level is out of range.
     """
     import numpy
 
     series = numpy.asarray(values, dtype=numpy.float64)
     if series.ndim != 1 or not numpy.isfinite(series).all():
-        raise ValueError("a series holds finite numbers")
+        raise ValueError("a series must contain only finite numbers")
     if not 0 < level < 1:
-        raise ValueError(f"level is {level}; it lies between 0 and 1")
+        raise ValueError(f"level is {level}; it must be between 0 and 1")
     places, seen = [0], [0]
     while found := _first(series[places[-1] :], level):
         seen.append(max(seen[-1], places[-1] + found[1]))
@@ -99,7 +97,7 @@ def changes(values: Sequence[float], level: float = 0.05) -> list[Change]:
 
 
 def _first(series: Array, level: float) -> tuple[int, int] | None:
-    """Where a series first changed, and the night that shows it; None: no night does."""
+    """Place of a series' first change, and the night that shows it; None: no night shows any."""
     import numpy
 
     nights = len(series)
@@ -128,19 +126,19 @@ def _autocorrelation(ranks: Array) -> int:
     """Autocorrelation of neighbouring nights in `STEP`s, rounded up, between 0 and `STEPS`."""
     next_, second = ranks[1:] - ranks[:-1], ranks[2:] - ranks[:-2]
     near, far = float(next_ @ next_) / len(next_), float(second @ second) / len(second)
-    if near == 0:  # all the same
+    if near == 0:  # all values are equal
         return STEPS
     return min(STEPS, max(0, math.ceil((far / near - 1) / STEP - 1e-9)))
 
 
 @lru_cache(maxsize=1024)
 def _wanted(nights: int, level: float) -> Array:
-    """The least |S| that shows a change, for each cut of so many whitened nights with `LEAST` on either side.
+    """The least |S| that shows a change, for each cut of whitened nights with `LEAST` nights on either side.
 
     The chance of a given S has two upper bounds, and the smaller one counts. One is the normal limit, whose
     tails are heavier. For the other, S = m n - 2 d is d exchanges of neighbours away from two sides that do
-    not overlap, and of the C(m + n, m) orders so many are as near as there are partitions of at most d into
-    at most min(m, n) parts; that is exact up to d = max(m, n).
+    not overlap. Of the C(m + n, m) orders, the number as near as that is the number of partitions of at most
+    d into at most min(m, n) parts; this is exact up to d = max(m, n).
     """
     import numpy
     from scipy.special import gammaln, ndtri
@@ -163,7 +161,7 @@ def _wanted(nights: int, level: float) -> Array:
 
 @lru_cache(maxsize=1)
 def _partitions() -> Array:
-    """(s, d): logarithm of how many partitions numbers up to d have into at most s parts."""
+    """(s, d): logarithm of the number of partitions of numbers up to d into at most s parts."""
     import numpy
 
     count = numpy.zeros((PARTS + 1, EXCHANGES + 1))

@@ -1,4 +1,4 @@
-"""Values and their clusters as arrays, and sums in which order plays no part."""
+"""Values and their clusters as arrays, and sums that do not depend on order."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ ONE_CLUSTER = "undefined: one cluster"
 NO_SPREAD = "undefined: no spread between clusters"
 
 ROUNDING = 1e-12
-"""Spread below this share of the values is rounding, not chance."""
+"""Spread below this share of the values is rounding error, not chance."""
 MANY_CLUSTERS = 5_000
-"""From here on the normal theory of many clusters stands for resampling."""
+"""From this number of clusters, the normal theory of many clusters replaces resampling."""
 
 _FOLDS = 3
-"""Of `exact_sums`: with a million values each holds 31 bits, all together more than a float has."""
+"""Folds of `exact_sums`: with a million values each holds 31 bits, all together more than a float has."""
 _LARGEST = 1e280
 
 
@@ -43,9 +43,9 @@ class Interval:
     n: int
     """Samples."""
     clusters: int
-    """Clusters they came in."""
+    """Clusters of these samples."""
     method: str
-    """How the ends were found, or why not."""
+    """Method of the ends, or the reason why there are none."""
     level: float = 0.95
     """Confidence."""
     error: float | None = None
@@ -56,13 +56,14 @@ def as_values(values: Values) -> Array:
     """Numbers as an array (n,) of floats.
 
     Raises:
-        ValueError: none, more than one dimension, one that is not finite or beyond 1e280.
+        ValueError: there are no values, more than one dimension, or a value that is not finite or beyond
+            1e280.
     """
     import numpy
 
     found = numpy.asarray(values, dtype=numpy.float64)
     if found.ndim != 1:
-        raise ValueError(f"values have {found.ndim} dimensions; one is wanted")
+        raise ValueError(f"values have {found.ndim} dimensions; they must have one")
     if not len(found):
         raise ValueError("an interval needs at least one value")
     check_finite(found)
@@ -70,10 +71,11 @@ def as_values(values: Values) -> Array:
 
 
 def as_sums(sums: Any) -> Array:
-    """Sums as an array (clusters, K) of floats; one dimension stands for K = 1.
+    """Sums as an array (clusters, K) of floats; one dimension means K = 1.
 
     Raises:
-        ValueError: none, another number of dimensions, one that is not finite or beyond 1e280.
+        ValueError: there are no sums, another number of dimensions, or a sum that is not finite or beyond
+            1e280.
     """
     import numpy
 
@@ -81,7 +83,7 @@ def as_sums(sums: Any) -> Array:
     if found.ndim == 1:
         found = found[:, None]
     if found.ndim != 2:
-        raise ValueError(f"sums have {found.ndim} dimensions; clusters × K is wanted")
+        raise ValueError(f"sums have {found.ndim} dimensions; they must have two, clusters × K")
     if not len(found):
         raise ValueError("an interval needs at least one value")
     check_finite(found)
@@ -89,15 +91,15 @@ def as_sums(sums: Any) -> Array:
 
 
 def codes_of(clusters: Clusters, n: int) -> tuple[Array, int]:
-    """Number of each value's cluster, 0 … G - 1, and G.
+    """Index of each value's cluster, 0 … G - 1, and G.
 
     Args:
-        clusters: labels, one per value; arrays of integers are quick (no loop in Python); None: each value
-            stands for itself.
-        n: values.
+        clusters: labels, one per value; arrays of integers are quick (no loop in Python); None: each value is
+            a cluster.
+        n: number of values.
 
     Raises:
-        ValueError: not n labels.
+        ValueError: there are not n labels.
     """
     import numpy
 
@@ -120,17 +122,17 @@ def codes_of(clusters: Clusters, n: int) -> tuple[Array, int]:
 
 
 def cluster_sums(parts: Any, clusters: Clusters = None) -> Array:
-    """Sums of parts by cluster: what intervals and comparisons of ratio and corpus metrics work on.
+    """Sums of parts by cluster: the input of intervals and comparisons of ratio and corpus metrics.
 
     Args:
-        parts: (n, K), what each sample brings; (n,) stands for K = 1.
-        clusters: the cluster of each sample; None: each stands for itself.
+        parts: (n, K), the parts of each sample; (n,) means K = 1.
+        clusters: the cluster of each sample; None: each sample is a cluster.
 
     Returns:
-        (G, K); the same clusters come in the same order, which means nothing else.
+        (G, K); the same clusters always have the same order, which has no other meaning.
 
     Raises:
-        ValueError: no samples, unequal lengths, a part that is not finite.
+        ValueError: there are no samples, unequal lengths, or a part that is not finite.
     """
     import numpy
 
@@ -140,7 +142,7 @@ def cluster_sums(parts: Any, clusters: Clusters = None) -> Array:
 
 
 def exact_sums(values: Array, codes: Array | None = None, groups: int = 1) -> Array:
-    """Sums by group that are the same for values in any order, to about their last bit.
+    """Sums by group that do not depend on the order of values, to about their last bit.
 
     Each value is cut into pieces on grids so coarse that the sum of all pieces of a grid is exact
     (reproducible summation: Rump, Ogita & Oishi 2008, SIAM J. Sci. Comput. 31:189; Demmel & Nguyen 2013,
@@ -148,8 +150,8 @@ def exact_sums(values: Array, codes: Array | None = None, groups: int = 1) -> Ar
 
     Args:
         values: (n,), finite.
-        codes: (n,), the group of each, 0 … groups - 1; None: one group.
-        groups: how many there are.
+        codes: (n,), the group of each value, 0 … groups - 1; None: one group.
+        groups: number of groups.
 
     Returns:
         (groups,)
@@ -179,12 +181,12 @@ def exact_sums(values: Array, codes: Array | None = None, groups: int = 1) -> Ar
 
 
 def exact_sum(values: Array) -> float:
-    """Sum rounded once, as `math.fsum`'s."""
+    """Sum rounded once, like `math.fsum`'s."""
     return math.fsum(values.tolist())
 
 
 def sorted_clusters(sums: Array) -> Array:
-    """Rows sorted by their numbers, so that names and arrival of clusters do not matter to random draws."""
+    """Rows sorted by their numbers, so that names and order of clusters do not affect random draws."""
     import numpy
 
     return sums[numpy.lexsort(sums.T[::-1])]
@@ -192,16 +194,16 @@ def sorted_clusters(sums: Array) -> Array:
 
 def t_quantile(probability: float, degrees: int) -> float:
     """Quantile of Student's t."""
-    from scipy.special import stdtrit  # scipy.stats.t.ppf is this, but takes long to import
+    from scipy.special import stdtrit  # equals scipy.stats.t.ppf, which takes long to import
 
     return float(stdtrit(degrees, probability))
 
 
 def check_finite(values: Array) -> None:
-    """Refuse what cannot be added up.
+    """Refuse values that cannot be added.
 
     Raises:
-        ValueError: a number that is not finite or beyond 1e280.
+        ValueError: a number is not finite or beyond 1e280.
     """
     import numpy
 
@@ -213,19 +215,19 @@ def check_finite(values: Array) -> None:
 
 
 def check_share(share: float, what: str = "share") -> None:
-    """Refuse what is no share.
+    """Refuse a number that is no share.
 
     Raises:
-        ValueError: it does not lie between 0 and 1.
+        ValueError: it is not between 0 and 1.
     """
     if not 0 < share < 1:
-        raise ValueError(f"{what} is {share}; it lies between 0 and 1")
+        raise ValueError(f"{what} is {share}; it must be between 0 and 1")
 
 
 def check_level(level: float) -> None:
-    """Refuse what is no confidence.
+    """Refuse a number that is no confidence.
 
     Raises:
-        ValueError: it does not lie between 0 and 1.
+        ValueError: it is not between 0 and 1.
     """
     check_share(level, "level")

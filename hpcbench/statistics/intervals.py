@@ -36,8 +36,8 @@ def mean_interval(
 ) -> Interval:
     """Mean of values that come in clusters.
 
-    With a bound on either side the limits are those of `hpcbench.statistics.limits`, which hold near the
-    bound, too. Without any they are Student's t with the CR1 standard error.
+    With a bound on either side the limits are those of `hpcbench.statistics.limits`, which also hold near the
+    bound. Without bounds they are Student's t with the CR1 standard error.
 
     Args:
         values: one per sample.
@@ -45,16 +45,16 @@ def mean_interval(
         level: confidence, between 0 and 1.
         bounds: the metric's least and greatest value.
         weights: of the samples, 0 or more; the mean is the sum of weight × value over the sum of weights,
-            its error that of a ratio (linearised). None: all alike.
-        caution: how much weight the unseen has, see `limits`.
+            its error is that of a ratio (linearised). None: equal weights.
+        caution: weight of unseen values, see `limits`.
 
     Returns:
         Ends are None for a single cluster, and where all clusters agree and a side has no bound: such data
-        bear no trace of chance, and an interval of width 0 would claim certainty.
+        show no chance, and an interval of width 0 would claim certainty.
 
     Raises:
-        ValueError: no values, unequal lengths, a value that is not finite, a level out of range, a negative
-            weight or only zeros.
+        ValueError: there are no values, unequal lengths, a value that is not finite, a level out of range, a
+            negative weight, or only zero weights.
     """
     check_level(level)
     found = _spread(values, clusters, weights)
@@ -87,9 +87,9 @@ def sums_limits(
         n: samples.
         level: confidence.
         bounds: least and greatest value.
-        caution: how much weight the unseen has.
+        caution: weight of unseen values.
         error: standard error.
-        nothing: whether clusters differ by no more than rounding.
+        nothing: whether clusters differ only by rounding.
     """
     groups = len(over)
     least, greatest = bounds or (None, None)
@@ -116,14 +116,15 @@ def clustered_standard_error(
 
     Args:
         values: one per sample.
-        clusters: the cluster of each value; None: each stands for itself.
-        weights: of the samples; None: all alike.
+        clusters: the cluster of each value; None: each value is a cluster.
+        weights: of the samples; None: equal weights.
 
     Returns:
-        In the unit of the values; None for a single cluster.
+        The error in the unit of the values; None for a single cluster.
 
     Raises:
-        ValueError: no values, unequal lengths, a value that is not finite, a negative weight or only zeros.
+        ValueError: there are no values, unequal lengths, a value that is not finite, a negative weight, or
+            only zero weights.
     """
     found = _spread(values, clusters, weights)
     return found.error if found.groups > 1 else None
@@ -133,12 +134,12 @@ def proportion_interval(successes: int, n: int, level: float = 0.95) -> Interval
     """Share of successes of independent samples: Clopper and Pearson's interval (1934, Biometrika 26:404).
 
     Args:
-        successes: samples that are right.
+        successes: correct samples.
         n: samples.
         level: confidence, between 0 and 1.
 
     Raises:
-        ValueError: no samples, successes not between 0 and n, a level out of range.
+        ValueError: there are no samples, successes not between 0 and n, or a level out of range.
     """
     from scipy.special import betaincinv
 
@@ -146,7 +147,7 @@ def proportion_interval(successes: int, n: int, level: float = 0.95) -> Interval
     if n <= 0:
         raise ValueError("an interval needs at least one sample")
     if not 0 <= successes <= n:
-        raise ValueError(f"{successes} successes among {n} samples cannot be")
+        raise ValueError(f"{successes} successes among {n} samples are impossible")
     tail, wrong = (1 - level) / 2, n - successes
     low = float(betaincinv(successes, wrong + 1, tail)) if successes else 0.0
     high = float(betaincinv(successes + 1, wrong, 1 - tail)) if wrong else 1.0
@@ -155,13 +156,13 @@ def proportion_interval(successes: int, n: int, level: float = 0.95) -> Interval
 
 @dataclass(frozen=True, slots=True)
 class _Spread:
-    """A mean with what its error is made of."""
+    """A mean with the sums that give its error."""
 
     values: Array
     over: Array
     """Sums of weight × value by cluster."""
     under: Array
-    """Sums of weights by cluster; counts of samples where there are none."""
+    """Sums of weights by cluster; without weights, counts of samples."""
     total: float
     """Sum of weights."""
     mean: float
@@ -178,7 +179,7 @@ class _Spread:
 
     @property
     def nothing(self) -> bool:
-        """Whether there is no more spread than rounding makes."""
+        """Whether the spread is no more than rounding error."""
         import numpy
 
         return self.error <= ROUNDING * float(numpy.abs(self.values).max())
@@ -197,7 +198,7 @@ def _spread(values: Values, clusters: Clusters, weights: Values | None) -> _Spre
         if len(heavy) != len(numbers):
             raise ValueError(f"{len(numbers)} values do not fit {len(heavy)} weights")
         if heavy.min() < 0 or not heavy.any():
-            raise ValueError("weights are 0 or more, and not all 0")
+            raise ValueError("weights must be 0 or more, and not all 0")
         weighed, total = numbers * heavy, exact_sum(heavy)
         sizes = exact_sums(heavy, codes, groups)
     mean = exact_sum(weighed) / total

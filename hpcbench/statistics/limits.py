@@ -1,33 +1,34 @@
 """Confidence limits of a mean or ratio over clusters that hold where few clusters carry the spread.
 
-Student's t fails where scores lie near a bound: where one of 100 documents is wrong, nothing shows how bad
-the next wrong one would be. The *Bayesian bootstrap* (Rubin 1981, Annals of Statistics 9:130) gives each
+Student's t fails where scores lie near a bound: where one of 100 documents is wrong, the data do not show how
+bad the next wrong one would be. The *Bayesian bootstrap* (Rubin 1981, Annals of Statistics 9:130) gives each
 cluster a random weight with an exponential distribution; the ratio of weighted sums is the value's
-distribution. A *pseudo-cluster* at the bound stands for what the sample does not show. With a pseudo-cluster
-of weight 1 the limits of right-or-wrong scores are Clopper and Pearson's (1934, Biometrika 26:404), and no
-distribution of scores within bounds is known that these limits fail (Gaffke 2005, Mathematical Methods of
-Statistics 14:385; Learned-Miller & Thomas 2019, arXiv 1905.06208).
+distribution. A *pseudo-cluster* at the bound represents values that the sample does not show. With a
+pseudo-cluster of weight 1 the limits of right-or-wrong scores are Clopper and Pearson's (1934, Biometrika
+26:404), and no known distribution of scores within bounds violates these limits (Gaffke 2005, Mathematical
+Methods of Statistics 14:385; Learned-Miller & Thomas 2019, arXiv 1905.06208).
 
-That pseudo-cluster costs width where none is needed, so it shrinks as more clusters carry the spread. Their
-number is k = (Σ r²)² / Σ r⁴ over the clusters' residuals r: of n clusters of which c are wrong it is about c.
+That pseudo-cluster widens intervals needlessly in other cases, so it shrinks as more clusters carry the
+spread. Their number is k = (Σ r²)² / Σ r⁴ over the clusters' residuals r: if c of n clusters are wrong it is
+about c.
 
 - share h = min(1, (few / k)²);
-- place: h of the way from the farthest cluster seen to the bound;
+- place: at h of the way from the farthest cluster seen to the bound;
 - weight: floor + (1 - floor) h;
 - size: the mean cluster.
 
-`few` is 2; of the low side of scores of which at least half are exactly 1 it is 20 (of the high side, 0):
-there a loss is rare, and many slips of 0.03 (ANLS, TEDS) say nothing of the next answer that is worth 0.
+`few` is 2. For the low side it is 20 if at least half of the scores are exactly 1 (for the high side,
+exactly 0): there a loss is rare, and many slips of 0.03 (ANLS, TEDS) do not predict the next score of 0.
 
 A side without a bound (CER may exceed any number) has its pseudo-cluster at up to three times the greatest
 residual, with weight √(10 / G) for G clusters, at most 1.
 
 The distribution function of the weighted ratio is that of a sum of gamma variables, Σ Γ(a) (u - x v) ≤ 0, by
 the saddlepoint formula of Lugannani & Rice (1980, Adv. Appl. Prob. 12:475) in Barndorff-Nielsen's form. So
-there are no random numbers, and tail probabilities have three right digits.
+the method needs no random numbers, and tail probabilities have three correct digits.
 
-The constants are the result of simulation (`benchmarks/calibration.py`). A limit of the method: a rare event
-that no document shows is not in the interval where many other documents differ a little.
+The constants come from simulation (`benchmarks/calibration.py`). A limit of the method: an interval misses a
+rare event that no document shows, where many other documents differ a little.
 """
 
 from __future__ import annotations
@@ -47,43 +48,43 @@ BAYESIAN = "Bayesian bootstrap of clusters, saddlepoint"
 EXACT = "Clopper-Pearson"
 
 OPEN_REACH = 3.0
-"""Of a side without a bound: the pseudo-cluster's residual over the greatest one seen."""
+"""For a side without a bound: the pseudo-cluster's residual over the greatest one seen."""
 OPEN_CLUSTERS = 10.0
-"""Of a side without a bound: clusters up to which the pseudo-cluster has the weight of one."""
+"""For a side without a bound: clusters up to which the pseudo-cluster has the weight of one."""
 NORMAL_FROM = 1_000
-"""From so many clusters that carry the spread the t limits are the same, and quicker."""
+"""From this number of clusters that carry the spread, the t limits are the same, and faster."""
 
 _DIGITS = 10
-"""Of a limit: the last bits depend on the processor's logarithm."""
+"""Digits of a limit: the last bits depend on the processor's logarithm."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caution:
-    """How much weight the unseen has."""
+    """Weight of unseen values."""
 
     few: float
     """Clusters that carry the spread, up to which the pseudo-cluster is at the bound with weight 1."""
     floor: float
     """Weight of the pseudo-cluster where many clusters carry the spread."""
     rare: float = 0.0
-    """Like `few`, of the far side where at least half of the clusters are exactly at the other bound."""
+    """Like `few`, for the far side where at least half of the clusters are exactly at the other bound."""
 
     def of_rare_events(self) -> Caution:
-        """The caution where a loss is rare, so that small ones seen say little of the size of the next."""
+        """The caution where a loss is rare, so that small losses say little about the size of the next."""
         return replace(self, few=max(self.few, self.rare))
 
 
 VALUE = Caution(2.0, 0.5, rare=20.0)
-"""Of a value: both sides together hold the truth."""
+"""For a value: both sides together contain the true value."""
 CHANGE = Caution(10.0, 0.25)
-"""Of a difference between two bounded values: each side alone keeps its promise."""
+"""For a difference between two bounded values: each side alone keeps its promise."""
 OPEN_CHANGE = Caution(10.0, 0.5)
-"""Of a difference between two values without a bound, whose residuals are skewed."""
+"""For a difference between two values without a bound, whose residuals are skewed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Both ends, and how they were found."""
+    """Both ends, and their method."""
 
     low: float
     high: float
@@ -100,7 +101,7 @@ def limits(
         under: (G,) sums of the denominator by cluster, 0 or more, not all 0; counts of samples for a mean.
         bounds: least and greatest value; None: no limit. At least one is a number.
         level: confidence of both sides together.
-        caution: how much weight the unseen has.
+        caution: weight of unseen values.
     """
     import numpy
 
@@ -133,7 +134,7 @@ def limits(
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """Clusters, equal ones counted."""
+    """Clusters, with counts of equal ones."""
 
     over: Array
     under: Array
@@ -154,7 +155,7 @@ class _Sample:
 
     @property
     def size(self) -> float:
-        """Of the mean cluster."""
+        """Size of the mean cluster."""
         return float((self.counts * self.under).sum()) / self.groups
 
     def at(self, bound: float | None) -> float:
@@ -164,7 +165,7 @@ class _Sample:
         return float(self.counts[self.over == bound * self.under].sum()) / self.groups
 
     def carrying(self) -> float:
-        """Clusters that carry the spread."""
+        """Number of clusters that carry the spread."""
         squares = self.residuals**2
         fourth = float((self.counts * squares**2).sum())
         return float((self.counts * squares).sum()) ** 2 / fourth if fourth else 0.0
@@ -174,7 +175,7 @@ class _Sample:
         return math.sqrt(squares / (self.groups * (self.groups - 1))) / self.size
 
     def exact(self, side: int, bound: float | None, tail: float) -> float | None:
-        """Clopper and Pearson's limit; None where values and bound are more than two, or sizes differ."""
+        """Clopper and Pearson's limit; None where two values differ from the bound, or sizes differ."""
         from scipy.special import betaincinv
 
         if bound is None or len(self.over) > 2 or (self.under != self.under[0]).any():
@@ -192,7 +193,7 @@ class _Sample:
     def limit(
         self, side: int, bound: float | None, tail: float, carrying: float, caution: Caution
     ) -> float:
-        """The limit with a pseudo-cluster on its side."""
+        """The limit with a pseudo-cluster on the same side."""
         import numpy
 
         farthest = max(float((side * self.residuals).max()) / self.size, 0.0)
@@ -218,7 +219,7 @@ def weighted_quantile(over: Array, under: Array, shapes: Array, z: float) -> flo
     Args:
         over: (K,).
         under: (K,), 0 or more, not all 0.
-        shapes: (K,) of the gamma weights, above 0.
+        shapes: (K,) shapes of the gamma weights, above 0.
         z: quantile of the normal distribution, not 0.
     """
     import numpy
@@ -258,7 +259,7 @@ def weighted_quantile(over: Array, under: Array, shapes: Array, z: float) -> flo
 def _tail(
     terms: Array, under: Array, shapes: Array, start: float
 ) -> tuple[float, float, float, float]:
-    """Of Y = Σ Γ terms: the saddlepoint, r, r* with P(Y <= 0) = Φ(r*), and how fast r grows with x."""
+    """For Y = Σ Γ terms: the saddlepoint, r, r* with P(Y <= 0) = Φ(r*), and the growth rate of r with x."""
     import numpy
 
     least, most = float(terms.min()), float(terms.max())
@@ -280,7 +281,7 @@ def _tail(
 
 
 def _saddlepoint(terms: Array, shapes: Array, low: float, high: float, start: float) -> float:
-    """The t between low < 0 < high at which Σ shapes terms / (1 - t terms) = 0, by Newton in brackets."""
+    """The t between low < 0 < high where Σ shapes terms / (1 - t terms) = 0, by bracketed Newton steps."""
     import numpy
 
     at = start if low < start < high else 0.0

@@ -1,8 +1,8 @@
-"""Two runs over the same samples: is the second better, worse, equivalent, or can one not tell?
+"""Two runs over the same samples: is the second better, worse, equivalent, or is this undecided?
 
 Scores of one sample correlate between runs, so differences are taken sample by sample (Miller 2024, arXiv
-2411.00640, section 4); samples of one document go together, so documents are the unit of chance. Everything
-is of the candidate against the baseline: a difference is candidate - baseline.
+2411.00640, section 4); samples of one document are dependent, so documents are the sampling unit. A
+difference is candidate - baseline.
 """
 
 from __future__ import annotations
@@ -38,12 +38,13 @@ if TYPE_CHECKING:
 Verdict = Literal["better", "worse", "equivalent", "inconclusive"]
 
 POWER = 0.8
-"""Chance with which `detectable` would be found."""
+"""Chance to find the difference `detectable`."""
 FEWEST_CHANGES = 8
-"""Clusters that have to change, on average, for a difference to be found in 80 %: p is below 5 % from six
-clusters on that all change the same way, and a Poisson number of mean 8 is six or more in 80 %."""
+"""Mean number of changed clusters needed to find a difference in 80 %: p is below 5 % from six clusters that
+all change the same way, and a Poisson number of mean 8 is six or more in 80 %.
+"""
 EXACT_FLIPS = 13
-"""Up to so many clusters that differ all 2^G ways to swap them are tried; else `PERMUTATIONS` random ones."""
+"""Most differing clusters for which all 2^G ways to swap them are tried; else `PERMUTATIONS` random ones."""
 PERMUTATIONS = 9_999
 NOTHING_DIFFERS = "no sample differs"
 """`p_method` of two runs with the same values."""
@@ -53,50 +54,51 @@ _BLOCK = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A candidate against a baseline."""
+    """A candidate compared with a baseline."""
 
     n: int
-    """Samples that both have."""
+    """Common samples."""
     clusters: int
-    """Clusters they come in."""
+    """Clusters of these samples."""
     only_baseline: int
-    """Samples that only the baseline has; they take no part."""
+    """Samples that only the baseline has; they do not count."""
     only_candidate: int
-    """Samples that only the candidate has; they take no part."""
+    """Samples that only the candidate has; they do not count."""
     baseline: float
-    """The baseline's value over the samples that both have."""
+    """The baseline's value over the common samples."""
     candidate: float
     """The candidate's."""
     interval: Interval
-    """Of the difference candidate - baseline."""
+    """Interval of the difference candidate - baseline."""
     wins: int
-    """Samples at which the candidate is better."""
+    """Samples where the candidate is better."""
     losses: int
-    """Samples at which it is worse."""
+    """Samples where the candidate is worse."""
     ties: int
-    """The others."""
+    """The other samples."""
     p_value: float
-    """Two-sided, of the hypothesis that the runs could be swapped document by document."""
+    """Two-sided p-value of the hypothesis that the runs could be swapped document by document."""
     p_method: str
-    """How it was found."""
+    """Method of the p-value."""
     p_adjusted: float | None
-    """After Holm over the comparisons made together; None for one alone."""
+    """P-value after Holm over the joint comparisons; None for a single comparison."""
     effect_size: float | None
     """Cohen's d of paired samples: mean over standard deviation of differences; None without spread."""
     effective_n: float | None
     """Independent samples that would leave the same standard error of a mean; None where undefined."""
     odds: float | None
-    """Wins over losses of a metric that is right or wrong; None for others and without losses."""
+    """Wins over losses of a right-or-wrong metric; None for other metrics and without losses."""
     detectable: float | None
-    """Smallest true difference that a comparison like this finds in 80 % of cases; None where undefined. Of
-    changes as large as those seen it takes `FEWEST_CHANGES` clusters at least."""
+    """Smallest true difference that a comparison like this finds in 80 % of cases; None where undefined.
+    Changes as large as those seen need at least `FEWEST_CHANGES` clusters.
+    """
     reach: float | None
     """Greatest difference that one sample can make: the metric's range; without bounds the greatest value
     seen, and at least 1 for a ratio. None: all values are 0."""
     margin: float | None
-    """Differences below it do not matter; None: none was stated."""
+    """Differences below it do not matter; None: none was given."""
     higher_is_better: bool
-    """Of the metric."""
+    """Direction of the metric."""
     non_inferior: bool | None
     """Whether the interval excludes that the candidate is worse by the margin; None without a margin."""
     verdict: Verdict
@@ -121,46 +123,46 @@ def compare(
     """Compare two runs, paired by sample and clustered by document.
 
     The limits of the difference are those of `hpcbench.statistics.limits` for a change: each side alone
-    misses the true difference in at most (1 - level) / 2 of comparisons, also where few samples differ or
-    none. A document outside the sample may differ by as much as `Comparison.reach`.
+    misses the true difference in at most (1 - level) / 2 of comparisons, also where few or no samples differ.
+    A document outside the sample may differ by as much as `Comparison.reach`.
 
     The p-value is McNemar's exact one (1947, Psychometrika 12:153) for values 0 and 1 whose clusters are
-    single samples, else that of swapping the two runs in whole clusters (sign flips): all 2^G ways for up to
-    13 clusters that differ; else 9,999 random ones with the observed one added (Phipson & Smyth 2010, Stat.
-    Appl. Genet. Mol. Biol. 9:39); from 5,000 clusters that differ on the normal distribution, their limit.
+    single samples. Else it comes from swapping the two runs in whole clusters (sign flips): all 2^G ways for
+    up to 13 differing clusters; 9,999 random ways and the observed one for more (Phipson & Smyth 2010, Stat.
+    Appl. Genet. Mol. Biol. 9:39); the normal distribution, their limit, from 5,000 differing clusters.
 
     The verdict, in the direction in which the metric is better:
 
-    - `equivalent`: the whole interval lies within ± margin, so that whatever difference there is does not
-      matter (two one-sided tests at half the usual error, Schuirmann 1987; the level's interval is used);
+    - `equivalent`: the whole interval is within ± margin, so that any remaining difference does not matter
+      (two one-sided tests at half the usual error, Schuirmann 1987; the level's interval is used);
     - `better`, `worse`: the p-value is at most 1 - level. The interval is more cautious than that test where
-      few clusters carry the difference, and may hold 0 beside it;
-    - `inconclusive`: else. `detectable` says what would have been found.
+      few clusters carry the difference, and may contain 0;
+    - `inconclusive`: else. `detectable` gives the difference that would have been found.
 
     Args:
-        baseline: one row a sample: (n,) values of a mean metric; (n, 2) numerators and denominators of a
-            ratio metric; (n, K) what `combine` takes.
+        baseline: one row per sample: (n,) values of a mean metric; (n, 2) numerators and denominators of a
+            ratio metric; (n, K) the input of `combine`.
         candidate: the same of the other run, samples in the same order.
-        clusters: the cluster of each sample; None: each stands for itself.
+        clusters: the cluster of each sample; None: each sample is a cluster.
         combine: values (R,) of rows of K sums, for (n, K); None: a mean or a ratio.
         values: each sample's own value in either run, for wins and losses; None: `combine` of its row.
             Samples without one (NaN) are ties.
-        higher_is_better: of the metric.
+        higher_is_better: direction of the metric.
         margin: differences below it do not matter, above 0, in the metric's unit; None: `equivalent` cannot
             be a verdict.
         level: confidence of the interval.
         bounds: the metric's least and greatest value.
-        seed: of the random swaps.
-        only_baseline: samples left out because the candidate lacks them, to be told; see `pair`.
+        seed: seed of the random swaps.
+        only_baseline: samples left out because the candidate lacks them, for the report; see `pair`.
         only_candidate: the same of the baseline.
 
     Raises:
-        ValueError: no samples, shapes that do not fit, a value that is not finite, no value of all sums, a
-            level or margin out of range.
+        ValueError: there are no samples, shapes that do not fit, a value that is not finite, no value of all
+            sums, or a level or margin out of range.
     """
     check_level(level)
     if margin is not None and not (margin > 0 and math.isfinite(margin)):
-        raise ValueError(f"margin is {margin}; it is above 0")
+        raise ValueError(f"margin is {margin}; it must be above 0")
     runs = _Runs.of(baseline, candidate, clusters, combine)
     own = runs.own_values(values)
     reach = runs.reach(own, bounds)
@@ -209,24 +211,24 @@ def compare(
 
 
 def documents_needed(found: Comparison, margin: float) -> int | None:
-    """Documents that show in 80 % of cases that a candidate as good as its baseline is within the margin.
+    """Documents needed to show in 80 % of cases that an equally good candidate is within the margin.
 
-    The spread of differences is that of the comparison. The limit of n documents lies below the estimate by
-    z s / √n and by what the pseudo-cluster of `hpcbench.statistics.limits` adds: up to 3.7 reach / n where no
-    document differs, with 3.7 = -ln(0.025) as in Clopper and Pearson's limit.
+    The spread of differences is taken from the comparison. The limit of n documents is below the estimate by
+    z s / √n plus the share of the pseudo-cluster of `hpcbench.statistics.limits`: up to 3.7 reach / n where
+    no document differs, with 3.7 = -ln(0.025) as in Clopper and Pearson's limit.
 
     Args:
-        found: the comparison that could not tell.
+        found: the inconclusive comparison.
         margin: above 0, in the metric's unit.
 
     Returns:
-        Rounded up to two digits; None where the comparison knows no reach.
+        The number, rounded up to two digits; None where the comparison has no reach.
 
     Raises:
-        ValueError: a margin that is not above 0.
+        ValueError: the margin is not above 0.
     """
     if not margin > 0:
-        raise ValueError(f"margin is {margin}; it is above 0")
+        raise ValueError(f"margin is {margin}; it must be above 0")
     if not found.reach or found.clusters < 2:
         return None
     normal = NormalDist()
@@ -254,30 +256,30 @@ def documents_needed(found: Comparison, margin: float) -> int | None:
 
 
 def mcnemar(won: int, lost: int) -> float:
-    """Exact two-sided p-value of McNemar's test: won of won + lost discordant samples, at even odds.
+    """Exact two-sided p-value of McNemar's test: `won` of `won + lost` discordant samples, at even odds.
 
     Raises:
-        ValueError: a negative count.
+        ValueError: a count is negative.
     """
     if won < 0 or lost < 0:
-        raise ValueError(f"{won} won and {lost} lost samples cannot be")
+        raise ValueError(f"{won} won and {lost} lost samples are impossible")
     from scipy.special import bdtr  # the binomial's distribution function
 
     return min(1.0, 2 * float(bdtr(float(min(won, lost)), won + lost, 0.5)))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """P-values adjusted for having looked at all of them (Holm 1979, Scand. J. Statist. 6:65).
+    """P-values adjusted for multiple comparisons (Holm 1979, Scand. J. Statist. 6:65).
 
-    The i-th smallest of m is multiplied by m - i + 1, and is never below a smaller one's. Whatever holds
-    among the hypotheses, the chance of any false alarm at `adjusted <= alpha` stays below alpha.
+    The i-th smallest of m is multiplied by m - i + 1, and is never below a smaller one's. Whichever
+    hypotheses are true, the chance of any false alarm at `adjusted <= alpha` stays below alpha.
 
     Raises:
-        ValueError: a p-value out of [0, 1].
+        ValueError: a p-value is out of [0, 1].
     """
     for one in p_values:
         if not 0 <= one <= 1:
-            raise ValueError(f"a p-value is {one}; it lies between 0 and 1")
+            raise ValueError(f"a p-value is {one}; it must be between 0 and 1")
     adjusted = [0.0] * len(p_values)
     least = 0.0
     for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
@@ -287,7 +289,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def with_holm(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """Comparisons made together: p-values adjusted, and `better` and `worse` only where they still hold."""
+    """Joint comparisons: p-values adjusted, and `better` and `worse` only where they still hold."""
     adjusted = holm([one.p_value for one in comparisons])
     return [
         _judged(dataclasses.replace(one, p_adjusted=value))
@@ -297,10 +299,10 @@ def with_holm(comparisons: Sequence[Comparison]) -> list[Comparison]:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Which samples of two runs are the same."""
+    """The common samples of two runs."""
 
     baseline: Array
-    """Places in the baseline of samples that both have, rising."""
+    """Places of the common samples in the baseline, rising."""
     candidate: Array
     """Their places in the candidate."""
     only_baseline: tuple[Hashable, ...]
@@ -313,7 +315,7 @@ def pair(baseline: Sequence[Hashable], candidate: Sequence[Hashable]) -> Pairs:
     """Find each sample of the baseline in the candidate by its id.
 
     Raises:
-        ValueError: an id that stands twice in a run.
+        ValueError: an id occurs twice in a run.
     """
     import numpy
 
@@ -323,7 +325,7 @@ def pair(baseline: Sequence[Hashable], candidate: Sequence[Hashable]) -> Pairs:
         ("baseline", baseline, known), ("candidate", candidate, places)
     ):  # fmt: skip
         if len(distinct) < len(ids):
-            raise ValueError(f"{len(ids) - len(distinct)} samples stand twice in the {run}")
+            raise ValueError(f"{len(ids) - len(distinct)} samples occur twice in the {run}")
     both = [(place, places[one]) for place, one in enumerate(baseline) if one in places]
     found = numpy.array(both, dtype=numpy.int64).reshape(-1, 2)
     return Pairs(
@@ -339,7 +341,7 @@ class _Runs:
     """Both runs as arrays, and their sums by cluster."""
 
     parts: tuple[Array, Array]
-    """Of either run, (n, K)."""
+    """Parts of either run, (n, K)."""
     codes: Array
     groups: int
     mean: bool
@@ -359,7 +361,7 @@ class _Runs:
         n, width = parts[0].shape
         mean = combine is None and width == 1
         if combine is None and width > 2:
-            raise ValueError(f"{width} parts a sample need a function that combines their sums")
+            raise ValueError(f"{width} parts per sample need a function that combines their sums")
         codes, groups = codes_of(clusters, n)
         both = numpy.concatenate(parts, axis=1)
         sums = numpy.stack([exact_sums(column, codes, groups) for column in both.T], axis=1)
@@ -372,7 +374,7 @@ class _Runs:
 
     @property
     def swapped(self) -> Array:
-        """(G, K), what swapping a cluster adds to the baseline and takes from the candidate."""
+        """(G, K), the sums that swapping a cluster adds to the baseline and takes from the candidate."""
         width = self.sums.shape[1] // 2
         found: Array = self.sums[:, width:] - self.sums[:, :width]
         return found
@@ -384,7 +386,7 @@ class _Runs:
         return float(values_of(self.combine, numpy.array([total]))[0])
 
     def own_values(self, given: tuple[Array, Array] | None) -> Array:
-        """Values of samples in either run, (2, n); NaN where a sample has none of its own."""
+        """Values of samples in either run, (2, n); NaN for a sample without its own value."""
         import numpy
 
         if given is not None:
@@ -407,7 +409,7 @@ class _Runs:
         return max(greatest, 0.0 if self.mean else 1.0) or None
 
     def interval(self, level: float, reach: float | None, *, bounded: bool) -> Interval:
-        """Of the difference."""
+        """Interval of the difference."""
         import numpy
 
         around = None if reach is None else (-reach, reach)
@@ -432,7 +434,7 @@ class _Runs:
         )  # fmt: skip
 
     def p_value(self, interval: Interval, seed: int) -> tuple[float, str]:
-        """Of swapping the runs in whole clusters."""
+        """P-value of swapping the runs in whole clusters."""
         import numpy
 
         differ = (self.swapped != 0).any(axis=1)
@@ -450,7 +452,7 @@ class _Runs:
         extreme = tried = 0
         for swaps in _all_swaps(count) if exact else _random_swaps(count, seed):
             found = numpy.abs(self._differences(total, swaps @ swapped))
-            # Where a swap leaves no value, nothing speaks against the hypothesis.
+            # A swap without a value is no evidence against the hypothesis.
             extreme += int((~(found < least)).sum())
             tried += len(found)
         if exact:
@@ -486,7 +488,7 @@ def _random_swaps(count: int, seed: int) -> Iterator[Array]:
 
 
 def _range(bounds: Bounds | None) -> float | None:
-    """From a metric's least value to its greatest; None without both."""
+    """The distance from a metric's least value to its greatest; None without both."""
     least, greatest = bounds or (None, None)
     return None if least is None or greatest is None else greatest - least
 
@@ -509,7 +511,7 @@ def _effect(
 
 
 def _judged(one: Comparison) -> Comparison:
-    """With its verdict, as `compare` states it."""
+    """The comparison with its verdict, as `compare` defines it."""
     low, high, margin = one.interval.low, one.interval.high, one.margin
     p_value = one.p_value if one.p_adjusted is None else one.p_adjusted
     sure = p_value <= 1 - one.interval.level + 1e-12

@@ -1,7 +1,7 @@
-"""From what samples bring to a metric to its interval: by the metric's own word on how samples become one.
+"""From the samples' parts to a metric's interval, by the metric's own rule of aggregation.
 
-Metrics are known by their attributes alone (`hpcbench.metrics.base.Metric`): `aggregation`, `bounds` and, of
-a corpus metric, `combine`. Parts are anything with `numerator` and `denominator`, or named counts.
+This module uses only attributes of metrics (`hpcbench.metrics.base.Metric`): `aggregation`, `bounds` and, for
+a corpus metric, `combine`. Parts are objects with `numerator` and `denominator`, or named counts.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def parts_table(
     Args:
         metric: K is 1 for a mean, 2 for a ratio, the number of different counts for a corpus metric.
         parts: one per sample.
-        names: counts to take, those of two runs together, say; None: all that occur, sorted.
+        names: counts to take, for example those of two runs together; None: all that occur, sorted.
 
     Raises:
-        ValueError: no parts.
+        ValueError: there are no parts.
     """
     import numpy
 
@@ -55,7 +55,7 @@ def names_of(parts: Sequence[Mapping[str, float]]) -> tuple[str, ...]:
 
 
 def combine_of(metric: Any, names: Sequence[str]) -> Combine | None:
-    """How sums (R, K) become values (R,) of a metric: for `sums_interval` and `compare`; None for a mean."""
+    """Function from sums (R, K) to values (R,), for `sums_interval` and `compare`; None for a mean."""
     if metric.aggregation == "mean":
         return None
     if metric.aggregation == "ratio":
@@ -77,20 +77,20 @@ def table_interval(
     clusters: Clusters = None,
     level: float = 0.95,
 ) -> Interval | None:
-    """A metric's interval from its parts as a table (n, K): the array way of `parts_interval`.
+    """A metric's interval from its parts as a table (n, K): the array form of `parts_interval`.
 
     Args:
         metric: the metric.
-        table: one row a sample, see `parts_table`.
-        names: of the columns, of a corpus metric.
-        clusters: the cluster of each sample; None: each stands for itself.
+        table: one row per sample, see `parts_table`.
+        names: names of the columns, for a corpus metric.
+        clusters: the cluster of each sample; None: each sample is a cluster.
         level: confidence.
 
     Returns:
-        None where all denominators are 0, or whatever else leaves a corpus metric without a value.
+        The interval; None where all denominators are 0, or a corpus metric has no value for another reason.
 
     Raises:
-        ValueError: no samples, unequal lengths, a part that is not finite.
+        ValueError: there are no samples, unequal lengths, or a part that is not finite.
     """
     rows = as_sums(table)
     combine = combine_of(metric, names)
@@ -112,15 +112,15 @@ def parts_interval(
 
     Args:
         metric: the metric.
-        parts: what `metric.score` gave, one per sample.
-        clusters: the cluster of each sample; None: each stands for itself.
+        parts: results of `metric.score`, one per sample.
+        clusters: the cluster of each sample; None: each sample is a cluster.
         level: confidence.
 
     Returns:
-        None where all denominators are 0.
+        The interval; None where all denominators are 0.
 
     Raises:
-        ValueError: no samples, unequal lengths, a part that is not finite.
+        ValueError: there are no samples, unequal lengths, or a part that is not finite.
     """
     table, names = parts_table(metric, parts)
     return table_interval(metric, table, names, clusters, level)

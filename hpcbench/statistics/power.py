@@ -1,7 +1,7 @@
-"""How many samples and documents a comparison needs, and what a given number of them can show.
+"""Numbers of samples and documents that a comparison needs, and the difference that given numbers can show.
 
 Two runs answer the same samples; a sample's two scores correlate with rho, so their difference has variance
-2 sd² (1 - rho). Samples of a document go together. With sizes of mean m and coefficient of variation cv,
+2 sd² (1 - rho). Samples of a document are dependent. With sizes of mean m and coefficient of variation cv,
 and differences that correlate with icc within a document, a mean over the samples has the variance of
 independent ones times the design effect
 
@@ -13,12 +13,12 @@ noncentral t's with
 
     noncentrality (d - s / n) / (sd √(2 (1 - rho) D / n)), G - 3 degrees of freedom
 
-(Miller 2024, arXiv 2411.00640, section 5, with normal quantiles, which promise too much below about 30
-documents). The t-test of G documents has G - 1 degrees of freedom. Two fewer, and s / n, make up for what
-`compare` asks beside the interval: McNemar's p-value, or that of swapping the runs document by document,
-has to be small, too. These come in steps, where scores come in steps s (the usual correction for
-continuity). Below 10 documents this is rough, and up to 5 documents can never show a difference at 5 %:
-there are only 2^5 ways to swap.
+(Miller 2024, arXiv 2411.00640, section 5, with normal quantiles, which are too optimistic below about 30
+documents). The t-test of G documents has G - 1 degrees of freedom. Two fewer, and s / n, account for the
+second requirement of `compare`: McNemar's p-value, or that of swapping the runs document by document, must
+also be small. These p-values have steps where scores have steps s (the usual correction for continuity).
+Below 10 documents this is rough, and up to 5 documents can never show a difference at 5 %: there are only 2^5
+ways to swap.
 """
 
 from __future__ import annotations
@@ -44,23 +44,24 @@ def samples_needed(
 
     Args:
         effect: the true difference, in the metric's unit; its sign does not matter.
-        sd: standard deviation of one run's scores over samples; 0.5 is the most of shares in [0, 1].
+        sd: standard deviation of one run's scores over samples; 0.5 is the maximum for shares in [0, 1].
         rho: correlation of the two runs' scores of a sample, usually 0.3 to 0.7.
-        cluster_size: samples a document, on average.
+        cluster_size: samples per document, on average.
         cluster_cv: standard deviation of documents' sizes over their mean; None: `usual_cv`.
         icc: correlation of differences within a document, 0 to 1.
-        step: between a sample's possible scores: 1 for right or wrong, the safe choice; 0 for graded ones.
-        alpha: share of false alarms that is allowed, two-sided.
+        step: step between a sample's possible scores: 1 for right or wrong, the safe choice; 0 for graded
+            scores.
+        alpha: allowed share of false alarms, two-sided.
         power: chance to find the difference.
 
     Returns:
-        Samples; documents are this over `cluster_size`.
+        The number of samples; documents are this over `cluster_size`.
 
     Raises:
-        ValueError: an argument out of its range.
+        ValueError: an argument is out of its range.
     """
     if not effect or not math.isfinite(effect):
-        raise ValueError(f"effect is {effect}; it is a number other than 0")
+        raise ValueError(f"effect is {effect}; it must be a number other than 0")
     one = _one_sample(sd, rho, cluster_size, cluster_cv, icc)
     _check_step(step)
 
@@ -95,27 +96,28 @@ def detectable(
     alpha: float = 0.05,
     power: float = 0.8,
 ) -> float:
-    """Smallest true difference that a paired comparison of so many samples finds.
+    """Smallest true difference that a paired comparison of this many samples finds.
 
     Args:
-        samples: how many there are.
+        samples: number of samples.
         sd: standard deviation of one run's scores over samples.
         rho: correlation of the two runs' scores of a sample.
-        cluster_size: samples a document, on average.
+        cluster_size: samples per document, on average.
         cluster_cv: standard deviation of documents' sizes over their mean; None: `usual_cv`.
         icc: correlation of differences within a document, 0 to 1.
-        step: between a sample's possible scores: 1 for right or wrong, the safe choice; 0 for graded ones.
-        alpha: share of false alarms that is allowed, two-sided.
+        step: step between a sample's possible scores: 1 for right or wrong, the safe choice; 0 for graded
+            scores.
+        alpha: allowed share of false alarms, two-sided.
         power: chance to find the difference.
 
     Returns:
-        In the metric's unit.
+        The difference in the metric's unit.
 
     Raises:
-        ValueError: an argument out of its range, or fewer than `fewest_documents`.
+        ValueError: an argument is out of its range, or there are fewer documents than `fewest_documents`.
     """
     if not samples >= 2 or not math.isfinite(samples):
-        raise ValueError(f"samples are {samples}; 2 or more are wanted")
+        raise ValueError(f"samples are {samples}; they must be 2 or more")
     one = _one_sample(sd, rho, cluster_size, cluster_cv, icc)
     _check_step(step)
     return _reach(alpha, power, samples / cluster_size) * one / math.sqrt(samples) + step / samples
@@ -127,29 +129,29 @@ def fewest_documents(alpha: float = 0.05) -> int:
     All of them point the same way in 2 of the 2^G ways to swap two runs, so 2^(1 - G) is the least p-value.
 
     Raises:
-        ValueError: alpha out of its range.
+        ValueError: alpha is out of its range.
     """
     check_share(alpha, "alpha")
     return math.ceil(1 - math.log2(alpha) - 1e-9)
 
 
 def usual_cv(cluster_size: float) -> float:
-    """Coefficient of variation of documents' sizes that is assumed where they are not known.
+    """Assumed coefficient of variation of documents' sizes where the sizes are unknown.
 
-    It is that of documents of 1 to 2 m - 1 samples with each number as frequent: √((m - 1) / (3 m)).
+    It belongs to documents of 1 to 2 m - 1 samples with equal frequencies: √((m - 1) / (3 m)).
 
     Raises:
-        ValueError: less than one sample a document.
+        ValueError: there is less than one sample per document.
     """
     _check_size(cluster_size)
     return math.sqrt((cluster_size - 1) / (3 * cluster_size))
 
 
 def design_effect(cluster_size: float, icc: float, cluster_cv: float | None = None) -> float:
-    """Variance of a mean of clustered samples over that of as many independent ones.
+    """Variance of a mean of clustered samples over that of equally many independent ones.
 
     Args:
-        cluster_size: samples a document, on average.
+        cluster_size: samples per document, on average.
         icc: correlation within a document, 0 to 1.
         cluster_cv: standard deviation of documents' sizes over their mean; None: `usual_cv`.
 
@@ -157,51 +159,52 @@ def design_effect(cluster_size: float, icc: float, cluster_cv: float | None = No
         1 + ((1 + cv²) m - 1) icc.
 
     Raises:
-        ValueError: less than one sample a document, a negative spread, a correlation out of [0, 1].
+        ValueError: there is less than one sample per document, or a negative spread, or a correlation
+            out of [0, 1].
     """
     _check_size(cluster_size)
     cv = usual_cv(cluster_size) if cluster_cv is None else cluster_cv
     if not 0 <= cv < math.inf:
-        raise ValueError(f"cluster_cv is {cv}; it is 0 or more")
+        raise ValueError(f"cluster_cv is {cv}; it must be 0 or more")
     if not 0 <= icc <= 1:
-        raise ValueError(f"icc is {icc}; it lies between 0 and 1")
+        raise ValueError(f"icc is {icc}; it must be between 0 and 1")
     return 1 + ((1 + cv * cv) * cluster_size - 1) * icc
 
 
 def _check_step(step: float) -> None:
     if not 0 <= step < math.inf:
-        raise ValueError(f"step is {step}; it is 0 or more")
+        raise ValueError(f"step is {step}; it must be 0 or more")
 
 
 def _check_size(cluster_size: float) -> None:
     if not cluster_size >= 1 or not math.isfinite(cluster_size):
-        raise ValueError(f"cluster_size is {cluster_size}; it is 1 or more")
+        raise ValueError(f"cluster_size is {cluster_size}; it must be 1 or more")
 
 
 def _one_sample(
     sd: float, rho: float, cluster_size: float, cluster_cv: float | None, icc: float
 ) -> float:
-    """Standard error of the difference that one sample would leave."""
+    """Standard error of the difference, if there were one sample."""
     if not sd > 0 or not math.isfinite(sd):
-        raise ValueError(f"sd is {sd}; it is above 0")
+        raise ValueError(f"sd is {sd}; it must be above 0")
     if not -1 <= rho < 1:
-        raise ValueError(f"rho is {rho}; it lies between -1 and 1, and below 1")
+        raise ValueError(f"rho is {rho}; it must be at least -1 and below 1")
     return sd * math.sqrt(2 * (1 - rho) * design_effect(cluster_size, icc, cluster_cv))
 
 
 def _reach(alpha: float, power: float, documents: float) -> float:
-    """How many standard errors a difference must be to be found in so many documents."""
+    """Size of a difference in standard errors that is found with this number of documents."""
     from scipy.special import nctdtr, stdtrit
 
     check_share(alpha, "alpha")
     check_share(power, "power")
     if power <= alpha / 2:
-        raise ValueError(f"power is {power}, less than the false alarms alone give")
+        raise ValueError(f"power is {power}; it must be above alpha / 2, the share of false alarms")
     fewest = fewest_documents(alpha)
     if documents < fewest * (1 - 1e-9):
         raise ValueError(
             f"{documents:.4g} documents can show no difference at alpha {alpha:g}; "
-            f"{fewest} or more are wanted"
+            f"at least {fewest} are needed"
         )
     degrees = max(1.0, documents - 3)
     wanted = float(stdtrit(degrees, 1 - alpha / 2))

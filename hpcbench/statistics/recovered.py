@@ -1,4 +1,4 @@
-"""Intervals put together from those of independent runs, where nothing but their ends is known."""
+"""Intervals combined from the intervals of independent runs, of which only the ends are known."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ Ends = tuple[float | None, float | None, float | None]
 
 
 def log_widths(baseline: Sequence[Ends], candidate: Sequence[Ends]) -> tuple[float, float] | None:
-    """How far the interval of candidate ÷ baseline reaches below and above it, on logarithms.
+    """Distances of the interval's ends below and above candidate ÷ baseline, on a logarithmic scale.
 
     The ratio is that of geometric means over each side's runs. The method of variance estimates recovery
     (Zou & Donner 2008, "Construction of confidence limits about effect measures: a general approach",
-    Statistics in Medicine 27:1693): the distances from estimate to limit of the two are added in squares,
-    each end by the limits that bear on it.
+    Statistics in Medicine 27:1693): the distances from estimate to limit of both sides are added in squares,
+    with the limits that affect each end.
 
     Args:
         baseline: one or more runs.
-        candidate: one or more runs, independent of those and with intervals of the same confidence.
+        candidate: one or more runs, independent of the baseline's and with intervals of the same confidence.
 
     Returns:
-        Both distances; None where any run has no interval, or one that logarithms cannot take.
+        Both distances; None where any run has no interval, or an interval without logarithms.
     """
     sides = [_distances(runs) for runs in (baseline, candidate)]
     if sides[0] is None or sides[1] is None:
@@ -32,7 +32,7 @@ def log_widths(baseline: Sequence[Ends], candidate: Sequence[Ends]) -> tuple[flo
 
 
 def _distances(runs: Sequence[Ends]) -> tuple[float, float] | None:
-    """From the mean logarithm of several runs to its ends."""
+    """Distances from the mean logarithm of several runs to its ends."""
     down = up = 0.0
     for low, value, high in runs:
         if low is None or value is None or high is None:

@@ -1,20 +1,20 @@
-"""Looking at a comparison more than once, and stopping at the first look that decides, at a stated risk.
+"""Repeated looks at a comparison, which stops at the first look that decides, at a stated risk.
 
-Who tests at 5 % after every block and stops at the first p below it is wrong far more often than in 5 % of
-cases. A *spending function* says how much of the risk may be used up by the time that a share t of what was
-planned has been seen; each look gets what the looks before it have left of that. Nothing has to be known
-about how many looks there will be, or when, but that their times do not follow from what was seen.
+A test at 5 % after every block that stops at the first p below it is wrong far more often than in 5 % of
+cases. A *spending function* gives the risk that may be used when a share t of the planned samples has been
+seen; each look gets the part of it that earlier looks have left. The number and times of the looks may be
+unknown, but the times must not depend on the data seen.
 
-Proof. With many clusters the estimates of successive looks, each the mean of all that was seen so far, are
-those of a Brownian motion B at the shares t of the information: increments of clusters that were added are
-independent of those seen before, whatever the metric (Scharfstein, Tsiatis & Robins 1997, JASA 92:1342, for
-all efficient estimates). If nothing differs, B has no drift, and the chance that it leaves its boundary at
-look k and not before is what is spent there: the sum over all looks is alpha (Lan & DeMets 1983, Biometrika
-70:659). The interval of look k at level 1 - p(k) thus covers the true difference at all looks at once with
-1 - alpha: a *repeated confidence interval* (Jennison & Turnbull 1989, J. R. Stat. Soc. B 51:305). It holds
-for a stop on equivalence just as for one on a difference, and for a stop by anybody for any reason.
-For few clusters each look's own p-value and its own t interval are used at the level p(k) instead of the
-normal ones (significance level approach; Jennison & Turnbull 2000, Group Sequential Methods, section 3.8).
+Proof. With many clusters the estimates of successive looks, each the mean of all data so far, are those of a
+Brownian motion B at the shares t of the information: increments of added clusters are independent of earlier
+ones, whatever the metric (Scharfstein, Tsiatis & Robins 1997, JASA 92:1342, for all efficient estimates). If
+nothing differs, B has no drift, and the risk spent at look k is the chance that B leaves its boundary there
+and not before: the sum over all looks is alpha (Lan & DeMets 1983, Biometrika 70:659). The interval of look k
+at level 1 - p(k) thus covers the true difference at all looks together with probability 1 - alpha: a
+*repeated confidence interval* (Jennison & Turnbull 1989, J. R. Stat. Soc. B 51:305). It holds for a stop on
+equivalence as for one on a difference, and for a stop by any user for any reason. For few clusters each
+look's own p-value and its own t interval are used at the level p(k) instead of the normal ones (significance
+level approach; Jennison & Turnbull 2000, Group Sequential Methods, section 3.8).
 """
 
 from __future__ import annotations
@@ -31,46 +31,46 @@ if TYPE_CHECKING:
 
 _NORMAL = NormalDist()
 _POINTS = 401
-"""Of the grid on which the density of what has not stopped is kept: boundaries to four digits."""
+"""Points of the grid for the density of comparisons that have not stopped: boundaries to four digits."""
 _FARTHEST = 8.0
-"""Standard deviations beyond which nothing is ever seen."""
+"""Standard deviations beyond which no value ever occurs."""
 
 
 def spent(fraction: float, alpha: float = 0.05) -> float:
-    """Share of the risk that may be used up when a fraction of what was planned has been seen.
+    """Share of the risk that may be used when a fraction of the planned samples has been seen.
 
-    O'Brien & Fleming's, as Lan & DeMets (1983) made it a function: on either side
-    2 - 2 Φ(z(1 - alpha/4) / √t). Almost nothing at first, so that the last look is nearly the fixed test's.
+    O'Brien & Fleming's, in the functional form of Lan & DeMets (1983): on either side
+    2 - 2 Φ(z(1 - alpha/4) / √t). It is almost 0 at first, so that the last look is nearly the fixed test.
 
     Args:
         fraction: above 0, at most 1.
         alpha: two-sided, over all looks.
 
     Raises:
-        ValueError: one of them is out of range.
+        ValueError: an argument is out of range.
     """
     check_share(alpha, "alpha")
     if not 0 < fraction <= 1:
-        raise ValueError(f"a fraction is {fraction}; it lies between 0 and 1")
+        raise ValueError(f"a fraction is {fraction}; it must be between 0 and 1")
     z = _NORMAL.inv_cdf(1 - alpha / 4) / math.sqrt(fraction)
     return 2 * math.erfc(z / math.sqrt(2))
 
 
 def nominal_levels(fractions: Sequence[float], alpha: float = 0.05) -> list[float]:
-    """Two-sided p-value at or below which each look decides; a level, too: its interval has 1 - p.
+    """Two-sided p-value at or below which each look decides; the look's interval has level 1 - p.
 
-    By numerical integration of the density of what has not stopped yet (Armitage, McPherson & Rowe 1969,
-    J. R. Stat. Soc. A 132:235).
+    The method is numerical integration of the density of comparisons that have not stopped yet (Armitage,
+    McPherson & Rowe 1969, J. R. Stat. Soc. A 132:235).
 
     Args:
-        fractions: of what was planned, seen at each look so far; rising, above 0, at most 1.
+        fractions: fraction of the planned samples seen at each look so far; rising, above 0, at most 1.
         alpha: two-sided, over all looks.
 
     Raises:
-        ValueError: they do not rise, or are out of range.
+        ValueError: they do not increase, or are out of range.
     """
     if any(later <= earlier for earlier, later in zip(fractions, fractions[1:], strict=False)):
-        raise ValueError(f"fractions {list(fractions)} do not rise")
+        raise ValueError(f"fractions {list(fractions)} must increase")
     found: list[float] = []
     used, before = 0.0, 0.0
     inside: tuple[Array, Array] | None = None
@@ -84,20 +84,20 @@ def nominal_levels(fractions: Sequence[float], alpha: float = 0.05) -> list[floa
 
 
 def crossover(differences: Values, first: Sequence[bool], level: float = 0.95) -> Interval:
-    """Mean difference of two treatments that took turns, freed of what it is to come second.
+    """Mean difference of two alternating treatments, without the order effect.
 
-    Each pair gives one difference; who came first within it may matter (a warm cache, a node that heats up).
-    The mean over pairs of either order, each order counting half, holds none of that (Grizzle 1965,
+    Each pair gives one difference; the order within it may matter (a warm cache, a node that heats up). The
+    mean over pairs of both orders, each order with weight one half, is free of this effect (Grizzle 1965,
     Biometrics 21:467; Hills & Armitage 1979, Br. J. Clin. Pharmacol. 8:7). Student's t with the pooled
     variance within orders and n - 2 degrees of freedom; where all pairs have one order it is the plain mean.
 
     Args:
-        differences: (n,), one a pair.
-        first: whether the first treatment came first, of each.
+        differences: (n,), one per pair.
+        first: for each pair, whether the first treatment came first.
         level: confidence.
 
     Raises:
-        ValueError: no pairs, unequal lengths, a level out of range.
+        ValueError: there are no pairs, unequal lengths, or a level out of range.
     """
     import numpy
 
@@ -126,7 +126,7 @@ def crossover(differences: Values, first: Sequence[bool], level: float = 0.95) -
 def _boundary(
     inside: tuple[Array, Array] | None, step: float, fraction: float, wanted: float
 ) -> float:
-    """Boundary of Z, so that what has not stopped leaves it on one side with the wanted chance."""
+    """Boundary of Z that running comparisons leave on one side with the given chance."""
     low, high = 0.0, _FARTHEST
     for _ in range(50):
         middle = (low + high) / 2
@@ -138,7 +138,7 @@ def _boundary(
 
 
 def _leaving(inside: tuple[Array, Array] | None, step: float, edge: float) -> float:
-    """Chance to be above an edge after a step, and not to have stopped before."""
+    """Chance to be above an edge after a step without an earlier stop."""
     from scipy.special import ndtr
 
     deviation = math.sqrt(step)
@@ -151,7 +151,7 @@ def _leaving(inside: tuple[Array, Array] | None, step: float, edge: float) -> fl
 def _not_stopped(
     inside: tuple[Array, Array] | None, step: float, edge: float
 ) -> tuple[Array, Array]:
-    """Where B may be after a step within ± edge: places, and the density there times Simpson's weights."""
+    """Values of B after a step within ± edge: places, and the density there times Simpson's weights."""
     import numpy
 
     places = numpy.linspace(-edge, edge, _POINTS)

@@ -1,4 +1,4 @@
-"""Intervals of values made of sums: corpus CER and WER, micro F1, BLEU, macro F1; and their differences."""
+"""Intervals of values from sums (corpus CER and WER, micro and macro F1, BLEU), and of differences."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hpcbench.statistics.clusters import Array, Clusters, Values
 
     Combine: TypeAlias = Callable[[Array], Array]
-    """(R, K) sums → (R,) values; NaN where there is none, as over a denominator of 0."""
+    """(R, K) sums → (R,) values; NaN where there is none, for example with a denominator of 0."""
 
 ONE_HOLDS_ALL = "undefined: no value without one of the clusters"
 
@@ -39,29 +39,30 @@ def sums_interval(
     scale: float | None = None,
     caution: Caution = VALUE,
 ) -> Interval:
-    """Interval of a value that is made of sums over clusters.
+    """Interval of a value that is computed from sums over clusters.
 
-    The limits are those of `hpcbench.statistics.limits`: of a ratio those of its sums; of any other value
+    The limits are those of `hpcbench.statistics.limits`: for a ratio those of its sums; for any other value
     those of the mean of its jackknife pseudo-values G v - (G - 1) v(without the cluster) (Efron & Tibshirani
-    1993, chapter 11), which takes the value for linear in what one cluster changes. Without bounds they are
-    Student's t with the standard error.
+    1993, chapter 11), which assumes that the value is linear in the change by one cluster. Without bounds
+    they are Student's t with the standard error.
 
     Args:
         sums: (G, K), the sums of each cluster, see `cluster_sums`.
-        combine: makes values (R,) of R rows of K sums; NaN where there is none.
+        combine: computes values (R,) of R rows of K sums; NaN where there is none.
         level: confidence, between 0 and 1.
         bounds: the least and greatest value.
         n: samples, for the record; None: as many as clusters.
-        scale: size of the numbers the value is a difference of; None: of the value itself. Spread below 1e-12
-            of it is rounding.
-        caution: how much weight the unseen has, see `limits`.
+        scale: size of the numbers whose difference the value is; None: size of the value itself. Spread below
+            1e-12 of it is rounding error.
+        caution: weight of unseen values, see `limits`.
 
     Returns:
-        Ends are None for a single cluster, where no cluster makes a difference and a side has no bound, and
-        where there is no value without one of the clusters.
+        Ends are None for a single cluster, where no cluster changes the value and a side has no bound, and
+        where the value is undefined without one of the clusters.
 
     Raises:
-        ValueError: no clusters, a sum that is not finite, no value of all sums, a level out of range.
+        ValueError: there are no clusters, a sum that is not finite, no value of all sums, or a level out of
+            range.
     """
     import numpy
 
@@ -110,15 +111,15 @@ def ratio_interval(
         clusters: the cluster of each sample; None: each sample is a cluster.
         level: confidence, between 0 and 1.
         bounds: the metric's least and greatest value; None: at least 0 where no numerator is negative.
-        caution: how much weight the unseen has, see `limits`.
+        caution: weight of unseen values, see `limits`.
 
     Returns:
         Ends are None for a single cluster, and where all clusters have the same ratio and a side has no
         bound.
 
     Raises:
-        ValueError: no samples, unequal lengths, a value that is not finite, a negative denominator or
-            only zeros, a level out of range.
+        ValueError: there are no samples, unequal lengths, a value that is not finite, a negative denominator,
+            only zero denominators, or a level out of range.
     """
     import numpy
 
@@ -128,7 +129,7 @@ def ratio_interval(
     if under.min() < 0:
         raise ValueError("a denominator is negative")
     if not under.any():
-        raise ValueError("all denominators are 0, there is no ratio")
+        raise ValueError("all denominators are 0, so there is no ratio")
     if bounds is None and over.min() >= 0:
         bounds = (0, None)
     sums = cluster_sums(numpy.stack([over, under], axis=1), clusters)
@@ -145,7 +146,7 @@ def ratio(sums: Array) -> Array:
 
 
 def values_of(combine: Combine, sums: Array) -> Array:
-    """Values (R,) of R rows of sums; what divides by 0 on the way warns nobody."""
+    """Values (R,) of R rows of sums, without warnings about divisions by 0."""
     import numpy
 
     with numpy.errstate(all="ignore"):

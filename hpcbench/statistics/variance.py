@@ -1,4 +1,4 @@
-"""Where spread comes from: documents, samples, or the model's own chance when it is asked again."""
+"""Sources of spread: documents, samples, or the model's own chance in repeated answers."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
-    """The same samples asked several times: how much of the spread is the model's own chance."""
+    """Repeated answers to the same samples: the share of the spread that is the model's own chance."""
 
     interval: Interval
-    """Of the mean over all repeats, by cluster: repeats of a sample stay together."""
+    """Interval of the mean over all repeats, by cluster: repeats of a sample stay together."""
     runs: int
-    """Repeats."""
+    """Number of repeats."""
     means: tuple[float, ...]
     """Mean of each repeat, in their order."""
     run_deviation: float | None
@@ -39,12 +39,13 @@ class Repeats:
     between: float | None
     """Variance of samples' true values, 0 or more; None for one repeat or one sample."""
     reliability: float | None
-    """Share of a single answer's variance that lies between samples, ICC(1,1); None without variance."""
+    """Share of a single answer's variance that is between samples, ICC(1,1); None without variance."""
     reliability_of_mean: float | None
-    """The same of the mean over the repeats, ICC(1,R)."""
+    """The same for the mean over the repeats, ICC(1,R)."""
     chance_error: float | None
-    """Standard error of the mean that asking again causes, sqrt(within / (R n)): no repeat of all could be
-    closer to the next than this tells. More repeats shrink it, more documents shrink the interval."""
+    """Standard error of the mean from repeated answers, sqrt(within / (R n)): two repetitions of the whole
+    are hardly closer than this. More repeats shrink it, more documents shrink the interval.
+    """
 
 
 def repeats(
@@ -62,13 +63,13 @@ def repeats(
     2024, arXiv 2411.00640, section 3.1) and is clustered by document.
 
     Args:
-        values: (R, n), one row a repeat, samples in the same order.
-        clusters: the cluster of each of the n samples; None: each stands for itself.
+        values: (R, n), one row per repeat, samples in the same order.
+        clusters: the cluster of each of the n samples; None: each sample is a cluster.
         level: confidence of the interval.
         bounds: the metric's least and greatest value.
 
     Raises:
-        ValueError: not two dimensions, no values, a value that is not finite, not n clusters.
+        ValueError: there are not two dimensions, no values, a value that is not finite, or not n clusters.
     """
     import numpy
 
@@ -77,7 +78,7 @@ def repeats(
         raise ValueError(f"repeats are a table (repeats, samples), not {table.shape}")
     check_finite(table)
     runs, n = table.shape
-    # Sorted by value, so that the order of repeats does not matter to a sample's mean.
+    # Sorted by value, so that the order of repeats does not affect a sample's mean.
     per_sample = numpy.sort(table, axis=0).mean(axis=0)
     interval = mean_interval(per_sample, clusters, level, bounds=bounds)
     means = tuple(exact_sum(row) / n for row in table)
@@ -111,17 +112,17 @@ def repeats(
 
 
 def intraclass_correlation(values: Values, clusters: Clusters) -> float | None:
-    """How alike values of one cluster are: the share of the variance that lies between clusters.
+    """Similarity of values within a cluster: the share of the variance between clusters.
 
     Analysis-of-variance estimator for clusters of unequal size (Donner 1986, Int. Stat. Review 54:67):
     (B - W) / (B + (m - 1) W) with B and W the mean squares between and within clusters and m the size of
     clusters, (n - sum of sizes² / n) / (G - 1). It may be negative.
 
     Returns:
-        None where it is undefined: one cluster, no cluster of two values, or all values alike.
+        The share; None where it is undefined: one cluster, no cluster of two values, or all values equal.
 
     Raises:
-        ValueError: no values, unequal lengths, a value that is not finite.
+        ValueError: there are no values, unequal lengths, or a value that is not finite.
     """
     import numpy
 

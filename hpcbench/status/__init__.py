@@ -1,6 +1,6 @@
-"""How far an experiment is, from its files and one look at Slurm: what `hpcbench status` shows.
+"""The progress of an experiment, from its files and one query of Slurm: the data of `hpcbench status`.
 
-A worker's own log is the truth for progress, Slurm (or /proc under the local executor) for liveness.
+A worker's own log decides its progress; Slurm (or /proc under the local executor) decides its liveness.
 """
 
 from hpcbench.status.models import (

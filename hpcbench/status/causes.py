@@ -1,4 +1,4 @@
-"""What went wrong, by cause: the same trouble on forty nodes is one line with a count."""
+"""Failures by cause: the same failure on forty nodes is one line with a count."""
 
 from __future__ import annotations
 
@@ -10,51 +10,51 @@ from typing import Any
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import time_of
-from hpcbench.experiment.results import metrics_of
+from hpcbench.experiment.view.logs import last_line, text_logs
 from hpcbench.experiment.view.workers import WorkerRun, run_task_of
 from hpcbench.status.models import Failure
 
 LINE = 300
-"""Characters of a cause that are kept."""
+"""Maximum number of characters of a kept cause."""
 
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|/[\w.+-]+(?:/[\w.+-]+)+|\d+(?:\.\d+)?")
-"""Addresses, paths and numbers: what differs between two tellings of one cause."""
+"""Addresses, paths and numbers: the parts that differ between two messages of one cause."""
 
 
 TOLD_TO_END: Mapping[str, str] = {
-    "SIGTERM": "a worker was told to end at once: preempted, requeued or cancelled in Slurm",
-    "SIGUSR2": "a worker's time limit was near: it handed back what it had not asked",
-    "replaced by a later run of this job": "a worker outlived its job, which Slurm had started again",
+    "SIGTERM": "a worker got SIGTERM: Slurm preempted, requeued or cancelled its job",
+    "SIGUSR2": "a worker's time limit was near: it returned the samples that it had not sent",
+    "replaced by a later run of this job": "a worker continued after Slurm had restarted its job",
 }
-"""What Slurm's signals mean; a worker that ends for them loses nothing, but somebody may wonder why."""
+"""Explanations of Slurm's signals: a worker that they end loses no answers, but users may wonder why."""
 
 TOLD_TO_END_HERE = {
     **TOLD_TO_END,
-    "SIGTERM": "a worker was told to end at once: by `hpcbench cancel`, or by a signal on this machine",
+    "SIGTERM": "a worker got SIGTERM: from `hpcbench cancel` or another process of this machine",
 }
-"""The same of workers that no Slurm has started."""
+"""The same for workers that Slurm did not start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """Something a worker said went wrong."""
+    """A failure or warning that a worker reported."""
 
     kind: str
     """Kind of event."""
     message: str
     """The cause."""
     time: float
-    """When, seconds since the epoch."""
+    """Time, seconds since the epoch."""
     node: str
-    """Where."""
+    """The worker's node."""
     log: str
-    """A file with more."""
+    """A log file with details."""
     run_task: str | None = None
-    """Run task it hit, if one."""
+    """Affected run task, if any."""
     model: str | None = None
-    """Model it hit, if one."""
+    """Affected model, if any."""
     alarm: bool = False
-    """Whether it is but a warning of a monitor."""
+    """Whether it is only a warning."""
 
 
 @dataclass
@@ -68,7 +68,7 @@ class _Group:
 
 
 def complaints(run: WorkerRun, executor: str) -> Iterator[Complaint]:
-    """What a run of a worker said went wrong."""
+    """Failures and warnings that a run of a worker reported."""
     signals = TOLD_TO_END if executor == "slurm" else TOLD_TO_END_HERE
     for event in run.troubles:
         if event["event"] != "draining":
@@ -93,12 +93,12 @@ def _complaint(run: WorkerRun, event: Mapping[str, Any]) -> Complaint:
 
 
 def same_cause(message: str) -> str:
-    """What two tellings of one cause have in common."""
+    """The common part of all messages of one cause."""
     return _VARYING.sub("#", message.strip().partition("\n")[0])[:LINE]
 
 
 def grouped(complaints: Iterable[Complaint]) -> tuple[Failure, ...]:
-    """One failure a cause; the most frequent first."""
+    """One failure for each cause; the most frequent first."""
     groups: dict[tuple[str, str], _Group] = {}
     for one in complaints:
         key = (one.kind, same_cause(one.message))
@@ -119,40 +119,47 @@ def grouped(complaints: Iterable[Complaint]) -> tuple[Failure, ...]:
 
 
 def bad_answers(experiment: Experiment) -> tuple[Failure, ...]:
-    """Samples without an answer, as evaluation counted them; or that what it wrote cannot be read."""
+    """Samples without an answer, as evaluation counted them; or one failure: its file cannot be read."""
     if not experiment.metrics_file.exists():
         return ()
+    # Imported late: its models take 14 ms to define, and a running experiment has no such file.
+    from hpcbench.experiment.view.evaluated import metrics_of
+
     try:
         metrics = metrics_of(experiment)
     except EnvironmentFault as fault:
         return (Failure(cause=str(fault), kind="answers"),)
     return tuple(
         Failure(
-            cause=f"{error['outcome']}: {error['message']}",
+            cause=f"{error.outcome}: {error.message}",
             kind="answers",
-            count=error["count"],
+            count=error.count,
             run_tasks=(name,),
             log=str(experiment.shards_dir(name)),
         )
-        for name, run_task in metrics["run_tasks"].items()
-        for error in run_task["errors"]
+        for name, run_task in metrics.run_tasks.items()
+        for error in run_task.errors
     )
 
 
+ENDED_WELL = "Exiting after successful completion"
+"""End of the last line that submitit writes into the log of a job that ended well."""
+
+
 def last_words(experiment: Experiment) -> Failure:
-    """Where to look when all jobs are gone and none of them said why."""
-    logs = [
-        path for path in experiment.jobs_dir.glob("*") if path.suffix in (".log", ".out", ".err")
-    ]
-    newest = max(logs, key=lambda path: path.stat().st_mtime, default=None)
-    if newest is None:
-        return Failure(cause="all jobs are gone and none left a log", kind="lost")
-    with newest.open("rb") as file:
-        file.seek(max(0, file.seek(0, 2) - 4096))
-        lines = file.read().decode(errors="replace").strip().splitlines()
-    said = f"; the last one said: {lines[-1].strip():.200}" if lines else ""
+    """The newest log and its last line, for jobs that are all gone without a reported reason.
+
+    Logs of jobs that ended well say nothing of it; the newest of them counts only if there is no other.
+    """
+    logs = [path for path in text_logs(experiment) if path.parent == experiment.jobs_dir]
+    logs.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+    if not logs:
+        return Failure(cause="all jobs disappeared, and none left a log", kind="lost")
+    ends = ((path, last_line(path)) for path in logs[:20])
+    newest, last = next(((path, end) for path, end in ends if ENDED_WELL not in end), (logs[0], ""))
+    said = f"; last line of the newest log: {last:.200}" if last else ""
     at = newest.stat().st_mtime
-    cause = f"all jobs are gone before the end{said}"
+    cause = f"all jobs disappeared before the end of the experiment{said}"
     return Failure(cause=cause, kind="lost", first=at, last=at, log=str(newest))
 
 

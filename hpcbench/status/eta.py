@@ -1,8 +1,8 @@
-"""When the last answer will be there, with its uncertainty; pure.
+"""Estimated time of the last answer, with its uncertainty; pure functions.
 
-What is uncertain is drawn many times and played through: how far the plan's estimates are off as a whole, how
-far each run task is off on top of that, how shards of one run task differ. Finished shards narrow the first
-two, so the interval shrinks as the work goes on. Workers pull: who is free takes the next shard.
+The rest of the work is simulated many times with random errors: the common error of the plan's estimates, the
+further error of each run task, the differences among shards of one run task. Finished shards narrow the first
+two, so the interval shrinks as the work continues. Workers pull: a free worker takes the next shard.
 """
 
 from __future__ import annotations
@@ -15,68 +15,68 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 CONFIDENCE = 0.8
-"""Share of such intervals that hold the truth."""
+"""Share of such intervals that contain the true time."""
 
 DRAWS = 30_000
-"""Random numbers an estimate may cost: some 50 ms."""
+"""Budget of random numbers for an estimate: some 50 ms."""
 
 WHOLE_SPREAD = 0.86
-"""Prior spread of the logarithm by which all estimates are off together: four in five within ±3×."""
+"""Prior spread of the logarithm of the estimates' common error: four in five within ±3×."""
 TASK_SPREAD, TASK_WEIGHT = 0.5, 3
-"""The same of one run task beside the others, and how many run tasks that belief is worth."""
+"""The same for one run task compared with the others, and this prior's weight in run tasks."""
 SHARD_SPREAD, SHARD_WEIGHT = 0.25, 4
-"""The same of one shard beside others of its run task, and how many shards that belief is worth."""
+"""The same for one shard compared with others of its run task, and this prior's weight in shards."""
 
 TAIL = 2
-"""Shards a worker that are played through one by one at the end; what comes before only fills time."""
+"""Shards for each worker that are simulated one by one at the end; earlier shards only fill time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What is known of how long one worker takes for a sample of a run task."""
+    """Planned and measured seconds that one worker takes for a sample of a run task."""
 
     planned: float
-    """Seconds a sample by the plan; 0: it says nothing."""
+    """Seconds a sample by the plan; 0: the plan has no estimate."""
     seen: tuple[float, ...] = ()
-    """Seconds a sample of shards that were done, and of running ones that are far enough to tell."""
+    """Seconds a sample of done shards, and of running shards with enough answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What nobody has begun of a run task."""
+    """Shards of a run task that no worker has started."""
 
     run_task: str
     """The run task."""
     model: str
     """Its model."""
     shards: int
-    """Shards."""
+    """Number of shards."""
     samples: int
-    """Samples in them that have no answer."""
+    """Their samples without an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """A worker at work."""
+    """A working worker."""
 
     model: str | None = None
     """Model it holds or loads."""
     run_task: str | None = None
-    """Run task of its shard; None: it has none now."""
+    """Run task of its shard; None: it has no shard now."""
     samples: int = 0
-    """Samples of that shard that have no answer."""
+    """Samples of that shard without an answer."""
     loading: float = 0.0
-    """Seconds until its model is ready, if it loads one."""
+    """Seconds until its model is ready; 0 if it loads no model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Crew:
-    """The workers of one group, and what is left for them."""
+    """The workers of one group, and their remaining work."""
 
     left: tuple[Left, ...]
-    """What nobody has begun."""
+    """Shards that no worker has started, by run task."""
     busy: tuple[Busy, ...]
-    """Workers now at work. Where there is none, one is assumed to begin now."""
+    """Workers now at work. If there are none, one worker is assumed to start now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,38 +84,38 @@ class Interval:
     """Seconds from now until the last answer."""
 
     low: float
-    """One in ten ends earlier."""
+    """The 10th percentile."""
     likely: float
-    """Half of them end earlier."""
+    """The median."""
     high: float
-    """One in ten ends later."""
+    """The 90th percentile."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Belief:
-    """Logarithms of seconds a sample: what is believed of one run task before the common error is known."""
+    """Estimate for one run task without the common error, as logarithms of seconds a sample."""
 
     planned: float
     seen: float
     weight: float
-    """How much of the mean what was seen decides; the rest is the plan's, shifted by the common error."""
+    """Weight of the measured mean; the rest is the plan's estimate, shifted by the common error."""
     spread: float
 
 
 @dataclass(frozen=True, slots=True)
 class Beliefs:
-    """What is believed of all run tasks: common error of the plan, each run task's own, shards'."""
+    """Estimates for all run tasks: common error of the plan, errors of run tasks, spread of shards."""
 
     whole: tuple[float, float]
     """Mean and spread of the common error's logarithm."""
     tasks: Mapping[str, _Belief]
-    """Each run task."""
+    """Run task → its estimate."""
     shard: float
-    """Spread of shards."""
+    """Spread among shards of a run task."""
 
 
 def believe(paces: Mapping[str, Pace]) -> Beliefs | None:
-    """Weigh the plan's estimates against what was seen; None: neither says anything."""
+    """Combine the plan's estimates with measured times; None: there are neither."""
     seen = {name: [math.log(one) for one in pace.seen if one > 0] for name, pace in paces.items()}
     planned = _planned(paces, seen)
     if planned is None:
@@ -147,14 +147,14 @@ def believe(paces: Mapping[str, Pace]) -> Beliefs | None:
 def estimate(
     crews: Sequence[Crew], paces: Mapping[str, Pace], load_seconds: Mapping[str, float]
 ) -> Interval | None:
-    """When all crews are through; None: nothing is known of how long anything takes.
+    """Time until all crews are done; None: no duration is known.
 
-    The same input gives the same interval. Waiting for Slurm is not in it.
+    The same input gives the same interval. It does not include the wait for Slurm.
 
     Args:
         crews: groups with work left.
-        paces: every run task of the experiment: what is done says how good the plan's estimates are.
-        load_seconds: model → how long loading takes.
+        paces: paces of all run tasks: done shards show how good the plan's estimates are.
+        load_seconds: model → duration of a load.
     """
     beliefs = believe(paces)
     if beliefs is None:
@@ -168,9 +168,9 @@ def estimate(
 
 
 def span_text(low: float, high: float, now: float | None = None) -> str:
-    """Two moments as people say them: `14:20–14:50`, `Tue 23:50–Wed 01:10`, `within a minute`.
+    """Two times for people: `14:20–14:50`, `Tue 23:50–Wed 01:10`, `within a minute`.
 
-    Moments and `now` are seconds since the epoch. They are rounded to what the width of the span is worth.
+    `low`, `high` and `now` are seconds since the epoch. A wider span is rounded more coarsely.
     """
     now = time.time() if now is None else now
     if high - now < 60:
@@ -182,7 +182,7 @@ def span_text(low: float, high: float, now: float | None = None) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """A duration as people say it: `40 s`, `12 min`, `3.5 h`, `2.5 days`."""
+    """A duration for people: `40 s`, `12 min`, `3.5 h`, `2.5 days`."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     if seconds < 7200:
@@ -191,7 +191,7 @@ def duration_text(seconds: float) -> str:
 
 
 def durations_text(low: float, high: float) -> str:
-    """Two durations as people say them: `12–40 min`, `40 s–12 min`, `about 3.5 h`."""
+    """Two durations for people: `12–40 min`, `40 s–12 min`, `about 3.5 h`."""
     first, last = duration_text(low), duration_text(high)
     if first == last:
         return f"about {last}"
@@ -215,7 +215,7 @@ def _day(at: float) -> tuple[int, int]:
 def _planned(
     paces: Mapping[str, Pace], seen: Mapping[str, Sequence[float]]
 ) -> dict[str, float] | None:
-    """Logarithm of the plan's seconds a sample; where it says nothing, the mean of what is known."""
+    """Logarithm of the plan's seconds a sample; without an estimate, the mean of all known values."""
     known = [math.log(pace.planned) for pace in paces.values() if pace.planned > 0]
     known = known or [one for own in seen.values() for one in own]
     if not known:
@@ -232,7 +232,7 @@ def _play(
     load_seconds: Mapping[str, float],
     chance: random.Random,
 ) -> float:
-    """One course that things may take: seconds until the last crew is through."""
+    """One simulated course: seconds until the last crew is done."""
     mean, spread = beliefs.whole
     common = chance.gauss(mean, spread)
     drawn: dict[str, float] = {}
@@ -269,7 +269,7 @@ def _play(
 
 
 def _last_shards(left: Sequence[Left], most: int) -> list[int]:
-    """How many shards of each run task are left for the end, from the last one backwards."""
+    """Number of each run task's shards that are simulated one by one, from the last run task backwards."""
     found = []
     for one in reversed(left):
         found.append(min(one.shards, most))
@@ -278,7 +278,7 @@ def _last_shards(left: Sequence[Left], most: int) -> list[int]:
 
 
 def _loads(crew: Crew, load_seconds: Mapping[str, float]) -> float:
-    """Seconds of loading that lie before the crew: each model nobody holds once, more where it is much."""
+    """Seconds of loads ahead of the crew: one for each model that no worker holds, more for much work."""
     held = {one.model for one in crew.busy}
     others = [one for one in crew.left if one.model not in held]
     models = {one.model for one in others}
@@ -291,7 +291,7 @@ def _loads(crew: Crew, load_seconds: Mapping[str, float]) -> float:
 
 
 def _fill(clocks: list[float], seconds: float) -> None:
-    """Give work to whoever is free first until it is used up, as if it could be cut at will."""
+    """Give all work to the workers that are free first, as if it were divisible at will."""
     clocks.sort()
     level, count = clocks[0], 0
     for count, clock in enumerate(clocks):  # noqa: B007 - used after the loop

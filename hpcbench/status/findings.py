@@ -1,4 +1,4 @@
-"""What one look at an experiment found, and the state that follows from it."""
+"""The facts that one look at an experiment finds, and the state that follows from them."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from hpcbench.status.shards import NEWS_SECONDS
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What is known of an experiment without its shards and workers."""
+    """The facts about an experiment without its shards and workers."""
 
     rounds: Sequence[Round]
     """Its rounds."""
     busy: bool
-    """Whether the last one is being submitted."""
+    """Whether a process submits the last round now."""
     outcome: State | None
-    """How it ended, if it has."""
+    """How the experiment ended; None: it has not."""
     wished: ControlState
-    """What people want of it."""
+    """Its control requests."""
     jobs: Jobs
-    """Its jobs that live; once it has ended none are looked for."""
+    """Its living jobs; they are not looked up once it has ended."""
     reason: str | None = None
-    """Why it ended as it did, where finalise said so."""
+    """Reason of the outcome, if finalise gave one."""
     endings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Run task → how it ended, as `experiment.ending.Ending` has it, where finalise said so."""
+    """Run task → how it ended, as in `experiment.ending.Ending`, if finalise gave it."""
 
     @property
     def handed(self) -> bool:
@@ -46,38 +46,38 @@ class Story:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All that was found."""
+    """All facts of one look."""
 
     experiment: Experiment
     """The experiment."""
     now: float
-    """When, seconds since the epoch."""
+    """Time of the look, seconds since the epoch."""
     story: Story
     """Its rounds, its jobs, how it ended."""
     workers: Collection[WorkerRun]
-    """All workers there ever were."""
+    """All workers, past and present."""
     living: Sequence[WorkerRun]
-    """Those that live."""
+    """Living workers."""
     shards: Sequence[tuple[ShardState, ShardStatus]]
-    """Every shard in planned order: as its files tell, and judged."""
+    """Every shard in planned order: its state by its files, and its status."""
     fates: Mapping[str, slurm.JobEnd]
-    """Job or array task that is gone → what became of it, as far as it was asked."""
+    """Job or array task that is gone → its end in Slurm, as far as looked up."""
 
     @property
     def ended(self) -> bool:
-        """Whether nobody will do anything more."""
+        """Whether the experiment has ended."""
         return self.story.outcome is not None
 
 
 def rounds_now(experiment: Experiment) -> tuple[Sequence[Round], bool]:
-    """The rounds so far, and whether the last one is being submitted."""
+    """The rounds so far, and whether a process submits the last one now."""
     while True:
         passes = rounds(experiment)
         if passes and passes[-1].handed:
             return passes, False
         if submitting(experiment):
             return passes, True
-        # Nobody submits now; but somebody may have come to the end since the rounds were read.
+        # No process submits now, but one may have finished its submission since the rounds were read.
         if rounds(experiment) == passes:
             return passes, False
 
@@ -85,7 +85,7 @@ def rounds_now(experiment: Experiment) -> tuple[Sequence[Round], bool]:
 def outcome_of(
     experiment: Experiment, passes: Sequence[Round], wished: ControlState
 ) -> State | None:
-    """What finalise said of the newest round, or the user's cancel."""
+    """Finalise's outcome of the newest round, or the user's cancel; None: not ended."""
     known = outcome(experiment)
     if passes and known is not None and known.round == passes[-1].number:
         state: State = known.state  # type: ignore[assignment]
@@ -106,12 +106,12 @@ def state_of(
     """The state of the experiment.
 
     Args:
-        story: what is known of it.
+        story: the facts about it.
         whole: whether every shard is done.
-        rests: whether people let all that is left rest.
-        works: whether a worker was heard of lately.
-        news: the same, or its jobs were submitted lately.
-        fates: what became of jobs that are gone.
+        rests: whether users paused all remaining work.
+        works: whether a worker showed a recent sign of life.
+        news: the same, or its jobs were submitted recently.
+        fates: job that is gone → its end in Slurm.
         from_jobs: whether jobs of this site may submit jobs.
     """
     jobs = story.jobs
@@ -120,7 +120,7 @@ def state_of(
     if not story.handed:
         return "submitting" if story.busy else "interrupted"
     if jobs.alive or not jobs.answered:
-        # A Slurm that is silent leaves the files, and its older word.
+        # Without an answer of Slurm, the files and its older snapshot remain.
         begun = works or any(job.state != "PENDING" for job in jobs.alive)
         return "evaluating" if whole else "paused" if rests else "running" if begun else "pending"
     if rests:
@@ -133,7 +133,7 @@ def state_of(
 
 
 def _nobody(story: Story, fates: Mapping[str, slurm.JobEnd], from_jobs: bool) -> State:
-    """Nobody is alive, and finalise has not said how it ended."""
+    """The state without living jobs or workers and without an outcome of finalise."""
     if (
         story.jobs.snapshot is None
     ):  # the local executor's supervisor died; only `resume` starts another
@@ -141,11 +141,11 @@ def _nobody(story: Story, fates: Mapping[str, slurm.JobEnd], from_jobs: bool) ->
     finalisers = story.rounds[-1].finalisers
     if not from_jobs or not finalisers:
         return "stalled"
-    # A job that somebody cancelled by hand is not started again behind her back.
+    # If a user cancelled a job by hand, hpcbench does not restart it on its own.
     ends = {fates[job].state for job in finalisers if job in fates}
     return "stalled" if ends - {"CANCELLED", slurm.LOST} else "lost"
 
 
 def is_news(moment: float, now: float) -> bool:
-    """Whether something that happened then may still be on its way to us."""
+    """Whether an event of that moment may not be visible here yet."""
     return now - moment < NEWS_SECONDS

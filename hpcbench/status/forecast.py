@@ -1,4 +1,4 @@
-"""How fast answers come and when the last one will be there: what `status/eta.py` needs, gathered."""
+"""Rate of answers and time of the last answer: collects the input of `status/eta.py`."""
 
 from __future__ import annotations
 
@@ -9,50 +9,50 @@ from typing import NamedTuple
 from hpcbench.experiment.claims import ShardState
 from hpcbench.experiment.layout import responses_name
 from hpcbench.experiment.view.workers import WorkerRun
-from hpcbench.schema.plan import WorkPlan
+from hpcbench.schema.work import WorkPlan
 from hpcbench.status import eta
 from hpcbench.status.findings import Facts
 from hpcbench.status.models import Eta
 
 RATE_SECONDS = 300.0
-"""A rate is of the last minutes: over more it would hide that something stopped, over less it would jump."""
+"""Window of a rate: a longer window would hide that work stopped, a shorter window would make it jump."""
 
 FAR_ENOUGH = 0.25
-"""A running shard tells of its pace once this share of it is answered."""
+"""A running shard's pace is used once this share of its samples is answered."""
 
 WAITING = ("pending", "acknowledged", "lost")
-"""States of shards that somebody will take up."""
+"""States of shards that a worker will take."""
 
 SEEN = 100
-"""Shards of a run task that are looked at; more say nothing new."""
+"""Maximum number of shards of a run task whose pace is used; further shards add no information."""
 
 
 SYNCHRONOUS = 60.0
-"""Seconds by which clocks of nodes may differ before it matters to a rate of minutes."""
+"""Largest difference of nodes' clocks, in seconds, that does not matter to a rate over minutes."""
 
 
 class Span(NamedTuple):
-    """What the newest attempt at a shard did. A tuple: there may be 100,000."""
+    """Time and answers of the newest attempt at a shard. A tuple: there may be 100,000."""
 
     run_task: str
-    """Its run task."""
+    """The shard's run task."""
     began: float
-    """When it began, seconds since the epoch."""
+    """Start, seconds since the epoch."""
     end: float
-    """When it ended; now, while it is at work."""
+    """End; now, while the attempt runs."""
     answered: int
     """Answers of this attempt."""
     far: bool
-    """Whether its pace says something."""
+    """Whether the attempt has enough answers to measure its pace."""
 
 
 def spans(states: Iterable[ShardState], now: float, ahead: Mapping[str, float]) -> list[Span]:
-    """Attempts that brought answers, the newest of each shard; the latest first.
+    """The newest attempt of each shard, if it has answers; the latest first.
 
     Args:
         states: shards.
         now: seconds since the epoch.
-        ahead: worker → seconds that its clock is ahead of ours; it says when a shard began.
+        ahead: worker → seconds that its clock is ahead of ours: shards' start times are on this clock.
     """
     found = []
     for state in states:
@@ -73,9 +73,9 @@ def spans(states: Iterable[ShardState], now: float, ahead: Mapping[str, float]) 
 
 
 def rates(known: Sequence[Span], now: float) -> dict[str, float]:
-    """Run task → answers a second over the last minutes; those without any are left out.
+    """Run task → answers a second over the last minutes; run tasks without answers are left out.
 
-    A shard's answers are taken to have come evenly while its newest attempt was at work.
+    The answers of a shard are assumed to be spread evenly over its newest attempt.
     """
     if not known:
         return {}
@@ -90,7 +90,7 @@ def rates(known: Sequence[Span], now: float) -> dict[str, float]:
 
 
 def forecast(facts: Facts, known: Sequence[Span]) -> Eta | None:
-    """When the last answer will be there; None: nothing is left, or nothing known."""
+    """Time of the last answer; None: no work is left, or no duration is known."""
     crews, waits, working = _crews(facts)
     if not crews:
         return None
@@ -100,14 +100,14 @@ def forecast(facts: Facts, known: Sequence[Span]) -> Eta | None:
         return None
     low, likely, high = (round(now + one, 1) for one in (span.low, span.likely, span.high))
     if not working:
-        text = f"{eta.durations_text(span.low, span.high)} once it starts"
+        text = f"{eta.durations_text(span.low, span.high)} after it starts"
     else:
-        text = eta.span_text(low, high, now) + (", and the wait for Slurm" if waits else "")
+        text = eta.span_text(low, high, now) + (", plus the wait for Slurm" if waits else "")
     return Eta(low=low, likely=likely, high=high, confidence=eta.CONFIDENCE, waits=waits, text=text)
 
 
 def _worker(state: ShardState) -> str:
-    """Who holds a shard; empty: nobody."""
+    """Id of the worker that holds a shard; empty: no worker."""
     return f"{state.owner['job']}-{state.owner['restart']}" if state.owner is not None else ""
 
 
@@ -120,8 +120,8 @@ def _own(state: ShardState) -> int:
 
 
 def _crews(facts: Facts) -> tuple[list[eta.Crew], bool, bool]:
-    """Groups with work left, whether one of them waits for its first worker, whether any works."""
-    models = {one.name: one.model.name for one in facts.experiment.resolved.run_tasks}
+    """Groups with work left, whether one of them has no worker yet, whether any worker works."""
+    models = {one.name: one.model for one in facts.experiment.planned.run_tasks}
     loads = facts.experiment.work.load_seconds
     left, held = _left(facts)
     passes = facts.story.rounds
@@ -148,7 +148,7 @@ def _crews(facts: Facts) -> tuple[list[eta.Crew], bool, bool]:
 
 
 def _left(facts: Facts) -> tuple[dict[str, tuple[int, int]], dict[str, ShardState]]:
-    """Run task → shards nobody holds and samples in them; worker → the shard it holds."""
+    """Run task → unheld shards and their unanswered samples; worker → the shard it holds."""
     left: dict[str, tuple[int, int]] = {}
     held: dict[str, ShardState] = {}
     for state, shard in facts.shards:
@@ -174,7 +174,7 @@ def _busy(
 
 
 def _paces(work: WorkPlan, known: Iterable[Span]) -> dict[str, eta.Pace]:
-    """What each run task's shards took so far; the latest tell most."""
+    """Measured seconds a sample of each run task; the latest shards are used first."""
     seen: defaultdict[str, list[float]] = defaultdict(list)
     for span in known:
         if span.far and len(seen[span.run_task]) < SEEN:

@@ -1,4 +1,4 @@
-"""Who still works on an experiment, what dead workers left, and what is left to do."""
+"""Living workers of an experiment, shards left by dead workers, and remaining work."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ GONE = "its worker is gone"
 
 
 def living(experiment: Experiment) -> list[slurm.Job]:
-    """Jobs of the experiment that run, wait, or may run again; array tasks that wait together are one.
+    """Jobs of the experiment that run, wait, or may run again; array tasks that wait together count as one.
 
-    Asks Slurm now, not the shared snapshot: what follows from it cannot be taken back.
+    Queries Slurm directly, not the shared snapshot: callers' actions cannot be undone.
 
     Raises:
-        EnvironmentFault: Slurm does not answer, or they are another user's jobs.
+        EnvironmentFault: Slurm does not answer, or the jobs belong to another user.
     """
-    if experiment.resolved.executor != "slurm":
+    if experiment.planned.executor != "slurm":
         found, _ = supervisors(experiment, rounds(experiment))
         return [slurm.Job(job, "supervisor", "RUNNING") for job in found]
     owner = experiment.submission_file.stat().st_uid
     if owner != os.geteuid():
-        # Slurm may hide their jobs from us (PrivateData), and work taken from the living is done twice.
+        # Slurm may hide that user's jobs (PrivateData), and work taken from live workers is done twice.
         raise EnvironmentFault(
-            f"{experiment.id} was submitted by {_user(owner)}, who alone can tell which of its jobs live",
-            remedy="have them resume it, or submit the plan yourself",
+            f"{_user(owner)} submitted {experiment.id}, and only {_user(owner)} sees which of its jobs run",
+            remedy=f"ask {_user(owner)} to resume it, or submit the plan yourself",
         )
     ids, ours = (
         {job for one in rounds(experiment) for job in one.jobs.values()},
@@ -53,15 +53,15 @@ def living(experiment: Experiment) -> list[slurm.Job]:
     return [
         job
         for job in slurm.queue()
-        # A slurmctld that lost its state gives numbers again.
+        # A slurmctld that lost its state reuses job numbers.
         if job.array_job in ids and job.alive and job.name.startswith(ours)
     ]
 
 
 def working(experiment: Experiment, jobs: Collection[slurm.Job]) -> list[slurm.Job]:
-    """Those of these jobs whose worker has not said its last word in this run of the job."""
+    """The given jobs without those whose worker has written its last event in this run of the job."""
     last = dict[str, tuple[int, bool]]()
-    """Job → the number of its last run, and whether that still works."""
+    """Job → number of its last run, and whether that run still works."""
     for run in worker_runs(experiment):
         if run.owner:
             last[run.job] = max((run.restart, not run.over), last.get(run.job, (-1, True)))
@@ -71,15 +71,15 @@ def working(experiment: Experiment, jobs: Collection[slurm.Job]) -> list[slurm.J
 def release_dead(
     experiment: Experiment, jobs: Collection[slurm.Job], elsewhere_gone: bool = False
 ) -> list[ShardState]:
-    """Take shards from owners that are gone; returns those it took.
+    """Take shards from owners that are gone; returns the taken shards.
 
     Args:
         experiment: the experiment.
         jobs: its living jobs.
-        elsewhere_gone: under the local executor, somebody says that workers of other hosts are gone.
+        elsewhere_gone: local executor: the user states that workers of other hosts are gone.
     """
     alive = {job.id for job in jobs}
-    local = experiment.resolved.executor != "slurm"
+    local = experiment.planned.executor != "slurm"
     dead = [
         state
         for state in shard_states(experiment, _names(experiment))
@@ -97,29 +97,29 @@ def release_dead(
 
 
 def forgive(experiment: Experiment) -> None:
-    """Let shards be tried again that ended too many workers."""
+    """Make shards with too many failed attempts claimable again."""
     for state in shard_states(experiment, _names(experiment)):
         if state.state in ENDED and not state.claimable:
-            release(experiment, state, "to be tried again", forgive=True)
+            release(experiment, state, "resume tries it again", forgive=True)
 
 
 def ask_again(experiment: Experiment) -> None:
-    """Have samples asked again whose requests failed or were invalid. Reads every answer."""
+    """Release shards so that samples with failed or invalid requests are asked again. Reads every answer."""
     now = control_state(experiment)
     names = [name for name in _names(experiment) if not now.rests(name)]
     for state, samples, kept in unsuccessful(experiment, names):
-        why = f"{len(samples)} requests that failed are asked again"
+        why = f"resume sends {len(samples)} failed requests again"
         release(experiment, state, why, reopen=True, withdrawn=samples, answered=kept)
 
 
 def reopen_damaged(experiment: Experiment) -> None:
-    """Have answers asked again that were there and cannot be read any more. Reads every answer."""
+    """Release shards with answers that have become unreadable: these are asked again. Reads every answer."""
     for state in damaged(experiment, _names(experiment)):
-        release(experiment, state, "answers of it cannot be read any more", reopen=True)
+        release(experiment, state, "some of its answers can no longer be read", reopen=True)
 
 
 def remaining(experiment: Experiment) -> list[ShardState]:
-    """Shards that a worker could take now or whose owner still works on them, but for what people ended."""
+    """Shards that are claimable or claimed, without those of ended run tasks."""
     now = control_state(experiment)
     return [
         state
@@ -129,7 +129,7 @@ def remaining(experiment: Experiment) -> list[ShardState]:
 
 
 def process_lives(pid: int, experiment: Experiment) -> bool:
-    """Whether a process of this host runs and works on the experiment, by whatever path it was started."""
+    """Whether a process of this host runs and works on the experiment; the path in its command may differ."""
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
     except OSError:
@@ -141,8 +141,8 @@ def supervisors(experiment: Experiment, passes: Sequence[Round]) -> tuple[list[s
     """Supervisors of the local executor.
 
     Returns:
-        Those that run, as `HOST:PID`; and the host of the newest one, where it cannot be seen from here
-        whether that one runs, else nothing.
+        The running supervisors, as `HOST:PID`; and the host of the newest one if this host cannot see
+        whether it runs, else the empty text.
     """
     steps = [step for one in passes for step in one.steps.values() if step.job]
     known = [(str(step.job), _supervisor_lives(step, experiment)) for step in steps]
@@ -151,7 +151,7 @@ def supervisors(experiment: Experiment, passes: Sequence[Round]) -> tuple[list[s
 
 
 def _supervisor_lives(step: Step, experiment: Experiment) -> bool | None:
-    """Whether a supervisor runs; None: that cannot be seen from here."""
+    """Whether a supervisor runs; None: this host cannot see it."""
     if step.process is not None:
         return lives(step.process)
     host, _, pid = str(step.job).partition(":")
@@ -168,11 +168,11 @@ def _user(number: int) -> str:
 
 
 def _names(experiment: Experiment) -> list[str]:
-    return [run_task.name for run_task in experiment.resolved.run_tasks]
+    return [run_task.name for run_task in experiment.planned.run_tasks]
 
 
 def _ends_of_jobs(experiment: Experiment, states: Sequence[ShardState]) -> dict[str, str]:
-    """Job → what Slurm says of its end, in words; nothing where it does not know."""
+    """Job → its end in Slurm, in words; jobs without a known end are left out."""
     ids = {str(state.owner["job"]) for state in states if state.owner is not None}
     names = {
         job_name(experiment, step, one.number) for one in rounds(experiment) for step in one.jobs
@@ -198,5 +198,5 @@ def _lives_here(state: ShardState, experiment: Experiment, elsewhere_gone: bool)
 
 
 def _works(job: slurm.Job, restart: int, works: bool) -> bool:
-    """Whether a job's worker works, or none has begun yet since Slurm started it last."""
+    """Whether a job's worker works, or has not started since Slurm last started the job."""
     return works or restart < job.restarts

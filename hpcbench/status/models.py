@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field
 
-from hpcbench.schema.documents import Part
+from hpcbench.schema.parts import Part
 
 State = Literal[
     "submitting", "interrupted", "pending", "running", "paused", "evaluating", "stalled", "done",
@@ -15,11 +15,11 @@ State = Literal[
 ]  # fmt: skip
 """State of an experiment.
 
-`submitting` jobs are being handed over · `interrupted` that was cut off, `hpcbench resume` goes on ·
+`submitting` jobs are being handed over · `interrupted` this was cut off, `hpcbench resume` continues ·
 `pending` all jobs wait · `running` · `paused` until `hpcbench resume` · `evaluating` answers are in ·
 `stalled` what is due waits for the login node · `done` · `incomplete` ended with work left that trying
 again did not cure, or with too few samples that are ok · `failed` ended and nothing of it was scored ·
-`cancelled` · `lost` no job is left and nobody said it ended.
+`cancelled` · `lost` no job is left and none reported its end.
 """
 
 ENDED: tuple[State, ...] = ("done", "incomplete", "failed", "cancelled", "lost", "interrupted")
@@ -30,11 +30,11 @@ ShardWord = Literal[
 ]
 """State of a shard.
 
-`pending` nobody holds it and nothing of it is answered · `acknowledged` nobody holds it, part of it is
+`pending` no worker holds it and nothing of it is answered · `acknowledged` no worker holds it, part of it is
 answered and will not be asked again · `claimed` a worker holds it and has no answer yet · `running` answers
-come in · `silent` its job runs, and nothing was heard of it for minutes · `done` · `failed` it ended so many
-workers that it is left alone, or the experiment ended without it · `lost` its worker is gone without a word;
-it will be taken over.
+come in · `silent` its job runs, but its worker sent no message for minutes · `done` · `failed` it ended so
+many workers that it is left alone, or the experiment ended without it · `lost` its worker ended without a
+message; it will be taken over.
 """
 
 RunTaskState = Literal[
@@ -48,21 +48,21 @@ class ShardCounts(Part):
     """How many shards are in each state."""
 
     pending: int = 0
-    """Nobody holds it, nothing answered."""
+    """No worker holds it, nothing answered."""
     acknowledged: int = 0
-    """Nobody holds it, part of it answered for good."""
+    """No worker holds it, part of it answered for good."""
     claimed: int = 0
     """Held, no answer yet."""
     running: int = 0
     """Held, answers come in."""
     silent: int = 0
-    """Held by a worker not heard of for minutes."""
+    """Held by a worker that sent no message for minutes."""
     done: int = 0
     """Done."""
     failed: int = 0
     """Left undone for good."""
     lost: int = 0
-    """Its worker is gone without a word."""
+    """Its worker ended without a message."""
 
     def total(self) -> int:
         """Shards in all."""
@@ -70,7 +70,7 @@ class ShardCounts(Part):
 
 
 class ShardStatus(NamedTuple):
-    """How far one shard is. No document but a tuple: there may be 100,000."""
+    """How far one shard is. A tuple, not a pydantic model: there may be 100,000."""
 
     id: str
     """`RUN_TASK/INDEX`."""
@@ -81,9 +81,9 @@ class ShardStatus(NamedTuple):
     answered: int
     """Samples with an acknowledged answer."""
     attempt: int
-    """Newest attempt; 0: nobody ever claimed it."""
+    """Newest attempt; 0: no worker ever claimed it."""
     cause: str | None = None
-    """Why it is `lost`, `silent` or `failed`, or why nobody holds it any more."""
+    """Why it is `lost`, `silent` or `failed`, or why no worker holds it any more."""
     job: str | None = None
     """Job or array task of its worker."""
     node: str | None = None
@@ -155,11 +155,11 @@ class WorkerStatus(Part):
     node: str
     """Where it runs."""
     state: Literal["starting", "loading", "working", "idle", "silent"]
-    """`silent`: its job runs, and nothing was heard of it for minutes."""
+    """`silent`: its job runs, but its worker sent no message for minutes."""
     since: float
     """When it started, seconds since the epoch."""
     heard: float
-    """When it was last heard of, seconds since the epoch."""
+    """Time of its last message, seconds since the epoch."""
     model: str | None = None
     """Model it holds or loads."""
     shard: str | None = None
@@ -176,7 +176,7 @@ class Failure(Part):
     """What went wrong for one cause, however often."""
 
     cause: str
-    """The cause in one line, as it was last told."""
+    """The cause in one line, as it was last reported."""
     kind: str
     """Kind of event, e.g. `model_failed`, `engine_died`; `lost` of workers, `answers` of samples."""
     count: int = 1
@@ -231,9 +231,9 @@ class ExperimentStatus(Part):
     state: State
     """State of the whole."""
     reason: str | None = None
-    """Why it is `incomplete` or `failed`; None: it is neither, or nobody wrote it down."""
+    """Why it is `incomplete` or `failed`; None: it is neither, or it is unknown."""
     needs: str | None = None
-    """What somebody has to do before it goes on; None: nothing."""
+    """What a user has to do before it continues; None: nothing."""
     path: str
     """Its directory."""
     executor: str
@@ -251,7 +251,7 @@ class ExperimentStatus(Part):
     rate: float | None = None
     """Answers a second over the last minutes."""
     eta: Eta | None = None
-    """When the last answer will be there; None: nobody works, or nothing is known yet."""
+    """When the last answer will be there; None: no worker runs, or nothing is known yet."""
     jobs: Mapping[str, int] = Field(default_factory=dict)
     """State in Slurm's words → jobs or array tasks alive."""
     waits: tuple[Wait, ...] = ()

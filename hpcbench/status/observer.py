@@ -1,10 +1,11 @@
-"""Looking at experiments: files for progress, Slurm for liveness, both put into one answer."""
+"""Status of experiments: progress from files, liveness from Slurm, combined into one answer."""
 
 from __future__ import annotations
 
 import contextlib
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 from hpcbench import slurm
@@ -17,7 +18,6 @@ from hpcbench.experiment.outcome import outcome
 from hpcbench.experiment.submission import job_name
 from hpcbench.experiment.view.readings import monitor_heard
 from hpcbench.experiment.view.workers import WorkerRun, WorkerRuns
-from hpcbench.resume.rebalance import unlaunched
 from hpcbench.slurm import LOST
 from hpcbench.status import own_jobs as own_jobs
 from hpcbench.status.findings import (
@@ -40,27 +40,23 @@ from hpcbench.status.shards import Owned, judge
 
 
 class Observer:
-    """Looks at one experiment again and again, and reads only what is new since the last look."""
+    """Observes one experiment: each look reads only data that is new since the last look."""
 
     def __init__(self, experiment: Experiment) -> None:
         self.experiment = experiment
-        self._workers = WorkerRuns(experiment, self._hear)
         self._told: dict[str, Ends] = {}
-        """`SHARD.ATTEMPT` that workers said are done since the last look → first and last event."""
+        """`SHARD.ATTEMPT` that workers reported done since the last look → first and last event."""
+        # The callback refers to the dict, not to the observer: a cycle would hold megabytes for long.
+        self._workers = WorkerRuns(experiment, partial(_hear, self._told))
         self._order: list[str] = []
         self._done: dict[str, tuple[ShardState, ShardStatus]] = {}
         self._fates: dict[str, slurm.JobEnd] = {}
 
-    def _hear(self, run: WorkerRun, event: Mapping[str, Any]) -> None:
-        if event["event"] == "shard_done" and run.owner:
-            key = f"{event.get('shard')}.{event.get('attempt')}"
-            self._told[key] = ends_told(event, run.owner)
-
     def look(self, snapshot: slurm.Snapshot | None = None) -> ExperimentStatus:
-        """How far the experiment is now; asks Slurm no more than `slurm.snapshot` does.
+        """The experiment's current status; queries Slurm no more often than `slurm.snapshot` does.
 
         Args:
-            snapshot: Slurm's word, where it has been asked already.
+            snapshot: Slurm's answer, if the caller has it already.
         """
         facts = self.facts(snapshot)
         return in_words(facts, self.state(facts))
@@ -70,7 +66,7 @@ class Observer:
         return [shard for _, shard in self.facts(snapshot).shards]
 
     def facts(self, snapshot: slurm.Snapshot | None = None) -> Facts:
-        """All that can be found, see `look`."""
+        """All current facts, see `look`."""
         now = time.time()
         story = _story(self.experiment, snapshot)
         workers, _ = self._workers.look()
@@ -79,7 +75,7 @@ class Observer:
         shards = [
             (state, shard)
             for state, shard in self._shards(workers, story, now)
-            # What is not needed any more is neither left nor lost.
+            # Shards that are not needed any more count neither as left nor as lost.
             if state.state == "done" or state.shard.run_task not in enough
         ]
         last_runs = _last_runs(workers)
@@ -93,7 +89,7 @@ class Observer:
         return Facts(self.experiment, now, story, workers, living, shards, self._fates)
 
     def state(self, facts: Facts) -> State:
-        """The state that follows from what was found."""
+        """The state that follows from the facts."""
         story = facts.story
         last = max((worker.heard for worker in facts.workers), default=0.0)
         begun = story.rounds[-1].started if story.rounds else 0.0
@@ -107,14 +103,15 @@ class Observer:
             works=works,
             news=news,
             fates=self._fates,
-            from_jobs=self.experiment.resolved.site.slurm.submit_from_jobs,
+            from_jobs=self.experiment.planned.submit_from_jobs,
         )
 
     def _shards(
         self, workers: Iterable[WorkerRun], story: Story, now: float
     ) -> list[tuple[ShardState, ShardStatus]]:
-        """Every shard in planned order; what is done is neither read nor judged again."""
-        told, self._told = self._told, {}  # what is done is known from now on
+        """Every shard in planned order; done shards are neither read nor judged again."""
+        told = dict(self._told)
+        self._told.clear()  # from now on `_done` has these shards
         fresh = {
             state.shard.id: state
             for state in shard_states(
@@ -135,7 +132,7 @@ class Observer:
     def _owners(
         self, states: Mapping[str, ShardState], workers: Iterable[WorkerRun], story: Story
     ) -> dict[str, Owned]:
-        """What is known of the owner of each claimed shard, by the shard's id."""
+        """The known facts about the owner of each claimed shard, by the shard's id."""
         by_id = {worker.id: worker for worker in workers}
         last_runs = _last_runs(by_id.values())
         held = {key: state for key, state in states.items() if state.state == "claimed"}
@@ -164,14 +161,14 @@ class Observer:
             here = own_jobs.process_lives_here(self.experiment, worker.host, worker.pid, jobs)
             return is_news(worker.heard, time.time()) if here is None else here
         if jobs.answered and worker.started > jobs.snapshot.time:
-            return True  # it began after Slurm was asked
+            return True  # it started after the query of Slurm
         job = jobs.find(worker.job)
         if job is None:
             return not jobs.answered and is_news(worker.heard, time.time())
         return job.state != "PENDING" and job.restarts <= worker.restart
 
     def _learn(self, gone: Sequence[str], story: Story) -> None:
-        """Ask what became of jobs that are gone, until somebody knows: accounting may be late."""
+        """Ask Slurm for the ends of jobs that are gone, until it knows them: accounting may be late."""
         unknown = [
             job for job in gone if job and getattr(self._fates.get(job), "state", LOST) == LOST
         ]
@@ -182,7 +179,7 @@ class Observer:
             for one in story.rounds
             for step in one.steps
         ]
-        with contextlib.suppress(EnvironmentFault):  # files alone then; the snapshot says so soon
+        with contextlib.suppress(EnvironmentFault):  # then only files count, for now
             told = slurm.fates(unknown, names, since=own_jobs.last_change(self.experiment))
             self._fates |= {job: told[job] for job in unknown if job in told}
 
@@ -192,44 +189,44 @@ class Observer:
 
 
 def status(experiment: Experiment) -> ExperimentStatus:
-    """How far an experiment is; asks Slurm no more than `slurm.snapshot` does."""
+    """The status of an experiment; queries Slurm no more often than `slurm.snapshot` does."""
     return Observer(experiment).look()
 
 
 def due(experiment: Experiment, now: ExperimentStatus | None = None) -> bool:
-    """Whether what is due waits for this login node: `hpcbench.finalise` is to be called here.
+    """Whether the next step needs this login node: then call `hpcbench.finalise` here.
 
-    So it is where nothing lives and work or its end is left, and where a limit of Slurm's keeps workers
-    waiting that jobs of this site may not submit, and where Slurm holds a job that it could not launch. What
-    people paused, cancelled or ended by hand is not.
+    This is so in three cases: no job lives and work or the end is left; workers wait because of a limit of
+    Slurm and jobs of this site may not submit them; Slurm holds a job that it could not launch. It is not so
+    for experiments that users paused, cancelled or ended by hand.
     """
     now = now or status(experiment)
     if now.executor != "slurm" or (now.slurm is not None and now.slurm.fault):
         return False
-    from_jobs = experiment.resolved.site.slurm.submit_from_jobs
+    from_jobs = experiment.planned.submit_from_jobs
     rest = bool(now.deferred) and not from_jobs and now.state in ("pending", "running")
-    held = any(unlaunched(wait.reason) for wait in now.waits)
+    held = any(slurm.unlaunched(wait.reason) for wait in now.waits)
     return now.state == "stalled" or rest or held
 
 
 def briefs(experiments: Iterable[Experiment]) -> list[Brief]:
-    """Many experiments in a line each, with one question to Slurm for all of them."""
+    """Short statuses of many experiments, with one query of Slurm for all of them."""
     known = {experiment: _ended(experiment) for experiment in experiments}
     asking = [
         own_jobs.last_change(experiment)
         for experiment, ended in known.items()
-        if ended is None and experiment.resolved.executor == "slurm"
+        if ended is None and experiment.planned.executor == "slurm"
     ]
     asked = slurm.snapshot(newer_than=max(asking)) if asking else None
     return [_brief(experiment, ended, asked) for experiment, ended in known.items()]
 
 
 def _ended(experiment: Experiment) -> State | Literal["unreadable"] | None:
-    """How an experiment ended; None: it has not."""
+    """How an experiment ended; None: it has not ended."""
     try:
         passes, _ = rounds_now(experiment)
         ended = outcome_of(experiment, passes, control_state(experiment))
-        _ = experiment.work, ended == "done" or experiment.resolved
+        _ = experiment.work, ended == "done" or experiment.planned
         return ended
     except (OSError, ValueError, KeyError, TypeError):
         return "unreadable"  # one experiment of an older version must not hide the others
@@ -262,7 +259,7 @@ def _brief(
 
 
 def _rests(facts: Facts) -> bool:
-    """Whether people let all that is left rest: the experiment, or those of its run tasks."""
+    """Whether users paused all remaining work: the experiment, or all its unfinished run tasks."""
     wished = facts.story.wished
     if wished.paused or not wished.paused_tasks:
         return wished.paused
@@ -287,8 +284,13 @@ def _story(experiment: Experiment, snapshot: slurm.Snapshot | None) -> Story:
     )
 
 
+def _hear(told: dict[str, Ends], run: WorkerRun, event: Mapping[str, Any]) -> None:
+    if event["event"] == "shard_done" and run.owner:
+        told[f"{event.get('shard')}.{event.get('attempt')}"] = ends_told(event, run.owner)
+
+
 def _last_runs(workers: Iterable[WorkerRun]) -> dict[str, int]:
-    """Job → the number of its last run. Slurm may have counted fewer, see `experiment/runs.py`."""
+    """Job → number of its last run. Slurm may have counted fewer runs, see `experiment/runs.py`."""
     found: dict[str, int] = {}
     for worker in workers:
         found[worker.job] = max(worker.restart, found.get(worker.job, 0))
@@ -296,7 +298,7 @@ def _last_runs(workers: Iterable[WorkerRun]) -> dict[str, int]:
 
 
 def _vanished(workers: Iterable[WorkerRun], living: Sequence[WorkerRun]) -> list[str]:
-    """Jobs of workers that are gone without a word."""
+    """Jobs of workers that are gone without a last event."""
     alive = {worker.id for worker in living}
     return [
         worker.job for worker in workers if worker.last_words is None and worker.id not in alive
@@ -304,7 +306,7 @@ def _vanished(workers: Iterable[WorkerRun], living: Sequence[WorkerRun]) -> list
 
 
 def _names(experiment: Experiment) -> list[str]:
-    return [run_task.name for run_task in experiment.resolved.run_tasks]
+    return [run_task.name for run_task in experiment.planned.run_tasks]
 
 
 def _job(state: ShardState) -> str:

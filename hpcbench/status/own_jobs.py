@@ -1,77 +1,102 @@
-"""This experiment's jobs, as Slurm (or /proc under the local executor) knows them."""
+"""This experiment's jobs, as known to Slurm (or /proc under the local executor)."""
 
 from __future__ import annotations
 
 import socket
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from hpcbench import slurm
 from hpcbench.experiment.claims import Owner, ShardState
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import Round, names_of
+from hpcbench.experiment.view.workers import WorkerRun
 from hpcbench.status.liveness import process_lives, supervisors
 from hpcbench.status.models import SlurmWord, Wait
 from hpcbench.status.shards import Life
 
 ORDERLY = frozenset({"Dependency", "JobArrayTaskLimit"})
-"""Reasons to wait that are part of the plan: other jobs of it, or its own parallelism."""
+"""Planned reasons to wait: other jobs of the plan, or its own parallelism."""
 
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """Jobs of one experiment that live, and how good that word is."""
+    """The living jobs of one experiment, and the source of this knowledge."""
 
     alive: tuple[slurm.Job, ...] = ()
-    """Jobs and array tasks; array tasks that wait together are one."""
+    """Jobs and array tasks; array tasks that wait together count as one."""
     snapshot: slurm.Snapshot | None = None
-    """What Slurm said; None: it was not asked."""
+    """Slurm's answer; None: Slurm was not asked."""
     ours: str = ""
-    """What the names of our jobs begin with."""
+    """Prefix of the names of the experiment's jobs."""
     elsewhere: str = ""
-    """Of the local executor: the host on which alone it can be seen whether the supervisor runs."""
+    """Local executor: the only host that can see whether the supervisor runs, if it is another host."""
     processes: dict[int, bool] = field(default_factory=dict, compare=False)
-    """Processes of this host that were looked up in this look, and whether they live."""
+    """Process of this host → whether it lives, for the processes checked in this look."""
 
     @property
     def answered(self) -> bool:
-        """Whether a job that is not here is gone."""
+        """Whether jobs that are not in `alive` are gone."""
         if self.snapshot is None:
             return not self.elsewhere
         return self.snapshot.fault is None
 
     @property
     def word(self) -> SlurmWord | None:
-        """What Slurm said, for people."""
+        """Time and fault of Slurm's answer, for people."""
         if self.snapshot is None:
             return None
         return SlurmWord(time=self.snapshot.time or None, fault=self.snapshot.fault)
 
     @property
     def counts(self) -> dict[str, int]:
-        """State in Slurm's words → jobs or array tasks."""
+        """Slurm's name of a state → number of jobs or array tasks."""
         counted: Counter[str] = Counter()
         for job in self.alive:
             counted[job.state] += job.tasks
         return dict(sorted(counted.items()))
 
+    def with_started(self, workers: Iterable[WorkerRun]) -> Jobs:
+        """The same jobs; those whose workers started after Slurm's answer run, and do not wait any more."""
+        if self.snapshot is None:
+            return self
+        started = {one.job for one in workers if one.started > self.snapshot.time}
+        alive = tuple(now for job in self.alive for now in _now(job, started))
+        return replace(self, alive=alive)
+
     def find(self, job_id: str) -> slurm.Job | None:
-        """Our living job of this id; of an array task that waits with others, their array."""
+        """The experiment's living job of this id; for an array task that waits with others, their array."""
         job = self.snapshot.find(job_id) if self.snapshot is not None else None
-        # Slurm counts job ids anew after some millions: an old one may be another's by now.
+        # Slurm reuses job ids after some millions: an old id may now be another user's job.
         return job if job is not None and job.alive and job.name.startswith(self.ours) else None
 
 
+def _now(job: slurm.Job, started: Collection[str]) -> Iterator[slurm.Job]:
+    """A job as it is after some jobs and array tasks started; a pending array may become several."""
+    if job.state != "PENDING":
+        yield job
+    elif not job.task_ids:
+        yield replace(job, state="RUNNING", reason="") if job.id in started else job
+    else:
+        left = {f"{job.array_job}_{number}": number for number in slurm.task_numbers(job.task_ids)}
+        for name in sorted(left.keys() & started):
+            yield replace(job, id=name, state="RUNNING", reason="", task_ids="")
+            del left[name]
+        if left:
+            throttle = f"%{job.throttle}" if job.throttle else ""
+            yield replace(job, task_ids=",".join(map(str, left.values())) + throttle)
+
+
 def look(experiment: Experiment, passes: Sequence[Round], snapshot: slurm.Snapshot | None) -> Jobs:
-    """The jobs of an experiment that live.
+    """The living jobs of an experiment.
 
     Args:
         experiment: the experiment.
         passes: its rounds.
-        snapshot: Slurm's word, where it has been asked already.
+        snapshot: Slurm's answer, if the caller has it already.
     """
-    if experiment.resolved.executor != "slurm":
+    if experiment.planned.executor != "slurm":
         living, elsewhere = supervisors(experiment, passes)
         alive = tuple(slurm.Job(job, "supervisor", "RUNNING") for job in living)
         return Jobs(alive, elsewhere=elsewhere)
@@ -89,7 +114,7 @@ def look(experiment: Experiment, passes: Sequence[Round], snapshot: slurm.Snapsh
 
 
 def last_change(experiment: Experiment) -> float:
-    """When something was last submitted: an older word of Slurm's does not know of it."""
+    """Time of the last submission: older answers of Slurm do not include it."""
     try:
         return experiment.submission_file.stat().st_mtime
     except OSError:
@@ -97,7 +122,7 @@ def last_change(experiment: Experiment) -> float:
 
 
 def life(experiment: Experiment, state: ShardState, jobs: Jobs, last: int = 0) -> Life:
-    """Whether the owner of a claimed shard lives; `last`: number of the last run of its job that began."""
+    """Whether the owner of a claimed shard lives; `last`: number of the last started run of its job."""
     if state.owner is None:
         return "gone"
     owner = Owner(**state.owner)
@@ -112,7 +137,7 @@ def life(experiment: Experiment, state: ShardState, jobs: Jobs, last: int = 0) -
 
 
 def process_lives_here(experiment: Experiment, host: str, pid: int, jobs: Jobs) -> bool | None:
-    """Whether a worker of the local executor lives: on another host as its supervisor, if that is known."""
+    """Whether a local executor's worker lives; on another host: whether its supervisor lives, if known."""
     if host != socket.gethostname():
         return None if jobs.elsewhere else bool(jobs.alive)
     if pid not in jobs.processes:
@@ -121,7 +146,7 @@ def process_lives_here(experiment: Experiment, host: str, pid: int, jobs: Jobs) 
 
 
 def waits(experiment: Experiment, passes: Sequence[Round], jobs: Jobs) -> tuple[Wait, ...]:
-    """What the jobs that wait are waiting for, in plain words."""
+    """Reasons of the waiting jobs, in plain words."""
     if jobs.snapshot is None:
         return ()
     steps = {job: name for one in passes for name, job in one.jobs.items()}

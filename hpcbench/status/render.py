@@ -1,4 +1,4 @@
-"""What was found of an experiment, put into the words of `hpcbench status`."""
+"""The facts about an experiment in the words of `hpcbench status`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.attempts import Attempts
 from hpcbench.experiment.view.readings import last_reading, monitor_heard
 from hpcbench.experiment.view.workers import WorkerRun
-from hpcbench.resume.rebalance import unlaunched
-from hpcbench.schema.plan import ResolvedRunTask
-from hpcbench.slurm import LOST
+from hpcbench.schema.work import PlannedTask
+from hpcbench.slurm import LOST, unlaunched
 from hpcbench.status import causes
 from hpcbench.status import own_jobs as own_jobs
 from hpcbench.status.findings import Facts, is_news
@@ -28,11 +27,13 @@ from hpcbench.status.models import (
 )
 from hpcbench.status.shards import count
 
-AGAIN = "its array task was requeued: preempted, or its node failed, or slurmctld lost its state"
-"""Why a worker is gone whose job was started again."""
+AGAIN = (
+    "its array task was requeued after preemption, a node failure, or a loss of slurmctld's state"
+)
+"""Why a worker of a restarted job is gone."""
 
 LOOKED_UP = 200
-"""Workers gone without a word of which it is looked up why; more say nothing new."""
+"""Most workers without a last event whose reason is looked up; further ones add no information."""
 
 GIB = 2**30
 
@@ -40,7 +41,7 @@ HELD = ("claimed", "running", "silent")
 
 
 def in_words(facts: Facts, state: State) -> ExperimentStatus:
-    """The whole answer."""
+    """The whole status."""
     experiment, story = facts.experiment, facts.story
     ahead = {worker.id: worker.ahead for worker in facts.living}
     known = [] if facts.ended else spans((state for state, _ in facts.shards), facts.now, ahead)
@@ -48,6 +49,7 @@ def in_words(facts: Facts, state: State) -> ExperimentStatus:
     run_tasks = _run_tasks(facts, pace)
     failures, alarms = _failures(facts, state)
     works = state in ("submitting", "pending", "running")
+    jobs = story.jobs.with_started(facts.living)
     report = experiment.report_dir / "report.md"
     return ExperimentStatus(
         time=round(facts.now, 3),
@@ -56,16 +58,16 @@ def in_words(facts: Facts, state: State) -> ExperimentStatus:
         reason=story.reason if state in ("incomplete", "failed") else None,
         needs=_needs(facts, state),
         path=str(experiment.path),
-        executor=experiment.resolved.executor,
+        executor=experiment.planned.executor,
         round=len(story.rounds),
-        max_resubmits=experiment.resolved.plan.max_resubmits,
+        max_resubmits=experiment.planned.max_resubmits,
         samples=sum(one.samples for one in run_tasks),
         answered=sum(one.answered for one in run_tasks),
         shards=count(shard for _, shard in facts.shards),
         rate=round(sum(pace.values()), 3) or None,
         eta=forecast(facts, known) if works else None,
-        jobs=story.jobs.counts,
-        waits=own_jobs.waits(experiment, story.rounds, story.jobs),
+        jobs=jobs.counts,
+        waits=own_jobs.waits(experiment, story.rounds, jobs),
         deferred=story.rounds[-1].deferred if story.rounds and not facts.ended else 0,
         slurm=story.jobs.word,
         run_tasks=run_tasks,
@@ -78,27 +80,28 @@ def in_words(facts: Facts, state: State) -> ExperimentStatus:
 
 def _needs(facts: Facts, state: State) -> str | None:
     experiment, story = facts.experiment, facts.story
-    go_on = f"`hpcbench resume {experiment.id}` goes on"
+    go_on = f"`hpcbench resume {experiment.id}` continues it"
     if story.jobs.elsewhere and not facts.ended:
         return (
-            f"it was started on {story.jobs.elsewhere}, and only there can be seen whether it still runs: "
-            f"look there, or `hpcbench resume {experiment.id} --force` if that machine is gone"
+            f"it was started on {story.jobs.elsewhere}, and only that machine shows whether it still "
+            f"runs: run `hpcbench status` there, or `hpcbench resume {experiment.id} --force` if that "
+            "machine no longer exists"
         )
     if state == "stalled":
-        return "what is due waits for a command on the login node: `hpcbench status` does it"
+        return "the next step needs a command on the login node: `hpcbench status` does it"
     if state == "interrupted":
-        return f"its submission was cut off: {go_on}"
+        return f"its submission was interrupted: {go_on}"
     if state == "lost":
-        return f"all its jobs are gone before the end: {go_on}"
+        return f"all its jobs disappeared before its end: {go_on}"
     if state == "paused":
         return f"paused: {go_on}"
     if state in ("incomplete", "failed"):
-        return f"`hpcbench resume {experiment.id}` asks again what failed, and what was not asked"
+        return f"`hpcbench resume {experiment.id}` sends the failed and the unsent requests"
     if any(unlaunched(job.reason) for job in story.jobs.alive):
         return "Slurm holds a job that its node could not launch: the next `hpcbench status` releases it"
-    from_jobs = experiment.resolved.site.slurm.submit_from_jobs
+    from_jobs = experiment.planned.submit_from_jobs
     if story.rounds and story.rounds[-1].deferred and not facts.ended and not from_jobs:
-        return "a limit of Slurm's keeps workers waiting: the next `hpcbench status` submits them"
+        return "a Slurm limit delays some workers: the next `hpcbench status` submits them"
     return None
 
 
@@ -108,12 +111,12 @@ def _run_tasks(facts: Facts, pace: dict[str, float]) -> tuple[RunTaskStatus, ...
         own.setdefault(state.shard.run_task, []).append(shard)
     return tuple(
         _run_task(facts, run_task, own.get(run_task.name, []), pace.get(run_task.name))
-        for run_task in facts.experiment.resolved.run_tasks
+        for run_task in facts.experiment.planned.run_tasks
     )
 
 
 def _run_task(
-    facts: Facts, run_task: ResolvedRunTask, own: list[ShardStatus], rate: float | None
+    facts: Facts, run_task: PlannedTask, own: list[ShardStatus], rate: float | None
 ) -> RunTaskStatus:
     name, wished = run_task.name, facts.story.wished
     counted = count(own)
@@ -147,7 +150,7 @@ def _run_task(
         reason = "; ".join(filter(None, (ending.get("reason"), cause))) or None
     return RunTaskStatus(
         name=name,
-        model=run_task.model.name,
+        model=run_task.model,
         state=state,
         reason=reason,
         coverage=ending.get("coverage"),
@@ -195,7 +198,7 @@ def _worker(facts: Facts, worker: WorkerRun, shard: ShardStatus | None) -> Worke
 
 
 def _gpus(reading: Mapping[str, Any]) -> tuple[GpuUse, ...]:
-    """A living worker's GPUs, as its monitor last saw them."""
+    """A living worker's GPUs, from its monitor's last reading."""
     return tuple(
         GpuUse(
             gpu=int(one["gpu"]),
@@ -207,7 +210,7 @@ def _gpus(reading: Mapping[str, Any]) -> tuple[GpuUse, ...]:
 
 
 def _failures(facts: Facts, state: State) -> tuple[tuple[Failure, ...], tuple[Failure, ...]]:
-    executor = facts.experiment.resolved.executor
+    executor = facts.experiment.planned.executor
     said = [one for run in facts.workers for one in causes.complaints(run, executor)]
     troubles = [one for one in said if not one.alarm]
     failures = causes.grouped([*troubles, *_gone(facts)]) + causes.bad_answers(facts.experiment)
@@ -217,37 +220,37 @@ def _failures(facts: Facts, state: State) -> tuple[tuple[Failure, ...], tuple[Fa
 
 
 def _gone(facts: Facts) -> Iterator[causes.Complaint]:
-    """Workers that ended without a word: killed, or their node died."""
+    """Workers that ended without a last event: killed, or their node died."""
     living = {worker.id for worker in facts.living}
     runs = {(worker.job, worker.restart) for worker in facts.workers}
     looked_up, known_attempts = 0, dict[str, Attempts]()
     for worker in facts.workers:
         again = (worker.job, worker.restart + 1) in runs
         fate = facts.fates.get(worker.job)
-        # Who ended in order says so, though over NFS we may hear of it later.
+        # A worker that ended in order writes a last event, which may arrive late over NFS.
         known = fate is not None and not fate.alive and fate.state not in (LOST, "COMPLETED")
         silent = facts.ended or not is_news(worker.heard, facts.now)
         if worker.last_words or worker.id in living or not (again or silent or known):
             continue
         if not again and not facts.story.jobs.answered:
-            continue  # nobody can say that it is gone
+            continue  # it is not known to be gone
         looked_up += 1
         why = AGAIN if again else ""
         why = why or (fate.text if fate is not None else "")
         if not why and looked_up <= LOOKED_UP:
             why = _released(facts.experiment, worker, known_attempts)
         name = (worker.shard or "").rpartition("/")[0] or None
-        why = why or "a worker is gone without a word"
+        why = why or "a worker ended without a message"
         yield causes.Complaint("lost", why, worker.heard, worker.node, worker.log, run_task=name)
 
 
 def _released(experiment: Experiment, worker: WorkerRun, known: dict[str, Attempts]) -> str:
-    """What was said when the shard of a worker that is gone was taken from it.
+    """The recorded reason when the shard of a gone worker was taken from it.
 
     Args:
         experiment: the experiment.
         worker: the worker.
-        known: run task → attempts at its shards, as far as somebody looked already.
+        known: run task → attempts at its shards, a cache that this function fills.
     """
     run_task, _, index = (worker.shard or "").rpartition("/")
     if not index.isdigit():

@@ -1,7 +1,7 @@
-"""The state of a shard: its files first, then whether its worker lives.
+"""The state of a shard: from its files first, then from its worker's liveness.
 
-A worker's own files are the truth for progress; Slurm, or /proc under the local executor, only for liveness.
-Silence alone never makes a shard lost, and a job that Slurm forgot never leaves one unknown.
+A worker's own files decide its progress; Slurm, or /proc under the local executor, decides only liveness.
+Silence alone never makes a shard lost, and a job that Slurm forgot never leaves a shard unknown.
 """
 
 from __future__ import annotations
@@ -15,37 +15,37 @@ from hpcbench.experiment.claims import ShardState
 from hpcbench.status.models import ShardCounts, ShardStatus, ShardWord
 
 NEWS_SECONDS = 120
-"""Twice the longest time an NFS client may keep a directory by default."""
+"""Twice the longest time that an NFS client caches a directory by default."""
 
 Life = Literal["lives", "requeued", "gone", "unknown"]
-"""What is known of a worker: `requeued` its array task waits or runs again and takes its shards up itself;
-`unknown` nobody could be asked."""
+"""Liveness of a worker: `requeued` its array task waits or runs again and takes its shards up itself;
+`unknown` there was no answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """What is known of the owner of a claimed shard."""
+    """The known facts about the owner of a claimed shard."""
 
     life: Life
-    """Whether it lives."""
+    """The owner's liveness."""
     heard: float
-    """When it was last heard of, seconds since the epoch."""
+    """The owner's last sign of life, seconds since the epoch."""
     cause: str = ""
-    """Why it is gone, as far as known."""
+    """Why the owner is gone, as far as known."""
     node: str | None = None
-    """Its node."""
+    """The owner's node."""
 
 
 def judge(state: ShardState, held: Owned | None, now: float, *, ended: bool = False) -> ShardStatus:
     """The state of one shard.
 
     Args:
-        state: what its files say.
-        held: what is known of its owner, where it is claimed.
+        state: its state by its files.
+        held: its owner, if it is claimed.
         now: seconds since the epoch.
-        ended: whether the experiment has ended: nobody will take up what is left.
+        ended: whether the experiment has ended: no worker will take the remaining shards.
     """
-    answered = state.answered  # which may have to count lines
+    answered = state.answered  # read once: it may have to count lines
     word, cause = _word(state, held, answered, now, ended)
     said = state.owner or {}
     return ShardStatus(
@@ -62,7 +62,7 @@ def judge(state: ShardState, held: Owned | None, now: float, *, ended: bool = Fa
 
 
 def count(shards: Iterable[ShardStatus]) -> ShardCounts:
-    """How many are in each state."""
+    """Number of shards in each state."""
     return ShardCounts(**Counter[str](shard.state for shard in shards))
 
 
@@ -75,11 +75,11 @@ def _word(
         return _unheld(state, answered, ended)
     quiet = now - held.heard > NEWS_SECONDS
     if held.life == "gone" and (quiet or ended):
-        return "lost", held.cause or "its job is gone without a word"
+        return "lost", held.cause or "its job ended without a message"
     if held.life == "requeued":
-        return "claimed", "its array task was requeued and takes it up again"
+        return "claimed", "its array task was requeued and will continue it"
     if quiet:
-        return "silent", f"nothing heard of its worker for {(now - held.heard) / 60:.0f} min"
+        return "silent", f"no message from its worker for {(now - held.heard) / 60:.0f} min"
     return ("running" if answered else "claimed"), ""
 
 

@@ -1,8 +1,9 @@
 """The callable that submitit carries to the node: a module's name and strings, nothing else.
 
-What crosses is a path and a group (`python -m hpcbench.worker EXPERIMENT GROUP` in other words), so the
-pickle stays tiny and does not depend on the code's shape. Before it calls anything it takes up the secrets
-of the experiment, and looks whether this is still the environment that submitted.
+The pickle holds only a path and a group (`python -m hpcbench.worker EXPERIMENT GROUP`), so it stays tiny
+and does not depend on the structure of the code. Before the callable calls the module, it loads the
+experiment's secrets and checks that the environment is the one that submitted, except for an upgrade of
+hpcbench.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from hpcbench.experiment.runs import begin_run
 from hpcbench.submit import fingerprint, secrets_file
 
 EXIT_ENVIRONMENT = EnvironmentFault.exit_code
-"""Exit code of a job that found another environment than the one that submitted."""
+"""Exit code of a job whose environment differs from the one that submitted."""
 
 
 class ArrayTask:
-    """Calls `MODULE.main(ARGUMENTS)`; under the local executor with GPUs of its own."""
+    """Calls `MODULE.main(ARGUMENTS)`; under the local executor with its own GPUs."""
 
     def __init__(self, module: str, *arguments: str, gpus: str | None = None) -> None:
         self.module, self.arguments, self.gpus = module, arguments, gpus
@@ -37,7 +38,7 @@ class ArrayTask:
 
     @property
     def _name(self) -> str:
-        """Group of a worker; what else it is."""
+        """Group of a worker, or name of another process."""
         is_worker = self.module == "hpcbench.worker" and len(self.arguments) > 1
         return self.arguments[1] if is_worker else self.module.rpartition(".")[2]
 
@@ -47,26 +48,26 @@ def begin(experiment: Experiment, name: str) -> None:
 
     Args:
         experiment: the experiment.
-        name: group of a worker, or what else the process is: part of the name of its events file.
+        name: group of a worker, or name of another process: part of the name of its events file.
 
     Raises:
-        SystemExit: with code 3: secrets cannot be read safely, or the environment is another one than that
-            which submitted. The cause stands in the events of this process, where `status` finds it.
+        SystemExit: with code 3: secrets cannot be read safely, or the environment differs from the one that
+            submitted. This process's events contain the cause, and `status` shows it.
     """
     try:
         secrets_file.load(experiment)
-        changes = fingerprint.changes_since_submit(experiment)
+        changes = fingerprint.stops_jobs(experiment)
     except EnvironmentFault as fault:
         _give_up(experiment, name, str(fault))
     if changes:
         _give_up(
             experiment,
             name,
-            f"the environment changed since submit: {'; '.join(changes)} (`hpcbench resume` goes on with "
-            "what is installed now; `submit --snapshot-env` runs jobs from a copy)",
+            f"the environment changed since submit: {'; '.join(changes)} (`hpcbench resume` continues with "
+            "the packages that are installed now; `submit --snapshot-env` runs jobs from a copy)",
         )
     if fingerprint.interpreter(experiment) != (sys.executable,):
-        # What this process starts must not find the original again.
+        # Child processes must not find the original environment again.
         os.environ.pop("PYTHONPATH", None)
         os.environ["PYTHONNOUSERSITE"] = "1"
 

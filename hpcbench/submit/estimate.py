@@ -1,6 +1,6 @@
-"""What a plan would take, before anything is submitted: GPU-hours, time, disk, files, jobs, and a place.
+"""Estimate of a plan before its submission: GPU-hours, time, disk, files, jobs, and partitions.
 
-The arithmetic is pure. Only `queues` asks: Slurm, by `sbatch --test-only`, which makes no job.
+The arithmetic is pure. Only `queues` asks Slurm, by `sbatch --test-only`, which submits no job.
 """
 
 from __future__ import annotations
@@ -9,31 +9,30 @@ import math
 import re
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from hpcbench import slurm
-from hpcbench.environments.images import built_images
 from hpcbench.errors import HpcbenchError
 from hpcbench.planning import plan_work, worst_gpu_hours
-from hpcbench.schema.documents import Partition, Resources, seconds
+from hpcbench.schema.definitions import Model, Partition, Resources, seconds
 from hpcbench.schema.plan import Fewer, Group, Measured, ResolvedPlan, WorkPlan
-from hpcbench.submit.plan_facts import built_image, folder_bytes
+from hpcbench.submit.plan_facts import Facts
 from hpcbench.submit.sbatch import clean_environment, sbatch_text
 from hpcbench.usage.history import Rate, Rates
 
 ANSWER_BYTES = 4000.0
-"""An answer on disk while nothing is known: some hundred tokens, each with the time of its chunk."""
+"""Default for an answer on disk: some hundred tokens, each with the time of its chunk."""
 
 SHORTER = (30, 60, 120, 240)
-"""Values of `max_job_minutes` that are tried."""
+"""Values of `max_job_minutes` to try."""
 
 FILES_OF_A_JOB = 8
-"""Events, log and readings of its worker; submitit's and Slurm's own."""
+"""Events, log and readings of its worker; files of submitit and Slurm."""
 
 FILES_OF_AN_EXPERIMENT = 15
-"""Plan, manifest, scores, report and their kin."""
+"""Plan, manifest, scores, report and similar files."""
 
 ASK_SECONDS = 15
 """Longest wait for an answer of `sbatch --test-only`."""
@@ -41,7 +40,7 @@ ASK_SECONDS = 15
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A figure and how sure it is."""
+    """A figure with its interval."""
 
     value: float
     low: float
@@ -50,7 +49,7 @@ class Interval:
     """The same as `value` where nothing was measured."""
 
     def plus(self, other: Interval) -> Interval:
-        """The sum; ends are added as if all went well, or all badly, at once."""
+        """The sum; the ends are added as if both figures were low, or both high, together."""
         return Interval(self.value + other.value, self.low + other.low, self.high + other.high)
 
 
@@ -60,11 +59,11 @@ class Queue:
 
     partition: str
     misfits: tuple[str, ...] = ()
-    """Why not; empty: they fit, as far as the profile knows the partition."""
+    """Why the jobs do not fit; empty: they fit, as far as the profile knows the partition."""
     start: float | None = None
-    """When Slurm would start the first job, seconds since the epoch; None: not asked, or no answer."""
+    """Slurm's expected start of the first job, seconds since the epoch; None: not asked, or no answer."""
     refused: str = ""
-    """Why Slurm would not take it."""
+    """Why Slurm would refuse the job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,85 +78,85 @@ class GroupEstimate:
     """GPUs of a job."""
     time_limit: str
     work_seconds: Interval
-    """Of all its jobs together, without loads."""
+    """Seconds of all its jobs together, without loads."""
     loads: int
-    """How often a model is loaded, about."""
+    """Approximate number of loads of a model."""
     load_seconds: Interval
-    """Of all its loads together."""
+    """Seconds of all its loads together."""
     wall_seconds: Interval
-    """From its first start to its end, without waiting in a queue."""
+    """From its first start to its end, without the wait in a queue."""
     more_rounds: int
-    """Rounds of further jobs after the first that its work takes, as the time limit stands."""
+    """Rounds of jobs that its work needs after the first, with the present time limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shorter:
-    """What a value of `max_job_minutes` would change."""
+    """The effect of a value of `max_job_minutes`."""
 
     minutes: int
     jobs: int
     gpu_hours: float
     wall_seconds: float
     too_short: tuple[str, ...] = ()
-    """Models whose load leaves such a job no time worth naming."""
+    """Models whose load takes nearly all the time of such a job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """Bytes, as far as they are known."""
+    """Bytes on disk, as far as known."""
 
     responses: float
-    """Answers, new."""
+    """New answers."""
     cached: int | None
-    """Datasets and models that lie in hpcbench's cache already; None: too many files to add up."""
+    """Datasets and models that are in hpcbench's cache already; None: too many files to add up."""
     images: int
-    """Images that are there already."""
+    """Existing images."""
     unbuilt: tuple[str, ...]
-    """Images that are still to be built; their size is not known."""
+    """Images that still have to be built; their size is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a plan would take."""
+    """Estimate of a plan's resources and time."""
 
     rates: Mapping[str, Rate]
-    """Run task → seconds of a worker for a sample, and where that comes from."""
+    """Run task → seconds of a worker for a sample, with their source."""
     loads: Mapping[str, Rate]
-    """Model → seconds until it is ready, and where that comes from."""
+    """Model → seconds until it is ready, with their source."""
     groups: tuple[GroupEstimate, ...]
     gpu_hours: Interval
     cpu_hours: Interval
     """CPU-hours of jobs without a GPU."""
     worst_gpu_hours: float
-    """If every job ran to its time limit; what `max_gpu_hours` is held against."""
+    """GPU-hours if every job runs to its time limit; `max_gpu_hours` is compared with this."""
     wall_seconds: Interval
-    """From the first start to the last end, without waiting in a queue."""
+    """From the first start to the last end, without the wait in a queue."""
     disk: Disk
     jobs: int
-    """Of the first round, with the one that finalises."""
+    """Jobs of the first round, the finalising job included."""
     files: int
-    """Most files it makes while it runs."""
+    """Maximum number of files while it runs."""
     shorter: tuple[Shorter, ...]
-    """What shorter jobs would change."""
+    """Effects of shorter jobs."""
     fewer: tuple[Fewer, ...] = ()
     """Models with fewer workers than the plan allows."""
 
     @property
     def measured(self) -> bool:
-        """Whether all of it rests on earlier experiments."""
+        """Whether all rates come from earlier experiments."""
         return all(rate.known for rate in (*self.rates.values(), *self.loads.values()))
 
 
 def estimate(
     resolved: ResolvedPlan, measured: Measured, rates: Rates, disk: Disk | None = None
 ) -> Estimate:
-    """What a plan would take at its parallelism. Pure.
+    """Estimate a plan at its parallelism. Pure.
 
     Args:
         resolved: the plan.
-        measured: what was found of its files.
-        rates: what earlier experiments say.
-        disk: what is known of files here; None: nothing.
+        measured: the measured facts about its files.
+        rates: rates of earlier experiments.
+        disk: known sizes of files here; None: unknown.
     """
     work = plan_work(resolved, measured, *rates.for_planning)
     groups = tuple(_group(resolved, work, rates, group) for group in work.groups)
@@ -188,32 +187,27 @@ def estimate(
 
 
 def answer_bytes(measured: Measured, rates: Rates) -> float:
-    """What the answers of a plan will take on disk."""
+    """Estimated bytes of a plan's answers on disk."""
     return sum(
         samples * rates.answer_bytes.get(name, ANSWER_BYTES)
         for name, samples in measured.samples.items()
     )
 
 
-def disk_of(resolved: ResolvedPlan, measured: Measured, rates: Rates, cache: Path) -> Disk:
-    """What a plan takes on disk, from a look at the cache."""
-    sources = {run_task.dataset.source for run_task in resolved.run_tasks}
-    sources |= {run_task.model.source for run_task in resolved.run_tasks}
-    cached: int | None = 0
-    for source in sources:
-        if source and Path(source).is_relative_to(cache):
-            size = folder_bytes(Path(source))
-            cached = cached + size if cached is not None and size is not None else None
-    images, unbuilt = 0, list[str]()
-    for name in dict.fromkeys(run_task.model.image for run_task in resolved.run_tasks):
-        if name is None or name.startswith("venv:"):
-            continue
-        size = _image_bytes(name, cache)
-        if size is None:
-            unbuilt.append(name)
-        else:
-            images += size
-    return Disk(answer_bytes(measured, rates), cached, images, tuple(unbuilt))
+def disk_of(facts: Facts, measured: Measured, rates: Rates, cache: Path) -> Disk:
+    """A plan's bytes on disk, by the known sizes of its files."""
+    sizes = {known.model.source: known.size for known in facts.models.values()}
+    sizes |= {one.source: facts.datasets[one.name] for one in facts.here.values() if one}
+    held = [size.bytes for source, size in sizes.items() if Path(source).is_relative_to(cache)]
+    cached = None if None in held else round(sum(filter(None, held)))
+    images = {
+        known.image.reference: known.image.size
+        for known in facts.models.values()
+        if known.image.reference and not known.image.reference.startswith("venv:")
+    }
+    built = round(sum(size.bytes or 0 for size in images.values() if size.here))
+    unbuilt = tuple(name for name, size in images.items() if not size.here)
+    return Disk(answer_bytes(measured, rates), cached, built, unbuilt)
 
 
 def shape_fits(
@@ -221,17 +215,19 @@ def shape_fits(
     resources: Resources,
     gpus: int,
     gpu_type: str | None = None,
-    gpu_memory_gb: float | None = None,
+    models: Sequence[Model] = (),
 ) -> list[str]:
-    """Why a job of this shape does not fit into a partition; nothing said: it does, as far as is known."""
+    """Why a job of this shape and with these models does not fit into a partition; empty: no known reason."""
     found = []
     limit = partition.time_limit
     if limit is not None and seconds(resources.time_limit) > seconds(limit):
-        found.append(f"time limit {limit}, not {resources.time_limit}")
+        found.append(f"its time limit is {limit}, a job needs {resources.time_limit}")
     if partition.cpus is not None and resources.cpus > partition.cpus:
-        found.append(f"{partition.cpus} CPUs a node, not {resources.cpus}")
+        found.append(f"{partition.cpus} CPUs per node, a job needs {resources.cpus}")
     if partition.memory_gb is not None and resources.memory_gb > partition.memory_gb:
-        found.append(f"{partition.memory_gb:g} GiB a node, not {resources.memory_gb:g}")
+        found.append(
+            f"{partition.memory_gb:g} GiB of memory per node, a job needs {resources.memory_gb:g} GiB"
+        )
     if not gpus or partition.gpus is None:
         return found
     right = {
@@ -241,38 +237,38 @@ def shape_fits(
     }
     if not right:
         others = ", ".join(sorted(partition.gpus)) or "none"
-        found.append(f"no GPU of type {gpu_type} (there: {others})" if gpu_type else "no GPUs")
+        found.append(f"no GPU of type {gpu_type} (it has: {others})" if gpu_type else "no GPUs")
     elif max(right.values()) < gpus:
-        found.append(f"{max(right.values())} GPUs a node, not {gpus}")
-    elif gpu_memory_gb is not None:
-        enough = [
-            kind
+        found.append(f"{max(right.values())} GPUs per node, a job needs {gpus}")
+    else:
+        room = [
+            partition.gpu_memory_gb.get(kind, math.inf)
             for kind, count in right.items()
-            if count >= gpus and partition.gpu_memory_gb.get(kind, gpu_memory_gb) >= gpu_memory_gb
+            if count >= gpus
         ]
-        if not enough:
-            found.append(f"GPUs of less than {gpu_memory_gb:g} GiB")
+        if large := [one.gpu_memory_gb for one in models if not one.fits_gpu(max(room))]:
+            found.append(f"its GPUs have less than {max(filter(None, large)):g} GB of memory")
     return found
 
 
 def queues(resolved: ResolvedPlan, groups: Iterable[Group]) -> dict[str, list[Queue]]:
-    """Group → every partition of the site profile: whether it fits, and when Slurm would start it.
+    """Group → every partition of the site profile: whether jobs fit, and when Slurm would start the first.
 
-    Slurm is asked by `sbatch --test-only`: no job is made. Once it does not answer it is not asked again.
+    Slurm is asked by `sbatch --test-only`, which submits no job; after a query without an answer it is not
+    asked again.
     """
     site = resolved.site.slurm
     answers = slurm.available()
     found: dict[str, list[Queue]] = {}
     for group in groups:
         models = [resolved.run_task(name).model for name in group.run_tasks]
-        memory = max((model.gpu_memory_gb or 0.0 for model in models), default=0.0) or None
         kind = group.resources.gpu_type or site.gpu_gres.partition(":")[2] or None
         own = group.resources.partition or site.partition
         names = list(dict.fromkeys([*([own] if own else []), *site.partitions])) or [""]
         for name in names:
             partition = site.partitions.get(name, Partition())
             one = Queue(
-                name, tuple(shape_fits(partition, group.resources, group.gpus, kind, memory))
+                name, tuple(shape_fits(partition, group.resources, group.gpus, kind, models))
             )
             if answers and not one.misfits:
                 start, refused, answers = _test_only(resolved, group, name)
@@ -282,7 +278,7 @@ def queues(resolved: ResolvedPlan, groups: Iterable[Group]) -> dict[str, list[Qu
 
 
 def parse_test_only(text: str) -> float | None:
-    """When Slurm would start a job, from what `sbatch --test-only` says; None: it does not say."""
+    """Slurm's expected start of a job, from the output of `sbatch --test-only`; None: not given."""
     found = re.search(r"to start at (\S+)", text)
     if found is None:
         return None
@@ -300,15 +296,15 @@ def spared(fewer: Iterable[Fewer]) -> Iterator[str]:
         few = f"{one.workers} worker{'s' if one.workers > 1 else ''} instead of {one.instead_of}"
         if one.known:
             why = (
-                f"{one.samples} samples are {span(one.work_seconds)} of work, and each worker loads it for "
-                f"{span(one.load_seconds)}"
+                f"{one.samples} samples take {span(one.work_seconds)} of work, and each worker needs "
+                f"{span(one.load_seconds)} to load the model"
             )
         else:
             why = (
-                f"one engine is asked {one.at_once} of its {one.samples} samples at once, and how long it "
-                "loads is not known yet"
+                f"one engine processes {one.at_once} of its {one.samples} samples at once, and its load "
+                "time is not known yet"
             )
-        yield f"{one.model}: {few}: {why}; `--set workers=all` takes all {one.instead_of}"
+        yield f"{one.model}: {few}: {why}; `--set workers=all` starts all {one.instead_of}"
 
 
 def span(seconds: float) -> str:
@@ -327,7 +323,7 @@ def span(seconds: float) -> str:
 def _test_only(
     resolved: ResolvedPlan, group: Group, partition: str
 ) -> tuple[float | None, str, bool]:
-    """When the first job would start, why Slurm would not take it, and whether it answered at all."""
+    """Start of the first job, Slurm's reason to refuse it, and whether Slurm answered at all."""
     text = sbatch_text(Path("/nowhere"), resolved, group)
     command = ["sbatch", "--test-only", *([f"--partition={partition}"] if partition else [])]
     try:
@@ -347,9 +343,9 @@ def _test_only(
     if start is not None or done.returncode == 0:
         return start, "", True
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    # Its last line says it again, in fewer words.
+    # The last line repeats the reason in fewer words.
     telling = [line for line in lines if not line.startswith("allocation failure")] or lines
-    last = telling[-1] if telling else "it does not say why"
+    last = telling[-1] if telling else "no reason given"
     return None, re.sub(r"^(sbatch: |error: |fatal: |allocation failure: )+", "", last), True
 
 
@@ -386,7 +382,7 @@ def _group(resolved: ResolvedPlan, work: WorkPlan, rates: Rates, group: Group) -
 
 
 def _loads(by_model: Mapping[str, Interval], jobs: int) -> dict[str, int]:
-    """Model → how many jobs load it: each has jobs by its share of the work, and one at least."""
+    """Model → number of jobs that load it: in proportion to its share of the work, at least one."""
     whole = sum(one.value for one in by_model.values()) or 1.0
     return {
         model: max(1, min(jobs, math.ceil(jobs * one.value / whole - 1e-9)))
@@ -415,7 +411,7 @@ def _wall(work: WorkPlan, groups: tuple[GroupEstimate, ...]) -> Interval:
 def _shorter(
     resolved: ResolvedPlan, measured: Measured, rates: Rates, now: WorkPlan
 ) -> Iterator[Shorter]:
-    """What shorter jobs would change, for limits below the present one."""
+    """Effects of shorter jobs, for limits below the present limit."""
     longest = max((seconds(group.resources.time_limit) for group in now.groups), default=0)
     for minutes in SHORTER:
         if minutes * 60 >= longest or resolved.executor != "slurm":
@@ -425,7 +421,7 @@ def _shorter(
             changed = resolved.model_copy(update={"plan": plan})
             work = plan_work(changed, measured, *rates.for_planning)
         except HpcbenchError:
-            continue  # it would not fit into max_gpu_hours
+            continue  # the plan would not fit into max_gpu_hours
         groups = tuple(_group(changed, work, rates, group) for group in work.groups)
         held = zip(work.groups, groups, strict=True)
         lost = resolved.site.slurm.drain_seconds + 60
@@ -456,12 +452,3 @@ def _sum(parts: Iterable[Interval]) -> Interval:
     for one in parts:
         total = total.plus(one)
     return total
-
-
-def _image_bytes(name: str, cache: Path) -> int | None:
-    """Size of an image that is here; None: it is still to be built."""
-    file = Path(name)
-    if file.suffix == ".sif" and file.is_file():
-        return file.stat().st_size
-    image = built_image(name, built_images(cache))
-    return image.bytes if image is not None else None

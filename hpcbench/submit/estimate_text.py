@@ -1,4 +1,4 @@
-"""What a plan would take, looked up and told in words; nothing is submitted or written."""
+"""The estimate of a plan in words; submits and writes nothing."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ DEFAULT = "default, not measured"
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What a plan would take here and now."""
+    """The estimate of a plan on this machine now."""
 
     samples: Mapping[str, int | None]
-    """Run task → samples; None: its dataset is not here, and nobody says how many it has."""
+    """Run task → samples; None: its dataset is not here, and its number of samples is unknown."""
     estimate: Estimate
-    """What it would take."""
+    """The estimate."""
     queues: Mapping[str, Sequence[Queue]]
-    """Group → partitions, and when the first job could start; empty where no Slurm is asked."""
+    """Group → partitions with the first job's possible start; empty if Slurm is not asked."""
 
 
 def outlook(preview: Preview) -> Outlook:
-    """What a plan would take by what earlier experiments took; Slurm is asked when there is room."""
+    """Estimate a plan by the rates of earlier experiments; Slurm is asked for possible start times."""
     resolved, measured, rates = preview.resolved, preview.measured, preview.rates
-    disk = disk_of(resolved, measured, rates, home(resolved.site) / "cache")
+    disk = disk_of(preview.facts, measured, rates, home(resolved.site) / "cache")
     found = estimate(resolved, measured, rates, disk)
     asked = queues(resolved, preview.work.groups) if resolved.executor == "slurm" else {}
     samples = {one.name: preview.samples(one.name) for one in resolved.run_tasks}
@@ -47,22 +47,26 @@ def outlook(preview: Preview) -> Outlook:
 
 
 def words(preview: Preview, outlook: Outlook) -> Iterator[str]:
-    """Lines for people."""
+    """The estimate as lines for people."""
     plan, found, asked = preview.resolved.plan, outlook.estimate, outlook.queues
     known = sum(count for count in outlook.samples.values() if count is not None)
     yield f"{plan.name}: {known} samples, parallelism {plan.parallelism}"
     for name, why in preview.unknown.items():
         count = preview.measured.samples[name]
-        said = f"counted as {count}" if name in preview.assumed else f"{count} by its document"
+        said = (
+            f"the estimate assumes {count}"
+            if name in preview.assumed
+            else f"its definition states {count}"
+        )
         yield f"  {name}: {why}; {said}"
     for line in spared(found.fewer):
         yield f"  {line}"
     if any(one.gpus for one in found.groups):
-        worst = f"; at worst {found.worst_gpu_hours:.1f}, every job to its time limit"
+        worst = f"; at most {found.worst_gpu_hours:.1f}, if every job runs to its time limit"
         yield f"  GPU-hours  {_figure(found.gpu_hours, _hours)}{worst}"
     if any(not one.gpus for one in found.groups):
         yield f"  CPU-hours  {_figure(found.cpu_hours, _hours)}"
-    yield f"  time       {_figure(found.wall_seconds, span)}, loads included, without waiting in a queue"
+    yield f"  time       {_figure(found.wall_seconds, span)}, with model loads, without the wait in the queue"
     disk = found.disk
     there = [f"{size(disk.responses)} of answers"]
     if disk.cached:
@@ -71,12 +75,12 @@ def words(preview: Preview, outlook: Outlook) -> Iterator[str]:
         there.append(f"images {size(disk.images)} (here already)")
     if disk.unbuilt:
         there.append(
-            f"to be built, size not known: {', '.join(_short(one) for one in disk.unbuilt)}"
+            f"images to build, size not known: {', '.join(_short(one) for one in disk.unbuilt)}"
         )
     yield f"  disk       {'; '.join(there)}"
     for line in to_fetch(preview):
         yield f"  to fetch   {line}"
-    yield f"  files      {found.files} at most, fewer when it has ended"
+    yield f"  files      {found.files} at most, fewer after the end"
     yield f"  jobs       {found.jobs}"
     for group in found.groups:
         yield ""
@@ -84,28 +88,28 @@ def words(preview: Preview, outlook: Outlook) -> Iterator[str]:
         for queue in asked.get(group.id, ()):
             yield f"  {_queue(queue)}"
     yield ""
-    yield "a sample takes"
+    yield "time per sample"
     for name, rate in found.rates.items():
         yield f"  {name}: {_rate(rate)}"
-    yield "a load takes"
+    yield "time per model load"
     for name, rate in found.loads.items():
         yield f"  {name}: {_rate(rate)}"
     if found.shorter:
         yield ""
-        yield "shorter jobs fit into holes of the queue (`max_job_minutes`):"
+        yield "shorter jobs can start in gaps of the queue (`max_job_minutes`):"
     for one in found.shorter:
         line = f"  {one.minutes} min: {one.jobs} jobs, {_hours(one.gpu_hours)} GPU-hours"
         short = f"; too short to load {', '.join(one.too_short)}" if one.too_short else ""
-        yield f"{line}, {span(one.wall_seconds)} at work{short}"
+        yield f"{line}, {span(one.wall_seconds)} of run time{short}"
 
 
 def _short(reference: str) -> str:
-    """An image as people call it: without its digest."""
+    """An image's name for people: without its digest."""
     return reference.partition("@")[0]
 
 
 def to_fetch(preview: Preview) -> Iterator[str]:
-    """What is not here yet, each once, with its size as far as anybody says."""
+    """Models and datasets that are not here yet, each once, with their size if known."""
     models = {one.model.name: one.size for one in preview.facts.models.values()}
     for name, found in (*models.items(), *preview.facts.datasets.items()):
         if not found.here:
@@ -115,30 +119,30 @@ def to_fetch(preview: Preview) -> Iterator[str]:
 def _group(group: GroupEstimate) -> Iterator[str]:
     shape = f"{group.gpus} GPU{'s' if group.gpus > 1 else ''} each" if group.gpus else "no GPU"
     yield (
-        f"group {group.id}: {', '.join(group.models)}; {group.jobs} jobs, {shape}, {group.time_limit}, "
-        f"{group.at_once} at once"
+        f"group {group.id}: {', '.join(group.models)}; {group.jobs} jobs, {shape}, "
+        f"time limit {group.time_limit}, {group.at_once} at once"
     )
     loads = f"{group.loads} load{'s' if group.loads != 1 else ''}"
     work = _figure(group.work_seconds, span)
     yield f"  all jobs together: work {work}; {loads}, {_figure(group.load_seconds, span)}"
     if group.more_rounds:
         yield (
-            f"  more than its jobs can do within {group.time_limit}: {group.more_rounds} further rounds; "
-            "a longer time limit or more parallelism spares them"
+            f"  more work than its jobs can do within {group.time_limit}: {group.more_rounds} further "
+            "rounds; a longer time limit or more parallelism avoids them"
         )
 
 
 def _queue(queue: Queue) -> str:
     name = f"partition {queue.partition}" if queue.partition else "default partition"
     if queue.misfits:
-        return f"{name}: does not fit: {'; '.join(queue.misfits)}"
+        return f"{name}: jobs do not fit: {'; '.join(queue.misfits)}"
     if queue.refused:
         return f"{name}: Slurm refuses: {queue.refused}"
     if queue.start is None:
-        return f"{name}: fits"
+        return f"{name}: jobs fit"
     if queue.start <= time.time() + 60:
-        return f"{name}: fits; the first job would start at once"
-    return f"{name}: fits; earliest start {time.strftime('%a %d %b %H:%M', time.localtime(queue.start))}"
+        return f"{name}: jobs fit; the first job would start at once"
+    return f"{name}: jobs fit; earliest start {time.strftime('%a %d %b %H:%M', time.localtime(queue.start))}"
 
 
 def _figure(one: Interval, write: Callable[[float], str]) -> str:

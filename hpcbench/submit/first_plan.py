@@ -1,7 +1,7 @@
-"""What a first plan can be made of: datasets that fit an ML task, models that the site's GPUs hold.
+"""Choices for a first plan: datasets that fit an ML task, models that fit into the site's GPUs.
 
 Each candidate goes into a plan of one run task, which is checked as `validate` and `submit --dry-run` check
-plans: what they would refuse is no choice. Nothing is fetched or written.
+plans: a candidate that they would refuse is no choice. Nothing is fetched or written.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from hpcbench.registry.catalog import FOLDERS, Catalog
 from hpcbench.registry.paths import with_absolute_paths
 from hpcbench.registry.resolve import Look, look_at_text
 from hpcbench.registry.starter import plan_text
-from hpcbench.schema.documents import (
+from hpcbench.schema.definitions import (
     Dataset,
-    Document,
+    Definition,
     Generation,
     Metric,
     MLTask,
@@ -37,42 +37,42 @@ from hpcbench.schema.documents import (
 )
 from hpcbench.schema.plan import ResolvedPlan
 from hpcbench.submit.image_check import Finding, judge
+from hpcbench.submit.packages import on_all_gpus
 from hpcbench.submit.plan_facts import (
     Facts,
     Gpus,
     Size,
     look,
 )
-from hpcbench.submit.prepare import on_all_gpus
 from hpcbench.submit.preview import Preview, preview_of
 
 TINY = "tiny-vlm"
-"""The model that ships: it needs no GPU, and reads the demo pages."""
+"""The model shipped with hpcbench: it needs no GPU, and reads the demo pages."""
 
 PROMPT_OF_FIELD = {("object", "keys"): "kie_json", ("label", "classes"): "classify"}
 """Output of an ML task and field of a dataset → the prompt that asks by that field."""
 
 UNWRITTEN = Path("new.yaml")
-"""Stands for the file of a plan that is looked at and never written."""
+"""Placeholder for the file of a plan that is checked and never written."""
 
 FIRST_MODEL_B = 9.0
-"""Billion parameters: of the models that fit, the largest up to this size is proposed."""
+"""Billion parameters: the largest fitting model up to this size is proposed."""
 
 CPUS_PER_GPU = 8
 
 ROOM_GB = 32
-"""Host memory of a job with GPUs beside what its weights take, GiB."""
+"""Host memory of a job with GPUs in addition to its weights, GiB."""
 
 LOOKED_AT = 200
-"""Samples whose references are looked at, to see what kind they are of."""
+"""Number of samples whose references are read to find their kind."""
 
 LONGEST_LABEL = 60
-"""Characters of a label."""
+"""Maximum number of characters of a label."""
 
-DocumentT = TypeVar("DocumentT", bound=Document)
+DefinitionT = TypeVar("DefinitionT", bound=Definition)
 
 Kind = Literal["answer", "text", "label", "object", "pages"]
-"""What references are: answers to questions, texts of pages, classes, fields; pages: numbers of pages."""
+"""Kind of references: answers to questions, texts of pages, classes, fields; pages: numbers of pages."""
 
 _KIND_OF_TASK: Mapping[str, Kind] = {
     "vqa": "answer", "ocr": "text", "classification": "label", "kie": "object",
@@ -83,7 +83,7 @@ _KIND_OF_COLUMN: Mapping[str, Kind] = {"gt_parse": "object"}
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """The answers so far; what is empty has a default or is not asked yet."""
+    """The user's answers so far; an empty field has a default or is not asked yet."""
 
     ml_task: MLTask
     dataset: Dataset
@@ -91,27 +91,27 @@ class Draft:
     prompt: str = ""
     metrics: Sequence[str] = ()
     limit: int | None = None
-    """Most samples; None: all."""
+    """Maximum number of samples; None: all."""
     name: str = "new"
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A model, and whether the site holds it."""
+    """A model, and whether it fits the site."""
 
     model: Model
     size: Size | None = None
-    """What is to be fetched of it; None: not known, for no plan takes it."""
+    """Its size and whether it must be fetched; None: unknown, for no plan takes the model."""
     gpus: Gpus = Gpus()
     """The GPUs that it would get."""
     against: Problem | None = None
-    """Why it does not fit; None: it does, as far as is known."""
+    """Why it does not fit; None: it fits, as far as known."""
     about: str = ""
-    """What does not fit: `CUDA`, `GPUs`, `memory`, or `plan` where no plan takes it."""
+    """Subject of the misfit: `CUDA`, `GPUs`, `memory`, or `plan` where no plan takes it."""
 
 
 class Choices:
-    """Looks for candidates in the catalogue, for this machine's own site.
+    """Finds candidates in the catalogue, for this machine's own site.
 
     Args:
         registries: further registries; the last one wins.
@@ -121,11 +121,11 @@ class Choices:
         self.registries = registries
         self.catalog = Catalog(registries)
         self.unreadable: dict[str, UserError] = {}
-        """`KIND/NAME` of documents that are wrong, and no choice."""
+        """`KIND/NAME` → error of an invalid definition, which is no choice."""
 
     @cached_property
     def site(self) -> Site:
-        """The profile that a plan without `site` takes."""
+        """The site profile of a plan without `site`."""
         if not self.catalog.files("sites", "default"):
             return Site(name="default")
         return self.catalog.get(Site, "default")
@@ -134,35 +134,35 @@ class Choices:
     def _cache(self) -> Cache:
         return Cache(home(self.site) / "cache", self.site)
 
-    def all(self, kind: type[DocumentT]) -> Iterator[DocumentT]:
-        """The documents of a kind, those that are wrong left out."""
+    def all(self, kind: type[DefinitionT]) -> Iterator[DefinitionT]:
+        """The definitions of a kind, without invalid definitions."""
         for name in self.catalog.names(FOLDERS[kind]):
             try:
                 yield self.get(kind, name)
             except UserError as error:
                 self.unreadable[f"{FOLDERS[kind]}/{name}"] = error
 
-    def get(self, kind: type[DocumentT], name: str) -> DocumentT:
-        """One document, its paths absolute.
+    def get(self, kind: type[DefinitionT], name: str) -> DefinitionT:
+        """One definition, with absolute paths.
 
         Raises:
-            UserError: there is none of that name, or it is wrong.
+            UserError: no definition has that name, or it is invalid.
         """
         return with_absolute_paths(*self.catalog.get_with_source(kind, name))
 
     # --- datasets -----------------------------------------------------------------------------------
 
     def datasets(self, ml_task: MLTask) -> list[tuple[Dataset, bool]]:
-        """Datasets that fit an ML task as far as documents and the first samples say; whether each is here.
+        """Datasets that fit an ML task by definitions and first samples, each with whether it is here.
 
         Raises:
-            UserError: none does, for a reason that lies elsewhere, such as the site profile.
+            UserError: no dataset fits, for a reason outside the datasets, such as the site profile.
         """
         found, refused = [], UserError()
         for dataset in self.all(Dataset):
             here = self._here(dataset)
             if here is None and "://" not in dataset.source:
-                continue  # its folder is not there, and nothing brings it
+                continue  # its folder is missing, and no fetch can bring it
             if not self._kind_fits(ml_task, dataset, here):
                 continue
             problems = self._misfits(ml_task, dataset, here)
@@ -191,7 +191,7 @@ class Choices:
     def _misfits(
         self, ml_task: MLTask, dataset: Dataset, here: Dataset | None
     ) -> tuple[Problem, ...]:
-        """What a plan of the two is refused for, with a model and a prompt that hardly ask for anything."""
+        """Why a plan of the two is refused, with an undemanding model and prompt."""
         draft = Draft(ml_task, dataset, self.plain_model(), self.prompt(ml_task, dataset))
         prompts = [draft.prompt] if draft.prompt else self.catalog.names("prompts")
         problems: tuple[Problem, ...] = ()
@@ -203,7 +203,7 @@ class Choices:
         if here is None or found.resolved is None:
             return problems
         from hpcbench.submit.reference_check import (
-            check_references,  # evaluation: the first question is there by now
+            check_references,  # evaluation is slow to import: by now the first question is shown
         )
 
         (run_task,) = found.resolved.run_tasks
@@ -215,33 +215,33 @@ class Choices:
         except (
             HpcbenchError,
             OSError,
-        ):  # its package is not built yet, or its files cannot be read now
+        ):  # the dataset's package is not built yet, or its files cannot be read now
             return ()
         return ()
 
     def plain_model(self) -> Model:
-        """A model that asks for little: it stands in a draft until one is chosen.
+        """An undemanding model, used in a draft until the user chooses a model.
 
         Raises:
-            UserError: there is none that can be read.
+            UserError: the catalogue has no readable model.
         """
         names = self.catalog.names("models")
         for name in (TINY, *names):
             with contextlib.suppress(UserError):
                 return self.get(Model, name)
-        raise UserError(Problem("no model is in the catalogue", remedy="write models/NAME.yaml"))
+        raise UserError("the catalogue has no model", remedy="write models/NAME.yaml")
 
     # --- prompts ------------------------------------------------------------------------------------
 
     def prompt(self, ml_task: MLTask, dataset: Dataset) -> str:
-        """The prompt to take: the dataset's namesake, that of its fields, the ML task's own; empty: none."""
+        """The default prompt: the dataset's namesake, its fields' prompt, or the ML task's; empty: none."""
         of_fields = [
             prompt
             for (output, name), prompt in PROMPT_OF_FIELD.items()
             if output == ml_task.output and name in dataset.fields
         ]
         names = [dataset.name, *of_fields, ml_task.prompt]
-        if ml_task.parser is not None:  # it reads what its own prompt asks for
+        if ml_task.parser is not None:  # its parser reads answers to its own prompt
             names.insert(0, ml_task.prompt)
         for name in names:
             if name is not None and self.catalog.files("prompts", name):
@@ -251,7 +251,7 @@ class Choices:
         return ml_task.prompt or ""
 
     def prompts(self, ml_task: MLTask, dataset: Dataset) -> list[Prompt]:
-        """Prompts that ask for nothing the dataset does not have."""
+        """Prompts that need only fields that the dataset has."""
         model = self.plain_model()
         return [
             prompt
@@ -262,11 +262,11 @@ class Choices:
     # --- models -------------------------------------------------------------------------------------
 
     def models(self, draft: Draft, names: Sequence[str] = ()) -> list[Candidate]:
-        """Models of the catalogue beside the rest of a draft, each with what speaks against it.
+        """Models of the catalogue, each checked in a draft, with the reason if it does not fit.
 
         Args:
             draft: ML task, dataset and prompt.
-            names: only these; none: all that read answers as the ML task expects them.
+            names: names of the models; empty: all `readable` models.
         """
         known = [self.get(Model, name) for name in names] or self.readable(draft.ml_task)
         found: dict[str, Candidate] = {}
@@ -284,7 +284,7 @@ class Choices:
         return [found[model.name] for model in known]
 
     def readable(self, ml_task: MLTask) -> list[Model]:
-        """Models whose answers an ML task reads; a parser that is called as an engine reads that engine's."""
+        """Models whose answers an ML task reads; a parser named like an engine reads only its answers."""
         parsers = {one.parser: one.plugin for one in self.all(MLTask) if one.parser is not None}
         every = list(self.all(Model))
         own = {
@@ -312,7 +312,7 @@ class Choices:
     # --- the plan -----------------------------------------------------------------------------------
 
     def look(self, draft: Draft, path: Path = UNWRITTEN, *, locks: bool = False) -> Look:
-        """Check the plan of a draft as `hpcbench validate` does."""
+        """Check the plan of a draft, as `hpcbench validate` does."""
         return look_at_text(self.text(draft), path, self.catalog, locks=locks)
 
     def text(self, draft: Draft, comment: str = "") -> str:
@@ -334,7 +334,8 @@ class Choices:
         """The plan of a draft with its names resolved.
 
         Raises:
-            UserError: every mistake but locks; of the plan itself without a place, for it is not written yet.
+            UserError: every mistake except locks; mistakes of the plan itself have no place, for it is not
+                written yet.
         """
         found = self.look(draft, path)
         if found.resolved is None:
@@ -342,10 +343,10 @@ class Choices:
         return found.resolved
 
     def preview(self, draft: Draft, path: Path) -> Preview:
-        """What `submit --dry-run` would say of a draft.
+        """The preview of `submit --dry-run` for a draft.
 
         Raises:
-            UserError: as of `check`, and what is here of the data is not as the plan needs it.
+            UserError: see `check`; or the data that is here does not fit the plan.
         """
         resolved = self.check(draft, path)
         unlocked = self.look(draft, path, locks=True).problems
@@ -356,7 +357,7 @@ class Choices:
 
 
 def for_a_first_look(models: Sequence[Model]) -> Model:
-    """Of models that fit, the last of those up to `FIRST_MODEL_B`; the first where all are larger."""
+    """The largest model up to `FIRST_MODEL_B` of some fitting models; the first where all are larger."""
     small = [one for one in models if (one.parameters_b or 0) <= FIRST_MODEL_B]
     return max(small, key=lambda one: one.parameters_b or 0) if small else models[0]
 
@@ -371,7 +372,7 @@ def _wanted(ml_task: MLTask) -> Kind:
 
 
 def _said(dataset: Dataset) -> Kind | None:
-    """What a document says of its references; None: nothing."""
+    """Kind of a dataset's references by its definition; None: not given."""
     if "question" in dataset.fields:
         return "answer"
     if isinstance(task := dataset.options.get("task"), str) and task in _KIND_OF_TASK:
@@ -381,7 +382,7 @@ def _said(dataset: Dataset) -> Kind | None:
 
 
 def _seen(dataset: Dataset) -> Kind | None:
-    """What the first references are; None: that cannot be seen."""
+    """Kind of a dataset's first references; None: unknown."""
     try:
         iterator = open_dataset(dataset)
         count = min(LOOKED_AT, iterator.count())
@@ -415,7 +416,7 @@ def _candidate(plan: ResolvedPlan, facts: Facts) -> Candidate:
 
 
 def _generation(draft: Draft) -> dict[str, Any] | None:
-    """A shorter answer where the usual one would leave no room for the prompt."""
+    """Options for a shorter answer where the usual length would leave no space for the prompt."""
     usual = draft.ml_task.max_tokens or Generation().max_tokens
     context = draft.model.context_length
     if context is None or usual < context:
@@ -424,7 +425,7 @@ def _generation(draft: Draft) -> dict[str, Any] | None:
 
 
 def _resources(model: Model, site: Site) -> dict[str, Any] | None:
-    """What a job asks of Slurm, no more than the partition gives; None: the defaults of plans do."""
+    """A job's resources, limited by the partition; None: the defaults of plans suffice."""
     if site.executor != "slurm":
         return None
     need = Resources()
@@ -443,7 +444,7 @@ def _resources(model: Model, site: Site) -> dict[str, Any] | None:
 
 
 def _placeless(problem: Problem, path: Path) -> Problem:
-    """A problem of the plan that is not written yet: its lines say nothing to a reader."""
+    """The problem without its place if it is in the unwritten plan, whose lines the user cannot see."""
     if problem.file != str(path):
         return problem
     return Problem(problem.message, remedy=problem.remedy)

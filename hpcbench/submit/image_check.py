@@ -1,11 +1,12 @@
-"""Whether models, images and GPUs go together: from documents before anything is fetched, then in the image.
+"""Whether models, images and GPUs fit together: by definitions before any fetch, then in the built image.
 
-What certainly cannot run is refused at its place; what probably cannot is a warning. docs/cluster-guide.md
-has the rules: NVIDIA's for drivers, a formula for memory.
+A combination that certainly cannot run is refused at its place; one that probably cannot run gives a warning.
+docs/cluster-guide.md has the rules: NVIDIA's rules for drivers, a formula for memory.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,21 +15,25 @@ from typing import Literal
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from hpcbench.errors import Problem, UserError
+from hpcbench import plugins
+from hpcbench.errors import EnvironmentFault, Problem, UserError
+from hpcbench.installed import install_hint
 from hpcbench.plugins import Environment
+from hpcbench.registry.resource_shapes import option_of
 from hpcbench.registry.source import Loc, Source, read
-from hpcbench.schema.documents import Model
+from hpcbench.schema.definitions import Model
 from hpcbench.schema.plan import ResolvedPlan, ResolvedRunTask
+from hpcbench.submit.fingerprint import metadata_folders
 from hpcbench.submit.plan_facts import Facts, ModelFacts
 
 SHARE = 0.9
-"""Share of a GPU's memory that an engine is thought to use where `engine_options` do not say it."""
+"""Assumed share of a GPU's memory that an engine uses where `engine_options` do not set it."""
 
 SHARES = ("gpu_memory_utilization", "mem_fraction_static")
-"""What engines call that share."""
+"""Engines' names of that option."""
 
 SHRINKS = ("quantization", "load_format", "cpu_offload_gb", "offload", "model")
-"""Options by which weights may take less of the GPUs than they have bytes: then nothing is judged."""
+"""Options with which weights may take less GPU memory than their bytes: then memory is not judged."""
 
 KNOWN = ("vllm", "sglang", "huggingface", "deepseek_ocr", "deepseek_ocr_sglang")
 """Engines known to keep all weights on their GPUs."""
@@ -39,30 +44,30 @@ FORWARD = "VLLM_ENABLE_CUDA_COMPATIBILITY"
 Verdict = Literal["runs", "forward", "too old"]
 
 About = Literal["CUDA", "GPUs", "memory"]
-"""What a finding compares: the image with the driver, numbers of GPUs, memory."""
+"""Subject of a finding: CUDA of image and driver, numbers of GPUs, memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that does not go together."""
+    """A misfit of model, image and GPUs."""
 
     problem: Problem
-    """Where, what and what to do."""
+    """Place, message and remedy."""
     certain: bool
-    """Whether it cannot run; else it may not."""
+    """Whether the model certainly cannot run; else it probably cannot."""
     about: About
-    """What was compared."""
+    """Subject of the comparison."""
 
 
 def cuda_verdict(image: str, driver: str, *, forward: bool = False) -> Verdict:
-    """Whether a driver runs programs that were built for a CUDA. Pure.
+    """Whether a driver runs programs built for a version of CUDA. Pure.
 
-    NVIDIA's rules: an older CUDA always; the same major version, whatever the minor one; a newer major
-    version only by forward compatibility, on GPUs of data centres, with `cuda-compat` in the image.
+    NVIDIA's rules: an older CUDA always runs; so does the same major version, with any minor version; a newer
+    major version only by forward compatibility, on GPUs of data centres, with `cuda-compat` in the image.
 
     Args:
         image: CUDA that the programs are built for, `13.0`.
-        driver: newest CUDA that the driver takes, `12.4`.
+        driver: newest CUDA that the driver supports, `12.4`.
         forward: whether the model asks for forward compatibility.
     """
     if int(image.split(".")[0]) <= int(driver.split(".")[0]):
@@ -71,7 +76,7 @@ def cuda_verdict(image: str, driver: str, *, forward: bool = False) -> Verdict:
 
 
 def needed_bytes(known: ModelFacts) -> tuple[float | None, float | None]:
-    """What each GPU must hold: of weights alone, and with the KV cache of one request. None: not known."""
+    """Bytes on each GPU: weights alone, and with the KV cache of one request. None: unknown."""
     weights, gpus = known.weights, max(1, known.model.gpus)
     if weights.bytes is None:
         return None, None
@@ -81,22 +86,20 @@ def needed_bytes(known: ModelFacts) -> tuple[float | None, float | None]:
 
 
 def stated_share(model: Model) -> float | None:
-    """Share of each GPU's memory that the engine is told to use; None: it is not told."""
-    for name, value in model.engine_options.items():
-        if name.replace("-", "_") in SHARES and isinstance(value, (int, float)) and 0 < value <= 1:
-            return float(value)
-    return None
+    """Share of each GPU's memory that the engine's options set; None: not set."""
+    value = option_of(model, SHARES)
+    return float(value) if isinstance(value, (int, float)) and 0 < value <= 1 else None
 
 
 def judge(
     resolved: ResolvedPlan, facts: Facts, plan_file: Path | None = None
 ) -> tuple[Finding, ...]:
-    """Compare every model with its image, the site's driver and its GPUs, with nothing fetched.
+    """Compare every model with its image, the site's driver and its GPUs, without a fetch.
 
     Args:
         resolved: the plan.
-        facts: what is known of it.
-        plan_file: the plan's file, for places of models that stand in no document.
+        facts: the known facts about it.
+        plan_file: the plan's file, for the places of models without a definition.
     """
     found: dict[str, Finding] = {}
     for run_task in resolved.run_tasks:
@@ -113,10 +116,10 @@ def judge(
 
 
 def refuse(findings: tuple[Finding, ...]) -> None:
-    """End where something certainly cannot run.
+    """Refuse combinations that certainly cannot run.
 
     Raises:
-        UserError: all of that, each at its place.
+        UserError: all these combinations, each at its place.
     """
     if certain := [one.problem for one in findings if one.certain]:
         raise UserError(*certain)
@@ -132,9 +135,9 @@ def _driver(
     if verdict == "runs":
         return
     loc: Loc = (*below, "image")
-    document = resolved.images.get(image.reference or "")
-    if document is not None and image.cuda_source == "its document":
-        source, loc = _document(resolved.origins.get(f"images/{document.name}")), ("cuda",)
+    definition = resolved.images.get(image.reference or "")
+    if definition is not None and image.cuda_source == "its definition":
+        source, loc = _definition(resolved.origins.get(f"images/{definition.name}")), ("cuda",)
     yield Finding(
         source.problem(
             loc, *_too_old(image.cuda, driver, verdict, _called(resolved, image.reference))
@@ -145,12 +148,14 @@ def _driver(
 
 
 def _too_old(cuda: str, driver: str, verdict: Verdict, image: str) -> tuple[str, str]:
-    what = f"{image} is made for CUDA {cuda}, the driver of this site takes {driver}"
+    what = f"{image} is built for CUDA {cuda}, but the driver of this site supports CUDA {driver}"
     if verdict == "forward":
-        remedy = "forward compatibility needs GPUs of data centres and cuda-compat in the image"
-        return f"{what}: it runs only by forward compatibility, which {FORWARD} asks for", remedy
+        remedy = (
+            "check that the GPUs are data-centre GPUs and the image has cuda-compat: it needs both"
+        )
+        return f"{what}: it runs only with forward compatibility, which {FORWARD} enables", remedy
     return f"{what} (container.cuda)", (
-        f"an image for CUDA {driver.split('.')[0]}, nodes with a newer driver, or, on GPUs of data centres, "
+        f"use an image for CUDA {driver.split('.')[0]}, nodes with a newer driver, or, on data-centre GPUs, "
         f'{FORWARD}: "1" in the model\'s `env`'
     )
 
@@ -161,28 +166,26 @@ def _memory(
     room, model = known.gpus.memory_gb, known.model
     weights, whole = needed_bytes(known)
     if known.gpus.source == "this machine" and not known.gpus.kind:
-        what = f"model '{model.name}' needs {_gpus(model)}, and none is seen on this machine"
-        here = "a machine with GPUs, `executor: slurm`, or `gpus: 0` for an engine on CPUs"
+        what = f"model '{model.name}' needs {_gpus(model)}, but this machine has no visible GPU"
+        here = "use a machine with GPUs, `executor: slurm`, or `gpus: 0` for an engine on CPUs"
         yield Finding(source.problem((*below, "gpus"), what, here), certain=False, about="GPUs")
         return
     if known.gpus.count is not None and model.gpus > known.gpus.count:
-        what = (
-            f"model '{model.name}' needs {_gpus(model)}, and this machine shows {known.gpus.count}"
-        )
-        here = "a machine with more GPUs, `executor: slurm`, or a smaller model"
+        what = f"model '{model.name}' needs {_gpus(model)}, but this machine has {known.gpus.count}"
+        here = "use a machine with more GPUs, `executor: slurm`, or a smaller model"
         yield Finding(source.problem((*below, "gpus"), what, here), certain=False, about="GPUs")
     if room is None:
         return
     share = stated_share(model)
     each = f"GPUs of {room:.0f} GiB"
-    remedy = "more `gpus`, a smaller or quantised model, or GPUs with more memory"
+    remedy = "use more `gpus`, a smaller or quantised model, or GPUs with more memory"
     shrinks = any(name.replace("-", "_") in SHRINKS for name in model.engine_options)
     if weights is not None and not shrinks:
         fits = room * (share or 1.0)
         if weights > fits * 2**30:
             at = f"{_gib(weights)} of weights on "
             at += f"each of its {model.gpus} GPUs" if model.gpus > 1 else "its GPU"
-            what = f"model '{model.name}' needs {at}, {known.gpus.source} has {each}"
+            what = f"model '{model.name}' needs {at}, but {known.gpus.source} has {each}"
             what += f", of which the engine may use {share:.0%}" if share is not None else ""
             yield Finding(
                 source.problem((*below, "gpus"), what, remedy),
@@ -192,20 +195,19 @@ def _memory(
             return
         if whole is not None and whole > room * (share or SHARE) * 2**30:
             cache = " and the KV cache of one request" if known.weights.cache_bytes else ""
-            what = f"model '{model.name}' needs {_gib(whole)} on each GPU for weights{cache}, and "
-            what += f"an engine uses {share or SHARE:.0%} of {each}: it may not start"
+            what = f"model '{model.name}' needs {_gib(whole)} on each GPU for weights{cache}, but "
+            what += f"an engine uses {share or SHARE:.0%} of {each}: it might fail to start"
             yield Finding(
                 source.problem((*below, "gpus"), what, f"{remedy}, or a smaller `context_length`"),
                 certain=False,
                 about="memory",
             )
             return
-    # Makers count 10^9 bytes: a card sold as 80 GB has 79.6 GiB.
-    if model.gpu_memory_gb is not None and model.gpu_memory_gb * 1e9 > room * 2**30 * 1.005:
-        what = f"model '{model.name}' asks for {model.gpu_memory_gb:g} GiB on each GPU"
+    if not model.fits_gpu(room):
+        what = f"model '{model.name}' asks for {model.gpu_memory_gb:g} GB on each GPU"
         yield Finding(
             source.problem(
-                (*below, "gpu_memory_gb"), f"{what}, {known.gpus.source} has {each}", remedy
+                (*below, "gpu_memory_gb"), f"{what}, but {known.gpus.source} has {each}", remedy
             ),
             certain=False,
             about="memory",
@@ -227,39 +229,39 @@ def _forward(model: Model) -> bool:
 
 
 def _called(resolved: ResolvedPlan, reference: str | None) -> str:
-    """How people call an image: by its document, else by its reference, the digest left out."""
-    document = resolved.images.get(reference or "")
-    if document is not None:
-        return f"image '{document.name}'"
+    """An image's name for people: its definition's name, else its reference without the digest."""
+    definition = resolved.images.get(reference or "")
+    if definition is not None:
+        return f"image '{definition.name}'"
     return (reference or "this Python").partition("@")[0]
 
 
 def _place(
     resolved: ResolvedPlan, run_task: ResolvedRunTask, plan_file: Path | None
 ) -> tuple[Source, Loc]:
-    """The document that states a model, or the entry of the plan that does."""
+    """The definition of a model, or its entry in the plan."""
     name = run_task.model.name
     if (file := resolved.origins.get(f"models/{name}")) is not None:
-        return _document(file), ()
+        return _definition(file), ()
     for index, entry in enumerate(resolved.plan.run_tasks):
         own = entry if isinstance(entry, str) else entry.name
         if plan_file is not None and run_task.name.startswith(own):
-            return _document(str(plan_file)), ("run_tasks", index, "model")
-    return _document(str(plan_file) if plan_file is not None else None), ()
+            return _definition(str(plan_file)), ("run_tasks", index, "model")
+    return _definition(str(plan_file) if plan_file is not None else None), ()
 
 
 # --- in the image, once it is built -----------------------------------------------------------------
 
 
 def check_images(resolved: ResolvedPlan, prepared: Mapping[str, Environment]) -> None:
-    """Compare every model with the image it is to run in, once that is there.
+    """Compare every model with its image, once the image is built.
 
     Args:
         resolved: the plan.
-        prepared: by `ResolvedRunTask.environment`.
+        prepared: environments by `ResolvedRunTask.environment`.
 
     Raises:
-        UserError: all that does not fit, each where the model says it.
+        UserError: all misfits, each at its place in the model's definition.
     """
     problems = [
         problem
@@ -270,19 +272,49 @@ def check_images(resolved: ResolvedPlan, prepared: Mapping[str, Environment]) ->
         raise UserError(*dict.fromkeys(problems))
 
 
+def check_engines(resolved: ResolvedPlan, prepared: Mapping[str, Environment]) -> None:
+    """Check that hpcbench's own Python has the engine of every model that runs in it.
+
+    Raises:
+        EnvironmentFault: an extra is missing; names the command that adds it.
+    """
+    for model, environment in {
+        one.model.name: (one.model, prepared[one.environment]) for one in resolved.run_tasks
+    }.values():
+        if environment.kind != "venv" or environment.path != sys.executable:
+            continue
+        if plugins.find("engines", model.engine) is None:
+            continue  # a package adds it only to the engine's environment
+        engine = plugins.load("engines", model.engine)
+        there = {**environment.versions, **_added(environment)}
+        lacking = [name for name in getattr(engine, "needs", ()) if name not in there]
+        if lacking:
+            add = f", or {install_hint(engine.extra)}" if hasattr(engine, "extra") else ""
+            raise EnvironmentFault(
+                f"model '{model.name}' has no image, and this Python lacks {', '.join(lacking)}",
+                remedy=f"name an image in the model's definition{add}",
+            )
+
+
+def _added(environment: Environment) -> dict[str, str]:
+    """Name → version of the distributions that a plan's packages add to an environment."""
+    found = metadata_folders(environment.packages) if environment.packages else ()
+    return {name: version for name, version, _ in found}
+
+
 def _misfits(resolved: ResolvedPlan, model: Model, environment: Environment) -> Iterator[Problem]:
-    source = _document(resolved.origins.get(f"models/{model.name}"))
+    source = _definition(resolved.origins.get(f"models/{model.name}"))
     image = model.image or "this Python"
     for number, line in enumerate(model.needs):
         needed = Requirement(line)
         version = _version(environment, needed.name)
         if version is None:
-            what = f"{image} has no {needed.name}, model '{model.name}' needs {line}"
+            what = f"{image} has no {needed.name}, but model '{model.name}' needs {line}"
         elif not needed.specifier.contains(version, prereleases=True):
-            what = f"{image} has {needed.name} {version}, model '{model.name}' needs {line}"
+            what = f"{image} has {needed.name} {version}, but model '{model.name}' needs {line}"
         else:
             continue
-        yield source.problem(("needs", number), what, "another image, or another version of it")
+        yield source.problem(("needs", number), what, "use another image, or another version of it")
     driver, cuda = resolved.site.container.cuda, environment.versions.get("cuda")
     if not (model.gpus and driver and cuda) or resolved.site.container.gpu_maker != "nvidia":
         return
@@ -292,13 +324,13 @@ def _misfits(resolved: ResolvedPlan, model: Model, environment: Environment) -> 
 
 
 def _version(environment: Environment, name: str) -> str | None:
-    """A build of an engine for processors goes by another name."""
+    """Version of a distribution; an engine's build for CPUs has another name."""
     normal = canonicalize_name(name)
     return environment.versions.get(normal) or environment.versions.get(f"{normal}-cpu")
 
 
-def _document(file: str | None) -> Source:
-    """The document that states it; a model written out inside a plan has no file of its own."""
+def _definition(file: str | None) -> Source:
+    """The source of a file; a model written inside a plan has no file of its own."""
     try:
         return read(Path(file or ""))
     except UserError:

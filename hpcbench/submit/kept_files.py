@@ -1,19 +1,19 @@
-"""Files that documents name beside their data, kept in the experiment: what a rerun needs of them.
+"""Copies in the experiment of files that definitions name besides their data, for a rerun.
 
-`resolved.json` holds every document, overlays and settings laid over it, with the texts of chat templates
-and prompt collections. What it still names by path is small: images of prompts' examples, recipes of images,
-local packages, the job template of a site that came with the plan. Those are copied:
+`resolved.json` has every definition after overlays and settings, with the texts of chat templates and prompt
+collections. The files that it still names by path are small: images of prompts' examples, recipes of images,
+local packages, the job template of a site that came with the plan. These files are copied:
 
-EXPERIMENT/kept/NNN/…       a file, or a folder with what is needed of it
-EXPERIMENT/kept/kept.json   its path → where it is below kept/, and its files with their SHA-256
+EXPERIMENT/kept/NNN/…       a file, or the needed files of a folder
+EXPERIMENT/kept/kept.json   its path → its place below kept/, and its files with their SHA-256
 
-Data and weights are not kept: the manifest holds their hashes.
+Data and weights are not copied: the manifest has their hashes.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,10 @@ from hpcbench.files.atomic import read_json, write_json
 from hpcbench.files.hashing import hash_file
 from hpcbench.registry.paths import is_dockerfile
 from hpcbench.schema.plan import ResolvedPlan
+from hpcbench.submit import Say
 
 LARGEST = 64 << 20
-"""Bytes of one path that are kept; what is larger is data."""
-
-Say = Callable[[str], None]
+"""Maximum number of bytes of one copied path; a larger path is data."""
 
 
 def keep(experiment: Experiment, resolved: ResolvedPlan, say: Say) -> None:
@@ -39,7 +38,9 @@ def keep(experiment: Experiment, resolved: ResolvedPlan, say: Say) -> None:
     for path, files in named(resolved).items():
         size = sum(file.stat().st_size for file in files.values())
         if size > LARGEST:
-            say(f"{path} is too large to be kept in the experiment: a rerun needs it where it is")
+            say(
+                f"{path} is too large for a copy in the experiment: a rerun needs the file at this path"
+            )
             continue
         place = f"{len(known):03d}"
         for name, file in files.items():
@@ -55,7 +56,7 @@ def keep(experiment: Experiment, resolved: ResolvedPlan, say: Say) -> None:
 
 
 def today(experiment: Experiment) -> dict[str, Path]:
-    """Path that the plan names → its copy in the experiment, where that path is not as it was."""
+    """Path that the plan names → its copy in the experiment, for paths whose files have changed."""
     if not experiment.kept_file.is_file():
         return {}
     return {
@@ -66,7 +67,7 @@ def today(experiment: Experiment) -> dict[str, Path]:
 
 
 def named(resolved: ResolvedPlan) -> dict[str, dict[str, Path]]:
-    """Path in a resolved plan → its files by the names that they are kept under, where there are any."""
+    """Path in a resolved plan → its files by the names of their copies; paths without files are left out."""
     found: dict[str, dict[str, Path]] = {}
     for path, folder in _paths(resolved):
         if path in found:
@@ -97,18 +98,18 @@ def _paths(resolved: ResolvedPlan) -> Iterator[tuple[str, bool]]:
 
 
 def _copied_by(path: Path) -> dict[str, Path]:
-    """What a Dockerfile copies, relative to its folder."""
+    """The files that a Dockerfile copies, by their path relative to its folder."""
     if not is_dockerfile(path.name):
         return {}
     try:
         files = recipes.parse(path).files
     except UserError:
-        return {}  # preparation says what is wrong
+        return {}  # preparation reports the mistake
     return {one.path.relative_to(path.resolve().parent).as_posix(): one.path for one in files}
 
 
 def _as_it_was(path: Path, files: Mapping[str, str]) -> bool:
-    """Whether a path still holds the same bytes."""
+    """Whether a path still has the same bytes."""
     folder = path if path.is_dir() else path.parent
     if path.is_dir() and package_files(path) != sorted(files):
         return False

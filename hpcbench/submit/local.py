@@ -1,12 +1,11 @@
 """The local executor: the same rounds as under Slurm, driven by one process on this machine.
 
 `python -m hpcbench.submit.local EXPERIMENT ROUND` starts the round's workers through submitit's local
-executor, waits for them, then finalises. It is started in a session of its own, so that
-it outlives the shell; `hpcbench cancel` ends it.
+executor, waits for them, then finalises. It is started in its own session, so that it outlives the shell;
+`hpcbench cancel` ends it.
 
-Workers get GPUs of their own out of this machine's, or out of those in CUDA_VISIBLE_DEVICES where that is
-set. All groups share them, and no more workers run at once than the plan's `parallelism`; the others wait
-until one ends.
+Each worker gets its own GPUs of this machine, or of CUDA_VISIBLE_DEVICES if that is set. All groups share
+these GPUs, and no more workers run at once than the plan's `parallelism`; other workers wait until one ends.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from types import FrameType
 from typing import Any
 
 from hpcbench import environments
+from hpcbench.experiment.last_word import NO_ROOM, finaliser_found_no_room
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import rounds
 from hpcbench.monitor import check_allocation, handles
@@ -33,7 +33,7 @@ from hpcbench.submit.array_task import ArrayTask
 POLL_SECONDS = 0.2
 
 YEAR_MINUTES = 60 * 24 * 365
-"""submitit ends local jobs after a time; ours end by themselves."""
+"""submitit ends local jobs after a timeout; these jobs end by themselves."""
 
 
 def main(argv: Sequence[str]) -> None:
@@ -44,23 +44,28 @@ def main(argv: Sequence[str]) -> None:
     needed = {group.id: _gpus_here(experiment, group) for group in groups}
     pool: list[str] = []
     if any(needed.values()):
-        # CUDA by itself counts the fastest GPU first, everybody else by PCI address.
+        # By default CUDA counts the fastest GPU first; other tools count by PCI address.
         os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         pool = handles()
     for group in groups:
         if lacking := check_allocation(needed[group.id]):
             sys.exit(
-                f"group {group.id} cannot run on this machine: {lacking} (`gpus` of its model)"
+                f"group {group.id} cannot run on this machine: {lacking} (check `gpus` of its model)"
             )
     supervisor = Supervisor(experiment.jobs_dir, pool, experiment.resolved.plan.parallelism)
     signal.signal(signal.SIGTERM, supervisor.end)
-    supervisor.run(*(_part(experiment, number, group, needed[group.id]) for group in groups))
     last = ArrayTask("hpcbench.finalise", str(experiment.path), "--supervised")
-    supervisor.run(Part("finalise", [last]))
+    try:
+        supervisor.run(*(_part(experiment, number, group, needed[group.id]) for group in groups))
+        supervisor.run(Part("finalise", [last]))
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        sys.exit(finaliser_found_no_room(experiment, error))
 
 
 def _part(experiment: Experiment, number: int, group: Group, gpus: int) -> Part:
-    """The workers of a group, in this round."""
+    """The workers of a group in this round."""
     worker = ("hpcbench.worker", str(experiment.path), group.id, str(number))
     elements = [ArrayTask(*worker, f"{one}/{group.workers}") for one in range(group.workers)]
     return Part(group.id, elements, gpus, group.after)
@@ -74,24 +79,24 @@ def _gpus_here(experiment: Experiment, group: Group) -> int:
 
 @dataclass
 class Part:
-    """Elements that are alike."""
+    """Equal elements."""
 
     id: str
     waiting: list[ArrayTask]
-    """Those not started yet."""
+    """Elements that are not started yet."""
     gpus: int = 0
-    """GPUs that each has for itself."""
+    """GPUs of each element."""
     after: Sequence[str] = ()
-    """Parts that must have ended before."""
+    """Parts that must have ended before this one starts."""
 
 
 class Supervisor:
-    """Starts elements as processes, as many at once as may run and as there are GPUs for; waits for them.
+    """Starts elements as processes, within the limits of `most` and the GPUs, and waits for them.
 
     Args:
         jobs_dir: folder of submitit's files.
-        gpus: entries of CUDA_VISIBLE_DEVICES to give away, one for each GPU.
-        most: elements at once.
+        gpus: entries of CUDA_VISIBLE_DEVICES to assign, one for each GPU.
+        most: maximum number of elements at once.
     """
 
     def __init__(self, jobs_dir: Path, gpus: Sequence[str] = (), most: int = 1) -> None:
@@ -101,7 +106,7 @@ class Supervisor:
         self._jobs: dict[Any, tuple[Part, list[str]]] = {}
 
     def run(self, *parts: Part) -> None:
-        """Run all elements, those of earlier parts first where there is room, and wait for them."""
+        """Run all elements, earlier parts first where the limits allow it, and wait for them."""
         import submitit
 
         executor = submitit.AutoExecutor(self._jobs_dir, cluster="local")
@@ -124,7 +129,7 @@ class Supervisor:
         return bool(part.waiting) and room and unfinished.isdisjoint(part.after)
 
     def end(self, number: int, frame: FrameType | None) -> None:
-        """Hand SIGTERM on; workers drain."""
+        """Pass SIGTERM on to the workers, which then drain."""
         for job in list(self._jobs):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(job.job_id), signal.SIGTERM)

@@ -1,9 +1,9 @@
-"""What only a look at the files can tell, taken once before anything is submitted."""
+"""Facts that only the files give, measured once before submission."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,37 +21,37 @@ from hpcbench.data.datasets import (
 from hpcbench.data.pictures import fault_of
 from hpcbench.data.tree import content_hash, folder_files
 from hpcbench.errors import HpcbenchError, Problem, UserError, mistake
+from hpcbench.evaluation.number_format import few
 from hpcbench.experiment.layout import home
 from hpcbench.files.atomic import read_json, write_json
 from hpcbench.plugins import DatasetIterator
 from hpcbench.prompts import HASH_FORMULA, TaskPrompt, prompt_hash
 from hpcbench.registry.engine_limits import beyond
-from hpcbench.schema.documents import Dataset, Model, Prompt, RunTaskSettings
+from hpcbench.schema.definitions import Dataset, Model, Prompt, RunTaskSettings
 from hpcbench.schema.plan import Measured, ResolvedPlan, ResolvedRunTask
 from hpcbench.schema.records import Image, StoredImage
+from hpcbench.submit import Say
 from hpcbench.submit.reference_check import check_references
 
-Say = Callable[[str], None]
-
 MOST_TOLD = 20
-"""Bad samples that are told; the others are counted."""
+"""Maximum number of reported bad samples; further bad samples are counted."""
 
 LOOK = 2
-"""Changed whenever more is looked at: what was found before is looked for again."""
+"""Version of the checks of images: a change makes earlier results invalid."""
 
 
 def measure(
     resolved: ResolvedPlan, *, hashes: bool = True, say: Say = lambda line: None
 ) -> Measured:
-    """Hash datasets and models, look through their samples, choose those of each run task, build all prompts.
+    """Hash datasets and models, check their samples, choose each run task's samples, build all prompts.
 
     Args:
         resolved: the plan; its datasets and models are folders of this machine.
-        hashes: whether to hash files and look at images; a dry run does without.
-        say: told what takes long.
+        hashes: whether to hash files and check images; a dry run does not.
+        say: receives lines about slow steps.
 
     Raises:
-        UserError: a dataset, a prompt or a model's folder is not as its document says.
+        UserError: a dataset, a prompt or a model's folder is not as its definition says.
     """
     measuring = _Measuring(resolved, hashes, say)
     problems: list[Problem] = []
@@ -67,7 +67,7 @@ def measure(
 
 
 class _Looked:
-    """A dataset that was opened, hashed and looked through."""
+    """A dataset that was opened, hashed and checked."""
 
     def __init__(self, iterator: DatasetIterator, content: str, bad: dict[int, Problem]) -> None:
         self.iterator, self.content, self.bad = iterator, content, bad
@@ -76,15 +76,15 @@ class _Looked:
 
 @dataclass(frozen=True)
 class _Built:
-    """What was seen of a run task's prompts once they were built."""
+    """Facts about a run task's built prompts."""
 
     images: int
-    """Most images of one prompt: engines set limits by it. 0 where those of a sample are not told without
+    """Most images in one prompt: engines set limits by it. 0 if a sample's images are unknown without
     reading them."""
     reuse: bool
-    """Whether any image comes more than once: caches live by it. Documents stand for images nobody tells."""
+    """Whether any image occurs more than once: then caches help. Documents replace unknown images."""
     prompts: frozenset[str]
-    """Names of those that samples get."""
+    """Names of the prompts that samples get."""
 
 
 class _Measuring:
@@ -94,9 +94,9 @@ class _Measuring:
         self.cache = self.folder / "hashes.json" if hashes else None
         self.looked: dict[str, _Looked] = {}
         self.built: dict[tuple[Hashable, ...], _Built] = {}
-        """What decides on the prompts of a run task → what was seen of them once they were built."""
+        """Key of all that determines a run task's prompts → facts about the built prompts."""
         self.scored = set[tuple[Hashable, ...]]()
-        """What decides on whether metrics can read references, of run tasks whose metrics can."""
+        """Keys of all that determines whether metrics can read references, for checked run tasks."""
         self.counts: dict[str, int] = {}
         self.dataset_samples: dict[str, int] = {}
         self.skipped: dict[str, int] = {}
@@ -150,7 +150,7 @@ class _Measuring:
     def _certain_failures(
         self, run_task: ResolvedRunTask, looked: _Looked, ranges: list[tuple[int, int]], images: int
     ) -> None:
-        """What every request or every score would meet is found here, not on a GPU.
+        """Find errors of all requests or all scores here, not on a GPU.
 
         Raises:
             UserError: no request could be answered, or a metric could score no answer.
@@ -167,20 +167,19 @@ class _Measuring:
             self.scored.add(key)
 
     def tell_unused(self) -> None:
-        """Tell of entries that no sample gets: a condition may be misspelt."""
+        """Report prompt entries that no sample gets: a condition may be misspelt."""
         used = {name for one in self.built.values() for name in one.prompts}
         prompts = {one.prompt.name: one.prompt for one in self.resolved.run_tasks}
         for prompt in prompts.values():
             unused = [one.id for one in prompt.prompts if f"{prompt.name}/{one.id}" not in used]
             if unused and hasattr(plugins.load("prompts", prompt.strategy), "name"):
-                told = ", ".join(map(repr, unused[:MOST_TOLD]))
-                more = f" and {len(unused) - MOST_TOLD} more" if len(unused) > MOST_TOLD else ""
-                self.say(f"prompts/{prompt.name}: no sample that is asked gets {told}{more}")
+                told = few([*map(repr, unused)], MOST_TOLD)
+                self.say(f"prompts/{prompt.name}: no selected sample uses {told}")
 
     def _prompts(
         self, run_task: ResolvedRunTask, looked: _Looked, ranges: list[tuple[int, int]]
     ) -> _Built:
-        """`_check_prompts`, once for the many run tasks of a matrix that ask the same of several models."""
+        """`_check_prompts`, called once for run tasks of a matrix that ask several models the same."""
         key = (
             *(self.prompt_hashes[run_task.name], run_task.prompt.name),
             *(run_task.ml_task.name, run_task.dataset.name),
@@ -193,13 +192,13 @@ class _Measuring:
     def _look(self, dataset: Dataset) -> _Looked:
         key = dataset.model_dump_json(exclude={"name", "description"})
         if key not in self.looked:
-            # A dry run keeps no rendered pages either.
+            # A dry run does not keep rendered pages either.
             iterator = open_dataset(dataset, self.folder if self.hashes else None)
             iterator.count()
             content, bad = "not hashed", dict[int, Problem]()
             if self.hashes:
                 self.say(f"hashing dataset {dataset.name}, {dataset.split or 'all splits'}")
-                # An image that is not there is told below, with its row.
+                # A missing image is reported below, with its row.
                 content = content_hash(
                     Path(dataset.source), iterator.files(), self.cache, gone=True
                 )
@@ -212,7 +211,7 @@ class _Measuring:
     def _unreadable(
         self, dataset: Dataset, iterator: DatasetIterator, content: str
     ) -> dict[int, Problem]:
-        """Samples whose images cannot be read; looked for once for the same bytes."""
+        """Samples whose images cannot be read; checked once for the same bytes."""
         read_as = dataset.model_dump_json(include={"iterator", "mapping", "options", "split"})
         key = hashlib.sha256(f"{LOOK} {content} {read_as}".encode()).hexdigest()[:24]
         file = self.folder / "checked" / f"{key}.json"
@@ -221,7 +220,7 @@ class _Measuring:
             return {int(index): Problem(*told) for index, told in known.items()}
         except (OSError, ValueError, TypeError):
             pass
-        self.say(f"looking at the images of {dataset.name}")
+        self.say(f"checking the images of dataset {dataset.name}")
         found = {one.index: one.problem for one in unreadable(iterator)}
         write_json(
             file, {str(index): [one.message, one.file, one.line] for index, one in found.items()}
@@ -229,16 +228,16 @@ class _Measuring:
         return found
 
     def _tell_bad(self, dataset: Dataset, looked: _Looked) -> None:
-        """Skip what is bad, or fail for it.
+        """Report that bad samples are skipped, or fail.
 
         Raises:
-            UserError: something is, and it is not to be skipped.
+            UserError: there are bad samples, and the dataset does not allow to skip them.
         """
         bad = [*looked.rows, *looked.bad.values()]
         if not bad:
             return
         if looked.bad and dataset.on_bad == "fail":
-            remedy = "mend it, or `on_bad: skip` in the dataset's document"
+            remedy = "correct them, or set `on_bad: skip` in the dataset's definition"
             first = [Problem(one.message, one.file, one.line) for one in bad[:MOST_TOLD]]
             what = f"{len(bad)} samples of dataset '{dataset.name}' cannot be read"
             raise UserError(*first, Problem(what, remedy=remedy))
@@ -260,7 +259,7 @@ class _Measuring:
 
 
 def _engine(model: Model) -> Any:
-    """The class of a model's engine; None where it is at hand only where the engine runs."""
+    """The class of a model's engine; None if it is installed only where the engine runs."""
     try:
         return plugins.load("engines", model.engine)
     except HpcbenchError:
@@ -268,10 +267,10 @@ def _engine(model: Model) -> Any:
 
 
 def _skipped(looked: _Looked, task: RunTaskSettings, ranges: list[tuple[int, int]]) -> int:
-    """Of what nobody can use, that which stands among what a run task asks about.
+    """Number of unusable samples in a run task's part of the dataset.
 
-    With a `limit` that is what stands before the last sample. A random sample that has its size is without
-    loss: others were drawn instead. And of a row that is no sample nobody knows whether `where` holds.
+    With a `limit`, these are the unusable samples before the last sample. A random sample of full size has no
+    loss: others were drawn instead. For a row that is no sample it is unknown whether `where` holds.
     """
     asked, wanted = total(ranges), task.limit
     if task.sample is not None:
@@ -297,7 +296,7 @@ def _skipped(looked: _Looked, task: RunTaskSettings, ranges: list[tuple[int, int
 def _check_prompts(
     run_task: ResolvedRunTask, iterator: DatasetIterator, ranges: list[tuple[int, int]]
 ) -> _Built:
-    """Build the prompt of every sample: what one lacks is found here, not on a GPU.
+    """Build the prompt of every sample, to find missing fields here and not on a GPU.
 
     Raises:
         UserError: a prompt cannot be built.
@@ -326,10 +325,10 @@ def _check_prompts(
 
 
 def _check_examples(prompt: Prompt) -> None:
-    """Look at the images of few-shot examples as at those of samples.
+    """Check the images of few-shot examples like the images of samples.
 
     Raises:
-        UserError: one cannot be read.
+        UserError: an image cannot be read.
     """
     examples = [*prompt.examples, *(shot for one in prompt.prompts for shot in one.examples)]
     names = dict.fromkeys(name for example in examples for name in example.images)
@@ -340,12 +339,12 @@ def _check_examples(prompt: Prompt) -> None:
 
 
 def _known_as(image: Image | str) -> int:
-    """A number for an image, by its name or bytes: a million of them take little room."""
+    """A number for an image, by its name or bytes: a million numbers take little memory."""
     return hash(image.name if isinstance(image, StoredImage) else image)
 
 
 def _check_whole_hash(dataset: Dataset, cache: Path | None) -> None:
-    """Compare with the hash that the dataset's document states, which is over all splits."""
+    """Compare the files with the hash in the dataset's definition, which covers all splits."""
     if dataset.content_hash is None:
         return
     whole = open_dataset(dataset.model_copy(update={"split": None}))
@@ -353,7 +352,7 @@ def _check_whole_hash(dataset: Dataset, cache: Path | None) -> None:
     if found != dataset.content_hash:
         raise UserError(
             Problem(
-                f"dataset '{dataset.name}' is not the one its document describes: its files hash to "
+                f"dataset '{dataset.name}' is not the one its definition describes: its files hash to "
                 f"{found}, not {dataset.content_hash}",
                 file=dataset.source,
                 remedy="fetch it again, or set content_hash to the new value",
@@ -362,11 +361,11 @@ def _check_whole_hash(dataset: Dataset, cache: Path | None) -> None:
 
 
 def _check_weights(model: Model, found: str) -> None:
-    """Compare with the hash that the model's document states."""
+    """Compare the files' hash with the hash in the model's definition."""
     if model.content_hash not in (None, found):
         raise UserError(
             Problem(
-                f"model '{model.name}' is not the one its document describes: its files hash to "
+                f"model '{model.name}' is not the one its definition describes: its files hash to "
                 f"{found}, not {model.content_hash}",
                 file=model.source,
                 remedy="fetch it again, or set content_hash to the new value",

@@ -1,6 +1,6 @@
-"""What is known of a plan before anything of it is fetched: from documents, caches and this machine.
+"""Facts about a plan before any fetch: from definitions, caches and this machine.
 
-Nothing is written, fetched or built here, and no network is asked: what nobody says stays unknown.
+This module writes, fetches and builds nothing and uses no network: facts without a source stay unknown.
 """
 
 from __future__ import annotations
@@ -18,116 +18,117 @@ from hpcbench.data.cache import Cache
 from hpcbench.data.hub import WEIGHTS
 from hpcbench.environments.images import BuiltImage, built_images
 from hpcbench.environments.packages import Probe
-from hpcbench.schema.documents import Dataset, Model
-from hpcbench.schema.plan import ResolvedPlan, ResolvedRunTask
+from hpcbench.registry.resource_shapes import DATA, option_of
+from hpcbench.schema.definitions import Dataset, Model, Resources, Site
+from hpcbench.schema.plan import ResolvedPlan
 
 WALKED = 100_000
-"""A folder of more files than this is not added up."""
+"""The sizes of a folder with more files than this are not added up."""
 
 BYTES_OF = {"float32": 4, "float16": 2, "bfloat16": 2, "auto": 2}
 """`dtype` → bytes of a parameter in memory."""
 
 _CUDA_OF_TAG = re.compile(r"(?:^|[^a-z0-9])cu(?:da)?[-_]?(\d{2})[.]?(\d)(?!\d)", re.IGNORECASE)
-"""`-cu129`, `cuda12.4` in the name of an image."""
+"""Pattern of `-cu129`, `cuda12.4` in the name of an image."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much there is to fetch, or is here."""
+    """Size of files that are here, or have to be fetched."""
 
     here: bool
-    """Whether it is on this machine."""
+    """Whether the files are on this machine."""
     bytes: float | None
-    """None: nobody says."""
+    """Bytes of the files; None: unknown."""
     source: str = ""
-    """Where the figure comes from, for people; empty: from the files."""
+    """Source of the figure, for people; empty: the files."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImageFacts:
-    """An image, as far as it is known."""
+    """The known facts about an image."""
 
     reference: str | None
-    """None: this Python."""
+    """Reference of the image; None: this Python."""
     size: Size
     cuda: str | None = None
     """CUDA that its programs are built for; None: unknown, or none."""
     cuda_source: str = ""
-    """`the built image`, `its document`, `its name`, `this Python`."""
+    """`the built image`, `its definition`, `its name`, `this Python`."""
 
     @property
     def certain(self) -> bool:
-        """Whether its CUDA is a fact, and no guess from a name."""
+        """Whether its CUDA is known, not guessed from a name."""
         return self.cuda is not None and self.cuda_source != "its name"
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What a model takes of the GPUs' memory, before what the engine itself needs."""
+    """GPU memory that a model takes, without the engine's own memory."""
 
     bytes: float | None
-    """Its weights; None: nobody says."""
+    """Bytes of its weights; None: unknown."""
     source: str = ""
-    """Where that figure comes from."""
+    """Source of that figure."""
     cache_bytes: float | None = None
-    """The KV cache of one request of the whole context; None: its config is not here."""
+    """Bytes of the KV cache of one request with a full context; None: the model's config is not here."""
     copies: int = 1
-    """Copies of the model beside each other (data parallel): each has its own weights."""
+    """Parallel copies of the model (data parallel): each has its own weights."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gpus:
-    """The GPUs that a model's jobs would get, as far as the site profile or this machine says."""
+    """The GPUs that a model's jobs would get, as far as known from the site profile or this machine."""
 
     memory_gb: float | None = None
-    """Memory of each, GiB; of several types the largest."""
+    """Memory of each GPU, GiB; for several types, the largest."""
     kind: str = ""
-    """Type, or name."""
+    """Type or name."""
     cuda: str | None = None
-    """Newest CUDA that the driver takes."""
+    """Newest CUDA that the driver supports."""
     driver: str | None = None
     """Version of the driver."""
     source: str = ""
     """`the site profile` or `this machine`."""
     count: int | None = None
-    """GPUs of this machine; None: not looked at."""
+    """Number of this machine's GPUs; None: not counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """A model in its image on the site's GPUs, as far as these are known."""
+    """The known facts about a model, its image and the site's GPUs."""
 
     model: Model
-    """Its document; with a folder of this machine as its source where it is here."""
+    """Its definition; if the model is here, with its folder as the source."""
     size: Size
     weights: Weights
     image: ImageFacts
     gpus: Gpus
     elsewhere: bool = False
-    """Whether its engine runs on another machine, whose GPUs are not this site's."""
+    """Whether its engine runs on another machine with other GPUs than this site's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of a plan."""
+    """The known facts about a plan."""
 
     models: Mapping[str, ModelFacts]
-    """Run task → its model."""
+    """Run task → facts about its model."""
     datasets: Mapping[str, Size]
     """Dataset → its size."""
     here: Mapping[str, Dataset | None] = field(default_factory=dict)
-    """Run task → its dataset on this machine; None: it is not here yet."""
+    """Run task → its dataset on this machine; None: the dataset is not here yet."""
 
 
 def look(resolved: ResolvedPlan, cache: Cache) -> Facts:
-    """What documents, caches and this machine say of a plan; only reads."""
+    """Collect the facts about a plan from definitions, caches and this machine; only reads."""
     built = built_images(cache.folder)
     images: dict[str | None, ImageFacts] = {}
     known: dict[str, tuple[Model, Size, Weights]] = {}
     models: dict[str, ModelFacts] = {}
     datasets: dict[str, Size] = {}
     here: dict[str, Dataset | None] = {}
-    gpus = _Gpus(resolved)
+    here_gpus: Gpus | None = None
     for run_task in resolved.run_tasks:
         model = run_task.model
         if model.image not in images:
@@ -137,9 +138,13 @@ def look(resolved: ResolvedPlan, cache: Cache) -> Facts:
             known[key] = _model(model, cache)
         kind = environments.kind_of(model.image, resolved.site.container.manager)
         elsewhere = kind in environments.ELSEWHERE
-        models[run_task.name] = ModelFacts(
-            *known[key], images[model.image], Gpus() if elsewhere else gpus.of(run_task), elsewhere
-        )
+        if elsewhere or not model.gpus:
+            gpus = Gpus()
+        elif resolved.executor == "local":
+            gpus = here_gpus = here_gpus or _of_this_machine(resolved.site)
+        else:
+            gpus = _of_partition(resolved.site, run_task.task.resources)
+        models[run_task.name] = ModelFacts(*known[key], images[model.image], gpus, elsewhere)
         found = cache.here(run_task.dataset)
         here[run_task.name] = found
         if run_task.dataset.name not in datasets:  # adding up its files takes time
@@ -147,8 +152,8 @@ def look(resolved: ResolvedPlan, cache: Cache) -> Facts:
     return Facts(models, datasets, here)
 
 
-def folder_bytes(folder: Path) -> int | None:
-    """Bytes of the files below a folder; None: there are too many to look at."""
+def _folder_bytes(folder: Path) -> int | None:
+    """Bytes of the files below a folder; None: too many files."""
     size = 0
     for count, path in enumerate(folder.rglob("*")):
         if count > WALKED:
@@ -158,8 +163,8 @@ def folder_bytes(folder: Path) -> int | None:
     return size
 
 
-def built_image(name: str, built: Sequence[BuiltImage]) -> BuiltImage | None:
-    """The image of a reference, if it was built here."""
+def _built_image(name: str, built: Sequence[BuiltImage]) -> BuiltImage | None:
+    """The built image of a reference; None: it was not built here."""
     for image in built:
         record = image.record
         if record is not None and (record.reference == name or name.endswith(record.digest)):
@@ -176,26 +181,26 @@ def _image(
     if reference is None or reference.startswith("venv:"):
         cuda = _cuda_of_this_python() if reference is None else None
         return ImageFacts(reference, Size(True, None), cuda, "this Python" if cuda else "")
-    document = resolved.images.get(reference)
-    stated = document.size_gb * 1e9 if document is not None and document.size_gb else None
+    definition = resolved.images.get(reference)
+    stated = definition.size_gb * 1e9 if definition is not None and definition.size_gb else None
     file = Path(reference)
-    size = Size(False, stated, "its document" if stated else "")
-    image = built_image(reference, built)
+    size = Size(False, stated, "its definition" if stated else "")
+    image = _built_image(reference, built)
     if image is not None:
         size = Size(True, float(image.bytes))
         if (probe := image.probe) is not None and probe.cuda is not None:
             return ImageFacts(reference, size, probe.cuda, "the built image")
     elif file.suffix == ".sif" and file.is_file():
         size = Size(True, float(file.stat().st_size))
-    if document is not None and document.cuda is not None:
-        return ImageFacts(reference, size, document.cuda, "its document")
+    if definition is not None and definition.cuda is not None:
+        return ImageFacts(reference, size, definition.cuda, "its definition")
     named = _CUDA_OF_TAG.search(reference.partition("@")[0].rpartition("/")[2])
     cuda = f"{named[1]}.{named[2]}" if named else None
     return ImageFacts(reference, size, cuda, "its name" if cuda else "")
 
 
 def _cuda_of_this_python() -> str | None:
-    """The CUDA of the torch that is installed beside us."""
+    """The CUDA of the torch that is installed in this environment."""
     found = {}
     for name in (
         "torch",
@@ -225,23 +230,23 @@ def _model(model: Model, cache: Cache) -> tuple[Model, Size, Weights]:
         weights, of = _weights(model, None)
         return model, Size(False, size, source), Weights(weights, of, copies=_copies(model))
     weights, of = _weights(model, folder)
-    found = folder_bytes(folder)
+    found = _folder_bytes(folder)
     size_here = Size(True, float(found) if found is not None else None)
     cached = _cache_bytes(model, _config(folder))
     return there, size_here, Weights(weights, of, cached, _copies(model))
 
 
 def _stated_bytes(model: Model) -> tuple[float | None, str]:
-    """What is to be fetched: the document's figure, or two bytes a parameter, as the hub keeps most."""
+    """Bytes to fetch: the definition's figure, or two bytes a parameter, as for most models on the hub."""
     if model.size_gb is not None:
-        return model.size_gb * 1e9, "its document"
+        return model.size_gb * 1e9, "its definition"
     if model.parameters_b is not None:
         return model.parameters_b * 2e9, f"{model.parameters_b:g} billion parameters, 2 bytes each"
     return None, ""
 
 
 def _weights(model: Model, folder: Path | None) -> tuple[float | None, str]:
-    """Bytes of the weights in memory: the least that any source says, for an engine may convert them."""
+    """Bytes of the weights in memory: the smallest figure of all sources, for an engine may convert them."""
     said: list[tuple[float, str]] = []
     if folder is not None:
         for pattern in WEIGHTS:
@@ -258,14 +263,12 @@ def _weights(model: Model, folder: Path | None) -> tuple[float | None, str]:
 
 
 def _copies(model: Model) -> int:
-    for name, value in model.engine_options.items():
-        if name.replace("-", "_") in ("data_parallel_size", "dp_size", "dp"):
-            return value if isinstance(value, int) and not isinstance(value, bool) and value else 1
-    return 1
+    value = option_of(model, DATA)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value else 1
 
 
 def _config(folder: Path) -> Mapping[str, Any]:
-    """The part of config.json that describes the language model; empty: none that can be read."""
+    """The part of config.json that describes the language model; empty: no readable file."""
     try:
         found = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -279,7 +282,7 @@ def _config(folder: Path) -> Mapping[str, Any]:
 
 
 def _cache_bytes(model: Model, config: Mapping[str, Any]) -> float | None:
-    """Bytes of the KV cache of one request of `context_length` tokens, all GPUs together.
+    """Bytes of the KV cache of one request of `context_length` tokens, over all GPUs together.
 
     2 (keys and values) × layers × heads of keys × size of a head × bytes of a value; with latent attention
     (DeepSeek) layers × (rank + rotary part) × bytes.
@@ -307,65 +310,53 @@ def _cache_bytes(model: Model, config: Mapping[str, Any]) -> float | None:
 def _dataset_size(dataset: Dataset, here: Dataset | None, cache: Cache) -> Size:
     if here is None:
         stated = dataset.size_gb * 1e9 if dataset.size_gb is not None else None
-        return Size(False, stated, "its document" if stated else "")
+        return Size(False, stated, "its definition" if stated else "")
     folder = Path(here.source)
     if not folder.is_relative_to(cache.folder):
-        return Size(True, None)  # its owner's: nothing of ours to add up
-    found = folder_bytes(folder)
+        return Size(True, None)  # the user's own folder, not part of the cache
+    found = _folder_bytes(folder)
     return Size(True, float(found) if found is not None else None)
 
 
 # --- GPUs -------------------------------------------------------------------------------------------
 
 
-class _Gpus:
-    """The GPUs of jobs: those of the site profile; of jobs on this machine, those that are here."""
+def gpus_of_site(site: Site) -> Gpus | None:
+    """The GPUs that jobs get without a request for a type; None: the site has no GPUs."""
+    if site.executor == "slurm":
+        usual = site.slurm.partitions.get(site.slurm.partition or "")
+        none = usual is not None and usual.gpus == {}
+        return None if none else _of_partition(site, Resources())
+    found = _of_this_machine(site)
+    return found if found.count else None
 
-    def __init__(self, resolved: ResolvedPlan) -> None:
-        self.resolved, self.site = resolved, resolved.site
-        self._local: Gpus | None = None
 
-    def of(self, run_task: ResolvedRunTask) -> Gpus:
-        """The GPUs that a run task's model would get."""
-        if not run_task.model.gpus:
-            return Gpus()
-        if self.resolved.executor == "local":
-            if self._local is None:
-                self._local = self._here()
-            return self._local
-        memory, kind = self._of_partition(run_task)
-        container = self.site.container
-        return Gpus(memory, kind, container.cuda, container.driver, "the site profile")
-
-    def _of_partition(self, run_task: ResolvedRunTask) -> tuple[float | None, str]:
-        slurm, need = self.site.slurm, run_task.task.resources
-        partition = slurm.partitions.get(need.partition or slurm.partition or "")
-        kind = need.gpu_type or slurm.gpu_gres.partition(":")[2]
-        if partition is None:
-            return None, kind
+def _of_partition(site: Site, need: Resources) -> Gpus:
+    slurm, container = site.slurm, site.container
+    partition = slurm.partitions.get(need.partition or slurm.partition or "")
+    kind, memory = need.gpu_type or slurm.gpu_gres.partition(":")[2], None
+    if partition is not None:
         known = partition.gpu_memory_gb
-        if not kind and len(partition.gpus or known) == 1:
-            kind = next(iter(partition.gpus or known))
-        if kind:
-            return known.get(kind), kind
-        types = list(partition.gpus or known)
-        memories = [known[one] for one in types if one in known]
-        whole = len(memories) == len(types)  # a type of unknown memory may be the largest
-        return (max(memories) if memories and whole else None), ", ".join(types)
+        types = [kind] if kind else list(partition.gpus or known)
+        kind = ", ".join(types)
+        if all(one in known for one in types):  # a type of unknown memory may be the largest
+            memory = max((known[one] for one in types), default=None)
+    return Gpus(memory, kind, container.cuda, container.driver, "the site profile")
 
-    def _here(self) -> Gpus:
-        from hpcbench.monitor import gpus, visible  # what Slurm's plans need not wait for
 
-        container = self.site.container
-        found = visible(gpus())
-        if not found:
-            return Gpus(None, "", container.cuda, container.driver, "this machine", 0)
-        largest = max(found, key=lambda one: one.memory_bytes)
-        return Gpus(
-            largest.memory_bytes / 2**30,
-            largest.name,
-            largest.cuda or container.cuda,
-            largest.driver or container.driver,
-            "this machine",
-            len(found),
-        )
+def _of_this_machine(site: Site) -> Gpus:
+    from hpcbench.monitor import gpus, visible  # a slow import that Slurm's plans do not need
+
+    container = site.container
+    found = visible(gpus())
+    if not found:
+        return Gpus(None, "", container.cuda, container.driver, "this machine", 0)
+    largest = max(found, key=lambda one: one.memory_bytes)
+    return Gpus(
+        largest.memory_bytes / 2**30,
+        largest.name,
+        largest.cuda or container.cuda,
+        largest.driver or container.driver,
+        "this machine",
+        len(found),
+    )

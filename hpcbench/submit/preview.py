@@ -1,15 +1,15 @@
-"""A plan as far as it can be seen before anything is fetched, built or written: what `--dry-run` goes by.
+"""Preview of a plan without a fetch, a build or a write: the basis of `--dry-run`.
 
     preview = preview_of(*read_only(plan))
 
-What is not here is planned with what its document says. Where that says nothing, a number of samples is
-assumed, and named as assumed wherever it is shown.
+For datasets and models that are not here, the figures of their definitions are used. Without a figure, a
+number of samples is assumed and marked as assumed wherever it is shown.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from hpcbench.plugins import EngineSpec
 from hpcbench.registry.catalog import RunMode
 from hpcbench.registry.resolve import load_plan
 from hpcbench.schema.plan import Measured, ResolvedPlan, ResolvedRunTask, WorkPlan
+from hpcbench.submit import Say
 from hpcbench.submit.image_check import (
     SHARE,
     Finding,
@@ -32,53 +33,51 @@ from hpcbench.submit.image_check import (
     stated_share,
 )
 from hpcbench.submit.measure import measure
+from hpcbench.submit.packages import on_all_gpus
 from hpcbench.submit.plan_facts import (
     Facts,
     ModelFacts,
     Size,
     look,
 )
-from hpcbench.submit.prepare import on_all_gpus
 from hpcbench.usage import history
 from hpcbench.usage.history import Rates
 
 ASSUMED = 1000
-"""Samples of a dataset that is not here and whose document does not say how many it has."""
+"""Assumed samples of a dataset that is not here and whose definition gives no number."""
 
 WIDTH = 80
-"""Columns of what is printed."""
+"""Columns of printed lines."""
 
 SOCKET = "ENGINE.sock"
-"""Stands for the engine's socket, which is in a folder of its own on the node."""
-
-Say = Callable[[str], None]
+"""Placeholder for the engine's socket, which is in its own folder on the node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What is known of a plan, and what would follow from it."""
+    """The known facts about a plan, and their consequences."""
 
     resolved: ResolvedPlan
-    """The plan; what is here with a folder of this machine as its source."""
+    """The plan; datasets and models that are here have a folder of this machine as their source."""
     facts: Facts
     """Sizes, images, GPUs."""
     measured: Measured
-    """Samples; of what is not here those that its document says, or that are assumed."""
+    """Measured samples; for a dataset that is not here, its definition's number or an assumed number."""
     unknown: Mapping[str, str]
-    """Run task → why nobody looked at its samples: in words, after their number."""
+    """Run task → why its samples were not read, in words that follow their number."""
     assumed: frozenset[str]
     """Run tasks whose number of samples is assumed."""
     findings: tuple[Finding, ...]
-    """What does not go together."""
+    """Misfits of models, images and GPUs."""
     unlocked: tuple[Problem, ...]
-    """Locks that `prod` asks for before it submits."""
+    """Missing locks that `prod` requires before it submits."""
     rates: Rates
-    """What earlier experiments took."""
+    """Rates of earlier experiments."""
     work: WorkPlan
     """Groups and shards."""
 
     def samples(self, run_task: str) -> int | None:
-        """How many samples a run task asks about; None: nobody knows."""
+        """Number of samples that a run task asks about; None: unknown."""
         return None if run_task in self.assumed else self.measured.samples[run_task]
 
 
@@ -89,15 +88,15 @@ def read_only(
     *,
     mode: RunMode | None = None,
 ) -> tuple[ResolvedPlan, tuple[Problem, ...]]:
-    """A plan with its names resolved, and the locks it lacks; no package is built.
+    """A plan with its names resolved, and its missing locks; builds no package.
 
     Raises:
-        UserError: every mistake but locks.
+        UserError: every mistake except missing locks.
     """
     try:
         return on_all_gpus(load_plan(plan, registries, settings, mode)), ()
     except UserError as error:
-        # Who only looks needs no locks; that they are missing is told.
+        # A preview needs no locks; missing locks are reported.
         resolved = load_plan(plan, registries, settings, mode, locks=False)
         return on_all_gpus(resolved), error.problems
 
@@ -108,10 +107,10 @@ def preview_of(
     plan_file: Path | None = None,
     say: Say = lambda line: None,
 ) -> Preview:
-    """Look at what is here of a plan, and work out the rest from documents. Only reads.
+    """Measure the data of a plan that is here, and take the rest from definitions. Only reads.
 
     Raises:
-        UserError: what is here is not as its document says.
+        UserError: data that is here does not match its definition.
     """
     root = home(resolved.site)
     facts = look(resolved, Cache(root / "cache", resolved.site))
@@ -131,7 +130,7 @@ def preview_of(
             if stated is None:
                 assumed.add(one.name)
                 counts[one.name] = max(ASSUMED, _asked_for(one))
-    # In the plan's order: `plan_work` and people go by it.
+    # In the plan's order: `plan_work` and users rely on it.
     counts = {one.name: counts[one.name] for one in run_tasks}
     measured = measured.model_copy(update={"samples": counts})
     rates = history.rates(root, resolved, measured)
@@ -157,7 +156,7 @@ def _here(run_task: ResolvedRunTask, facts: Facts) -> ResolvedRunTask:
 
 
 def _unseen(run_task: ResolvedRunTask, facts: Facts) -> str | None:
-    """Why the samples of a run task cannot be looked at; None: they can."""
+    """Why the samples of a run task cannot be read; None: they can."""
     if facts.here[run_task.name] is None:
         return f"dataset {run_task.dataset.name} is not here yet"
     for kind, name in (
@@ -173,14 +172,14 @@ def _unseen(run_task: ResolvedRunTask, facts: Facts) -> str | None:
 
 
 def _stated(run_task: ResolvedRunTask) -> int | None:
-    """Samples that documents say a run task asks about, at most; None: they do not say."""
+    """Maximum number of samples of a run task by its definitions; None: not given."""
     task = run_task.task
     limits = [run_task.dataset.samples, task.limit, task.sample.size if task.sample else None]
     return min((one for one in limits if one is not None), default=None)
 
 
 def _asked_for(run_task: ResolvedRunTask) -> int:
-    """Samples that a sweep needs at least."""
+    """Minimum number of samples that a sweep needs."""
     load = run_task.task.load
     return max(run_task.in_flight or 0, (load.requests or 0) if load is not None else 0)
 
@@ -191,8 +190,8 @@ def _asked_for(run_task: ResolvedRunTask) -> int:
 def command_of(preview: Preview, run_task: ResolvedRunTask) -> list[str] | None:
     """The engine's command line for a run task's model; None: its package is not built yet.
 
-    It is that of this machine: the adapter makes it again in the image, where it can look at the engine.
-    Secrets are masked.
+    This is this machine's version: the adapter builds the command again in the image, where it can inspect
+    the engine. Secrets are masked.
     """
     model = run_task.model
     spec = EngineSpec(
@@ -244,7 +243,7 @@ def wrapped(words: Sequence[str], indent: str, width: int = WIDTH) -> Iterator[s
 
 
 def model_words(known: ModelFacts, container_manager: str) -> Iterator[tuple[str, str]]:
-    """What is known of a model, its image and its GPUs: titles and texts."""
+    """The known facts about a model, its image and its GPUs: titles and texts."""
     model, image, gpus = known.model, known.image, known.gpus
     if model.source:
         yield "weights", _to("fetch", known.size)
@@ -270,7 +269,7 @@ def _cuda_words(known: ModelFacts) -> str:
     image, gpus = known.image, known.gpus
     built = f"{image.cuda} ({image.cuda_source})" if image.cuda else "unknown until it is built"
     driver = f", driver {gpus.driver}" if gpus.driver else ""
-    takes = f"{gpus.cuda}{driver}" if gpus.cuda else "unknown: `container.cuda`"
+    takes = f"{gpus.cuda}{driver}" if gpus.cuda else "unknown (set `container.cuda`)"
     verdict = ""
     if image.cuda and gpus.cuda:
         words = {"runs": "fits", "forward": "forward compatibility only", "too old": "too old"}
@@ -281,7 +280,7 @@ def _cuda_words(known: ModelFacts) -> str:
 def _need_words(known: ModelFacts) -> str:
     alone, whole = needed_bytes(known)
     stated = known.model.gpu_memory_gb
-    asks = f"; its document asks for {stated:g} GiB" if stated is not None else ""
+    asks = f"; its definition asks for {stated:g} GB" if stated is not None else ""
     if alone is None or whole is None:
         return f"unknown{asks}"
     cache = f" + {(whole - alone) / 2**30:.1f} GiB of KV cache" if whole > alone else ""
@@ -289,7 +288,7 @@ def _need_words(known: ModelFacts) -> str:
 
 
 def size_words(found: Size) -> str:
-    """`here, 16.6 GB`; of what is not here `about 16.6 GB (its document)` or `size unknown`."""
+    """`here, 16.6 GB`; if not here, `about 16.6 GB (its definition)` or `size unknown`."""
     figure = size(found.bytes) if found.bytes else ""
     if found.here:
         return f"here, {figure}" if figure else "here"
@@ -309,7 +308,7 @@ def size(count: float) -> str:
 
 
 def facts_json(preview: Preview) -> dict[str, Any]:
-    """What is known beside work and samples, for programs."""
+    """The known facts besides work and samples, for programs."""
 
     def of(found: Size) -> dict[str, Any]:
         whole = round(found.bytes) if found.bytes is not None else None

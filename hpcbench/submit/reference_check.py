@@ -1,4 +1,4 @@
-"""Can a run task's metrics read its references? A few samples are asked before anything is submitted."""
+"""Check with a few samples before submission whether a run task's metrics can read its references."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Sample
 
 ASKED = 5
-"""Samples that are asked, from the first to the last, so that a dataset of several kinds shows them."""
+"""Number of checked samples, spread from the first to the last to cover all kinds of a mixed dataset."""
 
 SHOWN = 60
-"""Characters of a reference that are shown."""
+"""Maximum number of shown characters of a reference."""
 
 _EMPTY = {"text": "", "label": "", "object": {}}
-"""Output of an ML task → an answer that says nothing."""
+"""Output of an ML task → an empty answer."""
 
 
 def check_references(run_task: ResolvedRunTask, iterator: DatasetIterator, ranges: Ranges) -> None:
     """Score references as if they were answers, as evaluation would.
 
-    A metric that fails at each of the samples could score none of them.
+    A metric that fails on all checked samples could score no sample.
 
     Raises:
-        UserError: so it is with a metric; there is no such metric or parser.
+        UserError: a metric fails on all checked samples; a metric or parser does not exist.
     """
     asked = [one for one in _some(iterator, ranges) if one.references]
     metrics = load_metrics(run_task)
@@ -59,7 +59,7 @@ def _some(iterator: DatasetIterator, ranges: Ranges) -> Iterator[Sample]:
 
 
 def _fault(metric: Any, run_task: ResolvedRunTask, read: Read, guard: Guard, sample: Sample) -> str:
-    """Why a metric cannot score a right answer; empty: it can, or that is not certain."""
+    """Why a metric cannot score a right answer; empty: it can, or this is uncertain."""
 
     def score() -> None:
         reading = read(as_text(sample.references[0]) or "", sample, False)
@@ -78,7 +78,7 @@ def _fault(metric: Any, run_task: ResolvedRunTask, read: Read, guard: Guard, sam
 def _problem(
     run_task: ResolvedRunTask, key: str, faults: list[tuple[str, str]], sample: Sample
 ) -> Problem:
-    """One line for all metrics that the plan names at one place."""
+    """One problem for all metrics that the plan names at one place."""
     said = json.dumps(sample.references[0], ensure_ascii=False, default=str)
     said = said if len(said) <= SHOWN else f"{said[:SHOWN]} …"
     names = ", ".join(f"'{name}'" for name, _ in faults)
@@ -86,5 +86,5 @@ def _problem(
         f"metric {names} cannot read the references of dataset '{run_task.dataset.name}': "
         f"{faults[0][1]}; sample '{sample.id}' has {said}"
     )
-    remedy = "another metric or ML task; or other `references` in the dataset's mapping"
+    remedy = "use another metric or ML task, or correct `references` in the dataset's mapping"
     return run_task.problem(key, what, remedy)

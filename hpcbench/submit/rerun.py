@@ -1,48 +1,46 @@
-"""An experiment's plan once more, as it was: from what the experiment holds, wherever it is run now.
+"""An experiment's unchanged plan for a rerun, read from the experiment's files on any machine.
 
-No registry is asked: `resolved.json` has every document, with the overlays and settings of then.
-Taken from today are the site profile that is the machine's own, and where data and models are.
+No registry is read: `resolved.json` has every definition, with the original overlays and settings. Only two
+things are current: the machine's own site profile, and the places of data and models.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hpcbench.comparison.differences import ConfigDifference, config_differences
 from hpcbench.errors import Problem, UserError, unknown
 from hpcbench.experiment.layout import Experiment, find, home
-from hpcbench.files.atomic import read_json
+from hpcbench.experiment.view.as_written import plan_data
 from hpcbench.registry.resolve import load_site
-from hpcbench.schema.documents import Site
+from hpcbench.schema.definitions import Site
 from hpcbench.schema.plan import ResolvedPlan
+from hpcbench.submit import Say
 from hpcbench.submit.kept_files import today
-from hpcbench.submit.prepare import Packages, build
-
-Say = Callable[[str], None]
 
 
 def load(
     experiment: Experiment, sources: Sequence[str] = (), say: Say = lambda line: None
 ) -> ResolvedPlan:
-    """The plan of an experiment as it was then.
+    """The original plan of an experiment.
 
     Args:
         experiment: the experiment; its folder may be a copy.
-        sources: `NAME=PLACE`, where a dataset or model is now.
-        say: told what is not as it was.
+        sources: `NAME=PLACE`, the present place of a dataset or model.
+        say: receives lines about differences from the original.
 
     Raises:
-        UserError: it was imported; data is not where it was.
+        UserError: the experiment was imported; data is not at its original place.
     """
     if "imported" in experiment.manifest:
-        remedy = "`hpcbench submit` a plan of your own"
-        raise UserError(Problem(f"{experiment.id} was imported: no plan asks it", remedy=remedy))
+        remedy = "write a plan and run `hpcbench submit`"
+        raise UserError(f"{experiment.id} was imported: it has no plan to run again", remedy=remedy)
     kept = today(experiment)
-    data = read_json(experiment.resolved_file)
+    data = plan_data(experiment)
     _place(data, _moved(experiment, sources))
     replaced = {path: str(copy) for path, copy in kept.items()}
     for part in ("run_tasks", "site"):
@@ -53,44 +51,37 @@ def load(
     return _without_lost_baseline(resolved, say)
 
 
-def build_packages(experiment: Experiment, resolved: ResolvedPlan, say: Say) -> Packages:
-    """Build the packages of such a plan, from the files that the experiment keeps.
-
-    Raises:
-        UserError: a package is not what it says it is.
-        EnvironmentFault: a package cannot be fetched or built.
-    """
-    if not resolved.packages:
-        return Packages(None, {})
-    return build(resolved, say, today(experiment))
-
-
 def not_as_it_was(then: Experiment, now: Experiment) -> list[ConfigDifference]:
-    """What results depend on and is not as it was then; the nodes show only when they have answered."""
+    """Changed settings that affect results; without nodes, which are known only after their answers."""
     return [one for one in config_differences(then, now) if ".hardware" not in one.path]
 
 
 def _moved(experiment: Experiment, given: Sequence[str]) -> dict[str, str]:
-    """`KIND/NAME` → its source: what was fetched then has its URL again, the rest of `given` is said now."""
+    """`KIND/NAME` → its source: the original URL of fetched data, or its place in `given`."""
     recorded: Any = experiment.manifest.get("sources") or {}
-    documents = {
-        f"{kind}/{document.name}": document
+    definitions = {
+        f"{kind}/{definition.name}": definition
         for run_task in experiment.resolved.run_tasks
-        for kind, document in (("datasets", run_task.dataset), ("models", run_task.model))
+        for kind, definition in (("datasets", run_task.dataset), ("models", run_task.model))
     }
     found = {
         name: str(recorded.get(name) or recorded.get(name.partition("/")[2]))
-        for name in documents
+        for name in definitions
         if recorded.get(name) or recorded.get(name.partition("/")[2])
     }
     problems: list[Problem] = []
     for text in given:
         name, equals, place = text.partition("=")
-        fits = [one for one in documents if name in (one, one.partition("/")[2])]
+        fits = [one for one in definitions if name in (one, one.partition("/")[2])]
         if not equals or not place:
-            problems.append(Problem(f"--source {text}", remedy="NAME=FOLDER, or NAME=URL"))
+            problems.append(
+                Problem(
+                    f"--source {text}: NAME or place is missing",
+                    remedy="write NAME=FOLDER or NAME=URL",
+                )
+            )
         elif len(fits) != 1:
-            what = unknown("dataset or model", name, documents)
+            what = unknown("dataset or model", name, definitions)
             problems.append(Problem(f"--source {text}: {what}"))
         else:
             found[fits[0]] = place if "://" in place else str(Path(place).expanduser().resolve())
@@ -102,12 +93,12 @@ def _moved(experiment: Experiment, given: Sequence[str]) -> dict[str, str]:
 def _place(data: dict[str, Any], sources: Mapping[str, str]) -> None:
     for run_task in data["run_tasks"]:
         for kind, part in (("datasets", "dataset"), ("models", "model")):
-            document = run_task[part]
-            document["source"] = sources.get(f"{kind}/{document['name']}", document["source"])
+            definition = run_task[part]
+            definition["source"] = sources.get(f"{kind}/{definition['name']}", definition["source"])
 
 
 def _replaced(value: Any, paths: Mapping[str, str]) -> Any:
-    """Plain data with some of its texts replaced as a whole."""
+    """Plain data in which whole texts are replaced."""
     if isinstance(value, dict):
         return {key: _replaced(one, paths) for key, one in value.items()}
     if isinstance(value, list):
@@ -116,7 +107,7 @@ def _replaced(value: Any, paths: Mapping[str, str]) -> Any:
 
 
 def _site(experiment: Experiment, resolved: ResolvedPlan, say: Say) -> Site:
-    """The machine's own profile where the plan ran by such a one; else the one that came with the plan."""
+    """The machine's own profile if the original run used one; else the profile that came with the plan."""
     then = resolved.site
     if not experiment.manifest.get("site_of_machine", True):
         return then
@@ -125,34 +116,38 @@ def _site(experiment: Experiment, resolved: ResolvedPlan, say: Say) -> Site:
     if own is not None:
         return own
     if then.executor == "slurm" and resolved.plan.site is None and shutil.which("sbatch") is None:
-        say("no site profile and no Slurm here: it runs on this machine (`hpcbench init`)")
+        say(
+            "no site profile and no Slurm here: jobs run on this machine (`hpcbench init` makes a profile)"
+        )
         return Site(name="default", description="built in: no `hpcbench init` was run")
     return then
 
 
 def _require_data(resolved: ResolvedPlan) -> None:
-    """Look whether what lay in folders is there."""
+    """Check that datasets and models in folders exist."""
     problems = [
         Problem(
-            f"{what} '{document.name}' was in {document.source}, which is not here",
-            remedy=f"--source {document.name}=FOLDER says where it is",
+            f"{what} '{definition.name}' was in {definition.source}, which this machine does not have",
+            remedy=f"give its folder: --source {definition.name}=FOLDER",
         )
         for run_task in resolved.run_tasks
-        for what, document in (("dataset", run_task.dataset), ("model", run_task.model))
-        if document.source and "://" not in document.source and not Path(document.source).exists()
+        for what, definition in (("dataset", run_task.dataset), ("model", run_task.model))
+        if definition.source
+        and "://" not in definition.source
+        and not Path(definition.source).exists()
     ]
     if problems:
         raise UserError(*dict.fromkeys(problems))
 
 
 def _without_lost_baseline(resolved: ResolvedPlan, say: Say) -> ResolvedPlan:
-    """Without a baseline that this home does not have; the same plan is measured, and nothing judges it."""
+    """The plan without baseline and gate if this home lacks the baseline: it runs, but is not judged."""
     if resolved.plan.baseline is None:
         return resolved
     try:
         find(home(resolved.site), resolved.plan.baseline)
     except UserError as error:
-        say(f"not judged against its baseline: {error}")
+        say(f"the rerun is not compared with its baseline: {error}")
         plan = resolved.plan.model_copy(update={"baseline": None, "gate": None})
         return resolved.model_copy(update={"plan": plan, "gate": None})
     return resolved

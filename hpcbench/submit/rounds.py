@@ -1,8 +1,8 @@
-"""Submitting an experiment's jobs once: intent before, job id after, and a name on every job.
+"""Submitting an experiment's jobs exactly once: intent before, job id after, and a name on every job.
 
-`experiment/submission.py` says what a round is and how it is written down. Killed anywhere and run again,
-`submit_round` asks Slurm for the name of an intent without answer and goes on; nothing is submitted twice.
-What a limit of Slurm's refuses waits: workers take what there is to do, so a few of them do all of it.
+`experiment/submission.py` defines a round and its records. After a kill at any point, `submit_round` asks
+Slurm for the name of an intent without a job id and continues; no job is submitted twice. Workers that a
+limit of Slurm refuses wait: workers pull shards, so a few of them do all the work.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 from hpcbench import slurm
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.control import control_request
+from hpcbench.experiment.last_word import finalisers_ballast, keep_room
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import EventLog, Kind
 from hpcbench.experiment.process_identity import identity
@@ -40,17 +41,17 @@ from hpcbench.submit.sbatch import (
 )
 
 MAX_ARRAY_SIZE = 1001
-"""Slurm's own default of it, for site profiles that do not say."""
+"""Slurm's default, for site profiles without a value."""
 
 TRIES = 6
-"""How often sbatch is tried while slurmctld cannot be reached; with growing pauses, about a minute."""
+"""Maximum number of tries of sbatch while slurmctld is unreachable; with growing pauses, about a minute."""
 
 
 def submit_first(experiment: Experiment) -> Round:
-    """Submit an experiment as planned, or finish what a kill interrupted.
+    """Submit an experiment as planned, or finish a submission that a kill interrupted.
 
     Raises:
-        RunFailed: somebody else is submitting this experiment right now.
+        RunFailed: another process is submitting this experiment right now.
         EnvironmentFault: Slurm refuses.
     """
     with alone(experiment):
@@ -68,17 +69,18 @@ def begin_round(
     excluded: Sequence[str] = (),
     answered: int = 0,
 ) -> None:
-    """Submit a new round; under `alone`.
+    """Submit a new round; call it under `alone`.
 
     Args:
         experiment: the experiment.
-        groups: what it holds.
-        excluded: nodes that its jobs keep away from.
-        answered: answers there are so far.
+        groups: groups of the round.
+        excluded: nodes that its jobs exclude.
+        answered: number of answers so far.
 
     Raises:
         EnvironmentFault: Slurm refuses.
     """
+    keep_room(finalisers_ballast(experiment))
     with EventLog(experiment.submission_file) as log:
         log.write(
             "round",
@@ -92,11 +94,11 @@ def begin_round(
 
 
 def hand_over(experiment: Experiment, alive: Sequence[slurm.Job] = ()) -> None:
-    """Submit what is missing of the newest round; under `alone`.
+    """Submit the missing jobs of the newest round; call it under `alone`.
 
     Args:
         experiment: the experiment.
-        alive: living jobs of a round that has been handed over before: what a limit kept waiting is tried.
+        alive: living jobs of a round that was handed over before: workers refused by a limit are retried.
 
     Raises:
         EnvironmentFault: Slurm refuses.
@@ -110,10 +112,10 @@ def hand_over(experiment: Experiment, alive: Sequence[slurm.Job] = ()) -> None:
 
 
 def cancel(experiment: Experiment, run_tasks: Sequence[str] = ()) -> int:
-    """End an experiment, or some of its run tasks; returns how many jobs were told.
+    """End an experiment, or some of its run tasks; returns the number of cancelled jobs.
 
     Raises:
-        EnvironmentFault: Slurm does not answer; the wish is written, and workers see it.
+        EnvironmentFault: Slurm does not answer; the request is written, and workers see it.
     """
     control_request(experiment, "cancel", run_tasks)
     if run_tasks:
@@ -124,7 +126,7 @@ def cancel(experiment: Experiment, run_tasks: Sequence[str] = ()) -> int:
 
 
 def end_jobs(experiment: Experiment) -> int:
-    """End all living jobs of an experiment; returns how many there were."""
+    """End all living jobs of an experiment; returns their number."""
     alive = living(experiment)
     if experiment.resolved.executor == "slurm":
         doomed = sorted({job.array_job for job in alive})
@@ -134,7 +136,7 @@ def end_jobs(experiment: Experiment) -> int:
 
 
 class _Slurm:
-    """Submits what is missing of the newest round."""
+    """Submits the missing jobs of the newest round."""
 
     def __init__(self, experiment: Experiment, log: EventLog) -> None:
         self.experiment, self.log = experiment, log
@@ -143,15 +145,15 @@ class _Slurm:
         self.now = rounds(experiment)[-1]
 
     def submit(self, alive: Sequence[str]) -> None:
-        """Find what got lost, then submit arrays, then the job that finalises after them.
+        """Find lost jobs, then submit arrays, then the finalising job that waits for them.
 
         Args:
-            alive: array jobs of the round that live, where it has been handed over before.
+            alive: living array jobs of the round, if it was handed over before.
         """
         interrupted = not self.now.handed and bool(self.now.steps)
         self._find_lost()
         before = set(self.now.jobs)
-        if interrupted:  # whoever was killed had submitted some of the arrays
+        if interrupted:  # the killed process had submitted some of the arrays
             own = set(self.now.jobs.values())
             alive = [job.array_job for job in living(self.experiment) if job.array_job in own]
         for group in self.now.groups:
@@ -161,13 +163,13 @@ class _Slurm:
         self._write("handed")
 
     def _arrays(self, group: Group, alive: Sequence[str]) -> None:
-        """Submit workers of a group, fewer where Slurm takes no more."""
+        """Submit workers of a group, fewer if Slurm refuses more."""
         wanted, living = self.largest, set(alive)
         while (step := self.now.next_array(group, wanted, living)) is not None:
             now = self.now
             after = [step.job for name in group.after for step in now.arrays(name) if step.job]
             if len(after) < len([name for name in group.after if _is_in(now, name)]):
-                return  # what it waits for is not submitted itself
+                return  # an array that it waits for is not submitted itself
             numbers = {name: getattr(step, name) for name in ("first", "workers", "throttle")}
             self._write("intent", step.name, group=group.id, **numbers)
             try:
@@ -180,7 +182,7 @@ class _Slurm:
                 living.add(job)
 
     def _finaliser(self, arrays: Sequence[str], fresh: bool, interrupted: bool) -> None:
-        """One job that finalises, after all arrays that live; after a kill they may all have ended."""
+        """Submit one finalising job after all living arrays; after a kill, all arrays may have ended."""
         now = self.now
         own = [job for job in now.finalisers if any(one.id == job for one in self._alive())]
         after = [job for job in dict.fromkeys(arrays) if job not in now.finalisers]
@@ -206,7 +208,7 @@ class _Slurm:
         return living(self.experiment) if self.now.finalisers else []
 
     def _make_room(self) -> bool:
-        """Give up one worker of several for the job that finalises; the others do its work."""
+        """Give up one of several workers for the finalising job; the other workers do its work."""
         arrays = [step for step in self.now.steps.values() if step.group and step.workers > 1]
         if not arrays:
             return False
@@ -216,7 +218,7 @@ class _Slurm:
         return True
 
     def _find_lost(self) -> None:
-        """Find jobs whose ids were lost by a kill between sbatch and its record."""
+        """Find jobs whose ids were lost in a kill between sbatch and its record."""
         now = self.now
         lost = {job_name(self.experiment, step.name, now.number): step for step in now.intents}
         if not lost:
@@ -233,7 +235,7 @@ class _Slurm:
                 self._write("dropped", step.name)
 
     def _give_pickles(self, step: Step, job_id: str) -> None:
-        """Give a job found again its pickles: submitit names them only after sbatch has answered."""
+        """Write the pickles of a job that was found again: submitit names them only after sbatch's answer."""
         from submitit.core.utils import DelayedSubmission, JobPaths
 
         elements = self._elements(step)
@@ -247,7 +249,7 @@ class _Slurm:
                     submission.dump(temporary)
 
     def _elements(self, step: Step) -> list[ArrayTask]:
-        """What the array tasks of a step call."""
+        """The callables of a step's array tasks."""
         path, now = str(self.experiment.path), self.now
         if not step.group:
             return [ArrayTask("hpcbench.finalise", path)]
@@ -263,8 +265,8 @@ class _Slurm:
         """Submit a step; returns its job id.
 
         Raises:
-            _LimitReached: Slurm takes no more jobs of this user now.
-            EnvironmentFault: it refuses for good.
+            _LimitReached: Slurm accepts no more jobs of this user now.
+            EnvironmentFault: Slurm refuses the job for good.
         """
         for attempt in range(TRIES):
             try:
@@ -273,10 +275,10 @@ class _Slurm:
                 if attempt == TRIES - 1:
                     raise EnvironmentFault(
                         f"slurmctld cannot be reached: {error}",
-                        remedy=f"later, `hpcbench resume {self.experiment.id}`",
+                        remedy=f"run `hpcbench resume {self.experiment.id}` later",
                     ) from None
                 time.sleep(2**attempt)
-                # It may have taken the job and died before it could say so.
+                # slurmctld may have accepted the job and died before its answer.
                 name = job_name(self.experiment, step.name, self.now.number)
                 with contextlib.suppress(EnvironmentFault):
                     for job in slurm.queue():
@@ -292,12 +294,12 @@ class _Slurm:
         name = job_name(self.experiment, step.name, now.number)
         resources, gpus = (group.resources, group.gpus) if group else (SMALL, 0)
         if group is None and now.rides(self.resolved.site.slurm.cpu_partition):
-            gpus = 1  # a site of GPU nodes alone may refuse jobs without one
+            gpus = 1  # a site with only GPU nodes may refuse jobs without a GPU
         options = parameters(self.resolved, resources, gpus, name, list(after), group=group)
         if now.excluded:
             options["exclude"] = ",".join(now.excluded)
         jobs_python = interpreter(self.experiment)
-        if len(jobs_python) == 1:  # Python 3.10 imports what is in the current folder first
+        if len(jobs_python) == 1:  # Python 3.10 imports from the current folder first
             options["additional_parameters"].setdefault("chdir", str(self.experiment.path))
         with clean_environment():
             executor = submitit.AutoExecutor(
@@ -325,14 +327,14 @@ class _Slurm:
             return _Unreachable(said)
         return EnvironmentFault(
             f"sbatch refused {step.name}: {said}",
-            remedy="see partition, account and limits in the site profile, then "
+            remedy="check partition, account and limits in the site profile, then run "
             f"`hpcbench resume {self.experiment.id}`",
         )
 
     def _remove_orphans(self) -> None:
-        """submitit leaves the pickles of what sbatch refused; those of jobs have the job's id."""
+        """Remove pickles that submitit leaves after a refusal; pickles of jobs have the job's id."""
         for path in self.experiment.jobs_dir.glob("*.pkl"):
-            if len(path.stem) == 32:  # a UUID: no job has it
+            if len(path.stem) == 32:  # a UUID, not a job's id
                 path.unlink(missing_ok=True)
 
     def _write(self, kind: Kind, step: str = "", **details: Any) -> None:
@@ -340,7 +342,7 @@ class _Slurm:
 
 
 class _LimitReached(Exception):
-    """Slurm takes no more jobs of this user now."""
+    """Slurm accepts no more jobs of this user now."""
 
 
 class _Unreachable(Exception):
@@ -362,7 +364,7 @@ def _supervise(experiment: Experiment, log: EventLog) -> None:
     with clean_environment(), output.open("ab") as file:
         process = subprocess.Popen(
             [*command, str(experiment.path), str(current.number)],
-            # The variable is for the processes that submitit starts, which get no options.
+            # The variable is for processes that submitit starts, which get no options of Python.
             env={**os.environ, "PYTHONSAFEPATH": "1", **plain_env(experiment.resolved.site)},
             cwd=experiment.path if "-P" not in command else None,  # as for Slurm
             stdin=subprocess.DEVNULL,

@@ -1,7 +1,7 @@
-"""What sbatch is told of a job: options in submitit's words, and the environment it is called in.
+"""Input of sbatch for a job: options by submitit's names, and the environment of the call.
 
 A job script is short on purpose: the umask, modules, the site's own lines, its environment, the lines of its
-template, and then `exec python`, so that Slurm's signals reach Python and no shell.
+template, and then `exec python`, so that Slurm's signals reach Python and not a shell.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing import Any
 from hpcbench.errors import Problem, UserError
 from hpcbench.experiment.submission import FINALISE, Step
 from hpcbench.registry.sites import find_template, findings, one_line, template_environment
-from hpcbench.schema.documents import Resources, Site, SlurmSite, seconds
+from hpcbench.schema.definitions import Resources, Site, SlurmSite, seconds
 from hpcbench.schema.plan import Group, ResolvedPlan
 from hpcbench.secret import REFERENCE
 
 SMALL = Resources(cpus=1, memory_gb=4, time_limit="01:00:00")
-"""What evaluation and finalise ask for."""
+"""Resources of evaluation and finalise."""
 
 FIND_MODULES = """\
 if ! command -v module >/dev/null 2>&1; then
@@ -36,19 +36,19 @@ if ! command -v module >/dev/null 2>&1; then
   done
   unset file
 fi"""
-"""A job's shell is no login shell, and may not know `module`: where Lmod and Environment Modules put it."""
+"""Defines `module` from Lmod or Environment Modules: a job's shell is no login shell and may lack it."""
 
 
 def sbatch_text(
     experiment_dir: Path, resolved: ResolvedPlan, group: Group | None, array: Step | None = None
 ) -> str:
-    """The batch script of a group's array, or of the job after them, as `submit` would hand it to sbatch.
+    """The batch script of a group's array, or of the finalising job, as `submit` would pass it to sbatch.
 
     Args:
         experiment_dir: folder of the experiment.
         resolved: the plan, with its site.
-        group: the group; None: the job after them.
-        array: which of the group's arrays, where one would be too large; None: the only one.
+        group: the group; None: the finalising job.
+        array: one of several arrays of a large group; None: the group has only one.
 
     Raises:
         UserError: see `parameters`.
@@ -78,7 +78,7 @@ def parameters(
     *,
     group: Group | None = None,
 ) -> dict[str, Any]:
-    """sbatch options in submitit's words; what it has no word for goes as an additional parameter.
+    """sbatch options by submitit's names; options without such a name become additional parameters.
 
     Args:
         resolved: the plan, with its site.
@@ -86,14 +86,14 @@ def parameters(
         gpus: GPUs of the job.
         name: name and comment of the job.
         after: jobs that must have ended before.
-        group: the group whose worker it is; None: a job that needs no GPU and runs in the CPU partition.
+        group: the worker's group; None: a job that needs no GPU and runs in the CPU partition.
 
     Raises:
-        UserError: something cannot stand in a job script, or the site's template is wrong.
+        UserError: a value is not allowed in a job script, or the site's template is wrong.
     """
     site = resolved.site
     slurm = site.slurm
-    # What a partition's nodes must have holds for workers; elsewhere it may fit no node at all.
+    # Reservation and constraint are meant for workers; in another partition they may fit no node at all.
     elsewhere = group is None and slurm.cpu_partition not in (None, slurm.partition)
     partition = slurm.cpu_partition if elsewhere else resources.partition or slurm.partition
     extra: dict[str, Any] = {
@@ -103,7 +103,7 @@ def parameters(
         "reservation": None if elsewhere else slurm.reservation,
         "constraint": None if elsewhere else slurm.constraint,
         **_gpus(slurm, resources, gpus),
-        # sbatch is called without SBATCH_*; this one is what the user's shell wants of every job.
+        # sbatch is called without SBATCH_*; this variable is the user's choice for every job.
         "export": os.environ.get("SBATCH_EXPORT") or None,
         **{_word(option): value for option, value in slurm.options.items()},
     }
@@ -122,7 +122,7 @@ def parameters(
         "setup": setup(resolved, group) or None,
         "stderr_to_stdout": True,
         "use_srun": False,
-        # `false` says that an option is not to be there.
+        # `false` removes an option.
         "additional_parameters": {key: value for key, value in _said(extra) if value is not False},
     }
     _refuse_lines(chosen, extra)
@@ -130,12 +130,12 @@ def parameters(
 
 
 def setup(resolved: ResolvedPlan, group: Group | None = None) -> list[str]:
-    """Shell lines of a job before Python: umask, modules, the site's own, environment, its template's.
+    """Shell lines of a job before Python: umask, modules, the site's own lines, environment, template.
 
-    Values that refer to a secret are not among them: they reach a job by a file of their own.
+    Values that refer to a secret are left out: they reach a job in a separate file.
 
     Raises:
-        UserError: a line cannot stand in a job script, or all of them are no shell text.
+        UserError: a line is not allowed in a job script, or the lines are no valid shell text.
     """
     site = resolved.site
     wrong = [
@@ -151,35 +151,35 @@ def setup(resolved: ResolvedPlan, group: Group | None = None) -> list[str]:
     lines += [f"export {name}={shlex.quote(value)}" for name, value in plain_env(site).items()]
     lines += _template_lines(resolved, group)
     if lines and (why := _no_shell("\n".join(lines))):
-        where = "`setup` or the template of the site profile"
-        raise UserError(Problem(f"the job script would be no shell text: {why}", remedy=where))
+        where = "correct `setup` or the template of the site profile"
+        raise UserError(f"the job script is not valid shell code: {why}", remedy=where)
     return lines
 
 
 def plain_env(site: Site) -> dict[str, str]:
-    """The site's environment without what refers to a secret."""
+    """The site's environment without values that refer to a secret."""
     return {name: value for name, value in site.env.items() if not REFERENCE.search(value)}
 
 
 def load_module(module: str) -> str:
-    """A shell line that loads a module or ends the job with a word to its log."""
+    """A shell line that loads a module, or ends the job with a message in its log."""
     text = f"hpcbench: cannot load module {module} on this node"
     return f"module load {shlex.quote(module)} || {{ echo {shlex.quote(text)} >&2; exit 3; }}"
 
 
 def prefixed(parameters: dict[str, Any]) -> dict[str, Any]:
-    """The same in the words of submitit's AutoExecutor."""
+    """The same options by the names of submitit's AutoExecutor."""
     return {f"slurm_{key}": value for key, value in parameters.items()}
 
 
 def python(interpreter: Sequence[str] = (sys.executable,)) -> str:
-    """`exec PYTHON`: no shell stands between Slurm's signals and the worker."""
+    """`exec PYTHON`: no shell is between Slurm's signals and the worker."""
     return f"exec {shlex.join(interpreter)}"
 
 
 @contextlib.contextmanager
 def clean_environment() -> Iterator[None]:
-    """sbatch reads SLURM_* and SBATCH_* as options: what an outer job left there is not ours."""
+    """Remove SLURM_* and SBATCH_* variables of an outer job, which sbatch would read as options."""
     inherited = {
         name: os.environ.pop(name)
         for name in list(os.environ)
@@ -192,7 +192,7 @@ def clean_environment() -> Iterator[None]:
 
 
 def _gpus(slurm: SlurmSite, resources: Resources, gpus: int) -> dict[str, str]:
-    """How this cluster is asked for GPUs."""
+    """The option of this cluster that requests GPUs."""
     if not gpus:
         return {}
     gres = f"gpu:{resources.gpu_type}" if resources.gpu_type else slurm.gpu_gres
@@ -203,7 +203,7 @@ def _gpus(slurm: SlurmSite, resources: Resources, gpus: int) -> dict[str, str]:
 
 
 def _word(option: str) -> str:
-    """An option as submitit writes it, so that what the user said replaces it, not stands beside it."""
+    """An option in submitit's spelling, so that the user's value replaces it instead of a second option."""
     return option.replace("-", "_")
 
 
@@ -213,14 +213,14 @@ def _said(options: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _refuse_lines(*options: Mapping[str, Any]) -> None:
-    """An option with a line break would end in the script as a command."""
+    """Refuse options with a line break, whose rest would run as a command of the script."""
     for name, value in (pair for some in options for pair in some.items()):
         if isinstance(value, str) and (why := one_line(value)):
-            raise UserError(Problem(f"--{name.replace('_', '-')}: {why}"))
+            raise UserError(f"--{name.replace('_', '-')}: {why}")
 
 
 def _template_lines(resolved: ResolvedPlan, group: Group | None) -> list[str]:
-    """What the site's template adds; empty lines and comments of the shell stay."""
+    """Lines of the site's template; empty lines and shell comments stay."""
     name = resolved.site.slurm.template
     if name is None:
         return []
@@ -228,17 +228,17 @@ def _template_lines(resolved: ResolvedPlan, group: Group | None) -> list[str]:
     try:
         template = template_environment(path).get_template(path.name)
         text = template.render(site=resolved.site, group=group, plan=resolved.plan)
-    except Exception as error:  # noqa: BLE001 - a template may raise what it likes: its place is the finding
+    except Exception as error:  # noqa: BLE001 - a template may raise any exception: report its place
         raise UserError(_at(path, error)) from error
     for number, line in enumerate(text.split("\n"), 1):
         if why := one_line(line):
-            raise UserError(Problem(f"line {number} of what it gives: {why}", str(path)))
+            raise UserError(Problem(f"line {number} of its output: {why}", str(path)))
         if line.startswith("#SBATCH"):
             raise UserError(
                 Problem(
-                    f"line {number} of what it gives is an option of sbatch, which reads none after commands",
+                    f"line {number} of its output is an sbatch option, and sbatch reads none after commands",
                     str(path),
-                    remedy="`slurm.options` of the site profile",
+                    remedy="set it as `slurm.options` in the site profile",
                 )
             )
     return text.rstrip("\n").split("\n") if text.strip() else []
@@ -258,14 +258,14 @@ def _at(path: Path, error: Exception) -> Problem:
     return Problem(f"template: {message}", str(file or path), line, remedy=_SEES)
 
 
-_SEES = "it sees `site`, `group` (none in jobs without a group) and `plan`"
+_SEES = "a template can use `site`, `group` (none in jobs without a group) and `plan`"
 
 
 @functools.lru_cache(maxsize=64)
 def _no_shell(text: str) -> str | None:
-    """Why bash would not read a text to its end; an open quote would swallow the command that follows."""
+    """Why bash would not read a text to its end: an open quote would swallow the next command."""
     if text.rstrip("\n").endswith("\\"):
-        return "its last line goes on (\\)"
+        return "its last line ends with a backslash"
     try:
         done = subprocess.run(
             ["bash", "-n"],
@@ -276,6 +276,6 @@ def _no_shell(text: str) -> str | None:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
-        return None  # no bash here: the node's will tell
+        return None  # no bash here: the node's bash will report errors
     said = done.stderr.strip().splitlines()
     return said[0].removeprefix("bash: ") if said else None

@@ -1,10 +1,10 @@
-"""Secrets for jobs that do not inherit the environment that submitted.
+"""Secrets for jobs that do not inherit the submitting environment.
 
-Under `--export=NONE` a job starts without the variables that `${env:NAME}` refers to, and what `env` of a
-site profile takes from a reference must not stand in a job script. Both go through one file a experiment,
-`HOME/secrets/EXPERIMENT.json`, that its owner alone can read: written when jobs are submitted, read by
-whatever runs on the node before anything else, removed when the experiment ends. No argument list, no job
-script, nothing that scontrol shows and no file of the experiment holds a secret.
+Under `--export=NONE` a job starts without the variables that `${env:NAME}` refers to, and values of a site
+profile's `env` that come from a reference must not be in a job script. Both go through one file for each
+experiment, `HOME/secrets/EXPERIMENT.json`, which only its owner can read. It is written when jobs are
+submitted, read first by each process on a node, and removed when the experiment ends. No argument list, no
+job script, no output of scontrol and no file of the experiment has a secret.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hpcbench.experiment.layout import Experiment, all_experiments
 from hpcbench.schema.plan import ResolvedPlan
 
 FOLDER = "secrets"
-"""Below the home of experiments; `secrets-UID` where that is another user's."""
+"""Folder below the home of experiments; `secrets-UID` if `secrets` belongs to another user."""
 
 ENDING = ".json"
 
@@ -44,7 +44,7 @@ def names(resolved: ResolvedPlan) -> tuple[str, ...]:
 
 
 def inherits(resolved: ResolvedPlan) -> bool:
-    """Whether jobs start with the environment of the shell that submits."""
+    """Whether jobs start with the environment of the submitting shell."""
     if resolved.executor == "local":
         return True
     told = resolved.site.slurm.options.get("export") or os.environ.get("SBATCH_EXPORT") or "ALL"
@@ -52,10 +52,10 @@ def inherits(resolved: ResolvedPlan) -> bool:
 
 
 def require(resolved: ResolvedPlan) -> None:
-    """Look whether every secret that jobs need can be had here.
+    """Check that every secret that jobs need is available here.
 
     Raises:
-        UserError: which cannot, and what refers to it; never what one holds.
+        UserError: the missing secrets, and the places that refer to them; never a secret's value.
     """
     problems = [
         Problem(f"{place}: {message}", remedy=remedy)
@@ -68,17 +68,17 @@ def require(resolved: ResolvedPlan) -> None:
 
 
 def keep(experiment: Experiment) -> tuple[str, ...]:
-    """Write the file of an experiment, if its jobs need one; call before jobs are submitted or resumed.
+    """Write the file of an experiment, if its jobs need it; call it before jobs are submitted or resumed.
 
-    What the environment of this process lacks is taken from the file there is: a job that submits the next
-    ones, or a shell that resumes, need not have every variable.
+    Variables that this process lacks are taken from the existing file: a job that submits further jobs, or a
+    shell that resumes, need not have every variable.
 
     Returns:
-        Names of the variables it holds.
+        Names of the variables in the file.
 
     Raises:
-        UserError: a secret is not to be had.
-        EnvironmentFault: the folder is not for its owner alone, or cannot be written.
+        UserError: a secret is missing.
+        EnvironmentFault: the folder is not private to its owner, or cannot be written.
     """
     resolved = experiment.resolved
     wanted = {} if inherits(resolved) else {name: f"${{env:{name}}}" for name in names(resolved)}
@@ -100,10 +100,10 @@ def keep(experiment: Experiment) -> tuple[str, ...]:
 
 
 def load(experiment: Experiment) -> tuple[str, ...]:
-    """Put what the file of an experiment holds into this process's environment; no file, nothing to do.
+    """Put the variables of an experiment's file, if there is one, into this process's environment.
 
     Raises:
-        EnvironmentFault: file or folder are not their owner's alone, or a link.
+        EnvironmentFault: file or folder are not private to their owner, or are a link.
     """
     held = _held(experiment)
     for name, value in held.items():
@@ -113,7 +113,7 @@ def load(experiment: Experiment) -> tuple[str, ...]:
 
 
 def forget(experiment: Experiment) -> bool:
-    """Remove the file of an experiment that has ended; returns whether there was one."""
+    """Remove the file of an ended experiment; returns whether it existed."""
     with _folder(experiment) as folder:
         if folder is None:
             return False
@@ -125,11 +125,11 @@ def forget(experiment: Experiment) -> bool:
 
 
 def leftovers(root: Path, ended: Callable[[Experiment], bool]) -> list[Path]:
-    """Files of experiments that have ended or are gone, and of writers that were killed.
+    """Files of experiments that have ended or are gone, and of killed writers.
 
     Args:
         root: the home of experiments.
-        ended: tells whether an experiment has ended.
+        ended: returns whether an experiment has ended.
     """
     needed = {one.id for one in all_experiments(root) if not ended(one)}
     place = _place(root)
@@ -141,9 +141,9 @@ def leftovers(root: Path, ended: Callable[[Experiment], bool]) -> list[Path]:
 
 
 def _seen_by_jobs(resolved: ResolvedPlan) -> list[tuple[str, Any]]:
-    """What of a plan and a site is revealed in jobs: place and data.
+    """Parts of a plan and a site whose secrets jobs reveal: place and data.
 
-    Storages of datasets and models, sources of packages and arguments of builds serve the login node.
+    Storages of datasets and models, sources of packages and build arguments are only for the login node.
     """
     site, plan = resolved.site, resolved.plan
     schemes = {one.url.partition("://")[0] for one in plan.upload}
@@ -159,7 +159,7 @@ def _seen_by_jobs(resolved: ResolvedPlan) -> list[tuple[str, Any]]:
 
 
 def _held(experiment: Experiment) -> dict[str, str]:
-    """Variables in the file of an experiment; empty without one."""
+    """Variables in the file of an experiment; empty without a file."""
     with _folder(experiment) as folder:
         if folder is None:
             return {}
@@ -182,7 +182,7 @@ def _texts(data: Any) -> Iterator[str]:
 
 
 def _place(root: Path) -> Path:
-    """The folder; one of another user, in a home that a group shares, is left to her."""
+    """The folder of secrets; in a shared home, another user's folder is not used."""
     folder = root / FOLDER
     try:
         foreign = folder.lstat().st_uid != os.geteuid()
@@ -193,9 +193,9 @@ def _place(root: Path) -> Path:
 
 @contextlib.contextmanager
 def _folder(experiment: Experiment, *, make: bool = False) -> Iterator[int | None]:
-    """The folder, open, after it was seen to be its owner's alone; None if there is none.
+    """Descriptor of the folder, after a check that it is private to its owner; None: there is no folder.
 
-    All that follows goes through the descriptor: nobody can put another folder in its place meanwhile.
+    Later calls use the descriptor: no process can replace the folder in between.
     """
     place = _place(experiment.path.parent.parent)
     if make:
@@ -222,7 +222,7 @@ def _folder(experiment: Experiment, *, make: bool = False) -> Iterator[int | Non
 
 
 def _write(folder: int, name: str, data: Any) -> None:
-    """Replace a file of the folder as a whole; never is one there that others could read."""
+    """Replace a file of the folder as a whole; at no time can other users read it."""
     temporary = f".{name}.{secrets.token_hex(4)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(temporary, flags, 0o600, dir_fd=folder)
@@ -251,9 +251,9 @@ def _read(folder: int, name: str) -> dict[str, Any]:
     with os.fdopen(descriptor, encoding="utf-8") as file:
         seen = os.fstat(file.fileno())
         if not stat.S_ISREG(seen.st_mode):
-            raise _not_ours(Path(name), "is no file")
+            raise _not_ours(Path(name), "is not a regular file")
         if seen.st_uid != os.geteuid() or seen.st_mode & 0o077:
-            raise _not_ours(Path(name), "is not its owner's alone")
+            raise _not_ours(Path(name), "is open to other users, or belongs to one")
         data: dict[str, Any] = json.load(file)
     return data
 
@@ -261,5 +261,5 @@ def _read(folder: int, name: str) -> dict[str, Any]:
 def _not_ours(path: Path, why: str) -> EnvironmentFault:
     return EnvironmentFault(
         f"secrets of jobs: {path} {why}",
-        remedy=f"remove it, then `hpcbench resume`; {FOLDER}/ must be a folder of yours of mode 0700",
+        remedy=f"remove it, then run `hpcbench resume`; {FOLDER}/ must be your folder with mode 0700",
     )

@@ -1,9 +1,9 @@
-"""A copy of the environment that submits, which no later `pip install` touches, and from which jobs run.
+"""A copy of the submitting environment, from which jobs run and which no later `pip install` changes.
 
-Copied is what this Python imports from: its virtual environment, or the whole prefix of a Python of its own
-(conda); folders beside it (the user's site, PYTHONPATH); the checkouts of editable packages. The copy stands
-in `HOME/cache/environments/KEY`; equal environments have the same key, so they are copied once. The
-interpreter and standard library below a virtual environment stay where they are.
+The copy has all folders that this Python imports from: its virtual environment, or the whole prefix of a
+separate Python (conda); further folders (the user's site, PYTHONPATH); the checkouts of editable packages.
+It is in `HOME/cache/environments/KEY`; equal environments have the same key, so they are copied once. The
+interpreter and standard library under a virtual environment are not copied.
 """
 
 from __future__ import annotations
@@ -35,20 +35,21 @@ from hpcbench.submit.fingerprint import (
     editable,
     here,
     metadata_folders,
+    search_path,
     sources_of,
 )
 
 FOLDER = "environments"
-"""Below the cache."""
+"""Folder of copies below the cache."""
 
 MODULES = (".py", ".so", ".pyi")
-"""Endings of what Python imports."""
+"""Suffixes of files that Python imports."""
 
 SYSTEM_PREFIXES = ("/usr", "/usr/local")
 """Prefixes that are not copied as a whole."""
 
 SMALLEST_BINARY = 1 << 20
-"""Larger files in `bin` are no scripts."""
+"""Files in `bin` that are larger are no scripts."""
 
 _SAYS = """\
 import json, hpcbench
@@ -64,20 +65,20 @@ class Snapshot:
     path: Path
     """Its folder; `bin/python` runs from it."""
     fingerprint: Fingerprint
-    """What it is."""
+    """The copy's fingerprint."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A folder that is copied."""
+    """A folder to copy."""
 
     source: Path
-    """Where it lies."""
+    """Its path."""
     place: str
-    """Where it goes, below the copy."""
+    """Its path below the copy."""
     kind: Literal["whole", "checkout", "modules"] = "whole"
-    """`whole`; a `checkout` goes without what tools put there (`.git`, virtual environments, …); of
-    `modules`, a folder of PYTHONPATH that may be anything, only what Python imports is copied."""
+    """`whole`: all files; `checkout`: no files of tools (`.git`, virtual environments, …); `modules`: an
+    arbitrary folder of PYTHONPATH, of which only files that Python imports are copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,23 +89,23 @@ class _Entry:
     place: str
     size: int
     changed: int
-    """Time of its last change, ns; compiled modules count for nothing in the key."""
+    """Time of its last change, ns; the key ignores compiled modules."""
     link: str | None
-    """Target, where a link stays one."""
+    """Target of a link that stays a link; else None."""
 
 
 def copy_environment(
     cache: Path, without: Path | None = None, say: Callable[[str], None] = lambda line: None
 ) -> Snapshot:
-    """Have a copy of the environment this Python runs in.
+    """Copy this Python's environment, or use an existing copy.
 
     Args:
         cache: the cache of a home.
-        without: folder of a plan's packages, which lies in that cache already.
-        say: told how many files it takes.
+        without: folder of a plan's packages, which is in that cache already.
+        say: receives a line with the number of files.
 
     Raises:
-        EnvironmentFault: the copy does not run, there is no room, or the environment changes meanwhile.
+        EnvironmentFault: the copy does not run, the disk is full, or the environment changes meanwhile.
     """
     original = here(without)
     parts = _parts(original, without)
@@ -114,7 +115,7 @@ def copy_environment(
     size = sum(entry.size for entry in entries)
     told = f"{len(entries):,} files, {size / 1e6:,.0f} MB"
     if target.exists():
-        say(f"jobs run from a copy of this environment that is there already ({told})")
+        say(f"jobs run from an existing copy of this environment ({told})")
     else:
         say(f"copying this environment ({told}) to {target}")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -128,8 +129,8 @@ def copy_environment(
 
     try:
         made = make_once(target, build)
-        with contextlib.suppress(OSError):  # somebody else's
-            os.utime(target)  # wanted again: it is not old
+        with contextlib.suppress(OSError):  # another user's copy
+            os.utime(target)  # used again, so not old
     except OSError as error:
         raise EnvironmentFault(
             f"cannot copy the environment to {target}: {error.strerror or error}",
@@ -144,12 +145,12 @@ def copy_environment(
 
 
 def unused(root: Path, experiments: Iterable[Experiment], days: float) -> list[Path]:
-    """Copies from which no experiment runs, nor ever will unless it is submitted anew.
+    """Copies that no experiment needs, unless its plan is submitted again.
 
     Args:
         root: the home.
-        experiments: those that stay.
-        days: what was made, or wanted again, within so many is left alone: somebody may be submitting.
+        experiments: experiments that stay.
+        days: copies made or used within so many days are left out: a submission may be under way.
     """
     needed = {
         Path(str(one.manifest.get("snapshot"))).name
@@ -168,11 +169,11 @@ def unused(root: Path, experiments: Iterable[Experiment], days: float) -> list[P
     ]
 
 
-# --- what is copied -------------------------------------------------------------------------------------
+# --- parts of a copy ------------------------------------------------------------------------------------
 
 
 def _parts(original: Fingerprint, without: Path | None) -> list[_Part]:
-    """Folders that this Python imports from, and where each goes."""
+    """Folders that this Python imports from, and their places in the copy."""
     prefix = Path(sys.prefix)
     parts = [_Part(prefix, "")] if not _is_system() else []
     checkouts: dict[Path, str] = {}
@@ -193,18 +194,15 @@ def _parts(original: Fingerprint, without: Path | None) -> list[_Part]:
 
 
 def _search(without: Path | None) -> list[Path]:
-    """Folders of the search path but the standard library's, in order."""
-    skip = int(not sys.flags.isolated and not getattr(sys.flags, "safe_path", False))
-    names = list(dict.fromkeys(sys.path[skip:]))
-    if without is not None and str(without) in names:
-        names = names[: names.index(str(without))]
+    """Folders of the search path without the standard library's, in order."""
     own = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
     own |= {f"{folder}/lib-dynload" for folder in own}
-    return [Path(name) for name in names if name and name not in own and Path(name).is_dir()]
+    names = (name for name in search_path(without) if name and name not in own)
+    return [Path(name) for name in names if Path(name).is_dir()]
 
 
 def _entries(parts: Sequence[_Part], root: Path) -> list[_Entry]:
-    """Every file of the copy, in order; what lies below the home of experiments is none of it."""
+    """Every file of the copy, in order; files below the home of experiments are left out."""
     found: dict[str, _Entry] = {}
     for part in parts:
         of_part = _modules(part) if part.kind == "modules" else _walk(part, part.source, root)
@@ -228,13 +226,13 @@ def _walk(part: _Part, folder: Path, root: Path) -> Iterator[_Entry]:
         try:
             stat = one.stat(follow_symlinks=link is None)
         except FileNotFoundError:
-            continue  # a link to nothing
+            continue  # a broken link
         if one.is_file() or link is not None:
             yield _Entry(path, place, stat.st_size, stat.st_mtime_ns, link)
 
 
 def _modules(part: _Part) -> Iterator[_Entry]:
-    """What Python imports of a folder that may hold anything."""
+    """Files that Python imports, in an arbitrary folder."""
     found = list(sources_of(part.source, MODULES))
     if len(found) == MOST_SOURCES:
         raise EnvironmentFault(
@@ -249,7 +247,7 @@ def _modules(part: _Part) -> Iterator[_Entry]:
 
 def _left_out(part: _Part, folder: Path, name: str) -> bool:
     if part.kind == "whole":
-        # A conda installation keeps all other environments, and what they were made of, below it.
+        # A conda installation has all other environments, and their packages, below it.
         return (
             folder == part.source and name in ("pkgs", "envs") and (folder / "conda-meta").is_dir()
         )
@@ -258,11 +256,11 @@ def _left_out(part: _Part, folder: Path, name: str) -> bool:
 
 
 def _link(part: _Part, path: Path) -> str | None:
-    """Where a link of the copy points; None where it leads out of what is copied, and becomes a file.
+    """Target of a link in the copy; None: the target is outside the copied folder, so a file is written.
 
-    The interpreter of a virtual environment is outside and stays so.
+    The interpreter of a virtual environment is outside and stays a link.
     """
-    target = os.readlink(path)  # noqa: PTH115 - as it is written
+    target = os.readlink(path)  # noqa: PTH115 - the text as written
     end = Path(os.path.normpath(path.parent / target))
     if end.is_relative_to(part.source):
         return os.path.relpath(end, path.parent)
@@ -271,7 +269,7 @@ def _link(part: _Part, path: Path) -> str | None:
 
 
 def _key(entries: Sequence[_Entry]) -> str:
-    """Identity of a copy: names, sizes and times of its files, and the Python below it."""
+    """Identity of a copy: names, sizes and times of its files, and the Python that it uses."""
     told = [
         [entry.place, entry.size, entry.changed, entry.link]
         for entry in entries
@@ -285,7 +283,7 @@ def _key(entries: Sequence[_Entry]) -> str:
 
 
 def _copy(entries: Sequence[_Entry], place: Path, target: Path, parts: Sequence[_Part]) -> None:
-    """Copy files to `place`, written so that they work at `target`."""
+    """Copy files to `place`, changed so that they work at `target`."""
     made: set[Path] = set()
     for entry in entries:
         path = place / entry.place
@@ -310,7 +308,7 @@ def _copy(entries: Sequence[_Entry], place: Path, target: Path, parts: Sequence[
 
 
 def _path_line(parts: Sequence[_Part], own: Path) -> str:
-    """A line for a path file: folders beside the environment, in the order they were found in."""
+    """A line for a path file: folders outside the environment, in the order of the search path."""
     before, after = (
         [part.place for part in parts if Path(part.place).parent.name == name]
         for name in ("before", "after")
@@ -328,7 +326,7 @@ def _path_line(parts: Sequence[_Part], own: Path) -> str:
 
 
 def _interpreter(place: Path) -> None:
-    """Have `bin/python`, and a virtual environment closed against what is beside it."""
+    """Ensure `bin/python`, and a virtual environment that excludes packages outside it."""
     python = place / "bin" / "python"
     python.parent.mkdir(exist_ok=True)
     if not python.exists() and not python.is_symlink():
@@ -347,7 +345,7 @@ def _interpreter(place: Path) -> None:
 
 
 def _rewrite(folder: Path, parts: Sequence[_Part]) -> None:
-    """Have path files and finders of editable packages name the copies of what they name."""
+    """Make path files and finders of editable packages point to the copies."""
     for path in [*folder.glob("*.pth"), *folder.glob("__editable__*.py")]:
         text = path.read_text(encoding="utf-8")
         if path.suffix == ".pth":
@@ -367,7 +365,7 @@ def _line(line: str, parts: Sequence[_Part]) -> str:
 
 
 def _relocate(path: Path, old: str, new: str) -> None:
-    """Have a script of `bin` start the Python of the copy."""
+    """Make a script of `bin` start the Python of the copy."""
     if path.is_symlink() or not path.is_file() or path.stat().st_size > SMALLEST_BINARY:
         return
     data = path.read_bytes()
@@ -376,7 +374,7 @@ def _relocate(path: Path, old: str, new: str) -> None:
 
 
 def _verified(target: Path, original: Fingerprint) -> Fingerprint:
-    """The copy's fingerprint, after a look whether it is the same environment at another place."""
+    """The copy's fingerprint, after a check that it is the same environment at another place."""
     environ = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     try:
         done = subprocess.run(
@@ -386,12 +384,14 @@ def _verified(target: Path, original: Fingerprint) -> Fingerprint:
     except OSError as error:
         raise _unfit(f"bin/python: {error.strerror}") from error
     if done.returncode:
-        raise _unfit(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "no word")
+        raise _unfit(
+            done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "it printed no message"
+        )
     file, data = json.loads(done.stdout.strip().splitlines()[-1])
     copy = Fingerprint.from_json(data)
     outside = [place for place in (file, *copy.places) if not Path(place).is_relative_to(target)]
     if outside:
-        raise _unfit(f"it still imports from {outside[0]}")
+        raise _unfit(f"the copy still imports from {outside[0]}")
     there = {name: replace(one, place="") for name, one in original.distributions.items()}
     here_ = {name: replace(one, place="") for name, one in copy.distributions.items()}
     same = replace(original, executable="", places=("",), distributions=there)
@@ -404,7 +404,7 @@ def _verified(target: Path, original: Fingerprint) -> Fingerprint:
 def _unfit(why: str) -> EnvironmentFault:
     return EnvironmentFault(
         f"the copy of this environment does not run: {why}",
-        remedy="submit without --snapshot-env, from an environment that nobody changes",
+        remedy="submit without --snapshot-env, from an environment that does not change",
     )
 
 
@@ -412,7 +412,7 @@ def _unfit(why: str) -> EnvironmentFault:
 
 
 def _is_system() -> bool:
-    """Whether this is the system's own Python, of which only what is beside it is copied."""
+    """Whether this is the system's own Python: then only folders outside its prefix are copied."""
     return sys.prefix == sys.base_prefix and sys.prefix in SYSTEM_PREFIXES
 
 
@@ -422,7 +422,7 @@ def _site_folder() -> str:
 
 
 def _moved(parts: Sequence[_Part], path: Path) -> str | None:
-    """Where a path lies in the copy; None where it is not copied."""
+    """Place of a path in the copy; None: it is not copied."""
     holders = [part for part in parts if path.is_relative_to(part.source)]
     if not holders:
         return None

@@ -1,1 +1,1 @@
-"""Kinds of document work: how each reads its answers; every module runs alone."""
+"""Kinds of document work, each with its way to read answers; every module runs alone."""

@@ -1,9 +1,9 @@
 """Scoring a file of answers, without an experiment: `hpcbench score FILE`, `python -m hpcbench.tasks.vqa`.
 
-The dataset is a document by name or file, or a folder with a table of annotations. Answers are JSONL,
+The dataset is a definition by name or file, or a folder with a table of annotations. Answers are JSONL,
 either hpcbench's own or objects with `id` and `text`, or CSV with `id` and one of `answer`, `model_answer`,
 `prediction`, `text`; delimiter `,` or `;`. A CSV without `id`, as v0.1 wrote them, has a row for each sample,
-in the dataset's order. Scores are the same as `hpcbench submit` would report.
+in the dataset's order. The scores equal those of `hpcbench submit`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from hpcbench.data.datasets import open_dataset
 from hpcbench.errors import HpcbenchError, Problem, UserError
 from hpcbench.evaluation import Answer, Place, Scored, Subject
 from hpcbench.evaluation.scores import update
-from hpcbench.experiment.counts import counts_of
 from hpcbench.experiment.layout import home
+from hpcbench.experiment.view.evaluated import Scores
 from hpcbench.files.user import not_json, read_text
 from hpcbench.parsers import reading_of
-from hpcbench.registry.catalog import Catalog, load_document, user_site
+from hpcbench.registry.catalog import Catalog, load_definition, user_site
 from hpcbench.registry.paths import with_absolute_paths
-from hpcbench.schema.documents import Dataset, Metric, MLTask, Model, Prompt, RunTask, Site
+from hpcbench.schema.definitions import Dataset, Metric, MLTask, Model, Prompt, RunTask, Site
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Sample
 
@@ -39,22 +39,32 @@ NAMES = ("sample_id", "id")
 
 
 def main(ml_task: str, argv: Sequence[str]) -> int:
-    """Score a file of responses; returns the exit code."""
+    """Score a file of responses; return the exit code."""
     parser = argparse.ArgumentParser(
         prog=f"python -m hpcbench.tasks.{ml_task}",
         description=f"Score answers of ML task {ml_task}; `hpcbench score` does this and more.",
     )
-    parser.add_argument("--dataset", required=True, help="document's name or file, or a folder")
     parser.add_argument(
-        "--annotations", default="annotations.jsonl", help="table inside a folder (%(default)s)"
+        "--dataset",
+        required=True,
+        help="name or file of a dataset's definition, or a folder of data",
+    )
+    parser.add_argument(
+        "--annotations",
+        default="annotations.jsonl",
+        help="table of samples in that folder (default: %(default)s)",
     )
     parser.add_argument("--split", help="only samples of this split")
-    parser.add_argument("--responses", required=True, type=Path, help="JSONL or CSV of answers")
-    parser.add_argument("--metrics", help="names, parted by commas; none: the task's own")
     parser.add_argument(
-        "--registry", type=Path, action="append", default=[], help="further registry"
+        "--responses", required=True, type=Path, help="file of answers, JSONL or CSV"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "--metrics", help="names of metrics, separated by commas (default: those of the ML task)"
+    )
+    parser.add_argument(
+        "--registry", type=Path, action="append", default=[], help="folder of a further registry"
+    )
+    parser.add_argument("--json", action="store_true", help="print the scores as JSON")
     arguments = parser.parse_args(argv)
     try:
         catalog = Catalog(arguments.registry)
@@ -68,7 +78,7 @@ def main(ml_task: str, argv: Sequence[str]) -> int:
         print(error, file=sys.stderr)  # noqa: T201 - a command line of its own
         return error.exit_code
     if arguments.json:
-        print(json.dumps(table, ensure_ascii=False, indent=2))  # noqa: T201 - as above
+        print(json.dumps(table.to_json(), ensure_ascii=False, indent=2))  # noqa: T201 - as above
     else:
         _print(table)
     return 0
@@ -77,16 +87,16 @@ def main(ml_task: str, argv: Sequence[str]) -> int:
 def score_file(
     run_task: ResolvedRunTask, path: Path, folder: Path, columns: Sequence[str] = ()
 ) -> Scored:
-    """Score a file of answers; the scores go to `folder`.
+    """Score a file of answers; write the scores to `folder`.
 
     Args:
-        run_task: how answers are read, of which dataset, by which metrics.
+        run_task: the reading of answers, the dataset, the metrics.
         path: the file.
         folder: an empty folder.
         columns: metadata or fields to keep beside the dataset's `group_by`.
 
     Raises:
-        UserError: the file cannot be read, or an answer is of no sample.
+        UserError: the file cannot be read, or an answer belongs to no sample.
     """
     metrics = evaluation.load_metrics(run_task)
     subject = Subject(run_task, metrics, _Answered(run_task, path), more_columns=tuple(columns))
@@ -98,12 +108,12 @@ def score_file(
 def run_task_of(
     catalog: Catalog, ml_task: str, dataset: Dataset, metrics: Sequence[str] = ()
 ) -> ResolvedRunTask:
-    """A run task that nobody ran; without names, its metrics are those of the ML task."""
-    document = catalog.get(MLTask, ml_task)
-    names = metrics or document.default_metrics or document.metrics
+    """A run task for a file of answers; without names, its metrics are those of the ML task."""
+    definition = catalog.get(MLTask, ml_task)
+    names = metrics or definition.default_metrics or definition.metrics
     return ResolvedRunTask(
         task=RunTask(name=ml_task, ml_task=ml_task, model="answers", dataset=dataset.name),
-        ml_task=document,
+        ml_task=definition,
         model=Model(name="answers", source="/", engine="none"),
         dataset=dataset,
         prompt=Prompt(name="none", user=""),
@@ -112,19 +122,19 @@ def run_task_of(
 
 
 def metric_of(catalog: Catalog, name: str) -> Metric:
-    """A metric's document, or, where there is none, the plugin of that name with its defaults."""
+    """A metric's definition, or, without one, the plugin of that name with its defaults."""
     if not catalog.files("metrics", name) and plugins.find("metrics", name) is not None:
         return Metric(name=name, plugin=name)
     return catalog.get(Metric, name)
 
 
 def dataset_of(catalog: Catalog, named: str, annotations: str, split: str | None) -> Dataset:
-    """A dataset by its document's name or file, or a folder; fetched if it is not on this machine."""
+    """A dataset by its definition's name or file, or a folder; fetched if it is not on this machine."""
     if Path(named).is_dir():
         source = str(Path(named).resolve())
         dataset = Dataset(name="folder", source=source, annotations=annotations)
     elif named.endswith(".yaml"):
-        dataset = with_absolute_paths(*load_document(Dataset, Path(named)))
+        dataset = with_absolute_paths(*load_definition(Dataset, Path(named)))
     else:
         dataset = with_absolute_paths(*catalog.get_with_source(Dataset, named))
     site = user_site() or Site(name="default")
@@ -134,7 +144,7 @@ def dataset_of(catalog: Catalog, named: str, annotations: str, split: str | None
 
 @dataclass(frozen=True, slots=True)
 class _Answered:
-    """The samples of a dataset with the answers of a file, each time anew."""
+    """The samples of a dataset with the answers of a file; each iteration reads the samples again."""
 
     run_task: ResolvedRunTask
     path: Path
@@ -144,18 +154,18 @@ class _Answered:
         count = iterator.count()
         named, listed = _read(self.path)
         if listed and len(listed) != count:
-            what = f"{len(listed)} rows without an id for {count} samples"
-            remedy = "add a column `id`, or choose the split they are of"
+            what = f"{len(listed)} rows without an id, but {count} samples"
+            remedy = "add a column `id`, or name the right split"
             raise UserError(Problem(what, str(self.path), remedy=remedy))
         for number, sample in enumerate(iterator.iter(0, count)):
             yield sample, listed[number] if listed else named.pop(sample.id, None)
         if named:
-            what = f"{len(named)} answers are of no sample of the dataset, e.g. '{min(named)}'"
-            raise UserError(Problem(what, str(self.path), remedy="another split or dataset?"))
+            what = f"{len(named)} answers belong to no sample of the dataset, e.g. '{min(named)}'"
+            raise UserError(Problem(what, str(self.path), remedy="check the split and the dataset"))
 
 
 def _read(path: Path) -> tuple[dict[str, Answer], list[Answer]]:
-    """Answers by sample, of two to one sample the first; or in order, where none says of which it is.
+    """Answers by sample, the first of two to one sample; or in order, where no answer names its sample.
 
     Raises:
         UserError: the file cannot be read, or a line is no answer.
@@ -207,23 +217,21 @@ def _answer(name: str, row: Mapping[str, Any]) -> Answer:
     return Answer(name, str(row.get("outcome", "ok")), text)
 
 
-def _print(table: Mapping[str, Any]) -> None:
+def _print(table: Scores) -> None:
     from rich.console import Console
     from rich.table import Table
 
     out = Table(box=None, pad_edge=False, header_style="dim")
     for title in ("metric", "value", "95 % interval", "n", "documents"):
         out.add_column(title, justify="left" if title == "metric" else "right")
-    for name, entry in table["metrics"].items():
+    for name, entry in table.metrics.items():
         if entry is None:
             out.add_row(name, "–", "–", "0", "0")
             continue
-        interval = "–" if entry["low"] is None else f"{entry['low']:.4f} to {entry['high']:.4f}"
-        out.add_row(
-            name, f"{entry['value']:.4f}", interval, str(entry["n"]), str(entry["clusters"])
-        )
+        interval = "–" if entry.low is None else f"{entry.low:.4f} to {entry.high:.4f}"
+        out.add_row(name, f"{entry.value:.4f}", interval, str(entry.n), str(entry.clusters))
     console = Console(highlight=False)
     console.print(out)
-    console.print(f"samples: {counts_of(table).sentence()}")
-    for fault in table["faults"]:
-        console.print(f"{fault['count']} not scored by {fault['metric']}: {fault['message']}")
+    console.print(f"samples: {table.counts.sentence()}")
+    for fault in table.faults:
+        console.print(f"samples without a score of {fault.metric}: {fault.count}; {fault.message}")

@@ -19,7 +19,7 @@ class Classification:
     wants: ClassVar[Output] = "label"
 
     def parse(self, text: str, sample: Sample) -> str:
-        """What the answer says."""
+        """The class that the answer names."""
         return Label().parse(text)
 
 

@@ -1,4 +1,4 @@
-"""Key-information extraction: the answer is one JSON object, however it is wrapped.
+"""Key-information extraction: the answer is one JSON object, in any wrapping.
 
 Alone, without a cluster: `python -m hpcbench.tasks.kie --dataset DATASET --responses FILE`.
 """
@@ -19,7 +19,7 @@ class Kie:
     wants: ClassVar[Output] = "object"
 
     def parse(self, text: str, sample: Sample) -> object | None:
-        """What the answer says."""
+        """The object in the answer."""
         return JsonObject().parse(text)
 
 

@@ -1,4 +1,4 @@
-"""Text recognition: the answer is the page's text, lines kept.
+"""Text recognition: the answer is the page's text, with its lines.
 
 Alone, without a cluster: `python -m hpcbench.tasks.ocr --dataset DATASET --responses FILE`.
 """
@@ -20,7 +20,7 @@ class Ocr:
     transcribes: ClassVar[bool] = True
 
     def parse(self, text: str, sample: Sample) -> str:
-        """What the answer says."""
+        """The text in the answer."""
         return Text().parse(text)
 
 

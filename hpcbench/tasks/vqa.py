@@ -19,7 +19,7 @@ class Vqa:
     wants: ClassVar[Output] = "text"
 
     def parse(self, text: str, sample: Sample) -> str:
-        """What the answer says."""
+        """The text in the answer."""
         return Text().parse(text)
 
 

@@ -1,4 +1,4 @@
-"""What there is to tell a tracker of an experiment, read from its files: the same for every tracker."""
+"""Data of an experiment for a tracker, read from its files: the same for every tracker."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from hpcbench.comparison.speed import (
     RATES,
 )
 from hpcbench.data.datasets import open_dataset, samples
-from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.claims import attempts_of, shard_states
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.results import metrics_of, performance_of
+from hpcbench.experiment.view.evaluated import Figure, MetricValue, Speed, metrics_of, speeds
+from hpcbench.experiment.view.scores import rows_of
 from hpcbench.prompts import TaskPrompt
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Message, Response, Sample
@@ -31,7 +31,7 @@ GOOD = ("ok", "truncated")
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A sample's prompt and what came back."""
+    """A sample's prompt and its response."""
 
     experiment: str
     """The experiment's id."""
@@ -44,10 +44,10 @@ class Exchange:
     response: Response
     """The response."""
     settings: Mapping[str, Any]
-    """What was sent beside the messages."""
+    """Request fields other than the messages."""
     began: datetime
-    """When it was asked. Times on nodes are monotonic: within an attempt at a shard they are true to each
-    other. Each shard begins when the experiment was made, and its attempts follow on each other."""
+    """When it was asked. Times on nodes are monotonic: they are comparable only within one attempt at a
+    shard. Each shard starts at the experiment's creation, and its attempts follow on each other."""
     scores: Mapping[str, float] = field(default_factory=dict)
     """Metric → its score; empty before evaluation."""
 
@@ -58,7 +58,7 @@ class Exchange:
 
     @property
     def took(self) -> timedelta:
-        """How long it took."""
+        """Its duration."""
         times = self.response.times
         return timedelta(microseconds=(times.done - times.start) / 1000)
 
@@ -68,7 +68,7 @@ class Exchange:
         return self.response.outcome in GOOD
 
     def about(self) -> dict[str, Any]:
-        """What else is known, as plain data."""
+        """Further fields, as plain data."""
         sample, response = self.sample, self.response
         return {
             "experiment": self.experiment, "run_task": self.run_task.name, "sample": sample.id,
@@ -86,9 +86,9 @@ class Piece:
     shard: str
     """Its id."""
     attempt: int
-    """Its newest attempt: where that is another one, answers may have come."""
+    """Number of its newest attempt: a new number may mean new answers."""
     whole: bool
-    """Whether no more of them will come, unless the experiment is resumed."""
+    """Whether it gets no further exchanges, unless the experiment is resumed."""
     exchanges: Sequence[Exchange]
     """In the order of the dataset."""
 
@@ -101,20 +101,20 @@ def pieces(
     limit: int | None,
     ended: bool,
 ) -> Iterator[Piece]:
-    """Every shard of a run task with its exchanges, but those of which nothing is new.
+    """Every shard of a run task with its exchanges, except shards without anything new.
 
     Args:
         experiment: the experiment.
         run_task: the run task.
-        sent: shard → the attempt that was sent whole.
+        sent: shard → the attempt that was sent completely.
         limit: most samples, the first of the run task; None: all.
-        ended: whether the experiment has ended: every shard is whole then.
+        ended: whether the experiment has ended: then every shard is whole.
 
     Raises:
-        EnvironmentFault, UserError: the dataset cannot be read any more.
+        EnvironmentFault, UserError: the dataset can no longer be read.
     """
     created = datetime.strptime(str(experiment.manifest["created"]), "%Y-%m-%dT%H:%M:%S%z")
-    # States before answers: what is done by then, has all of its answers.
+    # States before answers: a shard that is done by then has all of its answers.
     states = {one.shard.id: one for one in shard_states(experiment, [run_task.name])}
     last = (
         limit if limit is not None else max((one.shard.stop for one in states.values()), default=0)
@@ -147,7 +147,7 @@ def pieces(
 def _dated(
     attempts: Sequence[Sequence[Response]], created: datetime
 ) -> dict[str, tuple[Response, datetime]]:
-    """Answers of a shard by sample, and when each was asked: every attempt has a clock of its own."""
+    """Answers of a shard by sample, and when each was asked: every attempt has its own clock."""
     found: dict[str, tuple[Response, datetime]] = {}
     for own in filter(None, attempts):
         first = min(one.times.start for one in own)
@@ -159,16 +159,15 @@ def _dated(
 
 
 def scores_of(experiment: Experiment, run_task: ResolvedRunTask) -> dict[str, dict[str, float]]:
-    """Sample → metric → score, as far as there are; empty before evaluation."""
+    """Sample → metric → score, where scores exist; empty before evaluation."""
     import polars
 
-    path = experiment.scores_file(run_task.name)
+    wanted = ["sample", *(metric.name for metric in run_task.metrics)]
     try:
-        there = polars.read_parquet_schema(path)
-        names = [metric.name for metric in run_task.metrics if metric.name in there]
-        frame = polars.read_parquet(path, columns=["sample", *names], glob=False)
+        frame = rows_of(experiment.scores_file(run_task.name), wanted)
     except (OSError, polars.exceptions.PolarsError):
         return {}
+    names = frame.columns[1:]
     return {
         row["sample"]: {name: float(row[name]) for name in names if row[name] is not None}
         for row in frame.iter_rows(named=True)
@@ -176,51 +175,46 @@ def scores_of(experiment: Experiment, run_task: ResolvedRunTask) -> dict[str, di
 
 
 def figures_of(experiment: Experiment) -> dict[str, dict[str, float]]:
-    """Run task → figure → value; what has no value is left out.
+    """Run task → figure → value; figures without a value are left out.
 
     `anls`, `anls.low`, `anls.high`, `anls.n` of each metric, `coverage`, and under their places in
     `performance.json`: `ttft_ms.p95` with its ends, `answers_per_s`, `memory.gpu_peak` (bytes).
     """
-    metrics = metrics_of(experiment)["run_tasks"]
-    try:
-        performance = performance_of(experiment)["run_tasks"]
-    except EnvironmentFault:
-        performance = {}
+    timed = speeds(experiment)
     found: dict[str, dict[str, float]] = {}
-    for name, table in metrics.items():
-        figures: dict[str, Any] = {
-            "coverage": table["coverage"], "asked": table["asked"], "answered": table["answered"],
+    for name, table in metrics_of(experiment).run_tasks.items():
+        figures: dict[str, float | None] = {
+            "coverage": table.coverage, "asked": table.asked, "answered": table.answered,
         }  # fmt: skip
-        for metric, entry in table["metrics"].items():
-            _interval(figures, metric, entry or {})
-            figures[f"{metric}.n"] = (entry or {}).get("n")
-        _speed(figures, performance.get(name, {}))
-        found[name] = {
-            key: float(value)
-            for key, value in figures.items()
-            if isinstance(value, (int, float)) and value == value and abs(value) != float("inf")
-        }
+        for metric, entry in table.metrics.items():
+            if entry is not None:
+                figures |= {**_interval(metric, entry), f"{metric}.n": entry.n}
+        if name in timed:
+            figures |= _speed(timed[name])
+        found[name] = {key: float(value) for key, value in figures.items() if value is not None}
     return found
 
 
-def _speed(figures: dict[str, Any], table: Mapping[str, Any]) -> None:
+def _speed(table: Speed) -> dict[str, float | None]:
+    figures: dict[str, float | None] = {}
     for key in LATENCIES:
         for share in PERCENTILES:
-            _interval(figures, f"{key}.{share}", (table.get(key) or {}).get(share) or {})
+            if (latency := table.latency(key)) is not None:
+                figures |= _interval(f"{key}.{share}", latency.figure(share))
     for key in RATES:
-        _interval(figures, key, table.get(key) or {})
-    for key in MEMORY:
-        figures[f"memory.{key}"] = (table.get("memory") or {}).get(key)
+        if (rate := table.rate(key)) is not None:
+            figures |= _interval(key, rate)
+    if table.memory is not None:
+        figures |= {f"memory.{key}": table.memory.figure(key) for key in MEMORY}
+    return figures
 
 
-def _interval(figures: dict[str, Any], name: str, entry: Mapping[str, Any]) -> None:
-    figures[name] = entry.get("value")
-    for end in ("low", "high"):
-        figures[f"{name}.{end}"] = entry.get(end)
+def _interval(name: str, entry: MetricValue | Figure) -> dict[str, float | None]:
+    return {name: entry.value, f"{name}.low": entry.low, f"{name}.high": entry.high}
 
 
 def parameters_of(experiment: Experiment, run_task: ResolvedRunTask) -> dict[str, str]:
-    """What a run task's figures depend on, as texts."""
+    """Values that a run task's figures depend on, as texts."""
     manifest: Mapping[str, Any] = experiment.manifest
     measured = manifest.get("measured") or {}
     images = manifest.get("environments") or {}
@@ -261,7 +255,7 @@ def _text(value: Any) -> str:
 
 
 def files_of(experiment: Experiment) -> dict[str, Path]:
-    """Files worth keeping beside the figures, by the names they have elsewhere. None holds a secret."""
+    """Files to keep with the figures, by their names at the tracker. None contains a secret."""
     here = {
         path.name: path
         for path in (
@@ -276,6 +270,6 @@ def files_of(experiment: Experiment) -> dict[str, Path]:
 
 
 def scores_file(experiment: Experiment, run_task: str) -> dict[str, Path]:
-    """A run task's score of every sample, if there are any."""
+    """A run task's file with the score of every sample, if it exists."""
     path = experiment.scores_file(run_task)
     return {f"scores/{path.name}": path} if path.is_file() else {}

@@ -1,7 +1,7 @@
-"""Bring to a tracker what is not there yet: once, or while the experiment runs.
+"""Send missing data to a tracker: once, or while the experiment runs.
 
-Everything may be sent twice and is there once: parts have names of their own at the tracker. Notes spare what
-is known to be there.
+Everything may be sent twice and exists once: parts have their own names at the tracker. Notes avoid sending
+data that the tracker is known to have.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ LOOK_SECONDS = 5.0
 """Shortest time between two looks at a running experiment."""
 
 SHARE = 2
-"""A pause is so many times as long as the look before it took: file systems are others', too."""
+"""A pause is so many times as long as the look before it: file systems are shared."""
 
 PAUSE_MOST = 300.0
 """Longest pause, seconds."""
 
 WAITS = (2.0, 5.0, 15.0, 60.0)
-"""Seconds before a tracker that failed is tried again, live; the last from then on."""
+"""Seconds before a live retry of a tracker that failed: after the first failure …; then always the last."""
 
 AFTER_END = 3
-"""So often it is tried after the experiment has ended."""
+"""Failures after the experiment's end before it gives up."""
 
 
 class Sink:
-    """One experiment at one tracker. Everything may be called again, by another process too.
+    """One experiment at one tracker. Every call may be repeated, by another process too.
 
     Each method raises EnvironmentFault where the tracker cannot be reached or refuses.
     """
@@ -57,57 +57,57 @@ class Sink:
     at_once: ClassVar[int] = 25
     """Exchanges in one call: a busy tracker takes seconds for them."""
     late: ClassVar[bool] = False
-    """Whether the tracker has nothing for good before `close` returns."""
+    """Whether the tracker stores nothing durably before `close` returns."""
 
     def open(self) -> None:
-        """Find the tracker's part for this experiment, or make it."""
+        """Find or create the tracker's part for this experiment."""
         raise NotImplementedError
 
     def figures(self, run_task: ResolvedRunTask, figures: Mapping[str, float], step: int) -> None:
-        """Figures at the end, of the round `step`; names as in `content.figures_of`."""
+        """Figures at the end of round `step`; names as in `experiment_content.figures_of`."""
         raise NotImplementedError
 
     def progress(self, run_task: ResolvedRunTask, figures: Mapping[str, float], step: int) -> None:
-        """Counts while it runs, after `step` answers."""
+        """Counts during the run, after `step` answers."""
         raise NotImplementedError
 
     def file(self, run_task: ResolvedRunTask | None, name: str, path: Path) -> None:
-        """A file of a run task, or of the whole."""
+        """A file of a run task, or of the whole experiment."""
         raise NotImplementedError
 
     def exchanges(self, run_task: ResolvedRunTask, found: Sequence[Exchange]) -> int:
-        """Prompts and responses; returns how many were not there."""
+        """Prompts and responses; returns how many were new."""
         raise NotImplementedError
 
     def close(self, state: str | None) -> None:
-        """All was sent; `state` is how the experiment ended, None: it goes on."""
+        """All data are sent; `state` is the experiment's final state, None: it goes on."""
 
 
 @dataclass(slots=True)
 class Sent:
-    """What was sent."""
+    """Counts of sent data."""
 
     exchanges: int = 0
-    """Prompts with their responses that were not there."""
+    """New prompts with their responses."""
     figures: int = 0
     """Figures of run tasks that were sent, or sent again because they changed."""
     files: int = 0
     """Files, likewise."""
     state: str | None = None
-    """How the experiment ended; None: it goes on."""
+    """The experiment's final state; None: it goes on."""
     fault: str | None = None
-    """Why the tracker could not be told at the last look; it is tried again."""
+    """Why the last look failed to send; it is tried again."""
 
 
 class Sending:
-    """An experiment on its way to a tracker.
+    """The transfer of an experiment to a tracker.
 
     Args:
         experiment: the experiment.
         sink: the tracker.
-        notes: what was sent before.
+        notes: records of earlier sends.
         samples: most exchanges of each run task; None: all.
-        beat: is called whenever something went well.
+        beat: is called after every success.
     """
 
     def __init__(
@@ -123,19 +123,19 @@ class Sending:
         self._partly: dict[str, set[str]] = {}
         """Shard → samples of it that this process sent."""
         self._pending: list[tuple[str, str, str]] = []
-        """Notes on what the tracker does not have for good yet."""
+        """Notes on data that the tracker does not store durably yet."""
         self._open = False
         self.sent = Sent()
 
     def once(self) -> Sent:
-        """Send what is not there yet."""
+        """Send missing data."""
         self._look()
         return self.sent
 
     def follow(self) -> Sent:
-        """Send what is not there yet, and what comes, until the experiment has ended.
+        """Send missing and new data until the experiment has ended.
 
-        A tracker that fails is tried again; only after the end that is the end.
+        A tracker that fails is tried again; after the experiment's end only `AFTER_END` times.
         """
         failed = after_end = 0
         while True:
@@ -159,7 +159,7 @@ class Sending:
             self._rest(max(wait, SHARE * (time.monotonic() - began)))
 
     def _rest(self, seconds: float) -> None:
-        """Wait, but not when the experiment ends meanwhile."""
+        """Wait, but stop waiting when the experiment ends."""
         until = time.monotonic() + min(seconds, PAUSE_MOST)
         over = has_ended(self._experiment)
         while (left := until - time.monotonic()) > 0:
@@ -169,7 +169,7 @@ class Sending:
                 return
 
     def _look(self) -> None:
-        # The end before the answers: what is there by then is all there is.
+        # Read the end before the answers: after the end no answers are added.
         ended = has_ended(self._experiment)
         known = outcome(self._experiment) if ended else None
         if not self._open:
@@ -198,7 +198,7 @@ class Sending:
     # --- figures and files ------------------------------------------------------------------------------
 
     def _new_figures(self) -> dict[str, tuple[Mapping[str, float], str]]:
-        """Run task → its figures and their hash, where it is not that which was sent."""
+        """Run task → its figures and their hash, where the hash differs from the sent one."""
         if "figures" not in self._sink.wants or not self._experiment.metrics_file.exists():
             return {}
         found: dict[str, tuple[Mapping[str, float], str]] = {}
@@ -245,7 +245,7 @@ class Sending:
         table = "table" in self._sink.wants
         if self._samples == 0 or (table and not ended):
             return
-        # A shard that was sent before there were scores is sent again with them.
+        # A shard that was sent before it had scores is sent again with them.
         scored = _digest(self._experiment, run_task) if ended else ""
         found = pieces(
             self._experiment,
@@ -261,7 +261,7 @@ class Sending:
             self._send_piece(run_task, piece, f"{piece.attempt}/{scored}")
 
     def _known(self, run_task: ResolvedRunTask, ending: str) -> dict[str, int]:
-        """Shard → the attempt that was sent whole, with these scores."""
+        """Shard → the attempt that was sent completely, with these scores."""
         noted = {
             shard.id: self._notes.get(self._what, shard.id)
             for shard in self._experiment.work.shards_of((run_task.name,))
@@ -274,7 +274,7 @@ class Sending:
 
     @property
     def _what(self) -> str:
-        """What notes call shards: one sent in part, for a limit, is none that was sent."""
+        """Name of shards in notes: a shard sent in part, for a limit, does not count as sent."""
         return "shard" if self._samples is None else f"shard of {self._samples}"
 
     def _send_piece(self, run_task: ResolvedRunTask, piece: Piece, version: str) -> None:
@@ -303,7 +303,7 @@ class Sending:
         self._beat(self.sent)
 
     def _progress(self, run_task: ResolvedRunTask) -> None:
-        """Tell how many answers there are, if it is news."""
+        """Send the number of answers, if it changed."""
         states = shard_states(self._experiment, [run_task.name])
         answered = sum(one.answered for one in states)
         if answered and self._notes.get("answered", run_task.name) != str(answered):
@@ -312,7 +312,7 @@ class Sending:
 
 
 def _digest(experiment: Experiment, run_task: ResolvedRunTask) -> str:
-    """Of a run task's scores; empty where there are none."""
+    """Hash of a run task's scores; empty where there are none."""
     for path in scores_file(experiment, run_task.name).values():
         return hash_file(path)[:8]
     return ""

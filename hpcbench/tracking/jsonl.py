@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class JsonlTracker:
-    """Appends one line a run task and metric to a JSONL file: a history that grows with every experiment."""
+    """Appends one line for each run task and metric to a JSONL file: a history of all experiments."""
 
     api: ClassVar[int] = 1
 
@@ -28,7 +28,7 @@ class JsonlTracker:
         self.path = Path(self.Options.model_validate(dict(options)).path).expanduser()
 
     def log(self, tables: Mapping[str, Any]) -> None:
-        """One write of all lines, so that experiments that end at once do not mix theirs."""
+        """Write all lines at once, so that experiments that end together do not mix theirs."""
         lines = "".join(
             json.dumps(line, ensure_ascii=False, sort_keys=True) + "\n" for line in _lines(tables)
         )

@@ -1,7 +1,7 @@
-"""MLflow: a run an experiment, a run of it a run task, and a trace a sample.
+"""MLflow: a run for each experiment, a child run for each run task, and a trace for each sample.
 
-Runs are found again by their tags. Traces have ids of their own making, sent as OTLP, which MLflow 3.4 or
-newer takes on a database: a trace that comes twice is there once. Times of traces are those of `Exchange`.
+Tags identify runs. hpcbench chooses the ids of traces and sends traces as OTLP, which MLflow 3.4 or newer
+accepts on a database: a trace that is sent twice exists once. Times of traces are those of `Exchange`.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ TAG, PART = "hpcbench.experiment", "hpcbench.part"
 WHOLE = "(experiment)"
 
 LONGEST = 500
-"""Characters of a parameter that every version of MLflow takes."""
+"""Characters of a parameter that every version of MLflow accepts."""
 
 AT_ONCE = 100
-"""Parameters in one request, as many as MLflow takes."""
+"""Most parameters that MLflow accepts in one request."""
 
 _STATUS = {"done": "FINISHED", "incomplete": "FAILED", "cancelled": "KILLED"}
 _UNFIT = re.compile(r"[^\w\-. :/]")
@@ -59,16 +59,16 @@ class MlflowOptions(ServerOptions):
 
 
 class MlflowTracker(ServerTracker):
-    """Sends figures, parameters and files to runs of an MLflow server, and a trace a sample."""
+    """Sends figures, parameters and files to runs of an MLflow server, and a trace for each sample."""
 
     Options: ClassVar[type[ServerOptions]] = MlflowOptions
 
     def destination(self, experiment: Experiment) -> Mapping[str, Any]:
-        """Address and name of the experiment there."""
+        """Address of the server and name of the experiment there."""
         return {"url": self._options.url, "experiment": self._name(experiment)}
 
     def sink(self, experiment: Experiment, notes: Notes) -> MlflowSink:
-        """Its runs there."""
+        """The experiment's runs there."""
         return MlflowSink(self._options, self._name(experiment), experiment, notes)
 
     @property
@@ -97,10 +97,10 @@ class MlflowSink(Sink):
         self._runs = dict[str, str]()
         """Part → id of its run."""
         self._figures = dict[str, dict[str, float]]()
-        """Id of a run → its figures as they are there."""
+        """Id of a run → its figures at the server."""
 
     def open(self) -> None:
-        """Find the runs, or make them; a server that does not answer is found out by one cheap question."""
+        """Find or create the runs; one cheap request first detects a server that does not answer."""
         status, answer = self._web.call("GET", "/version", None, {})
         if status != 200:
             self._web.must(status, {"error": answer.decode(errors="replace")})
@@ -118,7 +118,7 @@ class MlflowSink(Sink):
                 self._run(run_task.name, parent, run_task.name, run_task)
 
     def figures(self, run_task: ResolvedRunTask, figures: Mapping[str, float], step: int) -> None:
-        """Those that are other than what is there."""
+        """Send figures that differ from the server's."""
         run = self._runs[run_task.name]
         with _told():
             known = self._figures.setdefault(run, dict(self._client.get_run(run).data.metrics))
@@ -128,19 +128,19 @@ class MlflowSink(Sink):
             known.update(new)
 
     def progress(self, run_task: ResolvedRunTask, figures: Mapping[str, float], step: int) -> None:
-        """A point of each."""
+        """Send one point of each figure."""
         with _told():
             self._log(self._runs[run_task.name], figures, step)
 
     def file(self, run_task: ResolvedRunTask | None, name: str, path: Path) -> None:
-        """An artefact of the run; one of that name is replaced."""
+        """An artefact of the run; replaces one with that name."""
         run = self._runs[run_task.name if run_task is not None else WHOLE]
         folder = str(Path(name).parent)
         with _told():
             self._client.log_artifact(run, str(path), None if folder == "." else folder)
 
     def exchanges(self, run_task: ResolvedRunTask, found: Sequence[Exchange]) -> int:
-        """A trace each, linked to the run."""
+        """A trace for each exchange, linked to the run."""
         from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
             ExportTraceServiceRequest,
         )
@@ -156,8 +156,8 @@ class MlflowSink(Sink):
         status, answer = self._web.call("POST", "/v1/traces", request.SerializeToString(), headers)
         if status in (404, 405, 501):
             raise EnvironmentFault(
-                f"{self._options.url} takes no traces",
-                remedy="that takes MLflow 3.4 on a database; `samples: 0` sends none",
+                f"{self._options.url} does not accept traces",
+                remedy="run MLflow 3.4 or later on a database, or set `samples: 0` to send no traces",
             )
         self._web.must(status, {"error": answer.decode(errors="replace")})
         with _told():
@@ -167,7 +167,7 @@ class MlflowSink(Sink):
         return len(found)
 
     def close(self, state: str | None) -> None:
-        """Say of all runs how the experiment ended."""
+        """Set the experiment's final state on all runs."""
         if state is None:
             return
         with _told():
@@ -186,8 +186,8 @@ class MlflowSink(Sink):
                     raise
         if found.lifecycle_stage != "active":
             raise EnvironmentFault(
-                f"MLflow's experiment '{self._name}' was deleted",
-                remedy="restore it, or name another one, `experiment: NAME`",
+                f"MLflow's experiment '{self._name}' is deleted there",
+                remedy="restore it, or name another one: `experiment: NAME`",
             )
         return str(found.experiment_id)
 
@@ -203,7 +203,7 @@ class MlflowSink(Sink):
         return True
 
     def _run(self, part: str, parent: str | None, name: str, run_task: ResolvedRunTask) -> str:
-        """The run of a part: as noted, as found by its tags, or made."""
+        """The run of a part: from the notes, found by its tags, or created."""
         run = self._notes.get("run", part) or self._found(part)
         if run is None:
             tags = {TAG: self._experiment.id, PART: part}
@@ -219,7 +219,7 @@ class MlflowSink(Sink):
         return run
 
     def _found(self, part: str) -> str | None:
-        """The oldest run with these tags: of two that were made at once, everybody takes that one."""
+        """The oldest run with these tags: if two were created at once, every process uses the same."""
         wanted = f"tags.`{TAG}` = '{self._experiment.id}' AND tags.`{PART}` = '{part}'"
         found = self._client.search_runs(
             [self._place],
@@ -230,7 +230,7 @@ class MlflowSink(Sink):
         return str(found[0].info.run_id) if found else None
 
     def _parameters(self, run: str, part: str, run_task: ResolvedRunTask) -> None:
-        """What is not there yet; MLflow lets none be changed."""
+        """Send missing parameters; MLflow does not allow changes."""
         from mlflow.entities import Param
 
         if self._notes.get("parameters", part) is not None:
@@ -270,10 +270,10 @@ def _seconds(when: time.struct_time) -> float:
 
 
 def _client(options: MlflowOptions) -> Any:
-    """MLflow's client, told by the environment of this process what it cannot be told otherwise."""
+    """MLflow's client; environment variables of this process set values that it has no arguments for."""
     os.environ |= {
         "MLFLOW_HTTP_REQUEST_TIMEOUT": str(int(options.timeout) or 1),
-        # A run that is made twice stays twice: we try again, after a look.
+        # A run that is created twice stays twice: hpcbench retries, after a look.
         "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
@@ -306,7 +306,7 @@ def _authorization(options: MlflowOptions) -> dict[str, str]:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """What the client raises, as a fault in a line."""
+    """Turns the client's errors into a fault with one line."""
     try:
         yield
     except EnvironmentFault:
@@ -317,7 +317,7 @@ def _told() -> Iterator[None]:
 
 
 def _fit(name: str) -> str:
-    """A name as MLflow takes it."""
+    """A name in MLflow's alphabet."""
     return _UNFIT.sub("_", name)[:250]
 
 

@@ -1,8 +1,8 @@
-"""Prompts and responses as traces for Arize Phoenix: a span a sample, through its REST API (10.12 or newer).
+"""Prompts and responses as traces for Arize Phoenix: a span per sample, by its REST API (10.12 or newer).
 
 Attributes follow the OpenInference conventions, scores are annotations of spans. Ids are hashes of
-experiment, run task and sample, so that what was cut off or is repeated sends only what is not there yet.
-Images are named by their hashes; their bytes are not sent. Phoenix keeps no figures of whole runs, no files.
+experiment, run task and sample, so that an interrupted or repeated transfer sends only missing spans.
+Images are named by their hashes; their bytes are not sent. Phoenix stores no figures of whole runs, no files.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from hpcbench.tracking.server_requests import Web
 from hpcbench.tracking.tracker_process import ServerOptions, ServerTracker
 
 BATCH = 200
-"""Spans sent at once."""
+"""Most spans in one request."""
 
 SHOWN_SECONDS = 30.0
-"""Longest wait until Phoenix shows what it took: it answers before it has written."""
+"""Longest wait until Phoenix shows sent spans: it answers before it has written them."""
 
 
 class PhoenixOptions(ServerOptions):
@@ -46,7 +46,7 @@ class PhoenixOptions(ServerOptions):
 
 
 class PhoenixTracker(ServerTracker):
-    """Sends a trace a sample to an Arize Phoenix, and scores as annotations of it."""
+    """Sends a trace for each sample to an Arize Phoenix, and scores as annotations of the trace."""
 
     Options: ClassVar[type[ServerOptions]] = PhoenixOptions
 
@@ -55,7 +55,7 @@ class PhoenixTracker(ServerTracker):
         return {"url": self._options.url, "project": self._project(experiment)}
 
     def sink(self, experiment: Experiment, notes: Notes) -> PhoenixSink:
-        """Its project there."""
+        """The experiment's project there."""
         key = self._options.api_key or os.environ.get("PHOENIX_API_KEY")
         web = Web(
             self._options.url, {"Authorization": f"Bearer {key}"} if key else {},
@@ -82,12 +82,12 @@ class PhoenixSink(Sink):
         self._project, self._notes = project, notes
 
     def open(self) -> None:
-        """Make the project, if there is none: then what was noted is of one that is gone."""
+        """Create the project, if it does not exist: then the notes are about a deleted project."""
         if self._project.make():
             self._notes.forget()
 
     def exchanges(self, run_task: ResolvedRunTask, found: Sequence[Exchange]) -> int:
-        """A span each, and an annotation for each of its scores; returns when Phoenix shows them."""
+        """A span for each exchange, and an annotation for each score; returns when Phoenix shows them."""
         spans = [span(one, self._project.name) for one in found]
         sent = self._project.send(spans)
         self._project.wait_for(spans)
@@ -102,17 +102,17 @@ def export(
     headers: Mapping[str, str],
     progress: Callable[[int], None] = lambda done: None,
 ) -> int:
-    """Send every answered sample that is not there yet; returns how many were sent.
+    """Send every answered sample that Phoenix lacks; returns how many were sent.
 
     Args:
         experiment: the experiment.
         url: Phoenix's address.
-        project: its project there, made if there is none.
+        project: its project there, created if it does not exist.
         headers: sent with each request, e.g. `Authorization`.
-        progress: told how many were looked at.
+        progress: receives the number of samples checked.
 
     Raises:
-        EnvironmentFault: Phoenix cannot be reached, or refuses it.
+        EnvironmentFault: Phoenix cannot be reached, or refuses the spans.
     """
     there = _Project(Web(url, headers, name="Phoenix"), project)
     there.make()
@@ -132,7 +132,7 @@ def _spans_of(experiment: Experiment, project: str) -> Iterator[dict[str, Any]]:
 
 
 def span(one: Exchange, project: str) -> dict[str, Any]:
-    """One span as Phoenix's API takes it: what was asked, what came back, how long it took."""
+    """One span in the form of Phoenix's API: prompt, response, duration."""
     response, name = one.response, one.name_at(project)
     attributes: dict[str, Any] = {
         "llm.model_name": one.run_task.model.name,
@@ -170,38 +170,38 @@ class _Project:
         self._path = f"/v1/projects/{quote(name, safe='')}"
 
     def make(self) -> bool:
-        """Make it, if there is none; says whether there was none."""
+        """Create it, if it does not exist; returns whether it was new."""
         status, told = self._web.json("GET", self._path)
         if missing := status == 404:
             status, told = self._web.json("POST", "/v1/projects", {"name": self.name})
-            if status == 409:  # somebody else was quicker
+            if status == 409:  # another process was faster
                 return True
         self._web.must(status, told)
         return missing
 
     def send(self, spans: Sequence[Mapping[str, Any]]) -> int:
-        """Send spans; a batch with one that is there already is refused whole, so the others go again."""
+        """Send spans; Phoenix refuses a whole batch for one duplicate, so the others are sent again."""
         fresh = self._offer(spans)
         return self.send(fresh) if 0 < len(fresh) < len(spans) else len(fresh)
 
     def wait_for(self, spans: Sequence[Mapping[str, Any]]) -> None:
-        """Wait until Phoenix shows them: offered again, each is refused as one that it has.
+        """Wait until Phoenix shows the spans: offered again, each is refused as a duplicate.
 
         Raises:
-            EnvironmentFault: it does not.
+            EnvironmentFault: it does not show them in time.
         """
         begun, pause = time.monotonic(), 0.1
         while missing := self.send(spans):
             if time.monotonic() - begun > SHOWN_SECONDS:
                 raise EnvironmentFault(
-                    f"{self._web.url} took {missing} traces and does not show them",
-                    remedy="look at its log; `hpcbench track` sends them again",
+                    f"{self._web.url} accepted {missing} traces, but does not show them",
+                    remedy="see its log; `hpcbench track` sends them again",
                 )
             time.sleep(pause)
             pause = min(2.0, 2 * pause)
 
     def annotate(self, found: Sequence[Exchange]) -> None:
-        """Set the score of each metric on each span; one that is there is replaced."""
+        """Set the score of each metric on each span; an existing score is replaced."""
         data = [
             {
                 "span_id": one.name_at(self.name)[32:48], "name": metric, "annotator_kind": "CODE",
@@ -215,7 +215,7 @@ class _Project:
             self._web.must(*self._web.json("POST", "/v1/span_annotations?sync=true", batch))
 
     def _offer(self, spans: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-        """Offer spans; returns those that were not there. If that is not all, none was taken."""
+        """Offer spans; returns the new ones. If some were not new, Phoenix accepted none."""
         status, told = self._web.json("POST", f"{self._path}/spans", {"data": spans})
         known = (
             {one["span_id"] for one in told.get("duplicate_spans", ())} if status == 400 else set()

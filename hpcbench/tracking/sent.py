@@ -1,7 +1,7 @@
-"""What of an experiment was sent to a tracker: notes that outlive the process, `tracked/NAME-KEY.jsonl`.
+"""Notes on an experiment's data at a tracker; they outlive the process: `tracked/NAME-KEY.jsonl`.
 
-A note is written after the tracker has taken something. What was taken and not noted, because somebody was
-killed in between, is found again at the tracker itself, where each part has a name of its own.
+A note is written after the tracker has accepted data. If a process was killed in between, accepted data
+without a note is found at the tracker itself, where each part has its own name.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ class Notes:
                 self._known[str(line.get("what")), str(line.get("name"))] = str(line.get("value"))
 
     def get(self, what: str, name: str = "") -> str | None:
-        """What was noted last of something; None: nothing."""
+        """The last noted value; None: no note."""
         return self._known.get((what, name))
 
     def put(self, what: str, name: str, value: str) -> None:
-        """Note something that the tracker has for good; what is noted already is not written again."""
+        """Note data that the tracker has stored durably; an equal note is not written again."""
         if self.get(what, name) != value:
             self._write({"what": what, "name": name, "value": value})
             self._known[what, name] = value
 
     def forget(self) -> None:
-        """The tracker has lost what it was sent: everything has to go there again."""
+        """The tracker has lost its data: everything has to be sent again."""
         if self._known:
             self._write({"what": "forgotten"})
             self._known.clear()
@@ -59,7 +59,7 @@ def notes_file(experiment: Experiment, tracker: str, destination: Mapping[str, A
     Args:
         experiment: the experiment.
         tracker: name of the plugin.
-        destination: what makes another place of it: address, project. No secrets.
+        destination: fields that identify the place: address, project. No secrets.
     """
     told = json.dumps(dict(destination), sort_keys=True, default=str)
     name = "".join(one if one.isalnum() else "_" for one in tracker)
@@ -68,16 +68,18 @@ def notes_file(experiment: Experiment, tracker: str, destination: Mapping[str, A
 
 @contextlib.contextmanager
 def notes_on(path: Path, patience: float = 0.0) -> Iterator[Notes]:
-    """The notes of a file, for nobody else while inside.
+    """The notes of a file, with an exclusive lock.
 
     Raises:
-        RunFailed: somebody else has them, for longer than so many seconds.
+        RunFailed: another process holds them for longer than `patience` seconds.
     """
     lock = path.with_suffix(".lock")
     with alone(lock, patience) as mine:
         if not mine:
             holder = next(read_lines(lock), {})
             who = f"process {holder.get('pid', '?')} on {holder.get('host', '?')}"
-            raise RunFailed(f"{who} is sending there already")
+            raise RunFailed(
+                f"{who} already sends this experiment there (wait until it has finished)"
+            )
         with Appender(path) as file:
             yield Notes(file)

@@ -1,7 +1,7 @@
-"""Requests to a tracker's server with the standard library: bounded, retried, and by no detour.
+"""Requests to a tracker's server with the standard library: bounded, retried, and direct.
 
-A server on this machine is asked without any proxy, whatever the environment says; others as `https_proxy`
-and `no_proxy` say. Redirects are not followed: what is sent may be secret, and belongs to one address.
+A server on this machine is reached without any proxy, whatever the environment says; others by `https_proxy`
+and `no_proxy`. Redirects are not followed: the data may be secret, and belong to one address.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from hpcbench.errors import NO_NETWORK, EnvironmentFault, unreached
 
 TRIES = 3
-"""How often a request is sent that the server could not take."""
+"""Most tries of a request while the server is unable to handle it."""
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):
@@ -31,14 +31,14 @@ class _Stay(urllib.request.HTTPRedirectHandler):
 
 
 class Web:
-    """A server that speaks HTTP.
+    """An HTTP server.
 
     Args:
         url: its address.
         headers: sent with each request, e.g. `Authorization`.
-        timeout: longest wait for it, seconds.
+        timeout: longest wait for the server, seconds.
         ca_file: certificates of authorities beside the system's, PEM.
-        name: what it is called in messages.
+        name: its name in messages.
     """
 
     def __init__(
@@ -54,7 +54,8 @@ class Web:
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise EnvironmentFault(
-                f"'{self.url}' is no address of {name}", remedy="it begins with http:// or https://"
+                f"'{self.url}' is not an address of {name}",
+                remedy="begin it with http:// or https://",
             )
         handlers: list[urllib.request.BaseHandler] = [_Stay()]
         if is_loopback(parts.hostname):
@@ -67,7 +68,7 @@ class Web:
         """Status and JSON of an answer.
 
         Raises:
-            EnvironmentFault: it cannot be reached.
+            EnvironmentFault: the server cannot be reached.
         """
         body = json.dumps(data, ensure_ascii=False).encode() if data is not None else None
         status, answer = self.call(method, path, body, {"Content-Type": "application/json"})
@@ -76,20 +77,20 @@ class Web:
     def call(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
     ) -> tuple[int, bytes]:
-        """Status and body of an answer; tried again while the server cannot take it.
+        """Status and body of an answer; tried again while the server is unable to handle the request.
 
         Raises:
-            EnvironmentFault: it cannot be reached.
+            EnvironmentFault: the server cannot be reached.
         """
         for attempt in range(1, TRIES + 1):
-            request = urllib.request.Request(  # noqa: S310 - the scheme was looked at
+            request = urllib.request.Request(  # noqa: S310 - the scheme was checked
                 self.url + path, data=body, headers={**self._headers, **headers}, method=method
             )
             try:
                 with self._opener.open(request, timeout=self._timeout) as reply:
                     return reply.status, reply.read()
             except urllib.error.HTTPError as error:
-                with error:  # it is the open answer, too
+                with error:  # the error is also the open answer
                     if (error.code < 500 and error.code != 429) or attempt == TRIES:
                         return error.code, error.read()
             except (OSError, ValueError, http.client.HTTPException) as error:
@@ -99,7 +100,7 @@ class Web:
         raise AssertionError("unreachable")
 
     def must(self, status: int, answer: Mapping[str, Any]) -> None:
-        """Take an answer that says no for what it is.
+        """Raise the fault for an answer that refuses.
 
         Raises:
             EnvironmentFault: the status is not 2xx.
@@ -107,7 +108,7 @@ class Web:
         if not 200 <= status < 300:
             said = answer.get("error") or answer.get("detail") or answer.get("message") or answer
             why = " ".join(str(said).split())[:200]
-            remedy = "an API key may be missing" if status in (401, 403) else None
+            remedy = "check the API key" if status in (401, 403) else None
             raise EnvironmentFault(f"{self.url} answers {status}: {why}", remedy=remedy)
 
     def _fault(self, error: Exception) -> EnvironmentFault:
@@ -115,7 +116,7 @@ class Web:
         if _certificate(error):
             return EnvironmentFault(
                 f"the certificate of {self.url} is not trusted: {why}",
-                remedy="name its authority, `ca_file: FILE.pem`",
+                remedy="name the certificate of its authority: `ca_file: FILE.pem`",
             )
         if isinstance(why, TimeoutError):
             why = f"no answer in {self._timeout:g} s"
@@ -123,7 +124,7 @@ class Web:
             why = unreached(error) or why
         return EnvironmentFault(
             f"{self.url} cannot be reached: {why}",
-            remedy=f"is {self._name} running there? {NO_NETWORK}",
+            remedy=f"check that {self._name} runs there; {NO_NETWORK}",
         )
 
 
@@ -144,7 +145,7 @@ def _context(ca_file: str | None) -> ssl.SSLContext:
             context.load_verify_locations(cafile=ca_file)
         except (OSError, ssl.SSLError) as error:
             raise EnvironmentFault(
-                f"ca_file {ca_file} cannot be used: {error}", remedy="it is a PEM file"
+                f"ca_file {ca_file} cannot be used: {error}", remedy="name a PEM file"
             ) from error
     return context
 

@@ -1,8 +1,8 @@
-"""A tracker in a process of its own: `python -m hpcbench.tracking.tracker_process`, its job on stdin.
+"""A tracker in its own process: `python -m hpcbench.tracking.tracker_process`, its job on stdin.
 
 Clients of trackers are foreign code that waits, retries, starts threads and further processes, and prints.
-Here it does so apart: it is ended when it takes too long or says nothing for too long, and with whoever
-started it. Secrets come on its standard input, never in arguments or on disk.
+This process isolates them: it is ended when it takes too long or is silent for too long, and together with
+its parent. Secrets come on its standard input, never in arguments or on disk.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from hpcbench.tracking.feed import Sending, Sent, Sink
 from hpcbench.tracking.sent import Notes, notes_file, notes_on
 
 STARTUP_SECONDS = 120.0
-"""Longest silence beside the tracker's own: a client is imported from a slow file system."""
+"""Longest silence beyond the tracker's own: importing a client from a slow file system takes time."""
 
 PATIENCE = 20.0
-"""Longest wait for another process that is sending there, seconds."""
+"""Longest wait for another process that is sending to the same destination, seconds."""
 
 _NO_PROXY = "localhost,127.0.0.1,::1"
 
@@ -56,7 +56,7 @@ class ServerOptions(BaseModel):
 
 
 class ServerTracker:
-    """What trackers of servers have in common: they send from a process of their own."""
+    """Base of trackers with servers: they send from their own process."""
 
     api: ClassVar[int] = 1
     Options: ClassVar[type[ServerOptions]] = ServerOptions
@@ -66,10 +66,10 @@ class ServerTracker:
         self.options = self.Options.model_validate(self.given)
 
     def log(self, tables: Mapping[str, Any]) -> None:
-        """Send all of an experiment that has ended, or as much as the limit of time allows.
+        """Send all data of an ended experiment, or as much as the time limit allows.
 
         Raises:
-            HpcbenchError: what was not sent, and why.
+            HpcbenchError: unsent data, and why.
         """
         self.track(Path(tables["path"]), limit=self.options.limit)
 
@@ -81,16 +81,16 @@ class ServerTracker:
         limit: float | None = None,
         tell: Callable[[Sent], None] = lambda sent: None,
     ) -> Sent:
-        """Send what of an experiment is not there yet.
+        """Send an experiment's missing data.
 
         Args:
             path: the experiment.
             live: until it has ended, else once.
-            limit: longest time, seconds; None: as long as it goes on.
-            tell: is told what was sent by then.
+            limit: longest time, seconds; None: no limit.
+            tell: receives the counts of sent data.
 
         Raises:
-            HpcbenchError: what was not sent, and why; no secret is in it.
+            HpcbenchError: unsent data, and why; it contains no secret.
         """
         job = {
             "experiment": str(path),
@@ -101,15 +101,15 @@ class ServerTracker:
         return _run(job, limit, STARTUP_SECONDS + 4 * self.options.timeout, tell)
 
     def destination(self, experiment: Experiment) -> Mapping[str, Any]:
-        """What makes another place of it: address, project. No secrets."""
+        """Fields that identify the place: address, project. No secrets."""
         raise NotImplementedError
 
     def sink(self, experiment: Experiment, notes: Notes) -> Sink:
-        """The experiment at this tracker; only in a process apart."""
+        """The experiment at this tracker; only in the separate process."""
         raise NotImplementedError
 
 
-# --- who starts it -------------------------------------------------------------------------------------
+# --- the parent process --------------------------------------------------------------------------------
 
 
 def _run(
@@ -122,7 +122,7 @@ def _run(
     errors = bytearray()
     try:
         assert child.stdin is not None
-        # It stays open: when we are gone, the child reads its end and goes, too.
+        # The pipe stays open: when the parent is gone, the child reads its end and exits, too.
         child.stdin.write(json.dumps(job).encode() + b"\n")
         child.stdin.flush()
         for line in _lines(child, limit, silence, errors):
@@ -145,10 +145,10 @@ def _run(
 def _lines(
     child: subprocess.Popen[bytes], limit: float | None, silence: float, errors: bytearray
 ) -> Iterator[bytes]:
-    """Lines of its output until it ends.
+    """Lines of the child's output until it ends.
 
     Raises:
-        EnvironmentFault: it takes too long, or says nothing for too long.
+        EnvironmentFault: it takes too long, or is silent for too long.
     """
     assert child.stdout is not None
     assert child.stderr is not None
@@ -169,11 +169,15 @@ def _lines(
                     *whole, rest = (rest + data).split(b"\n")
                     yield from whole
             now = time.monotonic()
-            remedy = "`hpcbench track` sends what is missing"
+            remedy = "`hpcbench track` sends the rest"
             if limit is not None and now - begun > limit:
-                raise EnvironmentFault(f"not all was sent in {limit:g} s", remedy=remedy)
+                raise EnvironmentFault(
+                    f"sending took longer than {limit:g} s and is incomplete", remedy=remedy
+                )
             if now - heard > silence:
-                raise EnvironmentFault(f"no answer for {silence:g} s", remedy=remedy)
+                raise EnvironmentFault(
+                    f"the tracker sent no answer for {silence:g} s", remedy=remedy
+                )
 
 
 def _message(line: bytes) -> dict[str, Any]:
@@ -185,7 +189,7 @@ def _message(line: bytes) -> dict[str, Any]:
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """Let it end by itself for a moment, then kill it."""
+    """Let the child end by itself for a moment, then kill it."""
     assert child.stdin is not None
     with contextlib.suppress(OSError):
         child.stdin.close()
@@ -194,13 +198,13 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     kill_session(child)
 
 
-# --- the process apart ---------------------------------------------------------------------------------
+# --- the child process ---------------------------------------------------------------------------------
 
 
 def main() -> None:
-    """Do the job on standard input, and say on standard output how it goes."""
+    """Do the job on standard input, and report progress on standard output."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what a client prints is no message of ours
+    os.dup2(2, 1)  # a client's output is no message of this process
     job = json.loads(sys.stdin.buffer.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _avoid_proxies()
@@ -215,11 +219,11 @@ def main() -> None:
         say(fault=_line(fault.message), remedy=fault.remedy)
     except HpcbenchError as error:
         say(fault=_line(str(error)))
-    except Exception as error:  # noqa: BLE001 - foreign code: whatever it raises is told in a line
+    except Exception as error:  # noqa: BLE001 - foreign code: any error is reported in a line
         say(fault=_line(f"{type(error).__name__}: {error}"))
     else:
         say(done=asdict(sent))
-    os._exit(0)  # clients leave threads behind that are not to be waited for
+    os._exit(0)  # clients leave threads behind; do not wait for them
 
 
 def _send(job: Mapping[str, Any], beat: Callable[[Sent], None]) -> Sent:
@@ -245,7 +249,7 @@ def _end_with_parent() -> None:
 
 
 def _avoid_proxies() -> None:
-    """No proxy between us and a server on this machine, for clients that do not know better."""
+    """No proxy to a server on this machine, for clients that do not handle this themselves."""
     for name in ("no_proxy", "NO_PROXY"):
         known = os.environ.get(name)
         if known != "*":

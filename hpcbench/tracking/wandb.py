@@ -1,8 +1,8 @@
-"""Weights & Biases: a group an experiment, a run of it a run task, and a table of its samples.
+"""Weights & Biases: a group for each experiment, a run for each run task, and a table of its samples.
 
-Runs have ids of their own making, so that a second sending goes on with the first one's. Figures are the
-run's summary, and stay one value each; counts while it runs are its history. Offline, runs lie in the
-experiment's directory until `wandb sync` brings them to a server.
+hpcbench chooses the ids of runs, so that a second transfer continues the first one's. Figures are the run's
+summary, and stay one value each; counts during the run are its history. Offline runs are in the experiment's
+directory until `wandb sync` sends them to a server.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class WandbTracker(ServerTracker):
     Options: ClassVar[type[ServerOptions]] = WandbOptions
 
     def destination(self, experiment: Experiment) -> Mapping[str, Any]:
-        """Server, entity, project, and whether it is only written to files."""
+        """Server, entity, project, and whether data are only written to files."""
         options = self._options
         return {
             "url": options.url, "entity": options.entity, "mode": _mode(options),
@@ -66,7 +66,7 @@ class WandbTracker(ServerTracker):
         }  # fmt: skip
 
     def sink(self, experiment: Experiment, notes: Notes) -> WandbSink:
-        """Its runs there."""
+        """The experiment's runs there."""
         return WandbSink(self._options, experiment)
 
     @property
@@ -84,13 +84,13 @@ class WandbSink(Sink):
     def __init__(self, options: WandbOptions, experiment: Experiment) -> None:
         self._options, self._experiment = options, experiment
         self._runs = dict[str, Any]()
-        """Run task → its run, open."""
+        """Run task → its open run."""
         self._wandb: Any = None
         self._files = False
-        """Whether there are new ones."""
+        """Whether there are new files."""
 
     def open(self) -> None:
-        """Look whether the server answers, and load the client."""
+        """Check that the server answers, and load the client."""
         if _mode(self._options) == "online":
             url = self._options.url or os.environ.get("WANDB_BASE_URL") or "https://api.wandb.ai"
             Web(
@@ -99,19 +99,19 @@ class WandbSink(Sink):
         self._wandb = _client(self._options)
 
     def figures(self, run_task: ResolvedRunTask, figures: Mapping[str, float], step: int) -> None:
-        """The run's summary."""
+        """Set the run's summary."""
         self._run(run_task).summary.update(dict(figures))
 
     def progress(self, run_task: ResolvedRunTask, figures: Mapping[str, float], step: int) -> None:
-        """A point of the run's history; W&B takes none before its last one."""
+        """Add a point to the run's history; W&B accepts none before its last one."""
         self._run(run_task).log(dict(figures), step=step)
 
     def file(self, run_task: ResolvedRunTask | None, name: str, path: Path) -> None:
-        """A new file makes a new version of the experiment's artifact, of which all files are part."""
+        """Note a new file: it causes a new version of the experiment's artifact, which contains all files."""
         self._files = True
 
     def exchanges(self, run_task: ResolvedRunTask, found: Sequence[Exchange]) -> int:
-        """A table of the run, a row a sample."""
+        """A table of the run, one row for each sample."""
         metrics = list(dict.fromkeys(name for one in found for name in one.scores))
         about = ["sample", "document", "outcome", "prompt", "response", "references", "images"]
         table = self._wandb.Table(columns=[*about, "tokens", "seconds", *metrics])
@@ -129,7 +129,7 @@ class WandbSink(Sink):
         return len(shown)
 
     def close(self, state: str | None) -> None:
-        """Finish the runs that were opened; the client waits until all is sent."""
+        """Finish the opened runs; the client waits until all data are sent."""
         if self._files:
             self._log_files()
         runs, self._runs = self._runs, {}
@@ -139,7 +139,7 @@ class WandbSink(Sink):
             run.finish(exit_code=0 if state in ("done", None) else 1)
 
     def _log_files(self) -> None:
-        """All of an experiment in one artifact, with its first run task."""
+        """All files of an experiment in one artifact, with its first run task."""
         here, run_tasks = self._experiment, self._experiment.resolved.run_tasks
         artifact = self._wandb.Artifact(_fit(here.id)[-120:], type="hpcbench")
         found = files_of(here)
@@ -174,7 +174,7 @@ class WandbSink(Sink):
 
 
 def run_id(experiment: Experiment, run_task: ResolvedRunTask) -> str:
-    """Id of a run: readable where that fits into W&B's 64 characters."""
+    """Id of a run: readable where it fits into W&B's 64 characters."""
     told = _fit(f"{experiment.id}-{run_task.name}")
     if len(told) <= 64 and told == f"{experiment.id}-{run_task.name}":
         return told
@@ -182,12 +182,12 @@ def run_id(experiment: Experiment, run_task: ResolvedRunTask) -> str:
 
 
 def _mode(options: WandbOptions) -> str:
-    """As the plan says; the environment may make it offline, as everywhere with W&B."""
+    """The plan's mode; the environment may force offline, as everywhere with W&B."""
     return "offline" if os.environ.get("WANDB_MODE") == "offline" else options.mode
 
 
 def _client(options: WandbOptions) -> Any:
-    """W&B's client, told by the environment of this process what it cannot be told otherwise."""
+    """W&B's client; environment variables of this process set values that it has no arguments for."""
     given = {
         "WANDB_API_KEY": options.api_key, "WANDB_BASE_URL": options.url,
         "SSL_CERT_FILE": options.ca_file, "REQUESTS_CA_BUNDLE": options.ca_file,

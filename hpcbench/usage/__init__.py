@@ -1,1 +1,1 @@
-"""What experiments took of a cluster."""
+"""Usage of a cluster by experiments."""

@@ -1,7 +1,7 @@
-"""How long samples and loads took in earlier experiments: what planning and estimates go by.
+"""Durations of samples and loads in earlier experiments, for planning and estimates.
 
-When an experiment ends, `remember` writes what it took into `history.json`, a small derived file. `rates`
-reads those of the newest experiments of the same home; it never looks at answers.
+At the end of an experiment `remember` writes its durations to `history.json`, a small derived file.
+`rates` reads these files of the newest experiments of the same home; it never reads answers.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from hpcbench.experiment.view.attempts import Attempt, Attempts
 from hpcbench.experiment.view.workers import worker_runs
 from hpcbench.files.atomic import read_json, write_json
 from hpcbench.planning import LOAD_SECONDS, SECONDS_PER_SAMPLE
-from hpcbench.schema.documents import Model
+from hpcbench.schema.definitions import Model
 from hpcbench.schema.plan import Measured, ResolvedPlan, ResolvedRunTask
 
 DEFAULT_AT_ONCE = 8
-"""Up to so many requests in flight an engine is thought to take no longer for all than for one. Batches of a
-data-centre GPU are bound by its memory's bandwidth far beyond that."""
+"""Up to this many requests in flight, an engine is assumed to need the same time as for one. Batches of a
+data-centre GPU are bound by its memory's bandwidth far beyond this number."""
 
 RECENT = 3
-"""So many experiments of the best match are heard, the newest."""
+"""Number of experiments of the best match that are used, newest first."""
 
 LOOKED_THROUGH = 500
-"""Older experiments than these are not looked at."""
+"""Number of experiments that are looked through, newest first."""
 
 MADE_AT_ONCE = 10
-"""Summaries that are missing are made for so many experiments at a time, the newest; next time for more."""
+"""Missing summaries that one call computes, newest first; the next call computes more."""
 
 SHARDS_READ = 64
-"""Shards of a run task, and workers, that a summary is made of: evenly spread, enough for a median."""
+"""Shards of a run task, and workers, that a summary reads: evenly spread, enough for a median."""
 
 _LEVELS = (
     "the same dataset",
@@ -48,51 +48,51 @@ _LEVELS = (
     "another ML task under another load",
     "other options or GPUs of its engine",
 )
-"""How near an earlier run task of the same model is, best first."""
+"""How similar an earlier run task of the same model is, best first."""
 
 _LOAD_LEVELS = ("the same engine", "other options or GPUs of its engine")
-"""How near an earlier load of the same model is, best first."""
+"""How similar an earlier load of the same model is, best first."""
 
 _Entry = Mapping[str, Any]
 _Levels = dict[int, list[_Entry]]
-"""Place in `_LEVELS` → what was heard there, the newest first."""
+"""Place in `_LEVELS` → entries found there, newest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How long something takes, in seconds."""
+    """Duration of a sample or a load, in seconds."""
 
     seconds: float
-    """Median of what was seen, or a default."""
+    """Median of earlier durations, or a default."""
     low: float
-    """A tenth was quicker; the same as `seconds` where nothing was seen."""
+    """A tenth was faster; equal to `seconds` for a default."""
     high: float
-    """A tenth was slower; the same as `seconds` where nothing was seen."""
+    """A tenth was slower; equal to `seconds` for a default."""
     source: str = ""
-    """What it comes from, e.g. `2 experiments, the same dataset`; empty: it is a default, not measured."""
+    """Its source, e.g. `2 experiments, the same dataset`; empty: a default, not measured."""
 
     @property
     def known(self) -> bool:
-        """Whether it was seen in an earlier experiment."""
+        """Whether an earlier experiment measured it."""
         return bool(self.source)
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What earlier experiments say of a plan."""
+    """Durations of a plan's samples and loads, from earlier experiments."""
 
     samples: Mapping[str, Rate]
-    """Run task → what one worker takes for a sample, with as many in flight as the run task wants."""
+    """Run task → one worker's duration of a sample, with the run task's number of requests in flight."""
     loads: Mapping[str, Rate]
-    """Model → from the wish to have it until it is ready."""
+    """Model → duration from the request for it until it is ready."""
     answer_bytes: Mapping[str, float]
-    """Run task → what an answer takes on disk, where it was seen."""
+    """Run task → bytes of an answer on disk, where measured."""
     timed: frozenset[str] = frozenset()
-    """Models of which both their loads and the samples of all their run tasks were seen."""
+    """Models with measured loads and measured samples of all their run tasks."""
 
     @property
     def seconds_per_sample(self) -> Mapping[str, float]:
-        """Run task → seconds of a worker for a sample."""
+        """Run task → seconds of a worker per sample."""
         return {name: rate.seconds for name, rate in self.samples.items()}
 
     @property
@@ -104,23 +104,23 @@ class Rates:
     def for_planning(
         self,
     ) -> tuple[Mapping[str, float], Mapping[str, float], frozenset[str]]:
-        """What `planning.plan_work` takes: seconds of samples, of loads, and which of them were seen."""
+        """Arguments of `planning.plan_work`: seconds of samples and loads, and models with measured times."""
         return self.seconds_per_sample, self.load_seconds, self.timed
 
     @property
     def known(self) -> frozenset[str]:
-        """Run tasks whose rate comes from earlier experiments; those of others are defaults."""
+        """Run tasks whose rate is measured; all other rates are defaults."""
         return frozenset(name for name, rate in self.samples.items() if rate.known)
 
 
 def rates(root: Path, resolved: ResolvedPlan, measured: Measured, *, keep: bool = False) -> Rates:
-    """What the newest experiments below a home say of this plan's run tasks and models.
+    """Durations of this plan's run tasks and models, from the newest experiments below a home.
 
     Args:
         root: the home.
         resolved: the plan.
-        measured: hashes of its datasets and models; without them documents are compared by name.
-        keep: whether to write down summaries that are missing; else nothing is written.
+        measured: hashes of its datasets and models; without them definitions are compared by name.
+        keep: whether to write missing summaries to disk; otherwise this writes nothing.
     """
     wanted = {run_task.name: _key(run_task, resolved, measured) for run_task in resolved.run_tasks}
     models = {run_task.model.name: wanted[run_task.name] for run_task in resolved.run_tasks}
@@ -158,16 +158,16 @@ def rates(root: Path, resolved: ResolvedPlan, measured: Measured, *, keep: bool 
 
 
 def remember(experiment: Experiment) -> None:
-    """Write down what an experiment that has ended took, for estimates of later ones.
+    """Write the durations of an ended experiment, for estimates of later experiments.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     write_json(experiment.history_file, _summary(experiment))
 
 
 def _summaries(root: Path, *, keep: bool) -> Iterator[Mapping[str, Any]]:
-    """What ended experiments took, the newest first; made now where nobody has yet."""
+    """Summaries of ended experiments, newest first; a missing one is computed."""
     try:
         folders = sorted(experiments_dir(root).iterdir(), reverse=True)
     except FileNotFoundError:
@@ -183,7 +183,7 @@ def _summaries(root: Path, *, keep: bool) -> Iterator[Mapping[str, Any]]:
                 if keep:
                     write_json(experiment.history_file, found)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            continue  # of an older form, half removed or somebody else's: history is no truth
+            continue  # of an older form, half removed or another user's: history is optional
         if found is not None:
             yield found
 
@@ -197,7 +197,7 @@ def _read(experiment: Experiment) -> Mapping[str, Any] | None:
 
 
 def _summary(experiment: Experiment) -> dict[str, Any]:
-    """What an experiment took, each run task and each model that was seen."""
+    """Durations of an experiment's run tasks and models, where measured."""
     resolved, manifest = experiment.resolved, experiment.manifest
     measured = Measured.model_validate(manifest["measured"])
     keys = {run_task.name: _key(run_task, resolved, measured) for run_task in resolved.run_tasks}
@@ -245,7 +245,7 @@ def _answer_bytes(attempts: Attempts, found: Sequence[Attempt]) -> float:
 def _key(
     run_task: ResolvedRunTask, resolved: ResolvedPlan, measured: Measured
 ) -> dict[str, str | None]:
-    """What decides how long a run task's samples take, as far as we look."""
+    """Properties that decide the duration of a run task's samples, as far as they are considered."""
     task, model = run_task.task, run_task.model
     load = (
         f"{task.rate}/s {task.arrival}"
@@ -264,7 +264,7 @@ def _key(
 
 
 def _engine(run_task: ResolvedRunTask, model: Model, resolved: ResolvedPlan) -> str:
-    """Engine, its options, and the GPUs it has."""
+    """Hash of the engine, its options, and its GPUs."""
     kind = run_task.task.resources.gpu_type or resolved.site.slurm.gpu_gres
     told = [
         model.engine, model.dtype, model.context_length, dict(model.engine_options),
@@ -274,14 +274,14 @@ def _engine(run_task: ResolvedRunTask, model: Model, resolved: ResolvedPlan) -> 
 
 
 def _real(content: str | None) -> str | None:
-    """A hash; None for the words that stand for none."""
+    """A hash; None for a text that means there is no hash."""
     return content if content is not None and content.startswith("sha256:") else None
 
 
 def _hear(near: _Levels, entries: Sequence[tuple[int, _Entry]]) -> None:
-    """Add what of an experiment is nearest to what is wanted.
+    """Add an experiment's entry that is most similar to the requested run task or load.
 
-    One voice an experiment: its median stands for all its run tasks that are as near.
+    Each experiment adds one entry: the median of its equally similar run tasks.
     """
     if entries:
         best = min(level for level, _ in entries)
@@ -306,13 +306,13 @@ def _load_level(one: _Entry, key: Mapping[str, str | None]) -> int:
 
 
 def _same(one: _Entry, key: Mapping[str, str | None], what: str) -> bool:
-    """Whether two documents are the same: by their bytes, else by name."""
+    """Whether two definitions are the same: by hash, else by name."""
     hashes = one[f"{what}_hash"], key[f"{what}_hash"]
     return bool(hashes[0] == hashes[1] if all(hashes) else one[what] == key[what])
 
 
 def _best(levels: _Levels) -> tuple[int, list[_Entry]]:
-    """The nearest level at which anything was heard, and the newest of it."""
+    """The most similar level that has entries, and its newest entries."""
     if not levels:
         return 0, []
     level = min(levels)
@@ -337,7 +337,7 @@ def _default(run_task: ResolvedRunTask) -> float:
 
 
 def _no_faster(run_task: ResolvedRunTask, rate: Rate) -> Rate:
-    """Requests that come at a rate take at least as long as they take to come."""
+    """At a fixed request rate a sample takes at least the time between two requests."""
     asked = run_task.task.rate
     if asked is None:
         return rate
@@ -346,7 +346,7 @@ def _no_faster(run_task: ResolvedRunTask, rate: Rate) -> Rate:
 
 
 def _quantiles(seen: Iterable[tuple[float, int]]) -> dict[str, float]:
-    """Median and tenths of values with weights."""
+    """Median and 10th and 90th percentiles of weighted values."""
     ordered = sorted(seen)
     whole = sum(weight for _, weight in ordered)
     found = {}

@@ -1,7 +1,7 @@
-"""Pure: allocations and what workers did with them become hours allocated, used, and wasted by what.
+"""Pure: allocations and their workers' activity become hours allocated, used, and wasted by cause.
 
-A job's allocation is cut, second by second, into what its worker says it did: nothing is counted twice and
-nothing left over, so `allocated = used + wasted` for every run task, model and experiment.
+A job's allocation is cut into spans of its worker's activity: no second is counted twice and none is
+left over, so `allocated = used + wasted` for every run task, model and experiment.
 """
 
 from __future__ import annotations
@@ -16,46 +16,46 @@ from hpcbench.experiment.view.usage import Cause, Hours, Unit, Waited
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What a worker did for a while."""
+    """One activity of a worker."""
 
     begin: float
     """Seconds since the epoch."""
     end: float
     """Seconds since the epoch."""
     what: Literal["used"] | Cause
-    """Used, or why not."""
+    """Used, or the cause of the waste."""
     run_task: str = ""
-    """Run task it worked on; empty: none."""
+    """Run task of the activity; empty: none."""
     model: str = ""
-    """Model it loaded or used; empty: none."""
+    """Model that was loaded or used; empty: none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One allocation of one job, and what its worker did with it."""
+    """One allocation of one job, with its worker's activity."""
 
     run_tasks: Mapping[str, str]
-    """Run task → model, of all it could have worked on."""
+    """Run task → model, of all run tasks that the worker could have worked on."""
     begin: float
-    """When it was allocated, seconds since the epoch."""
+    """Start of the allocation, seconds since the epoch."""
     end: float
-    """When it was given back; of one that runs, now."""
+    """End of the allocation; of a running job: now."""
     gpus: int
     cpus: int
     started: float | None = None
-    """The worker's first word; None: it never said any."""
+    """Time of the worker's first entry; None: it wrote none."""
     submitted: float | None = None
-    """When the job was submitted, where that is known."""
+    """When the job was submitted, where known."""
     spans: Sequence[Span] = ()
-    """What its worker did, in any order."""
+    """The worker's activity, in any order."""
     joules: float | None = None
     """Energy, where Slurm knows it."""
 
 
 def cut(run: Run) -> Iterator[Span]:
-    """An allocation cut into spans that follow each other without a gap, from its begin to its end.
+    """An allocation cut into spans that follow each other without a gap, from its start to its end.
 
-    What a worker says of times outside its allocation does not count: clocks of nodes differ.
+    A worker's times outside its allocation do not count: clocks of nodes differ.
     """
     at = run.begin
     working = [one.end for one in run.spans if one.run_task]
@@ -73,8 +73,8 @@ def cut(run: Run) -> Iterator[Span]:
 def hours(runs: Iterable[Run]) -> tuple[Hours, ...]:
     """Hours of each run task.
 
-    What belongs to no run task is shared out: loads among the run tasks of the model, all other waste among
-    all of the job's, by what each has used of that job; equally where nothing was used.
+    Time that belongs to no run task is divided: a load among the model's run tasks, all other waste among
+    all run tasks of the job, in proportion to the time each used in that job; equally if none used any.
     """
     found: dict[tuple[str, str, Unit], dict[str, float]] = {}
     for run in runs:
@@ -109,7 +109,7 @@ def waited(runs: Iterable[Run]) -> Waited | None:
 
 
 def _gap(run: Run, begin: float, end: float, last: float | None) -> Iterator[Span]:
-    """Time of which the worker says nothing."""
+    """Spans of a time without activity of the worker, with their causes."""
     started = run.end if run.started is None else min(max(run.started, run.begin), run.end)
     edges: list[tuple[float, Cause]] = [(started, "starting")]
     if last is not None:

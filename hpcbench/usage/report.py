@@ -1,7 +1,7 @@
-"""What an experiment took of the cluster: read from Slurm's accounting and from what its workers wrote.
+"""Cluster hours of an experiment, from Slurm's accounting and the files of its workers.
 
-Slurm knows how long a job held its GPUs, the worker what it did meanwhile; `hours.py` brings the two
-together. Where Slurm does not answer, the workers' own words stand for both.
+Slurm knows how long a job held its GPUs; the worker knows its activity meanwhile. `hours.py` joins both.
+Where Slurm does not answer, the workers' files replace its accounting.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from hpcbench import slurm
 from hpcbench.experiment.claims import Owner
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import LAST_WORDS
-from hpcbench.experiment.submission import job_name, rounds
+from hpcbench.experiment.submission import job_name, rounds, submitted_at
 from hpcbench.experiment.view.attempts import Attempt, Attempts
 from hpcbench.experiment.view.readings import readings
 from hpcbench.experiment.view.usage import CAUSES, Hours, Unit, Usage, written_usage
 from hpcbench.experiment.view.workers import WorkerRun, worker_runs
-from hpcbench.files.atomic import read_lines, write_json
+from hpcbench.files.atomic import write_json
 from hpcbench.schema.plan import Group
 from hpcbench.usage.hours import Run, Span, hours, waited
 
 By = Literal["run_task", "model", "experiment", "month"]
-"""What hours are added up by."""
+"""Keys by which hours can be added up."""
 
 CLOCKS = 5.0
-"""Seconds by which a node's clock may be behind that of Slurm's controller."""
+"""Largest lag of a node's clock behind the clock of Slurm's controller, in seconds."""
 
 LONGEST_GAP = 120.0
-"""Seconds between two readings of a monitor above which nothing is said of the time between."""
+"""Readings of a monitor cover the time between them only if it is shorter than this, in seconds."""
 
 
 def account(experiment: Experiment) -> Usage:
-    """Work out what an experiment took, and write it to its `usage.json`.
+    """Compute the usage of an experiment, and write it to its `usage.json`.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     found = look(experiment)
     write_json(experiment.usage_file, found.model_dump(mode="json"))
@@ -50,9 +50,9 @@ def account(experiment: Experiment) -> Usage:
 
 
 def usage_of(experiment: Experiment) -> Usage:
-    """What an experiment took: as it was written down at its end, else as it can be seen now.
+    """Usage of an experiment: its `usage.json` if that is final, else computed now.
 
-    What was written while a job still ran is counted again, as long as accounting remembers.
+    A file that was written while a job still ran is computed again, as long as accounting has the job.
     """
     written = written_usage(experiment)
     if written is None:
@@ -63,13 +63,13 @@ def usage_of(experiment: Experiment) -> Usage:
     if found.source != written.source:
         return written
     if found.complete:
-        with contextlib.suppress(OSError):  # somebody else's
+        with contextlib.suppress(OSError):  # another user owns it
             write_json(experiment.usage_file, found.model_dump(mode="json"))
     return found
 
 
 def look(experiment: Experiment) -> Usage:
-    """Work out what an experiment took so far."""
+    """Compute the usage of an experiment so far."""
     workers = list(_workers(experiment))
     allocated = _allocations(experiment, _said(workers))
     runs = list(_matched(experiment, workers, allocated))
@@ -93,7 +93,7 @@ def look(experiment: Experiment) -> Usage:
 
 
 def totals(usages: Sequence[Usage], by: By) -> dict[tuple[str, Unit], Hours]:
-    """Hours of several experiments, added up: (name, unit) → hours, in the order they are met."""
+    """Sum of the hours of several experiments: (name, unit) → hours, in order of appearance."""
     found: dict[tuple[str, Unit], Hours] = {}
     for usage in usages:
         for one in usage.hours:
@@ -110,37 +110,37 @@ def totals(usages: Sequence[Usage], by: By) -> dict[tuple[str, Unit], Hours]:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What Slurm's accounting says of one run of a job."""
+    """Slurm's accounting of one run of a job."""
 
     job: str
     """Job id, `4711_3`."""
     begin: float
     """When it started, seconds since the epoch."""
     end: float
-    """When it ended; of one that runs, now."""
+    """End of the run; of a running job: now."""
     gpus: int
     cpus: int
     submitted: float | None = None
-    """When it was submitted, or requeued."""
+    """Time of its submission or requeue."""
     joules: float | None = None
     """Energy of its nodes, where Slurm counts it."""
     over: bool = True
-    """Whether it has ended."""
+    """Whether the run has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What a run of a worker held, as its own files tell."""
+    """Allocation of a worker's run, as the worker's own files say."""
 
     worker: WorkerRun
     """The run."""
     run: Run
-    """Its time: from its first word to its last, and what it did."""
+    """Its time, from the first entry to the last one, and its activity."""
 
 
 def _workers(experiment: Experiment) -> Iterator[_Held]:
     attempts = _attempt_spans(experiment)
-    groups, submitted = _groups(experiment), _submitted(experiment)
+    groups, submitted = _groups(experiment), submitted_at(experiment)
     for worker in worker_runs(experiment):
         group = groups.get(worker.array) or groups.get(worker.group)
         if group is None or not worker.owner:  # killed before its first line was whole
@@ -155,7 +155,7 @@ def _workers(experiment: Experiment) -> Iterator[_Held]:
             gpus=group.gpus,
             cpus=group.resources.cpus,
             started=worker.started,
-            # A requeued job waits again, and nobody but Slurm knows from when on.
+            # A requeued job waits again; only Slurm knows since when.
             submitted=None if worker.restart else submitted.get(worker.array),
             spans=spans,
         )
@@ -163,12 +163,12 @@ def _workers(experiment: Experiment) -> Iterator[_Held]:
 
 
 def _allocations(experiment: Experiment, said: Mapping[str, float]) -> list[Allocation]:
-    """What Slurm's accounting says of the jobs of all arrays, each run of a requeued one; nothing without it.
+    """Slurm's accounting of the jobs of all arrays, one per run of a requeued job; empty without accounting.
 
     Args:
         experiment: the experiment.
-        said: job → when its last worker said its last word, for those who did. Accounting may be late to
-            learn that a job is over.
+        said: job → time of the last entry of its last worker, where that worker has ended. Accounting may
+            report the end of a job late.
     """
     if experiment.resolved.executor != "slurm":
         return []
@@ -185,7 +185,7 @@ def _allocations(experiment: Experiment, said: Mapping[str, float]) -> list[Allo
 
 
 def _allocation(run: slurm.Job, said: Mapping[str, float], now: float) -> Allocation | None:
-    """One run of a job; None: it never held anything."""
+    """One run of a job; None: it held no allocation."""
     if run.start is None or run.state == "PENDING":
         return None
     over = run.end is not None or run.id in said
@@ -207,7 +207,7 @@ def _allocation(run: slurm.Job, said: Mapping[str, float], now: float) -> Alloca
 
 
 def _said(workers: Iterable[_Held]) -> dict[str, float]:
-    """Job → when its last worker said its last word; this process' own job still holds what it holds."""
+    """Job → time of its last worker's last entry; without the job of this process, which still runs."""
     found: dict[str, float] = {}
     for held in sorted(workers, key=lambda held: held.worker.restart):
         found.pop(held.worker.job, None)
@@ -220,7 +220,7 @@ def _said(workers: Iterable[_Held]) -> dict[str, float]:
 def _matched(
     experiment: Experiment, workers: Sequence[_Held], allocated: Sequence[Allocation]
 ) -> Iterator[Run]:
-    """Allocations with what their workers did; workers Slurm does not know of, as they say themselves."""
+    """Allocations with their workers' activity; a worker that Slurm does not know, by its own files."""
     groups = _groups(experiment)
     mine = {id(worker): _allocation_of(worker, workers, allocated) for worker in workers}
     for one in allocated:
@@ -245,10 +245,10 @@ def _matched(
 def _allocation_of(
     held: _Held, workers: Sequence[_Held], allocated: Sequence[Allocation]
 ) -> Allocation | None:
-    """The allocation a worker ran in: of a requeued job there are several, one a restart.
+    """The allocation of a worker; a requeued job has several, one per restart.
 
-    A job may have been requeued before its worker said a word, so their numbers need not agree: then it is
-    the last that began before the worker did.
+    Restart numbers may differ, as a job can be requeued before its worker writes an entry. Then the result
+    is the last allocation that started before the worker.
     """
     own = sorted(
         (one for one in allocated if one.job == held.worker.job), key=lambda one: one.begin
@@ -261,7 +261,7 @@ def _allocation_of(
 
 
 def _load_spans(events: Iterable[Mapping[str, Any]]) -> Iterator[Span]:
-    """Loads of a worker; one that never became ready is a failed one, whatever ended it."""
+    """Loads of a worker; a load that never became ready has failed, for any reason."""
     begin, model = None, ""
     for event in events:
         kind, at = event["event"], float(event["time"])
@@ -276,7 +276,7 @@ def _load_spans(events: Iterable[Mapping[str, Any]]) -> Iterator[Span]:
 
 
 def _attempt_spans(experiment: Experiment) -> dict[str, list[Span]]:
-    """Worker → its time with shards: used as far as its answers count, else lost."""
+    """Worker → its time with shards: used while it brought answers that count, else lost."""
     models = {one.name: one.model.name for one in experiment.resolved.run_tasks}
     mine: dict[str, list[tuple[Attempt, float]]] = {}
     for name in models:
@@ -304,9 +304,9 @@ def _attempt_spans(experiment: Experiment) -> dict[str, list[Span]]:
 
 
 def _used(one: Attempt, answers: Iterable[Mapping[str, Any]], seen: set[str]) -> float:
-    """Seconds of an attempt that brought answers which count: those nobody had given before.
+    """Seconds of an attempt that brought new answers; only the first answer to a sample counts.
 
-    Of one that never said its end, from its first request to its last answer on the disk.
+    An attempt without a recorded end lasts from its first request to its last answer on disk.
     """
     count, counted = 0, list[Mapping[str, int]]()
     for response in answers:
@@ -323,7 +323,7 @@ def _used(one: Attempt, answers: Iterable[Mapping[str, Any]], seen: set[str]) ->
 
 
 def _groups(experiment: Experiment) -> dict[str, Group]:
-    """Group of an array's job id and of a group's own; shapes may change from round to round."""
+    """Array's job id or group's id → group; shapes may change between rounds."""
     found = {group.id: group for group in experiment.work.groups}
     for one in rounds(experiment):
         found |= {group.id: group for group in one.groups}
@@ -336,37 +336,28 @@ def _groups(experiment: Experiment) -> dict[str, Group]:
     return found
 
 
-def _submitted(experiment: Experiment) -> dict[str, float]:
-    """Job id → when it was submitted."""
-    return {
-        str(event["job"]): float(event["time"])
-        for event in read_lines(experiment.submission_file)
-        if event["event"] == "submitted"
-    }
-
-
 def _models(experiment: Experiment, group: Group) -> dict[str, str]:
     return {name: experiment.resolved.run_task(name).model.name for name in group.run_tasks}
 
 
 def _rounded(one: Hours) -> Hours:
-    """Hours as they are written: to some milliseconds, and still adding up."""
+    """Hours rounded to some milliseconds; the parts still add up."""
     parts = {name: round(getattr(one, name), 6) for name in ("used", *CAUSES)}
     return one.model_copy(update={**parts, "allocated": round(sum(parts.values()), 6)})
 
 
 @dataclass(frozen=True, slots=True)
 class _Gpus:
-    """What a worker's monitor saw of its GPUs."""
+    """Readings of a worker's monitor about its GPUs."""
 
     utilisation: Mapping[str, tuple[float, float]]
     """Phase → sum of percent × seconds, seconds."""
     watt_hours: float
-    """What they drew."""
+    """Energy of the GPUs."""
 
     @classmethod
     def of(cls, blocks: Iterable[Sequence[Mapping[str, Any]]]) -> _Gpus:
-        """From readings of one worker: all of them, or parts that each have no gap."""
+        """Sums over the readings of one worker: one block, or several blocks that each have no gap."""
         busy: dict[str, tuple[float, float]] = {}
         joules = covered = 0.0
         first = last = None
@@ -390,7 +381,7 @@ class _Gpus:
 
 
 def _utilisation(experiment: Experiment, seen: Iterable[_Gpus]) -> dict[str, float]:
-    """Run task → mean utilisation of GPUs while it was asked, percent."""
+    """Run task → mean utilisation of the GPUs during its requests, percent."""
     found = {}
     workers = list(seen)
     for run_task in experiment.resolved.run_tasks:

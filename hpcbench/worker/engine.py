@@ -1,4 +1,4 @@
-"""The wrapper as a child process in the image, with one model at a time, and the client that talks to it."""
+"""The wrapper as a child process in the image, with one model at a time, and the wrapper's client."""
 
 from __future__ import annotations
 
@@ -25,43 +25,43 @@ from hpcbench.inference import Client, EngineGone, LoadFailed, load_body
 from hpcbench.inference.tokens import counter
 from hpcbench.monitor import LoggedMemory, logged_memory, over_socket
 from hpcbench.sanitize import sanitize
-from hpcbench.schema.documents import Model
+from hpcbench.schema.definitions import Model
 from hpcbench.schema.plan import Group, ResolvedRunTask
 
 LOG_BYTES = 4 * 2**20
-"""Most of an engine's log that is searched for what it says of memory."""
+"""Most bytes of an engine's log that are searched for memory reports."""
 
 TAIL_BYTES = 2**16
-"""As much of a log's end is read for its last lines."""
+"""Bytes at a log's end that are read for its last lines."""
 
 START_POLL_SECONDS = 0.02
-"""How often a wrapper that starts is asked whether it is up; a miss costs but a `connect`."""
+"""Interval of checks whether a starting wrapper is up; a failed check only costs a `connect`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A model that is ready to be asked."""
+    """A loaded model, ready for requests."""
 
     seconds: float
-    """From the wish to the first answer to `/health`."""
+    """Seconds from the load request to the first answer to `/health`."""
     pid: int | None
-    """The engine's first process, as it calls itself."""
+    """The engine's first process, by its own number."""
     versions: Mapping[str, str]
-    """Distributions in its environment."""
+    """Versions of distributions in its environment."""
     memory: LoggedMemory
-    """What its log says of memory."""
+    """Memory figures in its log."""
     uncounted: str
-    """Why answers' tokens cannot be counted a second time; empty: they are."""
+    """Reason why answers' tokens cannot be recounted; empty: they are recounted."""
 
 
 class EngineProcess:
-    """The wrapper as a child process in the image, and the client that talks to it.
+    """The wrapper as a child process in the image, and the wrapper's client.
 
     Args:
         experiment: the experiment.
         group: the worker's group.
         owner: the worker.
-        unloaded: awaited when an engine on this machine is gone, before another one begins.
+        unloaded: awaited after an engine on this machine has ended, before another one starts.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class EngineProcess:
         self._stored = stored
         self._environment = plugins.Environment(**stored[group.environment])
         self.elsewhere = self._environment.kind in environments.ELSEWHERE
-        """Whether it runs on another machine, whose memory and GPUs cannot be looked at from here."""
+        """Whether it runs on another machine, whose memory and GPUs cannot be read from here."""
         self._key = secrets.token_urlsafe(32)
         self._folder: Path
         self._process: subprocess.Popen[bytes] | None = None
@@ -105,7 +105,7 @@ class EngineProcess:
         await self._see_it_gone()
 
     async def load(self, model: Model, on_progress: Callable[[str], None]) -> Loaded:
-        """Have the wrapper up with this model and no other.
+        """Start the wrapper, if needed, and load this model as its only one.
 
         Raises:
             LoadFailed: it did not become ready.
@@ -131,8 +131,8 @@ class EngineProcess:
             media_root=str(files_under) if files_under else None,
             cpus=self.group.resources.cpus,
             images=max(images) if all(images) else 0,
-            # Points of a sweep ask the same samples, and so do arms of one load: what the first left in
-            # caches would flatter the others.
+            # Points of a sweep send the same samples, and so do arms of one load: the first one's cache
+            # entries would flatter the others.
             reuse=any(reuse) and not any(task.sweep for task in tasks) and not _both_arms(tasks),
         )
         self._used = not self.elsewhere
@@ -147,31 +147,31 @@ class EngineProcess:
         )
 
     async def cause(self) -> str:
-        """Why the engine ended, in a word of the wrapper's; `unknown` if it cannot tell."""
+        """The wrapper's word for the reason of the engine's end; `unknown` if it has none."""
         try:
             return str((await self.client.status())["error"]["cause"])
         except (HpcbenchError, OSError, KeyError, TypeError):
             return "unknown"
 
     def gauges(self) -> Callable[[], str]:
-        """Asks for the engine's metrics."""
+        """A function that requests the engine's metrics."""
         return over_socket(Path(self._socket), self._key)
 
     async def _see_it_gone(self) -> None:
-        """Have the end of the engine before seen, if there was one."""
+        """Wait for the cleanup after the previous engine, if there was one."""
         if self._used:
             self._used = False
             await self._unloaded()
 
     async def _be_in(self, environment: str) -> None:
-        """Leave the environment that the wrapper runs in, if a model needs another: arms may differ in it."""
+        """End the wrapper if a model needs another environment: arms may differ in it."""
         wanted = plugins.Environment(**self._stored[environment])
         if wanted != self._environment:
             await self._end_process()
             self._environment = wanted
 
     def _media_root(self, tasks: Sequence[ResolvedRunTask]) -> Path | None:
-        """The folder below which images are named instead of sent, if any run task wants that."""
+        """The folder below which images are named instead of sent, if a run task requests that."""
         folders = [task.dataset.source for task in tasks if task.task.images == "file"]
         if not folders:
             return None
@@ -200,8 +200,8 @@ class EngineProcess:
             container=self.site.container,
         )
         with self.log.open("ab") as log:
-            # The key goes through the pipe: it is in no argv, no environment and no file. The pipe's
-            # end tells the wrapper that this worker is gone, even by kill -9.
+            # The key goes through the pipe: no argument list, environment or file contains it. The pipe's end
+            # tells the wrapper that this worker is gone, even by kill -9.
             self._process = subprocess.Popen(
                 command.argv,
                 env={**os.environ, **command.env},
@@ -211,15 +211,15 @@ class EngineProcess:
                 start_new_session=True,
             )
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it has ended: told when it is waited for
+        with contextlib.suppress(BrokenPipeError):  # it has ended: reported at the wait
             self._process.stdin.write(self._key.encode() + b"\n")
             self._process.stdin.flush()
         self._socket = str(socket)
-        await self._talk_to("")  # asks for its state only
+        await self._talk_to("")  # only for its state
         await self._wait_until_up()
 
     async def _talk_to(self, model_name: str, **how: Any) -> None:
-        """Have a client for this model, and close the one before: each has threads and connections."""
+        """Create a client for this model, and close the previous one: each has threads and connections."""
         await self._clients.aclose()
         client = Client(self._socket, self._key, model_name, **how)
         self.client = await self._clients.enter_async_context(client)
@@ -256,7 +256,7 @@ class EngineProcess:
         )
 
     async def _end_process(self) -> None:
-        """Close the pipe, which ends wrapper and engine; kill the group if that is not enough."""
+        """Close the pipe, which ends wrapper and engine; kill the group if it does not end."""
         process, self._process = self._process, None
         self.model = None
         if process is None:
@@ -278,15 +278,15 @@ class EngineProcess:
         folders = [task.model.source for task in self.run_tasks if task.model.source]
         folders += [task.dataset.source for task in self.run_tasks if task.task.images == "file"]
         if self.site.staging is not None:
-            with contextlib.suppress(EnvironmentFault):  # told where it was to be used
+            with contextlib.suppress(EnvironmentFault):  # reported where the folder is used
                 folders.append(str(staging_folder(self.site.staging)))
         mounts = [f"{folder}:{folder}:ro" for folder in dict.fromkeys(folders)]
-        # The log alone: beside it lie the events of all workers, which no engine has to see.
+        # Only the log: its folder has the events of all workers, which an engine need not see.
         return [str(self._folder), str(self.log), *mounts]
 
 
 def scratch(wanted: str | None) -> str:
-    """A node-local folder whose sockets' paths stay below the kernel's 107 bytes."""
+    """A node-local folder that keeps the sockets' paths below the kernel's 107 bytes."""
     for candidate in (wanted, "$SLURM_TMPDIR", "$TMPDIR"):
         path = os.path.expandvars(candidate) if candidate else ""
         if path and "$" not in path and len(path) < 60 and os.access(path, os.W_OK):
@@ -300,35 +300,36 @@ def scratch(wanted: str | None) -> str:
 
 def _counter(model: Model) -> tuple[Callable[[str], int] | None, str]:
     if not model.source:
-        return None, f"model '{model.name}' has no tokenizer here"
+        return None, f"model '{model.name}' has no tokenizer on this machine"
     return counter(Path(model.source))
 
 
 def _both_arms(tasks: Sequence[ResolvedRunTask]) -> bool:
-    """Whether two arms of one run task are among them."""
+    """Whether the tasks include two arms of one run task."""
     pairs = [task.pair for task in tasks if task.pair is not None]
     return len(set(pairs)) < len(pairs)
 
 
 def _since(log: Path, begin: int) -> list[str]:
-    """Lines of a log from a place on; of a very long one the first."""
+    """Lines of a log from an offset on; of a very long log the first ones."""
     with log.open("rb") as file:
         file.seek(begin)
         return file.read(LOG_BYTES).decode(errors="replace").splitlines()
 
 
 def last_lines(log: Path) -> list[str]:
-    """The last lines of a log that say something."""
-    if not log.exists():
+    """The last non-empty lines of a log."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
         return []
-    with log.open("rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
-        lines = file.read().decode(errors="replace").splitlines()
     return [line.strip() for line in map(sanitize, lines[-40:]) if line.strip()]
 
 
 def explained(error: LoadFailed | EngineGone, log: Path) -> str:
-    """The error, with the remedy if it is one that people meet."""
+    """The error, with the remedy if it is a common one."""
     tail = error.tail if isinstance(error, LoadFailed) else ()
     known = recognise("\n".join((str(error), *tail, *last_lines(log))))
     if known:

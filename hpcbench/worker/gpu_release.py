@@ -1,7 +1,7 @@
-"""GPU memory is seen to come back when an engine has ended: processes that are gone are no proof of it.
+"""Waits until GPU memory is free after an engine's end: the end of its processes does not prove it.
 
-A driver takes a moment to free what a killed process held, and what something else keeps is found here, not
-in the next engine's first allocation.
+A driver takes a moment to free the memory of a killed process, and memory that another process holds is found
+here, not in the next engine's first allocation.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from hpcbench.monitor import Alarm, Monitor
 from hpcbench.worker.event_log import WorkerEvents
 
 LONGEST_SECONDS = 20.0
-"""So long the next load waits for the memory of the engine before."""
+"""Longest wait of the next load for the previous engine's memory."""
 
 TOLERANCE = 256 << 20
-"""Bytes of one GPU: what a driver keeps for itself changes by less than this."""
+"""Bytes of one GPU: the driver's own memory changes by less than this."""
 
 _PAUSE_SECONDS = 0.1
 
@@ -24,9 +24,9 @@ _PAUSE_SECONDS = 0.1
 async def wait_for_memory(
     monitor: Monitor, news: WorkerEvents, longest: float = LONGEST_SECONDS
 ) -> None:
-    """Wait until each GPU's memory is what it was before any engine, and tell how that went.
+    """Wait until each GPU's memory is as before any engine, and log the result.
 
-    Where no GPU can be read nothing is waited for, and nothing said.
+    If no GPU can be read, it neither waits nor logs.
     """
     begun = time.monotonic()
     while True:
@@ -39,7 +39,7 @@ async def wait_for_memory(
         await asyncio.sleep(_PAUSE_SECONDS)
     for gpu, size in kept.items():
         text = f"GPU {gpu.index} ({gpu.name}) still holds {size / 2**30:.3g} GiB ({size} bytes) more than "
-        text += f"before any engine, {waited:.0f} s after the last one has ended"
+        text += f"before the first engine, {waited:.0f} s after the last engine ended"
         alarm = Alarm("gpu_memory_held", text)
         news.write("alarm", sync=True, kind=alarm.kind, message=alarm.message)
     if left and not kept:

@@ -1,6 +1,7 @@
-"""Between two shards: have the arms looked at, where that is due, by a process of its own.
+"""Between two shards: an interim analysis of the arms, if one is due, in its own process.
 
-Scoring needs what no worker imports. It runs while no answer is in flight, so it is in no block's time.
+Scoring needs modules that no worker imports. It runs while no answer is in flight, so it is in no block's
+time.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.installed import this_python
 
 LONGEST = 600.0
-"""Seconds after which a look is given up; a later one sees more."""
+"""Seconds after which an analysis is abandoned; a later one has more data."""
 
 
 async def look_if_due(experiment: Experiment, pair: str, stop: asyncio.Event) -> bool:
-    """Look at the arms of a run task if it is time to; whether that was so.
+    """Analyse the arms of a run task if an analysis is due; returns whether it was.
 
-    A look that fails is no look: the next shard's end, or `finalise`, makes another.
+    A failed analysis does not count: the next shard's end, or `finalise`, starts another.
     """
     if not await asyncio.to_thread(interim.due, experiment, pair):
         return False

@@ -1,7 +1,7 @@
-"""The first samples that a worker asks of a run task are a pilot: what would fail throughout ends there.
+"""A worker's first samples of a run task are a pilot: it stops a run task of which every sample would fail.
 
-A pilot costs nothing: its samples are the run task's own, their answers count, and nobody waits for it. Its
-first readable answer ends it, so that a worker reads but one answer where all is well.
+A pilot costs nothing: its samples are the run task's own, their answers count, and no worker waits for it.
+Its first readable answer ends it, so that a worker reads only one answer if all is well.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Response, Sample
 
 LONGEST = 300
-"""Characters of a reason that are kept."""
+"""Most characters of a reason."""
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
 class Pilot:
-    """Watches what a worker asks of one run task until it knows whether all of it fails.
+    """Watches a worker's answers to one run task until it is known whether all of them fail.
 
     Args:
         run_task: the run task.
@@ -35,23 +35,23 @@ class Pilot:
     def __init__(self, run_task: ResolvedRunTask, size: int) -> None:
         self.size = size
         self.over = not size
-        """Whether there is nothing more to find out."""
+        """Whether the pilot has ended."""
         self._guard = Guard(run_task.task.score_timeout)
         self._reader: Read | None = None if self.over else _reader(run_task)
         self._taken: dict[str, Sample] = {}
-        """Samples that are being asked."""
+        """Samples in flight."""
         self._first: list[str] = []
         """Samples of the pilot."""
         self._bad: dict[str, str] = {}
-        """Sample → why it has no readable answer."""
+        """Sample → reason why it has no readable answer."""
 
     def begin(self) -> None:
-        """Samples are taken from now on; those without an answer, if any, are taken again, or by others."""
+        """Start taking samples; samples without an answer are taken again, here or by other workers."""
         self._taken.clear()
         self._first = [name for name in self._first if name in self._bad]
 
     def takes(self, sample: Sample) -> None:
-        """A sample is going to be asked."""
+        """Record a sample that will be sent."""
         if self.over:
             return
         if len(self._first) < self.size and sample.id not in self._first:
@@ -59,9 +59,9 @@ class Pilot:
         self._taken[sample.id] = replace(sample, images=())
 
     def judge(self, response: Response) -> str | None:
-        """Look at an answer; why the run task fails, once no sample of the pilot has a readable one.
+        """Check an answer; returns why the run task fails, once every sample of the pilot is unreadable.
 
-        A readable answer to a later sample ends the pilot, too: what fails at once comes before the others.
+        A readable answer to a later sample ends the pilot, too: immediate failures come before other answers.
         """
         sample = None if self.over else self._taken.pop(response.sample_id, None)
         if sample is None:
@@ -82,12 +82,12 @@ class Pilot:
         self._taken.clear()
 
     def _fault(self, sample: Sample, response: Response) -> str | None:
-        """Why there is no readable answer; None: there is one."""
+        """Why there is no readable answer; None: it is readable."""
         answer = Answer(response.sample_id, response.outcome, response.text)
         if not is_answered(answer):
             return f"{response.outcome}: {response.error or 'no reason given'}"
         if not (answer.text or "").strip():
-            # A text answer may be empty, and scores as what it is; where all are, something is wrong.
+            # A text answer may be empty, and is scored so; but if all are empty, something is wrong.
             return f"empty: the answer has no text{_cut(answer.outcome == 'truncated')}"
         if self._reader is None:
             return None
@@ -103,7 +103,7 @@ def _cut(truncated: bool) -> str:
 
 
 def _reader(run_task: ResolvedRunTask) -> Read | None:
-    """How answers are read; None where that cannot be had here: then an answer is an answer."""
+    """The reader of answers; None if this machine cannot load it: then any answer counts as readable."""
     try:
         return reader(run_task.ml_task)
     except HpcbenchError:
@@ -111,7 +111,7 @@ def _reader(run_task: ResolvedRunTask) -> Read | None:
 
 
 def _told(faults: list[str]) -> str:
-    """The most frequent reason with its count; reasons that differ in numbers alone are the same."""
+    """The most frequent reason with its count; reasons that differ only in numbers count as equal."""
     kinds = Counter(_NUMBER.sub("#", fault) for fault in faults)
     kind, count = kinds.most_common(1)[0]
     first = next(fault for fault in faults if _NUMBER.sub("#", fault) == kind)

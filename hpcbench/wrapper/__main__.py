@@ -1,7 +1,7 @@
 """`python -m hpcbench.wrapper`: serve on a Unix socket, on TCP, or both.
 
 The key that every request must carry is the first line on standard input, whose end then means that the
-worker is gone, however it went; or it stands in a file that nobody else may read. It is in no argument list
+worker is gone, however it went; or it is in a file that only this user may read. It is in no argument list
 and in no environment. Without `--socket` and `--port` there is nothing to serve on.
 """
 
@@ -34,7 +34,7 @@ log = logging.getLogger("hpcbench.wrapper")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Parse, read the key, serve."""
+    """Parse the arguments, read the key, serve."""
     parser = argparse.ArgumentParser(prog="python -m hpcbench.wrapper", description=__doc__)
     parser.add_argument("--socket", type=Path, help="Unix socket to serve on")
     parser.add_argument("--port", type=int, help="TCP port to serve on; 0: any free one")
@@ -46,22 +46,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--log", required=True, type=Path, help="file for the engine's output")
     args = parser.parse_args(argv)
     if args.socket is None and args.port is None:
-        parser.error("say --socket, --port, or both")
+        parser.error("give --socket, --port, or both")
     if args.socket is not None and len(os.fsencode(args.socket)) > SOCKET_BYTES:
-        parser.error(f"--socket is longer than {SOCKET_BYTES} bytes")
+        parser.error(f"--socket is longer than {SOCKET_BYTES} bytes: use a shorter path")
     for folder in (
         args.engine_dir,
         args.log.parent,
         *([args.socket.parent] if args.socket else ()),
     ):
         if not folder.is_dir():
-            parser.error(f"there is no folder {folder}")
+            parser.error(f"there is no folder {folder}: make it, or name another one")
     try:
         key = read_key_file(args.key_file) if args.key_file else read_key()
     except (OSError, ValueError) as error:
         parser.error(str(error))
     if not key:
-        parser.error("there is no key: it is the first line on standard input, or of --key-file")
+        parser.error("no key: write it as the first line of standard input, or of --key-file")
     allow_many()
     mask = Mask([key, *hidden_values({}, os.environ)])
     write_log(mask)
@@ -77,16 +77,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             app = Wrapper(supervisor, key)
             asyncio.run(serve(supervisor, app, listeners, until_stdin_ends=not args.key_file))
     except OSError as error:
-        log.error("cannot serve: %s", error)
+        log.error("the wrapper cannot serve: %s", error)
         return 1
     except EngineFailed as error:
-        log.error("the engine cannot be ended: %s", error.message)
+        log.error("the wrapper cannot end the engine: %s", error.message)
         return 1
     return 0
 
 
 def read_key(descriptor: int = 0) -> str:
-    """The first line, and not a byte more."""
+    """The first line, without reading a byte more."""
     line = b""
     while (byte := os.read(descriptor, 1)) not in (b"", b"\n"):
         line += byte
@@ -94,22 +94,22 @@ def read_key(descriptor: int = 0) -> str:
 
 
 def read_key_file(path: Path) -> str:
-    """The first line of a file that is ours alone.
+    """The first line of a file that only we may read.
 
     Raises:
-        ValueError: others may read it, or it is not ours.
+        ValueError: other users may read it, or it is not ours.
         OSError: it cannot be read.
     """
     with path.open("rb") as file:
         status = os.fstat(file.fileno())
         if status.st_uid not in (os.geteuid(), 0) or status.st_mode & 0o077:
             mode = stat.S_IMODE(status.st_mode)
-            raise ValueError(f"others may read {path} (mode {mode:04o}): chmod 600 {path}")
+            raise ValueError(f"other users may read {path} (mode {mode:04o}): chmod 600 {path}")
         return file.readline().decode().strip()
 
 
 def write_log(mask: Mask) -> None:
-    """All that Python's logging says goes to standard error, masked; tracebacks, too."""
+    """Send all of Python's logging to standard error, masked; tracebacks, too."""
 
     class Masked(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:
@@ -128,7 +128,7 @@ async def serve(
     *,
     until_stdin_ends: bool,
 ) -> None:
-    """Serve until told to stop; the engine ends first, so that no open stream holds us up."""
+    """Serve until stopped; the engine ends first, so that no open stream delays us."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -138,7 +138,7 @@ async def serve(
     config = uvicorn.Config(
         app,
         lifespan="off",
-        ws="none",  # an upgrade is a request like any other: the key first
+        ws="none",  # an upgrade is a request like any other: it needs the key
         log_config=None,
         log_level="warning",
         access_log=False,
@@ -160,7 +160,7 @@ async def serve(
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals alone: ours must end the engine before the server."""
+    """Ignores signals: our handlers must end the engine before the server."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -169,7 +169,7 @@ class _Server(uvicorn.Server):
 
 @contextlib.contextmanager
 def _listen(path: Path) -> Iterator[socket.socket]:
-    """A listening socket that nobody but its owner may open; removed at the end."""
+    """A listening socket that only its owner may open; removed at the end."""
     _clear(path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         before = os.umask(0o177)
@@ -185,7 +185,7 @@ def _listen(path: Path) -> Iterator[socket.socket]:
 
 
 def _clear(path: Path) -> None:
-    """Remove a socket of ours that nobody listens on any more, as a wrapper that was killed leaves it."""
+    """Remove a socket of ours without a listener, the leftover of a killed wrapper."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         status = path.lstat()
         if stat.S_ISSOCK(status.st_mode) and status.st_uid == os.geteuid():
@@ -198,7 +198,7 @@ def _clear(path: Path) -> None:
 
 @contextlib.contextmanager
 def _listen_tcp(host: str, port: int) -> Iterator[socket.socket]:
-    """A listening TCP socket; where it listens is told in the log."""
+    """A listening TCP socket; the log has its address."""
     kind, _, _, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
@@ -215,7 +215,7 @@ def _until_stdin_ends(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> N
     with contextlib.suppress(OSError):
         while os.read(0, 4096):
             pass
-    with contextlib.suppress(RuntimeError):  # the loop has closed: we are ending anyway
+    with contextlib.suppress(RuntimeError):  # the loop has closed: we are ending
         loop.call_soon_threadsafe(stop.set)
 
 

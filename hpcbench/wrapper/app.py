@@ -1,17 +1,17 @@
-"""The wrapper's HTTP face: the control plane, the data plane beside it, a key before both.
+"""The wrapper's HTTP server: the control plane, the data plane beside it, a key before both.
 
 | | |
 |---|---|
 | `POST /v1/model/load` | start an engine; answers 202 at once |
-| `POST /v1/model/unload` | end it; answers when it is gone |
-| `GET /status`, `GET /events` | state, why, how far; now, and at every change |
-| `GET /healthz`, `GET /metrics` | the wrapper lives; Prometheus' text, the engine's behind ours |
-| `/v1/chat/completions`, `/v1/models` | passed on (hpcbench.wrapper.proxy) |
+| `POST /v1/model/unload` | end the engine; answers when it is gone |
+| `GET /status`, `GET /events` | state, reason, progress; now, and at every change |
+| `GET /healthz`, `GET /metrics` | the wrapper lives; Prometheus' text, the engine's after ours |
+| `/v1/chat/completions`, `/v1/models` | forwarded (hpcbench.wrapper.proxy) |
 
-Every error has OpenAI's form and a stable code. docs/wrapper.md tells it to users.
+Every error has OpenAI's form and a stable code. docs/wrapper.md is the users' reference.
 
-Both planes are plain ASGI: a framework for six routes takes longer to import than all the rest of the
-wrapper together, at every start of every worker.
+Both planes are plain ASGI: importing a framework for six routes takes longer than importing the rest of the
+wrapper, at every start of every worker.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from typing import Any
 
 import aiohttp
+from prometheus_client import generate_latest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hpcbench.wrapper.engine_process import EngineFailed
@@ -48,11 +49,11 @@ _JSON = b"application/json"
 _PROMETHEUS = b"text/plain; version=0.0.4; charset=utf-8"
 
 Answering = Callable[[bytes, Receive, Send], Awaitable[None]]
-"""A route: the request's body, and where to answer."""
+"""A route: takes the request's body and the ASGI channels for the answer."""
 
 
 class Wrapper:
-    """The whole application: checks the key, then picks the plane."""
+    """The whole application: checks the key, then chooses the plane."""
 
     def __init__(self, supervisor: Supervisor, key: str, body_limit: int = BODY_LIMIT) -> None:
         self._key = key.encode()
@@ -69,13 +70,13 @@ class Wrapper:
             await self._control(scope, receive, send)
 
     def _admits(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
-        """Whether a header holds the key; each is compared in constant time."""
+        """Whether a header has the key; each is compared in constant time."""
         right = [hmac.compare_digest(key, self._key) for key in _keys(headers)]
         return any(right)
 
 
 def _keys(headers: Iterable[tuple[bytes, bytes]]) -> Iterator[bytes]:
-    """What a request gives as its key: `X-API-Key`, or the token of `Authorization: Bearer`."""
+    """Candidates for a request's key: `X-API-Key`, or the token of `Authorization: Bearer`."""
     for name, value in headers:
         if name == b"x-api-key":
             yield value
@@ -86,12 +87,12 @@ def _keys(headers: Iterable[tuple[bytes, bytes]]) -> Iterator[bytes]:
 
 
 class Unload(BaseModel):
-    """What `POST /v1/model/unload` may take."""
+    """Body of `POST /v1/model/unload`."""
 
     model_config = ConfigDict(extra="forbid")
 
     drain_seconds: float = Field(default=0, ge=0)
-    """How long requests in flight may go on."""
+    """Seconds for which requests in flight may continue."""
 
 
 class ControlPlane:
@@ -148,12 +149,12 @@ class ControlPlane:
         await _answer_json(send, {"status": "ok"})
 
     async def _metrics(self, body: bytes, receive: Receive, send: Send) -> None:
-        own = self._supervisor.meter.text(self._supervisor.state)
-        text = own + await _engines_metrics(self._supervisor)
-        await answer(send, 200, _PROMETHEUS, text.encode())
+        own = generate_latest(self._supervisor.meter)
+        engines = await _engines_metrics(self._supervisor)
+        await answer(send, 200, _PROMETHEUS, own + engines.encode())
 
     async def _events(self, body: bytes, receive: Receive, send: Send) -> None:
-        """News until there are no more, or the client leaves."""
+        """Send news until they end, or the client leaves."""
         telling = asyncio.ensure_future(_tell(self._supervisor.news(), send))
         leaving = asyncio.ensure_future(left(receive))
         try:
@@ -180,7 +181,7 @@ async def _answer_json(send: Send, data: dict[str, Any], status: int = 200) -> N
 
 
 async def _engines_metrics(supervisor: Supervisor) -> str:
-    """The engine's own text; empty without an engine, or if it has none."""
+    """The engine's own metrics; empty without an engine, or if the engine has none."""
     if (route := supervisor.route) is None:
         return ""
     try:
@@ -193,7 +194,7 @@ async def _engines_metrics(supervisor: Supervisor) -> str:
 
 
 def _mistakes(error: ValidationError) -> str:
-    """Places and reasons only: the input may hold tokens."""
+    """Only places and reasons: the input may contain tokens."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
     told = ((".".join(map(str, one["loc"])), one["msg"]) for one in found)
     return "; ".join(f"{place}: {what}" if place else what for place, what in told)

@@ -1,8 +1,8 @@
-"""What is done to a request's body on its way to the engine; as little as possible.
+"""Changes to a request's body on its way to the engine; as few as possible.
 
-Fields every request of a model gets are laid *under* the body: written first into its JSON object, where
-of equal names the last counts. Nothing is parsed for that. Two kinds of bodies are parsed: those that hold
-`model_params`, and all of an engine that opens any path a request names, whose media are looked at first.
+A model's default fields go *under* the body: they are written first into its JSON object, in which the last
+of equal names wins. That needs no parsing. Two kinds of bodies are parsed: bodies with `model_params`, and
+all bodies for an engine that opens any path in a request, because their media must be checked first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PARAMS = b'"model_params"'
 
 
 class Refused(Exception):
-    """A request that the engine is not to see."""
+    """A request that must not reach the engine."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -33,19 +33,19 @@ class Bodies:
         """Set the rules.
 
         Args:
-            fields: fields of the body that count where a request does not set them.
-            checked: whether every image, video and sound a request names is looked at here.
-            media_root: folder whose files requests may then name as `file://`; None: no file.
+            fields: fields of the body, used unless a request sets them.
+            checked: whether to check every image, video and sound in a request.
+            media_root: folder whose files a checked request may name as `file://`; None: no file.
         """
         self._fields = json.dumps(dict(fields)).encode()[1:-1]
         self._checked = checked
         self._root = Path(media_root).resolve() if media_root else None
 
     def prepared(self, body: bytes) -> bytes:
-        """The body as the engine gets it; the very same bytes where nothing is to be done.
+        """The body for the engine; the same bytes if no change is needed.
 
         Raises:
-            Refused: it names media that it may not, or cannot be read although it has to be.
+            Refused: it names forbidden media, or must be parsed and cannot be.
         """
         if self._checked or _PARAMS in body:
             body = self._read(body)
@@ -58,7 +58,7 @@ class Bodies:
             raise Refused("bad_request", f"the body is not JSON: {error}") from None
         params = data.pop("model_params", None) if isinstance(data, dict) else None
         if not isinstance(data, dict) or not isinstance(params, dict | None):
-            raise Refused("bad_request", "the body or its model_params is not a JSON object")
+            raise Refused("bad_request", "the body, or its model_params, is not a JSON object")
         merged = {**(params or {}), **data}
         if self._checked:
             for url in _media(merged.get("messages")):
@@ -70,23 +70,29 @@ class Bodies:
             return
         if not isinstance(url, str) or not url.startswith("file:///"):
             raise Refused(
-                "media_not_allowed", "images must be data: URIs or file:// paths (media_root)"
+                "media_not_allowed",
+                "an image must be a data: URI, or a file:// URI below the media_root",
             )
         if self._root is None:
-            raise Refused("media_not_allowed", "no folder is open for file:// (media_root)")
+            raise Refused(
+                "media_not_allowed",
+                "file:// needs a media_root, and the model was loaded without one: send data: URIs",
+            )
         try:
-            # however the engine reads it: as it stands, or as a URL
+            # both readings of an engine: as it is, or as a URL
             readings = {url[7:], unquote(urlparse(url).path)}
             inside = all(Path(one).resolve().is_relative_to(self._root) for one in readings)
-        except (OSError, ValueError, RuntimeError):  # too long, a null byte, a circle of links
+        except (OSError, ValueError, RuntimeError):  # too long, a null byte, a loop of links
             inside = False
         if not inside:
-            # which one is not said: errors do not repeat requests
-            raise Refused("media_not_allowed", f"a file:// path is not below {self._root}")
+            # the path is not named: errors do not repeat requests
+            raise Refused(
+                "media_not_allowed", f"a file:// path is not below the media_root {self._root}"
+            )
 
 
 def laid_under(body: bytes, fields: bytes) -> bytes:
-    """The body with `fields`, `"a":1,"b":2`, put first into its object; any other body as it is."""
+    """The body with `fields`, `"a":1,"b":2`, put first into its object; any other body unchanged."""
     begin = _BEGIN.match(body)
     if begin is None:
         return body
@@ -96,10 +102,10 @@ def laid_under(body: bytes, fields: bytes) -> bytes:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose names are all different: of two, we and the engine might look at another one."""
+    """An object with distinct names: of two equal names, we and the engine might read different ones."""
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a name stands twice in an object")
+        raise ValueError("a name occurs twice in an object")
     return found
 
 

@@ -1,6 +1,6 @@
-"""An engine as a child process: its start, its end, and what is to be said of it.
+"""An engine as a child process: its start, its end, and the report of its failure.
 
-Whether it lives is taken from the process, never from the text of its log; the log only says why.
+The process says whether it lives, never the text of its log; the log only has the reason.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from hpcbench.wrapper.shared_memory import SharedMemory
 GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL."""
 GIVE_UP = 30.0
-"""Seconds after SIGKILL until what still lives is told as `not_gone`."""
+"""Seconds after SIGKILL until surviving processes are reported as `not_gone`."""
 
 RECENT = 60.0
-"""Of an engine that served, what it said in its last so many seconds tells why it ended."""
+"""For an engine that served, only the last seconds of its log explain its end."""
 
-_BASE = {"PYTHONUNBUFFERED": "1"}  # what it said last must be in the log when it crashes
+_BASE = {"PYTHONUNBUFFERED": "1"}  # its last output must be in the log when it crashes
 _TAIL_LINES = 40
 
 
 @dataclass(eq=False)
 class EngineFailed(Exception):
-    """The engine did not become ready, or ended; everything a person needs to see why."""
+    """The engine did not become ready, or ended; has all details for a user to find the reason."""
 
     kind: str
     """engine_exited, engine_zombie, stalled, timeout, bad_engine or not_gone."""
@@ -45,7 +45,7 @@ class EngineFailed(Exception):
     cause: str = "unknown"
     """A key of `causes.REMEDIES`."""
     remedy: str = exit_causes.REMEDIES["unknown"]
-    """What to do about it."""
+    """The action for the user."""
     exit_code: int | None = None
     """Its exit code, if it ended by itself."""
     signal: str | None = None
@@ -61,12 +61,12 @@ class EngineFailed(Exception):
         return cls(kind, message, cause, exit_causes.REMEDIES[cause])
 
     def to_json(self) -> dict[str, Any]:
-        """As `/status` tells it."""
+        """The form of `/status`."""
         return {**asdict(self), "tail": list(self.tail)}
 
 
 class Child:
-    """A running engine with everything it started."""
+    """A running engine with all processes it started."""
 
     def __init__(
         self,
@@ -90,10 +90,10 @@ class Child:
         log: Log,
         guard: process_tree.Guard | None = None,
     ) -> Child:
-        """Start it in a session of its own, its output going to the log.
+        """Start it in its own session, with its output going to the log.
 
         Raises:
-            EngineFailed: the program cannot be started, or its log not be written.
+            EngineFailed: the program cannot be started, or its log cannot be written.
         """
         mark, shared_memory = secrets.token_hex(8), SharedMemory()
         try:
@@ -140,7 +140,7 @@ class Child:
         raise await self.exited("while loading")
 
     async def stop(self) -> None:
-        """End it and all it started; returns when they are gone.
+        """End it and all processes it started; returns when they are gone.
 
         Raises:
             EngineFailed: something survived SIGKILL (a driver that hangs).
@@ -163,19 +163,19 @@ class Child:
             self._guard.release()
 
     def members(self) -> set[int]:
-        """Those of its processes that live."""
+        """Its live processes."""
         return process_tree.members(self.pid, self.mark)
 
     def see_shared_memory(self) -> None:
-        """Remember what its processes keep in /dev/shm: nobody can be asked once they are gone."""
+        """Record its processes' files in /dev/shm: after their end this is unknown."""
         self._shared_memory.look(self.members())
 
     def is_zombie(self) -> bool:
-        """Whether its first process is over although it cannot be waited for: threads of it live on."""
+        """Whether its first process has ended but cannot be reaped: its threads live on."""
         return not self.ended.done() and process_tree.state(self.pid) == "Z"
 
     async def exited(self, when: str, since: float = 0.0) -> EngineFailed:
-        """What is to be said once it ended although nobody asked it to; `since`: see `failure`."""
+        """The failure after an unrequested end; `since`: see `failure`."""
         code = self._process.returncode
         if code is not None and code < 0:
             known = {one.value: one.name for one in signal.Signals}
@@ -200,15 +200,15 @@ class Child:
         signal_name: str | None = None,
         since: float = 0.0,
     ) -> EngineFailed:
-        """A failure of this engine, with what its log says of it.
+        """A failure of this engine, with the explanation from its log.
 
         Args:
             kind: see `EngineFailed`.
-            how: what is to be said of it.
-            cause: the cause where the log does not know better.
+            how: the failure in words.
+            cause: the cause if the log has no better one.
             exit_code: its exit code, if it ended by itself.
             signal_name: the signal that ended it.
-            since: only what its log said from this time of the monotonic clock on tells the cause.
+            since: only log lines from this time of the monotonic clock on may explain the cause.
         """
         await self._log.settle()
         lines, recent = self._log.tail(), self._log.tail(since)
@@ -233,7 +233,7 @@ class Child:
 
 
 async def healthy(session: aiohttp.ClientSession, timeout: float = 5) -> bool:
-    """Whether the engine says that requests can be sent."""
+    """Whether the engine accepts requests."""
     try:
         async with session.get(
             "http://engine/health", timeout=aiohttp.ClientTimeout(total=timeout)

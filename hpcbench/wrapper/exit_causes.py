@@ -1,7 +1,7 @@
-"""Why an engine ended, in one stable word with a remedy: read from its exit code, its signal and its log.
+"""Classifies an engine's end into stable words, each with a remedy, by exit code, signal and log.
 
-Pure: nothing here looks at a process or a file. The patterns are what vLLM, SGLang, transformers, PyTorch,
-CUDA and Python print; the tests hold those lines. Lines of a log below ERROR say nothing about its end.
+Pure: no function here reads a process or a file. The patterns are messages of vLLM, SGLang, transformers,
+PyTorch, CUDA and Python; the tests hold the lines. Log lines below ERROR do not explain an end.
 """
 
 from __future__ import annotations
@@ -11,54 +11,52 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 REMEDIES = {
-    "gpu_out_of_memory": "lower context_length, max_num_seqs or the size of images, take a smaller dtype or "
-    "more GPUs; see with nvidia-smi whether another process holds the GPU's memory",
-    "out_of_memory": "ask for more memory (`resources.memory_gb`); on a CPU also lower the engine's KV cache",
-    "cuda_error": "load it again; if it comes back, leave that node out (its dmesg shows Xid lines), or try "
-    "`enforce_eager: true`",
-    "driver_too_old": "take an image built for the CUDA version that nvidia-smi shows on that node",
-    "no_gpu": "see that the job asks for GPUs, that nvidia-smi lists them there, and that the container is "
-    "started with them",
-    "unsupported_hardware": "take another dtype or an image built for this processor or GPU",
+    "gpu_out_of_memory": "lower context_length, max_num_seqs or the size of images, or use a smaller dtype "
+    "or more GPUs; check with nvidia-smi whether another process holds the GPU's memory",
+    "out_of_memory": "request more memory (`resources.memory_gb`); on a CPU also lower the engine's KV cache",
+    "cuda_error": "load the model again; if the error returns, exclude that node (Xid lines in its dmesg "
+    "confirm a fault of its GPU), or try `enforce_eager: true`",
+    "driver_too_old": "use an image built for the CUDA version that nvidia-smi shows on that node",
+    "no_gpu": "check that the job requests GPUs, that nvidia-smi lists them on that node, and that "
+    "the container has access to them",
+    "unsupported_hardware": "use another dtype, or an image built for this processor or GPU",
     "missing_weights": "fetch the weights again (`hpcbench models fetch`), and check the model's `source`",
-    "unsupported_architecture": "take an image with a newer version of the engine, or another engine",
-    "bad_chat_template": "mend the file that the model's `chat_template` names, or name one",
-    "bad_option": "correct the model's `engine_options`: this version of the engine does not know them so",
+    "unsupported_architecture": "use an image with a newer version of the engine, or another engine",
+    "bad_chat_template": "correct the file that the model's `chat_template` names, or name one there",
+    "bad_option": "correct the model's `engine_options`: this version of the engine does not accept them",
     "bad_config": "correct the model's config.json or the options that contradict it",
-    "missing_package": "take an image that holds the package, or bring it with a `packages/` document",
+    "missing_package": "use an image that contains the package, or add it with a definition in `packages/`",
     "context_too_long": "lower the model's context_length, or give the engine more memory for its KV cache",
-    "socket": "end what holds the address, or take a shorter node-local folder for sockets",
-    "disk_full": "make room where the engine writes: /tmp, /dev/shm, caches, its home",
-    "stalled": "raise stall_timeout if answers may take so long; else see what the log's last lines wait for",
-    "network": "see whether that host can be reached from the node; compute nodes often have no way out "
-    "but a proxy, which `https_proxy` in the model's `env` names",
-    "timeout": "raise load_timeout, or see in the log what it was waiting for",
+    "socket": "end the process that uses the address, or set a shorter `scratch` folder in the site profile",
+    "disk_full": "free space where the engine writes: /tmp, /dev/shm, its caches, the home folder",
+    "stalled": "raise stall_timeout if answers may take so long; otherwise see the log's last lines",
+    "network": "check that the node can reach that host; compute nodes often have no network but a proxy: "
+    "name it as `https_proxy` in the model's `env`",
+    "timeout": "raise load_timeout, or see in the log what the engine was waiting for",
     "unknown": "see the log",
 }
-"""Cause → what to do about it."""
+"""Cause → the action for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """What ended an engine."""
+    """The reason of an engine's end."""
 
     name: str
     """A key of `REMEDIES`."""
     remedy: str
-    """What to do."""
+    """The action for the user."""
     line: str | None = None
-    """The line of the log that told."""
+    """The log line that shows the cause."""
 
 
-_CUSTOM_CODE = (
-    "read the code that comes with the model; then set `trust_remote_code: true` in engine_options"
-)
-_SHM = "give the container more shared memory (/dev/shm); or a file it had mapped was cut short"
+_CUSTOM_CODE = "review the model's code, then set `trust_remote_code: true` in engine_options"
+_SHM = "give the container more shared memory (/dev/shm), unless a memory-mapped file was truncated"
 
 _PATTERNS = tuple(
     (re.compile(pattern), name, remedy)
     for pattern, name, remedy in (
-        # what ends everything else comes first: other errors follow from it
+        # root causes first: other errors follow from them
         (r"No space left on device|Disk quota exceeded|disk is full", "disk_full", ""),
         (
             r"NVIDIA driver on your system is too old|CUDA driver version is insufficient"
@@ -163,31 +161,31 @@ _PATTERNS = tuple(
 )
 
 _BY_KERNEL = frozenset({"disk_full", "gpu_out_of_memory", "out_of_memory"})
-"""What the log may say of a SIGKILL: any other error it names was survived."""
+"""Causes that the log may give for a SIGKILL: the engine survived any other error in it."""
 _BY_ITSELF = "Received sigquit from a child process"
-"""SGLang's last words: when a child of it failed, of whatever, it ends itself with SIGKILL."""
+"""SGLang's last line: when a child of it fails, for any reason, it ends itself with SIGKILL."""
 
 _MILD = re.compile(r"^(?:\([^)]*\)\s*)?(?:\[[^\]]*\]\s*)?(?:DEBUG|INFO|WARNING)\b")
-"""Lines below ERROR, as vLLM and uvicorn print them."""
+"""Lines below ERROR, in the formats of vLLM and uvicorn."""
 _ERROR = re.compile(r"(?:^|\s)((?:\w+\.)*\w*(?:Error|Exception|Interrupt|Fault): \S.*)$")
 _ELSEWHERE = ("See root cause above", "See stack trace (above)", "See stack trace above")
-"""What vLLM's parent says about its child."""
+"""Lines of vLLM's parent that refer to its child."""
 
 
 def classify(
     lines: Iterable[str], exit_code: int | None = None, signal: str | None = None
 ) -> Cause | None:
-    """The cause, if it is one that is known.
+    """The cause, if it is known.
 
     Args:
-        lines: the log's last lines; of an engine that served only recent ones, since errors of single
-            requests stand among them.
-        exit_code: what the engine ended with, if by itself.
-        signal: name of the signal that ended it, `SIGKILL`.
+        lines: the log's last lines; for an engine that served only recent ones, because older lines hold
+            errors of single requests.
+        exit_code: the engine's exit code, if it ended by itself.
+        signal: name of the signal that ended it, e.g. `SIGKILL`.
     """
     lines = list(lines)
     errors = [line for line in lines if not _mild(line)]
-    # 137: a shell or a container says so of its child.
+    # 137: a shell's or container's code for a killed child.
     killed = signal == "SIGKILL" or exit_code == 137
     killed = killed and not any(_BY_ITSELF in line for line in lines)
     for pattern, name, remedy in _PATTERNS:
@@ -208,7 +206,7 @@ def classify(
 def telling(lines: Sequence[str]) -> str | None:
     """The last line that looks like an exception; without one, the last line.
 
-    With it the next line where that is indented: pydantic, for one, says only there what is wrong.
+    Includes the next line if it is indented: pydantic, for one, has the reason only there.
     """
     for number in reversed(range(len(lines))):
         found = _ERROR.search(lines[number])
@@ -224,6 +222,6 @@ def _mild(line: str) -> bool:
 
 
 def _shown(line: str) -> str:
-    """A line without what a logger puts before an exception."""
+    """A line without the logger's prefix before an exception."""
     found = _ERROR.search(line)
     return (found.group(1) if found else line.strip())[:500]

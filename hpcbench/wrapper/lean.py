@@ -1,7 +1,6 @@
-"""Imports aiohttp without the certificates of this machine; to be imported before anything that imports it.
+"""Imports aiohttp without this machine's certificates; import it before any module that imports aiohttp.
 
-For TLS, which nobody speaks on a Unix socket, aiohttp reads all of them as soon as it is imported: 0.1 s of
-every start.
+For TLS, which a Unix socket does not use, aiohttp reads all certificates at import: 0.1 s of every start.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""An engine's output: through a pipe, masked, into a file; its last lines kept.
+"""An engine's output: through a pipe, masked, into a file; keeps its last lines.
 
-A thread reads the pipe, so that neither the engine waits for our event loop nor our event loop for a disk.
-What is incomplete is held back until its line ends: a secret may be cut in two by any write.
+A thread reads the pipe, so that the engine never waits for our event loop, nor our event loop for a disk.
+An incomplete line is held back until its end: any write may cut a secret in two.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ from pathlib import Path
 from hpcbench.wrapper.masking import Mask
 
 LIFE_BYTES = 64 * 2**20
-"""Most that one engine writes to the file: one that repeats itself must not fill everybody's disk."""
+"""Most bytes of one engine in the file: an engine that repeats itself must not fill a shared disk."""
 _PATIENCE = 2.0
-"""Longest wait for the reader to have emptied the pipe, seconds; more than that only a flood takes."""
+"""Longest wait for the reader to empty the pipe, seconds; only a flood of output takes longer."""
 _PIPE_BYTES = 2**20
 _BLOCK = 2**16
 _LONGEST_LINE = 2**18
-"""Of a longer line the beginning is written before its end has come, bytes."""
+"""Bytes of a line above which its start is written before its end arrives."""
 _KEPT_LINES = 2000
 _KEPT_WIDTH = 1000
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 class Log:
-    """One engine's part of a log file that is only appended to."""
+    """One engine's part of an append-only log file."""
 
     def __init__(self, path: Path, mask: Mask) -> None:
         self.path, self.mask = path, mask
         self.progress: str | None = None
-        """The last thing it said."""
+        """The last line of output."""
         self._lines: deque[tuple[float, str]] = deque(maxlen=_KEPT_LINES)
         self._room = LIFE_BYTES
         self._full_since: float | None = None
-        """Since when what is said is only remembered."""
+        """Time since which output is only kept in memory."""
         self._rest = b""
         self._asked: list[threading.Event] = []
         self._closing = self._over = False
         self._thread: threading.Thread | None = None
 
     def open(self, headline: str) -> int:
-        """Begin with a line of ours; returns the end of a pipe for the engine to write to.
+        """Start with a line of ours; returns the end of a pipe for the engine to write to.
 
         Raises:
             OSError: the file cannot be written.
@@ -59,29 +59,29 @@ class Log:
         self._pipe, engines = os.pipe()
         self._ears, self._mouth = os.pipe()
         os.set_blocking(self._pipe, False)
-        with contextlib.suppress(OSError):  # more than the kernel allows this user
+        with contextlib.suppress(OSError):  # above this user's limit
             fcntl.fcntl(engines, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         self._thread = threading.Thread(target=self._read, name="engine-log", daemon=True)
         self._thread.start()
         return engines
 
     def tail(self, since: float = 0.0) -> list[str]:
-        """Its last lines, masked; those that came at `since` of the monotonic clock or later."""
+        """Its last lines, masked; only lines at `since` of the monotonic clock or later."""
         return [line for came, line in list(self._lines) if came >= since]
 
     async def settle(self) -> None:
-        """Wait until what the engine has written so far is in the file and in `tail`."""
+        """Wait until the engine's output so far is in the file and in `tail`."""
         if self._thread is None or self._over:
             return
         done = threading.Event()
         self._asked.append(done)
-        with contextlib.suppress(OSError):  # it has ended meanwhile
+        with contextlib.suppress(OSError):  # the reader has already ended
             os.write(self._mouth, b"?")
         if not self._over:
             await asyncio.to_thread(done.wait, _PATIENCE)
 
     async def close(self) -> None:
-        """Settle, and read no more: whoever holds the pipe still writes to nobody."""
+        """Settle, and stop reading: later output of any process that holds the pipe is lost."""
         if self._thread is None:
             return
         await self.settle()
@@ -93,7 +93,7 @@ class Log:
         self._thread = None
 
     def _read(self) -> None:
-        """The thread: until all writers are gone, or we are told to end."""
+        """The thread: runs until all writers are gone, or `close` stops it."""
         poll = select.poll()
         for descriptor in (self._pipe, self._ears):
             poll.register(descriptor, select.POLLIN)
@@ -132,7 +132,7 @@ class Log:
         self._keep(complete)
 
     def _keep(self, data: bytes) -> None:
-        """Mask, write, remember."""
+        """Mask, write, keep the last lines."""
         masked = self.mask.clean(data)
         if self._full_since is None:
             self._write(masked[: self._room])
@@ -154,12 +154,12 @@ class Log:
             self.progress = shown.strip()
 
     def _write(self, data: bytes) -> None:
-        """As much as the disk takes: an engine must not end because its log cannot be kept."""
+        """Write as much as the disk takes: an engine must not end because its log cannot be written."""
         with contextlib.suppress(OSError):
             while data:
                 data = data[os.write(self._file, data) :]
 
 
 def _shown(line: str) -> str:
-    """What a terminal would show of a line in the end."""
+    """The final appearance of a line in a terminal."""
     return _ESCAPES.sub("", line).rstrip().rpartition("\r")[2][:_KEPT_WIDTH]

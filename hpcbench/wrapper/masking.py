@@ -1,9 +1,9 @@
-"""Takes secrets out of everything that is written or told: values it knows, and what has a secret's shape.
+"""Removes secrets from all output: known values, and text in the shape of a secret.
 
-Known values are hidden as they are and as programs like to print them: quoted for a URL or for JSON, in
-base64 (also in the middle of a longer text), and line by line. Shapes are those of the keys people meet:
-Hugging Face, OpenAI, Google, Groq, GitHub, GitLab, NVIDIA, AWS, Slack, JSON Web Tokens, passwords in URLs,
-`password=…` and the like in any of the forms that logs have, `Bearer …`.
+Known values are masked in their plain form and in the usual forms of programs: quoted for a URL or for JSON,
+in base64 (also in the middle of a longer text), and line by line. Shapes are those of common keys: Hugging
+Face, OpenAI, Google, Groq, GitHub, GitLab, NVIDIA, AWS, Slack, JSON Web Tokens, passwords in URLs,
+`password=…` and the like in any of the usual forms of logs, `Bearer …`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from hpcbench import secret
 MASK = b"***"
 
 _SHORTEST = 4
-"""A shorter value would be taken out of innocent words."""
+"""Shortest masked value: a shorter one occurs in harmless words."""
 _SHORTEST_PART = 8
-"""Shortest line of a value, or piece of its base64, that is hidden by itself."""
+"""Shortest line of a value, or piece of its base64, that is masked by itself."""
 _LONGEST_SHAPE = 8192
-"""What looks like a secret is never longer than this, bytes."""
+"""Longest text in the shape of a secret, bytes."""
 
 _SECRET_NAME = re.compile(
     r"(^|_)(TOKEN|KEY|SECRET|PASS|PASSWD|CREDENTIALS?)S?(_|$)"
@@ -32,8 +32,8 @@ _SECRET_NAME = re.compile(
 )
 _PLAIN = frozenset({"true", "false", "none", "null", "auto"})
 
-# Each begins with letters that stand so in the text: only then Python's `re` is quick, and a log's reader
-# must not hold up the event loop. Of a group, the group alone is the secret.
+# Each starts with literal letters: only then Python's `re` is fast, and a log's reader must not block the
+# event loop. If a pattern has a group, only the group is the secret.
 _SHAPES = [
     re.compile(pattern)
     for pattern in (
@@ -50,28 +50,28 @@ _SHAPES = [
         rb"ASIA[A-Z0-9]{16}",
         rb"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?",
         rb"://([^\s/:@\"']{16,})@",
-        rb"://[^\s/:@\"']*:(?!\d{1,5}[/?#\s])([^\s@\"']+)@",  # but no port, with a path behind it
+        rb"://[^\s/:@\"']*:(?!\d{1,5}[/?#\s])([^\s@\"']+)@",  # not a port, followed by a path
     )
 ]
 
 
 _SIGNS = r"\\{0,3}[\"']?\s{0,4}[=:]\s{0,4}"
-"""What stands between a name and its value; in JSON within JSON the quotes are escaped."""
+"""Separator of a name and its value; in JSON within JSON the quotes are escaped."""
 _VALUE = r"(?:[^\s\"',&;\\]|\\(?![\\\"']))"
-"""A sign of a value without quotes."""
+"""A character of a value without quotes."""
 _NO_SECRET = r"(?!(?:none|null|true|false)(?![\w-])|\*\*\*|\$\{|<)"
-"""What is no secret: nothing, a reference, a place for one."""
+"""Values that are no secret: nothing, a reference, a placeholder."""
 _SCHEMES = r"(?:(?:bearer|basic|digest|token|apikey)\s+)?"
 
 
 def _named(word: str, *before: str, least: int = 3, value: str = _VALUE) -> re.Pattern[bytes]:
-    """What stands behind `word = `, in lower case; with `before`, only behind `BEFORE_word = `.
+    """The value after `word = `, in lower case; with `before`, only after `BEFORE_word = `.
 
     Args:
-        word: the name, or how it ends.
-        before: how the name begins.
+        word: the name, or its end.
+        before: the start of the name.
         least: length of the shortest value without quotes.
-        value: a sign of one.
+        value: a character of the value.
     """
     names = [f"{first}{between}{word}" for first in before for between in ("", "_", "-")]
     behind = "(?:" + "|".join(f"(?<={name})" for name in names) + ")" if before else ""
@@ -96,7 +96,7 @@ _NAMED = [
     _named("passphrase"),
     _named("authorization"),
     _named("pwd(?<![a-z]pwd)", value=r"[^\s\"',&;/~.$\\]"),  # the shell's PWD is a folder
-    # Alone the word mostly means a piece of text: a secret has digits in it.
+    # Alone, the word mostly means a piece of text: a secret has digits in it.
     re.compile(
         rb"token(?<![\w-]token)"
         + _SIGNS.encode()
@@ -115,7 +115,7 @@ _NAMED = [
 
 
 class Mask:
-    """Knows what must not be seen."""
+    """Masks secrets in text."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         self._forms: set[bytes] = set()
@@ -123,11 +123,11 @@ class Mask:
         self.hide(values)
 
     def hide(self, values: Iterable[str]) -> None:
-        """From now on these values are hidden, too."""
+        """Add values to mask."""
         new = {form for value in values if len(value) >= _SHORTEST for form in _forms(value)}
         self._forms = (
             self._forms | new
-        )  # another set: a log's thread may be going through the old one
+        )  # a new set: a log's thread may be iterating over the old one
         self._reach = max([self._reach, *map(len, new)])
 
     def __call__(self, text: str) -> str:
@@ -145,7 +145,7 @@ class Mask:
         return MASK.join([*before, data[ends[-1] :]])
 
     def places(self, data: bytes) -> list[tuple[int, int]]:
-        """Where secrets begin and end, in order; none touches another's inside."""
+        """Start and end of each secret, in order, without overlaps."""
         found: list[tuple[int, int]] = []
         for begin, end in sorted(self._secrets(data)):
             if found and begin < found[-1][1]:
@@ -155,14 +155,14 @@ class Mask:
         return found
 
     def answer(self, body: bytes) -> bytes:
-        """An answer's body without secrets; as it is where there are none, and JSON stays JSON."""
+        """An answer's body without secrets; unchanged if it has none, and JSON stays JSON."""
         cleaned = self.clean(body)
         if cleaned == body or _is_json(cleaned) or not _is_json(body):
             return cleaned
         return json.dumps(secret.in_texts(self, json.loads(body))).encode()
 
     def whole(self, data: bytes) -> int:
-        """How much of the beginning of a text can be cleaned before the rest has come."""
+        """Length of the prefix of a text that can be cleaned before the rest arrives."""
         cut = max(0, len(data) - self._reach)
         for begin, end in sorted(self._secrets(data), reverse=True):
             if begin < cut < end:
@@ -170,7 +170,7 @@ class Mask:
         return cut or len(data)
 
     def _secrets(self, data: bytes) -> Iterator[tuple[int, int]]:
-        """Where they begin and end; they may overlap."""
+        """Start and end of each secret; they may overlap."""
         for form in self._forms:
             begin = data.find(form)
             while begin >= 0:
@@ -182,10 +182,10 @@ class Mask:
 
 
 def hidden_values(given: Mapping[str, str], inherited: Mapping[str, str]) -> list[str]:
-    """Values of environment variables that must not be seen.
+    """Values of environment variables to mask.
 
-    All that were given, but for short ones (`1`, `true`) and existing paths: hiding those would only
-    spoil error messages. Of the inherited ones, those with a telling name.
+    All given values except short ones (`1`, `true`) and existing paths: masking those would only spoil error
+    messages. Of the inherited values, those whose name suggests a secret.
     """
     named = [
         value for name, value in {**inherited, **given}.items() if _SECRET_NAME.search(name.upper())
@@ -207,14 +207,14 @@ def _is_json(data: bytes) -> bool:
 
 
 def _forms(value: str) -> Iterator[bytes]:
-    """A value as programs print it."""
+    """The forms in which programs print a value."""
     raw = value.encode("utf-8", "surrogateescape")
     yield raw
     for text in (quote(raw, safe=""), quote(raw), quote_plus(raw), json.dumps(value)[1:-1]):
         yield text.encode()
     yield json.dumps(value, ensure_ascii=False)[1:-1].encode("utf-8", "surrogateescape")
     yield from (line.strip() for line in raw.splitlines() if len(line.strip()) >= _SHORTEST_PART)
-    for before in range(3):  # where in a group of three bytes it begins decides how it looks
+    for before in range(3):  # its offset in a group of three bytes determines its base64 form
         encoded = base64.b64encode(b"\0" * before + raw)
         piece = encoded[(0, 2, 3)[before] : len(encoded) - (0, 4, 4)[(before + len(raw)) % 3]]
         if len(piece) >= _SHORTEST_PART:

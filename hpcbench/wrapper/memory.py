@@ -1,8 +1,8 @@
-"""How much memory an engine holds, looked at once a second in a thread of its own.
+"""Memory of an engine, sampled once a second in its own thread.
 
-Of the host: resident memory of all its processes added up; what several share (mapped weights, forked pages)
-counts in each. Of GPUs, where the model has any: the engine's own count where it tells one, as the Hugging
-Face engine does; else what the driver says of its processes, or where it hides them, of the cards.
+Host: resident memory of all its processes, added up; shared memory (mapped weights, forked pages) counts in
+each process. GPUs, if the model has any: the engine's own count if it reports one, as the Hugging Face engine
+does; else the driver's numbers for its processes, or, if the driver hides these, for the cards.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ log = logging.getLogger("hpcbench.wrapper")
 
 _SECONDS = 1.0
 _LOOKS = 10
-"""After so many looks the processes are found anew, which on a busy node reads much of /proc."""
+"""Samples between two searches for its processes, which on a busy node read much of /proc."""
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(slots=True)
 class Peaks:
-    """Most memory that an engine has held so far, bytes; None: not known."""
+    """Peaks of an engine's memory so far, bytes; None: unknown."""
 
     host: int | None = None
     on_gpus: bool = False
     """Whether the model has GPUs."""
     gpus: int | None = None
-    """All its GPUs added up."""
+    """Sum over its GPUs."""
 
 
 class Sampler:
-    """Watches one engine until it is told to stop.
+    """Samples one engine until stopped.
 
     Args:
         leader: the engine's first process.
-        mark: what its processes carry in their environment.
+        mark: value in the environment of its processes.
         gpus: GPUs of the model.
-        socket: where the engine serves.
+        socket: the engine's socket.
     """
 
     def __init__(self, leader: int, mark: str, gpus: int, socket: Path) -> None:
@@ -54,7 +54,7 @@ class Sampler:
         threading.Thread(target=self._watch, name="engine-memory", daemon=True).start()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop sampling."""
         self._stop.set()
 
     def _watch(self) -> None:
@@ -76,10 +76,10 @@ class Sampler:
 
 
 class _Gpus:
-    """Memory of an engine on this job's GPUs; what they hold now is not the engine's yet."""
+    """Memory of an engine on this job's GPUs; memory in use at construction does not count."""
 
     def __init__(self, socket: Path) -> None:
-        # the parts that no wrapper without GPUs needs
+        # only a wrapper with GPUs needs these modules
         from hpcbench.monitor import engine_state, gpus, over_socket, visible
         from hpcbench.monitor.nvml import Nvml
 
@@ -91,9 +91,9 @@ class _Gpus:
         self._seen: int | None = None
 
     def peak(self, pids: Collection[int]) -> int | None:
-        """Most so far, bytes."""
+        """The peak so far, bytes."""
         if self._ask is not None:
-            with contextlib.suppress(OSError, HTTPException):  # it loads still, or is at work
+            with contextlib.suppress(OSError, HTTPException):  # it is still loading, or busy
                 told = self._state(self._ask()).torch_allocated_bytes
                 self._told = told or self._told
                 if self._told is None:
@@ -107,7 +107,7 @@ class _Gpus:
         return self._told or self._seen
 
     def close(self) -> None:
-        """Let the driver go."""
+        """Close the driver."""
         self._nvml.close()
 
 

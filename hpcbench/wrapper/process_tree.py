@@ -1,8 +1,8 @@
-"""No engine outlives its wrapper: finding and ending every process an engine started.
+"""No engine outlives its wrapper: finds and ends every process that an engine started.
 
-Three nets, since each has a hole: the engine gets its own session, which a grandchild can leave; a mark in
-the environment, which a process that rewrites its title can lose; and a parent-death signal, which reaches
-only the engine itself. A small guard process closes the last gap: the wrapper killed with SIGKILL.
+Three nets, because each has a hole: the engine gets its own session, which a grandchild can leave; a mark in
+the environment, which a process that rewrites its title can lose; and a parent-death signal, which only
+reaches the engine itself. A small guard process closes the last gap: a wrapper killed with SIGKILL.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 MARK = "HPCBENCH_ENGINE_MARK"
-"""Environment variable that an engine and all it starts carry."""
+"""Environment variable of an engine and all its descendants."""
 
 TRACKER_SECONDS = 2.0
-"""So long a process that tracks shared memory may outlive those whom it tracks it for."""
+"""Seconds for which a tracker of shared memory may outlive the processes it tracks."""
 
 _PR_SET_PDEATHSIG = 1
 _THREADS = 17  # number of threads: field 20 of /proc/PID/stat, counted after the name
-_libc = ctypes.CDLL(None)  # loaded here: between fork and exec nothing may be imported
+_libc = ctypes.CDLL(None)  # loaded here: between fork and exec no import is allowed
 
 
 def die_with_parent() -> Callable[[], None]:
-    """A `preexec_fn` by which the kernel kills the child when the thread that forked it ends."""
+    """A `preexec_fn` that makes the kernel kill the child when the thread that forked it ends."""
     parent = os.getpid()
 
     def set_signal() -> None:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # it ended before the line above took effect
+        if os.getppid() != parent:  # the parent ended before the line above took effect
             os._exit(1)
 
     return set_signal
@@ -41,13 +41,13 @@ def die_with_parent() -> Callable[[], None]:
 def members(leader: int, mark: str) -> set[int]:
     """Live processes of the session `leader` or with `mark` in their environment.
 
-    A zombie is gone, but for one whose first thread ended and whose others live on.
+    A zombie counts as gone, unless its first thread ended and other threads live on.
     """
     return {pid for pid in _living() if _session(pid) == leader or _marked(pid, mark)}
 
 
 def send(leader: int, mark: str, number: signal.Signals) -> set[int]:
-    """Signal every member; returns who they were."""
+    """Signal every member; returns their ids."""
     found = members(leader, mark)
     for pid in found:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -56,9 +56,9 @@ def send(leader: int, mark: str, number: signal.Signals) -> set[int]:
 
 
 def kill(leader: int, mark: str, since: float) -> set[int]:
-    """Kill every member, `since` being when that began; returns who they were.
+    """Kill every member, with `since` the start of the killing; returns their ids.
 
-    Python's trackers of shared memory unlink it once all who used it are gone: they get a moment for it.
+    Python's trackers of shared memory unlink it after all its users are gone: they get a moment for that.
     """
     found = members(leader, mark)
     spared = time.monotonic() - since < TRACKER_SECONDS
@@ -70,9 +70,9 @@ def kill(leader: int, mark: str, since: float) -> set[int]:
 
 
 class Guard:
-    """A forked process that kills the engine's family once this process is gone, however it went.
+    """A forked process that kills the engine's family when this process is gone, however it ended.
 
-    Must be made while the process has a single thread.
+    Create it while the process has a single thread.
     """
 
     def __init__(self) -> None:
@@ -82,11 +82,11 @@ class Guard:
         os.close(reader)
 
     def watch(self, leader: int, mark: str) -> None:
-        """From now on this family dies with us."""
+        """From now on, kill this family when this process ends."""
         self._say(f"{leader} {mark}\n")
 
     def release(self) -> None:
-        """The family has ended: its number may be someone else's soon."""
+        """The family has ended: another process may soon have its number."""
         self._say("0 -\n")
 
     def _say(self, line: str) -> None:
@@ -96,11 +96,11 @@ class Guard:
 
 def _stand_guard(reader: int) -> None:
     try:
-        os.setsid()  # a signal to the wrapper's group is not for us
+        os.setsid()  # a signal to the wrapper's group must not reach the guard
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         os.dup2(reader, 3)
-        os.closerange(4, 4096)  # hold no pipe or file of the wrapper open
+        os.closerange(4, 4096)  # close all pipes and files of the wrapper
         for standard in (0, 1, 2):
             os.close(standard)
         last = "0 -"
@@ -118,7 +118,7 @@ def _stand_guard(reader: int) -> None:
 
 
 def state(pid: int) -> str | None:
-    """R, S, D, T, Z … as proc(5) has it; None: there is no such process."""
+    """R, S, D, T, Z … of proc(5); None: there is no such process."""
     fields = _stat(pid)
     return fields[0] if fields else None
 

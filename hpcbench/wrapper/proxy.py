@@ -1,8 +1,8 @@
 """The data plane: bytes from the client to the engine and back, as they come.
 
-A plain ASGI application: a stream is passed on block by block as it arrives, unparsed. An answer in one
-piece is read whole, so that its head can say how long it took. An answer that breaks off at the engine
-breaks off at the client too: it never looks complete.
+A plain ASGI application: a stream is forwarded block by block as it arrives, unparsed. An answer in one
+piece is read whole, so that its head can have its duration. An answer that breaks off at the engine breaks
+off at the client, too: it never looks complete.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 CHAT = "/v1/chat/completions"
 PATHS = {CHAT: "POST", "/v1/models": "GET"}
-"""What is passed on, and by which method."""
+"""Forwarded paths and their methods."""
 
 _HOP_BY_HOP = frozenset(
     b"authorization connection expect keep-alive proxy-authenticate proxy-authorization te trailer "
     b"transfer-encoding upgrade host content-length x-api-key x-metrics date server".split()
 )
 _NOT_FROM_ENGINE = _HOP_BY_HOP | {b"x-latency-ms", b"x-peak-memory-mb"}
-"""Not passed on from an answer; the last two are ours to tell, and another wrapper may be the engine."""
+"""Headers of an answer that are not forwarded; the last two are set here, and the engine may be a wrapper."""
 _COPY_BYTES = 2**20  # above this size aiohttp asks for a file instead of bytes
 _DONE = (b"data: [DONE]", b"data:[DONE]")
 
 
 class Disconnected(Exception):
-    """The client went away before its request was complete."""
+    """The client left before its request was complete."""
 
 
 class Proxy:
-    """Passes the requests of `PATHS` on to the engine of a supervisor."""
+    """Forwards the requests of `PATHS` to the engine of a supervisor."""
 
     def __init__(self, supervisor: Supervisor, body_limit: int) -> None:
         self._supervisor, self._body_limit = supervisor, body_limit
@@ -72,7 +72,7 @@ class Proxy:
         return None
 
     async def _guarded(self, exchange: _Exchange, body: bytes, receive: Receive) -> None:
-        """One exchange, which a client that leaves cancels, and with it the engine's work."""
+        """One exchange; a client that leaves cancels it, and with it the engine's work."""
         task = asyncio.current_task()
         assert task is not None
         leaving = asyncio.ensure_future(left(receive))
@@ -88,13 +88,13 @@ class Proxy:
             leaving.cancel()
 
     async def _answered(self, exchange: _Exchange, body: bytes) -> None:
-        """One exchange, whatever becomes of it."""
+        """One exchange, with all its failures handled."""
         try:
             await exchange.run(body)
         except Refused as refused:
             await self._refuse(exchange.send, 400, refused.code, refused.message)
         except Exception as error:
-            # once started, to end without the last part makes uvicorn cut the connection
+            # after the start, an end without the last part makes uvicorn cut the connection
             lost = _is_broken_off(error)
             if lost and not exchange.started:
                 await self._unreachable(exchange, error)
@@ -107,7 +107,7 @@ class Proxy:
     async def _unreachable(self, exchange: _Exchange, error: Exception) -> None:
         if await self._supervisor.lost(exchange.route, 1.0):
             return await self._no_model(exchange.send)
-        text = f"the engine broke off before it answered: {error or type(error).__name__}"
+        text = f"the connection to the engine broke before it answered: {error or type(error).__name__}"
         return await self._refuse(exchange.send, 502, "engine_unreachable", text)
 
     async def _no_model(self, send: Send) -> None:
@@ -130,15 +130,15 @@ class _Exchange:
     def __init__(self, meter: Meter, route: Route, scope: Scope, send: Send) -> None:
         self._meter, self.route, self._scope, self._send = meter, route, scope, send
         self.started = False
-        """Whether the answer's head is on its way to the client."""
+        """Whether the answer's head was sent to the client."""
         self._begin = time.perf_counter()
         self._first_byte = 0.0
 
     async def run(self, body: bytes) -> None:
-        """Ask the engine, pass its answer on.
+        """Send the request to the engine, forward its answer.
 
         Raises:
-            Refused: the engine is not to see this request.
+            Refused: the request must not reach the engine.
         """
         scope = self._scope
         if scope["path"] == CHAT:
@@ -159,14 +159,14 @@ class _Exchange:
         await self.send({"type": "http.response.body", "body": b""})
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
-        """Pass on; returns once the client has taken so much that there is room for more."""
+        """Forward; returns when the client has read enough that the buffer has space."""
         meter = self._meter
         meter.unread += 1
         try:
             await self._send(message)
         finally:
             meter.unread -= 1
-            meter.last_byte = time.monotonic()  # so long nobody listened to the engine
+            meter.last_byte = time.monotonic()  # until now the engine's output was not read
 
     async def _stream(self, answer: aiohttp.ClientResponse) -> None:
         with_metrics = (b"x-metrics", b"1") in self._scope["headers"]
@@ -183,7 +183,7 @@ class _Exchange:
             self._heard(block)
             blocks.append(block)
         body = b"".join(blocks)
-        if answer.status >= 400:  # it may tell of the engine's environment, and ends up in records
+        if answer.status >= 400:  # it may show the engine's environment, and goes into records
             body = self.route.mask.answer(body)
         json_type = answer.headers.get("Content-Type", "").startswith("application/json")
         if json_type and answer.status == 200 and self._scope["path"] == CHAT:
@@ -192,7 +192,7 @@ class _Exchange:
         await self.send({"type": "http.response.body", "body": body, "more_body": True})
 
     def _heard(self, block: bytes) -> None:
-        """A block of the answer's body has come."""
+        """Count a block of the answer's body."""
         meter = self._meter
         if not self._first_byte:
             self._first_byte = time.perf_counter() - self._begin
@@ -246,15 +246,15 @@ class _Exchange:
         return told
 
     def _since_begin(self) -> float:
-        """Milliseconds since the request had come in whole."""
+        """Milliseconds since the complete request arrived."""
         return (time.perf_counter() - self._begin) * 1e3
 
 
 async def read_body(receive: Receive, limit: int) -> bytes | None:
-    """The whole body; None when it is too large (read to its end, so that the client hears why).
+    """The whole body; None if it is too large (read to its end, so that the client gets the reason).
 
     Raises:
-        Disconnected: the client went away.
+        Disconnected: the client left.
     """
     parts: list[bytes] = []
     size = 0
@@ -273,15 +273,15 @@ async def read_body(receive: Receive, limit: int) -> bytes | None:
 
 
 async def answer(send: Send, status: int, content_type: bytes, body: bytes) -> None:
-    """Answer in one piece."""
+    """Send an answer in one piece."""
     headers = [(b"content-type", content_type), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
 async def admit(send: Send, bug: Exception) -> None:
-    """Answer that a bug was met. What it says goes to the wrapper's log, and is nobody else's business."""
-    text = f"a bug of the wrapper: {type(bug).__name__}"
+    """Answer that a bug occurred. Its message only goes to the wrapper's log."""
+    text = f"a bug in the wrapper: {type(bug).__name__}"
     await refuse(send, 500, "internal_error", text)
 
 
@@ -298,14 +298,14 @@ def error_body(status: int, code: str, message: str, **more: Any) -> dict[str, A
 
 
 async def left(receive: Receive) -> None:
-    """Wait until the client has gone away."""
+    """Wait until the client has left."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 def _is_broken_off(error: Exception) -> bool:
     """Whether the connection to the engine was lost."""
-    # aiohttp raises a plain RuntimeError where the connection is gone before it waits for more of the body
+    # aiohttp raises a plain RuntimeError if the connection is lost before it waits for more of the body
     lost = isinstance(error, RuntimeError) and str(error) == "Connection closed."
     return lost or isinstance(error, aiohttp.ClientError | OSError)
 
@@ -329,7 +329,7 @@ def _forwarded(headers: list[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
 
 
 def _spliced(body: bytes, metrics: dict[str, float | None]) -> bytes:
-    """A JSON object with these `metrics` and no others as its last name; anything else as it is."""
+    """A JSON object with these `metrics` and no others as its last name; any other body unchanged."""
     end = body.rstrip()
     if b'"metrics"' in body:
         try:

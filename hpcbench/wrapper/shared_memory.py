@@ -1,8 +1,8 @@
-"""Files in /dev/shm that an engine's processes have mapped: killed processes leave them there for good.
+"""Files in /dev/shm that an engine's processes have mapped: killed processes leave them there for ever.
 
-Python removes its own by a process that tracks them (hpcbench.wrapper.process_tree spares it), other programs
-nobody's. Removed is only what is known: a process of the engine had it mapped, it was not there before the
-engine, it is a file of ours, and still the same one.
+Python removes its own files by a tracker process (hpcbench.wrapper.process_tree spares it), other programs
+remove none. A file is only removed if a process of the engine had it mapped, it did not exist before the
+engine, it is our user's, and it is still the same file.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ FOLDER = Path("/dev/shm")
 
 
 class SharedMemory:
-    """That of one engine; to be made before the engine is started."""
+    """Shared memory of one engine; create it before the engine starts."""
 
     def __init__(self) -> None:
         self._before = frozenset(_listed())
         self._found: dict[str, int] = {}
 
     def look(self, pids: Iterable[int]) -> None:
-        """Remember what these processes have mapped."""
+        """Record the mapped files of these processes."""
         for pid in pids:
             self.note(_mapped(pid))
 
     def note(self, inodes: Mapping[str, int]) -> None:
-        """Remember files by name and inode."""
+        """Record files by name and inode."""
         self._found.update(inodes)
 
     def remove(self) -> None:
-        """Remove what was seen, once no process of the engine is left."""
+        """Remove the recorded files, after the last process of the engine ended."""
         for name in self._found.keys() - self._before:
             path = FOLDER / name
-            with contextlib.suppress(OSError):  # gone already, as it should be
+            with contextlib.suppress(OSError):  # already removed, as it should be
                 status = path.lstat()
                 same = status.st_ino == self._found[name] and status.st_uid == os.geteuid()
                 if same and stat.S_ISREG(status.st_mode):
@@ -45,17 +45,17 @@ class SharedMemory:
 
 def _listed() -> list[str]:
     try:
-        return os.listdir(FOLDER)  # noqa: PTH208 (names are all that is wanted)
+        return os.listdir(FOLDER)  # noqa: PTH208 (only names are needed)
     except OSError:
         return []
 
 
 def _mapped(pid: int) -> dict[str, int]:
-    """Name and inode of the files right below the folder that a process has mapped."""
+    """Name and inode of each file directly in the folder that a process has mapped."""
     try:
         lines = Path(f"/proc/{pid}/maps").read_text(errors="surrogateescape").splitlines()
     except OSError:
-        return {}  # it is gone
+        return {}  # the process is gone
     found = {}
     for line in lines:
         if f" {FOLDER}/" in line:

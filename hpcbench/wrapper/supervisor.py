@@ -1,11 +1,11 @@
-"""The one engine a wrapper holds: which state it is in, and the only ways from one to the next.
+"""A wrapper's single engine: its state, and the only transitions between states.
 
 empty ── load ──► loading ──► ready ── unload ──► draining ──► empty
                      │          │
-                     └──► failed ◄── (it ended, stalled, or is a zombie); load tries again, unload clears
+                     └──► failed ◄── (it ended, stalled, or is a zombie); load retries, unload clears
 
-One coroutine, `_live`, is the life of one engine from its start until nothing of it is left. Everything
-that is told about it (`status`, `news`) is masked.
+One coroutine, `_live`, is the life of one engine from its start until all of it is gone. All reports about
+it (`status`, `news`) are masked.
 """
 
 from __future__ import annotations
@@ -42,76 +42,76 @@ SOCKET_BYTES = 107
 """Longest path of a Unix socket on Linux."""
 
 _UUID_BYTES = 37
-"""Of a UUID as text, and the stroke before it."""
+"""Length of a UUID as text, with the slash before it."""
 
 State = Literal["empty", "loading", "ready", "draining", "failed"]
 
 _NEWS_KEPT = 64
-"""Of a listener that does not read, the oldest news beyond these is dropped."""
+"""Queue length of a listener; if it does not read, the oldest news is dropped."""
 
 
 class Load(BaseModel):
-    """What `POST /v1/model/load` takes."""
+    """Body of `POST /v1/model/load`."""
 
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
 
     engine: str
     """Name in the entry-point group `hpcbench.engines`."""
     model_path: str
-    """Folder of the weights, as seen from here."""
+    """Folder of the weights, as seen by the wrapper."""
     model_name: str
-    """Name under which requests ask for it."""
+    """Name of the model in requests."""
     dtype: str = "auto"
     """auto, float32, float16 or bfloat16."""
     context_length: int | None = None
     """Most tokens of prompt and answer together."""
     gpus: int = 0
-    """GPUs it may use; 0 is CPU."""
+    """Number of its GPUs; 0: CPU only."""
     chat_template: str | None = None
     """Text of the chat template to use instead of the model's own."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """Handed to the engine's plugin."""
+    """Options of the engine's plugin."""
     env: dict[str, str] = Field(default_factory=dict)
     """Environment of the engine; wins over the plugin's."""
     media_root: str | None = None
     """Folder whose images requests may name as `file://`; None: no file may be named."""
     cpus: int = 0
-    """CPUs of the job; 0: not said."""
+    """CPUs of the job; 0: unknown."""
     images: int = 0
-    """Most images of one request; 0: not said."""
+    """Most images of one request; 0: unknown."""
     reuse: bool = False
-    """Whether images come more than once: caches of them pay."""
+    """Whether images repeat, so that caches of them pay off."""
     timeout: float = Field(default=1800, gt=0)
-    """Longest wait for the engine to be ready, seconds."""
+    """Longest wait until the engine is ready, seconds."""
     stall_timeout: float = Field(default=300, gt=0)
-    """Longest silence of the engine while requests are with it, seconds; then it is ended."""
+    """Longest silence of the engine with requests in it, seconds; then the wrapper ends it."""
 
 
 class Busy(Exception):
-    """There is a model already."""
+    """A model is already there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The way to an engine that takes requests."""
+    """The access to an engine that takes requests."""
 
     session: aiohttp.ClientSession
-    """Connections to it."""
+    """Connections to the engine."""
     bodies: Bodies
-    """What is done to requests."""
+    """Changes to requests."""
     peaks: Peaks
-    """Most memory its processes have held."""
+    """Memory peaks of its processes."""
     mask: Mask
-    """Takes secrets out of its errors."""
+    """Masks secrets in its errors."""
 
 
 class Supervisor:
     """Holds at most one engine."""
 
     look_seconds: ClassVar[float] = 1.0
-    """How often the engine is looked at."""
+    """Interval between checks of the engine."""
     probe_seconds: ClassVar[float] = 30.0
-    """How often an idle engine is asked for `/health`; a busy one shows by its answers that it lives."""
+    """Interval of `/health` requests to an idle engine; a busy engine's answers show that it lives."""
 
     def __init__(
         self,
@@ -122,35 +122,35 @@ class Supervisor:
     ) -> None:
         self._engine_dir, self._log_path, self._guard = engine_dir, log, guard
         self._mask = mask or Mask()
-        self.meter = Meter()
+        self.meter = Meter(lambda: self.state)
         self.state: State = "empty"
         self.route: Route | None = None
-        """While requests are taken."""
+        """Set while requests are accepted."""
         self._ask: Load | None = None
         self._log: Log | None = None
         self._child: Child | None = None
         self._error: EngineFailed | None = None
         self._remains: tuple[Child, EngineFailed] | None = None
-        """The last engine that did not go, and what is to be said of it."""
+        """The last engine with surviving processes, and its failure."""
         self._started = 0.0
         self._load_seconds: float | None = None
         self._versions: dict[str, str] = {}
         self._life: asyncio.Task[None] | None = None
         self._clearing = False
-        """Whether the present life is over but for clearing up, which nothing may interrupt."""
+        """Whether the current life only has its cleanup left, which must not be interrupted."""
         self._listeners: set[asyncio.Queue[dict[str, Any] | None]] = set()
 
-    # --- what can be asked for -------------------------------------------------------------------
+    # --- requests --------------------------------------------------------------------------------
 
     def load(self, ask: Load) -> None:
-        """Begin to start an engine; `status` and `news` tell what becomes of it.
+        """Start an engine; `status` and `news` report the result.
 
         Raises:
-            Busy: a model is loading, loaded, or on its way out.
-            EngineFailed: something of the one before survived SIGKILL, and lives still.
+            Busy: a model is loading, loaded, or ending.
+            EngineFailed: processes of the previous engine survived SIGKILL and still live.
         """
         if self.state not in ("empty", "failed"):
-            raise Busy(f"a model is here already ({self.state})")
+            raise Busy(f"the wrapper already has a model ({self.state}): unload it first")
         if (left := self._not_gone()) is not None:
             raise left
         self._ask, self._error, self._log = ask, None, None
@@ -160,10 +160,10 @@ class Supervisor:
         self._life = asyncio.ensure_future(self._live(ask, self._life))
 
     async def unload(self, drain_seconds: float = 0) -> None:
-        """Take no more requests, let those in flight end, end the engine and all it started.
+        """Accept no more requests, let those in flight finish, end the engine and all its processes.
 
         Raises:
-            EngineFailed: something of it survived SIGKILL.
+            EngineFailed: a process of it survived SIGKILL.
         """
         life = self._life
         if life is not None and not life.done() and self.state in ("loading", "ready"):
@@ -178,7 +178,7 @@ class Supervisor:
             await asyncio.wait({life})
         if (left := self._not_gone()) is not None:
             raise left
-        if life is self._life and self.state != "empty":  # nobody has loaded again meanwhile
+        if life is self._life and self.state != "empty":  # no load came meanwhile
             self._error = None
             self._enter("empty")
 
@@ -196,7 +196,7 @@ class Supervisor:
         here = self.state != "empty"
         reason = error.message if error else None
         if self.state == "draining":
-            reason = f"unloading; requests still with the engine: {self.meter.in_flight}"
+            reason = f"unloading; requests in flight: {self.meter.in_flight}"
         loading = self.state == "loading" and self._log is not None
         return {
             "state": self.state,
@@ -214,14 +214,14 @@ class Supervisor:
         }
 
     def error(self) -> dict[str, Any] | None:
-        """Why the state is `failed`."""
+        """The reason of the state `failed`."""
         if self._error is None:
             return None
         told = self._error.to_json()
         return {**told, "message": self._mask(told["message"])}
 
     async def news(self) -> AsyncIterator[dict[str, Any]]:
-        """The present status, then one per change of state and, while loading, of progress."""
+        """The current status, then one per change of state and, while loading, of progress."""
         queue: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue(_NEWS_KEPT)
         self._listeners.add(queue)
         try:
@@ -232,51 +232,51 @@ class Supervisor:
             self._listeners.discard(queue)
 
     async def lost(self, route: Route, seconds: float) -> bool:
-        """Whether this engine takes no requests any more, now or within `seconds`."""
+        """Whether this engine accepts no requests any more, now or within `seconds`."""
         until = time.monotonic() + seconds
         while self.route is route and time.monotonic() < until:
             await asyncio.sleep(0.02)
         return self.route is not route
 
     async def explained(self) -> None:
-        """Wait, a few seconds at most, until it can be said why an engine takes no requests any more."""
+        """Wait, a few seconds at most, until the reason is known why an engine accepts no requests."""
         while self.state == "ready" and self.route is None:
             await asyncio.sleep(0.02)
 
     # --- the life of one engine ------------------------------------------------------------------
 
     async def _live(self, ask: Load, before: asyncio.Task[None] | None) -> None:
-        """From start to end; whatever ends it, nothing of it is left."""
+        """The life of an engine, from start to end; however it ends, all of it is gone."""
         failure: EngineFailed | None = None
         async with contextlib.AsyncExitStack() as clear_up:
             self._clearing = False
             try:
-                if before is not None:  # of an engine that ended, something may still be ending
+                if before is not None:  # processes of an engine that ended may still be ending
                     clear_up.push_async_callback(asyncio.wait, {before})
                     await asyncio.wait({before})
                     if (left := self._not_gone()) is not None:
-                        raise left  # beside it there may be no room
+                        raise left  # the memory may not suffice for both
                 await self._serve(ask, clear_up)
             except EngineFailed as error:
                 failure = error
             except asyncio.CancelledError:
                 pass  # unloaded
-            except Exception as error:  # noqa: BLE001 - a plugin is foreign code: its failure is told
-                text = f"loading broke off: {type(error).__name__}: {error}"
+            except Exception as error:  # noqa: BLE001 - a plugin is foreign code: report its failure
+                text = f"loading failed: {type(error).__name__}: {error}"
                 failure = EngineFailed.of("bad_engine", text, "unknown")
             finally:
                 self.route, self._clearing = None, True
             if failure is not None and self.state == "ready":
-                self._fail(failure)  # at once: requests that are with it want to know
+                self._fail(failure)  # at once: waiting requests need the reason
                 failure = None
         left = self._not_gone()
         if left is not None and asyncio.current_task() is self._life:
-            self._fail(left)  # else the next life waits for this one, and tells it
+            self._fail(left)  # otherwise the next life waits for this one and reports it
         elif failure is not None and self.state == "loading":
             self._fail(failure)
 
     async def _serve(self, ask: Load, clear_up: contextlib.AsyncExitStack) -> None:
-        """Start, wait until it is ready, watch; returns by EngineFailed or cancellation."""
+        """Start, wait until ready, watch; ends by EngineFailed or cancellation."""
         folder = self._private_folder()
         clear_up.callback(shutil.rmtree, folder, ignore_errors=True)
         plugin = _plugin(ask.engine)
@@ -287,7 +287,7 @@ class Supervisor:
             media_root=ask.media_root,
         )
         session = _session(folder / "s")
-        # after the engine: closing it does not wake those who wait for an answer, the engine's end does
+        # after the engine: closing the session does not wake waiting requests, the engine's end does
         clear_up.push_async_callback(session.close)
         child = await self._start(command, ask, clear_up)
         sampler = Sampler(child.pid, child.mark, ask.gpus, folder / "s")
@@ -301,7 +301,7 @@ class Supervisor:
         self.route = Route(session, bodies, sampler.peaks, self._mask)
         self._enter("ready")
         failing = await self._watch(child, session, ask.stall_timeout)
-        self.route = None  # at once: why it failed may take seconds to be read
+        self.route = None  # at once: reading the reason of the failure may take seconds
         raise await failing
 
     async def _start(
@@ -310,7 +310,7 @@ class Supervisor:
         log = self._log = Log(self._log_path, self._mask)
         clear_up.push_async_callback(log.close)
         self.meter.starts += 1
-        # a start that is cancelled halfway would leave a process that nobody knows
+        # a start that is cancelled halfway would leave an unknown process
         starting = asyncio.ensure_future(Child.start(command, ask.env, log, self._guard))
         clear_up.push_async_callback(self._stop, starting)
         self._child = child = await asyncio.shield(starting)
@@ -327,13 +327,13 @@ class Supervisor:
         self._child = None
 
     def _not_gone(self) -> EngineFailed | None:
-        """What is to be said of an engine that is over, but of which processes live on."""
+        """The failure of an engine that ended but has surviving processes."""
         if self._remains is not None and not self._remains[0].members():
             self._remains = None
         return self._remains[1] if self._remains else None
 
     async def _follow(self, loading: Coroutine[Any, Any, None]) -> None:
-        """Await something, and tell of progress once a second meanwhile."""
+        """Await a coroutine, and report progress once a second meanwhile."""
         task = asyncio.ensure_future(loading)
         told = None
         try:
@@ -349,7 +349,7 @@ class Supervisor:
     async def _watch(
         self, child: Child, session: aiohttp.ClientSession, stall_timeout: float
     ) -> Awaitable[EngineFailed]:
-        """Look after an engine that is ready; returns once it is given up, with what is to be said."""
+        """Watch a ready engine; returns when it has failed, with an awaitable for the failure."""
         meter, probe, zombie = self.meter, None, False
         looked = probed = answered = time.monotonic()
         try:
@@ -358,18 +358,20 @@ class Supervisor:
                 now = time.monotonic()
                 if child.ended.done():
                     return child.exited("while serving", now - engine_process.RECENT)
-                if now - looked > 5 * self.look_seconds:  # we were stopped, and the engine with us
+                if now - looked > 5 * self.look_seconds:  # we were stopped, and it too
                     meter.last_byte = answered = now
                 looked = now
                 was_zombie, zombie = zombie, child.is_zombie()
-                if was_zombie and zombie:  # not one that is just being waited for
-                    text = "the engine's first process ended, but threads of it live on"
+                if was_zombie and zombie:  # not an engine that is just being reaped
+                    text = "the engine's first process ended, but some of its threads still run"
                     since = now - engine_process.RECENT
                     return child.failure("engine_zombie", text, since=since)
                 if meter.waiting:  # a client that does not read is no silence of the engine
                     answered, silent = now, now - meter.last_byte
                     if silent > stall_timeout:
-                        text = f"the engine has said nothing for {silent:.0f} s; requests with it: "
+                        text = (
+                            f"the engine has sent nothing for {silent:.0f} s; requests in flight: "
+                        )
                         text, since = (
                             f"{text}{meter.waiting}",
                             meter.last_byte - engine_process.RECENT,
@@ -388,7 +390,7 @@ class Supervisor:
             if probe is not None:
                 probe.cancel()
 
-    # --- telling ---------------------------------------------------------------------------------
+    # --- reports ---------------------------------------------------------------------------------
 
     def _enter(self, state: State) -> None:
         self.state = state
@@ -405,11 +407,11 @@ class Supervisor:
                 _offer(listener, status)
 
     def _private_folder(self) -> Path:
-        """Mode 0700: the engine itself asks nobody for a key."""
+        """Mode 0700: the engine itself requires no key."""
         try:
             return Path(tempfile.mkdtemp(prefix="e", dir=self._engine_dir))
         except OSError as error:
-            text = f"the engine's folder cannot be made: {error}"
+            text = f"cannot make a folder for the engine's socket: {error}"
             cause = "disk_full" if "No space" in text else "unknown"
             raise EngineFailed.of("bad_engine", text, cause) from None
 
@@ -421,9 +423,9 @@ def _offer(queue: asyncio.Queue[dict[str, Any] | None], item: dict[str, Any] | N
 
 
 def _session(socket: Path) -> aiohttp.ClientSession:
-    """Connections to an engine: as many as needed, none idle longer than any server keeps them."""
+    """Connections to an engine: as many as needed; idle ones close before any server closes them."""
     return aiohttp.ClientSession(
-        # uvicorn, in vLLM too, closes idle connections after 5 s; a request sent just then is lost
+        # uvicorn, in vLLM too, closes idle connections after 5 s; a request sent at that moment is lost
         connector=aiohttp.UnixConnector(path=str(socket), limit=0, keepalive_timeout=3),
         timeout=aiohttp.ClientTimeout(total=None),
         auto_decompress=False,
@@ -441,9 +443,9 @@ def _plugin(name: str) -> Any:
 
 
 def _command(plugin: Any, ask: Load, socket: Path) -> tuple[plugins.Command, dict[str, Any]]:
-    """What to start, and the fields that every request gets."""
+    """The engine's command, and the default fields of every request."""
     if len(os.fsencode(socket)) > SOCKET_BYTES:
-        text = f"path of the engine's socket is too long: {socket}"
+        text = f"the path of the engine's socket is longer than {SOCKET_BYTES} bytes: {socket}"
         raise EngineFailed.of("bad_engine", text, "socket")
     told = ask.model_dump(exclude={"engine", "env", "timeout", "stall_timeout"})
     spec = plugins.EngineSpec(socket=str(socket), **told)
@@ -459,9 +461,9 @@ def _command(plugin: Any, ask: Load, socket: Path) -> tuple[plugins.Command, dic
 
 
 def temporary(folder: Path) -> dict[str, str]:
-    """Environment by which engines make their temporary files in their own folder, which goes when they go.
+    """Environment that puts an engine's temporary files into its own folder, which is removed with it.
 
-    vLLM makes sockets there, named by UUIDs; where they would not fit, all stays as it is.
+    vLLM creates sockets there, named by UUIDs; if their paths were too long, no variable is set.
     """
     if len(os.fsencode(folder)) + _UUID_BYTES > SOCKET_BYTES:
         return {}

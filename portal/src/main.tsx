@@ -4,7 +4,7 @@ import { App } from "./app/App";
 import { begin, takeCode } from "./app/session";
 import "./ui/base.css";
 
-// Before anything looks at the address: the code in it is nobody else's business.
+// Before anything looks at the address: the code in it is secret.
 void begin(takeCode());
 
 window.addEventListener("hashchange", () => {

@@ -79,7 +79,7 @@ def cases(*names: str) -> list[Case]:
     return [
         case
         for path in paths
-        for group in yaml.safe_load(path.read_text("utf-8"))
+        for group in yaml.load(path.read_text("utf-8"), yaml.CSafeLoader)
         for case in _of_group(path.name, group)
     ]
 

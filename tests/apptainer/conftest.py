@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.campaign import first
 from tests.cluster.lab import Lab
 
 
-@pytest.fixture(params=["apptainer", "singularity"])
+@pytest.fixture(params=first(1, ["apptainer", "singularity"]))
 def program(request: pytest.FixtureRequest, lab: Lab) -> Path:
-    """Apptainer without setuid, SingularityCE with it; the file's name is the program's."""
+    """Apptainer without setuid, SingularityCE with it (a campaign); the file's name is the program's."""
     return lab.home / "bin/apptainer" if request.param == "apptainer" else lab.singularity

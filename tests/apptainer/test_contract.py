@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.plugins import Command, Environment
-from hpcbench.schema.documents import ContainerSite
+from hpcbench.schema.definitions import ContainerSite
 from tests.cluster.lab import Lab
 from tests.environments_contract import EnvironmentContract, Subject
 from tests.user import User
@@ -23,7 +23,7 @@ import json, sys
 from dataclasses import asdict
 from pathlib import Path
 from hpcbench import environments
-from hpcbench.schema.documents import ContainerSite
+from hpcbench.schema.definitions import ContainerSite
 found = environments.prepare(sys.argv[1], Path(sys.argv[2]), ContainerSite(**json.loads(sys.argv[3])))
 print(json.dumps(asdict(found)))
 """
@@ -44,16 +44,30 @@ class OfTheUser(Subject):
         return super().spawn(Command(argv, {**self.lab.env(), **command.env}))
 
 
+@pytest.fixture(scope="module")
+def prepared() -> dict[Path, Environment]:
+    """Program → its environment, prepared once for all tests."""
+    return {}
+
+
 class TestApptainer(EnvironmentContract):
     @pytest.fixture
-    def subject(self, user: User, image: str, shared_cache: Path, program: Path) -> OfTheUser:
+    def subject(
+        self,
+        user: User,
+        image: str,
+        shared_cache: Path,
+        program: Path,
+        prepared: dict[Path, Environment],
+    ) -> OfTheUser:
         site = {
             "program": str(program),
             "insecure_registries": [image.removeprefix("docker://").partition("/")[0]],
         }
-        argv = [user.python, "-c", PREPARE, image, shared_cache, json.dumps(site)]
-        done = user.lab.run_as_user(argv, timeout=900)
-        assert done.returncode == 0, done.stderr
-        found = Environment(**json.loads(done.stdout.splitlines()[-1]))
+        if program not in prepared:
+            argv = [user.python, "-c", PREPARE, image, shared_cache, json.dumps(site)]
+            done = user.lab.run_as_user(argv, timeout=900)
+            assert done.returncode == 0, done.stderr
+            prepared[program] = Environment(**json.loads(done.stdout.splitlines()[-1]))
         container = ContainerSite.model_validate(site)
-        return OfTheUser(found, user.folder, container, lab=user.lab)
+        return OfTheUser(prepared[program], user.folder, container, lab=user.lab)

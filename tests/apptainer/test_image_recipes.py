@@ -17,13 +17,14 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.environments.recipe_lint import lint
 from hpcbench.environments.recipes import Recipe, parse
+from tests.campaign import first
 from tests.cluster.lab import Lab
 from tests.conftest import unavailable
+from tests.recipe_lint import lint
 from tests.user import User
 
-pytestmark = [pytest.mark.slurm, pytest.mark.apptainer, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.apptainer, pytest.mark.timeout(1200)]
 
 RECIPES = Path(__file__).parents[2] / "recipes/images"
 LONGEST = 1000.0
@@ -146,6 +147,8 @@ def pip_here() -> tuple[dict[str, str], list[str], dict[str, str]]:
     return args, mounts, env
 
 
+@pytest.mark.slurm
+@pytest.mark.campaign  # it downloads and packs a gigabyte
 def test_an_experiment_runs_in_the_image_of_the_cpu_recipe(
     user: User, image: str, base: str, folder: Path
 ) -> None:
@@ -213,7 +216,7 @@ def test_a_definition_of_the_users_own_is_built_where_it_lies(
     assert "hpcbench.source.digest: sha256:" in labels
 
 
-@pytest.mark.parametrize("name", ["vllm", "sglang", "hf", "deepseek-ocr", "evaluation"])
+@pytest.mark.parametrize("name", first(1, ["vllm", "sglang", "hf", "deepseek-ocr", "evaluation"]))
 def test_the_other_recipes_lint_and_run_dry(lab: Lab, base: str, folder: Path, name: str) -> None:
     path = folder / "images" / name / "Dockerfile"
     assert lint(parse(path)) == []

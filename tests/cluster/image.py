@@ -1,6 +1,6 @@
 """The test image: a small Debian with torch and transformers in it, as a real engine image has.
 
-What hpcbench mounts just in time (pydantic, uvicorn, aiohttp, hpcbench) is left out on
+What hpcbench mounts just in time (pydantic, uvicorn, aiohttp, prometheus_client, hpcbench) is left out on
 purpose, so a test notices when it was not mounted.
 """
 

@@ -21,7 +21,7 @@ from hpcbench.environments.sif import Program
 from hpcbench.environments.sources import Source
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.plugins import Environment
-from hpcbench.schema.documents import ContainerSite
+from hpcbench.schema.definitions import ContainerSite
 from tests.cluster.lab import Lab
 from tests.cluster.system import wait_until, with_descendants
 from tests.docker.conftest import Dockerd, Podman, Service, as_nobody
@@ -71,7 +71,9 @@ class TestDockerd(EnvironmentContract):
         self, subject: Subject, dockerd: Dockerd, image: str, cache: Path
     ) -> None:
         gone = f"{image.partition('@')[0]}@sha256:{'0' * 64}"
-        with pytest.raises(EnvironmentFault, match="Docker cannot fetch .*no such image"):
+        with pytest.raises(
+            EnvironmentFault, match="Docker cannot fetch .*does not have this image"
+        ):
             environments.prepare(gone, cache, dockerd.site())
 
     def test_what_a_program_may_do_is_limited(self, subject: Subject) -> None:
@@ -121,7 +123,9 @@ def test_an_image_the_registry_does_not_know_is_one_clear_line(
     with pytest.raises(EnvironmentFault, match="the registry does not know"):
         environments.prepare(f"{tagged}-not-there", cache, podman.site())
     gone = f"{tagged}@sha256:{'0' * 64}"
-    with pytest.raises(EnvironmentFault, match="Docker cannot fetch .*no such image") as told:
+    with pytest.raises(
+        EnvironmentFault, match="Docker cannot fetch .*does not have this image"
+    ) as told:
         environments.prepare(gone, cache, podman.site())
     assert "\n" not in str(told.value)
 
@@ -173,14 +177,14 @@ def test_no_docker_and_one_that_may_not_be_used_are_told_apart(
         _, told = as_nobody(connect)
     finally:
         Path(podman.socket).chmod(0o666)
-    assert told.startswith("you may not use Docker: permission denied on")
-    assert "into the docker group, or `systemctl --user start podman.socket`" in told
+    assert told.startswith("no access to Docker: permission denied on")
+    assert "to the docker group, or run `systemctl --user start podman.socket`" in told
 
 
 def test_what_is_no_image_and_what_is_no_option_are_the_users_errors(
     podman: Podman, cache: Path
 ) -> None:
-    with pytest.raises(UserError, match=r"is no image for Docker"):
+    with pytest.raises(UserError, match=r"is not an image for Docker"):
         environments.prepare("/some/file.sif", cache, podman.site())
     with pytest.raises(UserError, match="there is no file /nowhere"):
         environments.prepare("docker-archive:/nowhere", cache, podman.site())
@@ -232,7 +236,7 @@ def test_an_image_of_dockers_daemon_becomes_a_sif(
     program = Program.find(site, tmp_path)
     program.build(source, tmp_path / "hello.sif", say=lambda line: None)
     assert program.label(tmp_path / "hello.sif") == source.digest
-    with pytest.raises(UserError, match="has none of that name"):
+    with pytest.raises(UserError, match="has no image of that name"):
         Source.of("docker-daemon:me/hello:2", tmp_path, site)
 
 
@@ -312,14 +316,14 @@ def test_gpus_that_podman_would_not_give_are_refused(subject: Subject) -> None:
     process = subject.start(["true"], gpus=2)
     _, err = process.communicate()
     assert process.returncode == 125
-    assert b"gives no GPU through its socket (podman 5.4 or newer" in err
+    assert b"provides no GPU through its socket (use podman 5.4 or newer" in err
 
 
 @pytest.mark.parametrize(
     ("program", "code", "why"),
     [
         ("not-there", 127, "the image has no program not-there"),
-        ("/etc/passwd", 126, "the image's /etc/passwd cannot be executed"),
+        ("/etc/passwd", 126, "the image's /etc/passwd is not executable"),
     ],
 )
 def test_a_program_that_cannot_be_started_is_told_with_dockers_codes(

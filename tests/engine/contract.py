@@ -33,7 +33,7 @@ from typing import Any
 import aiohttp
 import jsonschema
 
-from tests.unit.wrapper.running import Control, Wrapper
+from tests.unit.wrapper.running import Wrapper
 
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "examples/demo/model"
@@ -169,16 +169,16 @@ async def _healthy(engine: Engine, process: subprocess.Popen[bytes]) -> None:
     raise AssertionError(f"the engine is not up after {UP_SECONDS} s: {engine.log[-3000:]}")
 
 
-def leaves_nothing(python: Path, engine: str, **body: Any) -> set[str]:
-    """Load an engine twice under a wrapper in its Python, end it, kill it: nothing of it stays on the node.
+def leaves_nothing(end: str, python: Path, engine: str, **body: Any) -> set[str]:
+    """Load an engine under a wrapper in its Python and end it ("unload", "kill"): nothing stays on the node.
 
-    Returns the names of what lay in its folder meanwhile.
+    Returns the names of the files in its folder while it ran.
     """
     wrapper = Wrapper(ROOT, python=str(python))
     own = wrapper.folder / "e"
     asked = {"engine": engine, "model_path": str(MODEL), "model_name": "tiny", "dtype": "float32"}
 
-    async def life(end: Callable[[Control, int], Awaitable[None]]) -> set[str]:
+    async def life() -> set[str]:
         async with wrapper.control() as control:
             pid = (await control.loaded({**asked, **body}))["pid"]
             code, answer = await control.chat(model="tiny", max_tokens=4, messages=ask("Hello"))
@@ -187,23 +187,17 @@ def leaves_nothing(python: Path, engine: str, **body: Any) -> set[str]:
             weights = str(body.get("model_path", MODEL))
             outside = {path for path in held if path.startswith("/tmp/")}
             assert {p for p in outside if not p.startswith((str(wrapper.folder), weights))} == set()
-            await end(control, pid)
+            if end == "kill":
+                os.kill(pid, signal.SIGKILL)
+                await control.until("failed")
             assert (await control.unload())[0] == 200
             assert list(own.iterdir()) == []
             shared = {path for path in held if path.startswith("/dev/shm/")}
             assert {path for path in shared if Path(path).exists()} == set()
             return names
 
-    async def unload(control: Control, pid: int) -> None:
-        assert (await control.unload())[0] == 200
-
-    async def kill(control: Control, pid: int) -> None:
-        os.kill(pid, signal.SIGKILL)
-        await control.until("failed")
-
     try:
-        names = asyncio.run(asyncio.wait_for(life(unload), 400))
-        return names | asyncio.run(asyncio.wait_for(life(kill), 400))
+        return asyncio.run(asyncio.wait_for(life(), 400))
     finally:
         wrapper.close()
 
@@ -273,16 +267,21 @@ async def reads_a_page(engine: Engine) -> None:
 
 async def streams_the_same_answer_and_its_usage(engine: Engine) -> None:
     text, reason, usage = await engine.answer(messages=ask(READ, PAGE))
-    *events, last = await engine.stream(messages=ask(READ, PAGE))
-    choices = [choice for event in events for choice in event["choices"]]
-    pieces = [choice["delta"].get("content") or "" for choice in choices]
-    assert "".join(pieces) == text
-    assert len([piece for piece in pieces if piece]) > 3, "it came at once"
-    assert [choice["finish_reason"] for choice in choices if choice["finish_reason"]] == [reason]
-    assert last["choices"] == []
-    assert {name: last["usage"][name] for name in ("prompt_tokens", "completion_tokens")} == {
-        name: usage[name] for name in ("prompt_tokens", "completion_tokens")
-    }
+    for _ in range(20):
+        *events, last = await engine.stream(messages=ask(READ, PAGE))
+        choices = [choice for event in events for choice in event["choices"]]
+        pieces = [piece for choice in choices if (piece := choice["delta"].get("content"))]
+        assert "".join(pieces) == text
+        reasons = [choice["finish_reason"] for choice in choices if choice["finish_reason"]]
+        assert reasons == [reason]
+        assert last["choices"] == []
+        assert {name: last["usage"][name] for name in ("prompt_tokens", "completion_tokens")} == {
+            name: usage[name] for name in ("prompt_tokens", "completion_tokens")
+        }
+        # Several tokens come in one event where the machine is busy, but not every time.
+        if len(pieces) > 3:
+            return
+    raise AssertionError("every answer came in three pieces or fewer")
 
 
 async def counts_every_image(engine: Engine) -> None:

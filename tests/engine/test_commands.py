@@ -56,7 +56,7 @@ def value(argv: list[str], flag: str) -> str:
     return argv[argv.index(flag) + 1]
 
 
-def test_the_model_document_becomes_vllms_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_model_definition_becomes_vllms_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     options = {"enforce_eager": True, "max-num-seqs": 32}
     command = VllmEngine().launch_command(
@@ -106,7 +106,7 @@ def test_of_a_dataset_that_is_not_known_nothing_is_assumed() -> None:
     assert not {"--limit-mm-per-prompt", "--mm-processor-cache-gb"} & set(argv)
 
 
-def test_what_the_document_says_wins_over_what_the_dataset_suggests() -> None:
+def test_what_the_definition_says_wins_over_what_the_dataset_suggests() -> None:
     options = {"limit_mm_per_prompt": {"image": 9}, "enable_prefix_caching": True}
     argv, _ = vllm(images=1, options={**options, "allowed-media-domains": ["host"]})
     assert json.loads(value(argv, "--limit-mm-per-prompt")) == {"image": 9}
@@ -185,7 +185,7 @@ def test_the_module_starts_one_process_whatever_is_asked(
     monkeypatch.setattr(vllm_options, "installed", lambda: Installed("0.99.1", False))
     argv, _ = vllm(model_path=str(tmp_path), gpus=1, cpus=16, images=1)
     assert "--api-server-count" not in argv
-    with pytest.raises(UserError, match="'api_server_count' does nothing without `vllm serve`"):
+    with pytest.raises(UserError, match="'api_server_count' has no effect without `vllm serve`"):
         vllm(model_path=str(tmp_path), options={"api_server_count": 2})
 
 

@@ -18,7 +18,7 @@ from hpcbench.engines import huggingface
 from hpcbench.engines.huggingface import HuggingFaceEngine
 from hpcbench.inference import LoadFailed, drive, load_body
 from hpcbench.plugins import EngineSpec
-from hpcbench.schema.documents import Model
+from hpcbench.schema.definitions import Model
 from hpcbench.schema.records import Message, Request
 from tests.unit.wrapper.running import KEY, ROOT, Wrapper, gone, install_scripted
 
@@ -195,8 +195,8 @@ def test_the_engines_own_figures_are_told_through_the_wrapper(wrapper: Wrapper) 
             return await answer.text()
 
     lines = run(metrics()).splitlines()
-    assert "hpcbench_engine_torch_threads 1" in lines
-    assert "hpcbench_engine_max_batch 8" in lines
+    assert "hpcbench_engine_torch_threads 1.0" in lines
+    assert "hpcbench_engine_max_batch 8.0" in lines
 
 
 def test_a_model_without_weights_says_which_file(plugins: Path, tmp_path: Path) -> None:
@@ -229,16 +229,16 @@ def plugins(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_the_attention_of_a_model_document_is_that_of_the_model(
+def test_the_attention_of_a_model_definition_is_that_of_the_model(
     attention: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    document = Model.model_validate(
+    definition = Model.model_validate(
         {
             "name": "tiny", "source": str(MODEL), "engine": "huggingface", "gpus": 0,
             "engine_options": {"attn_implementation": attention},
         }
     )  # fmt: skip
-    body = load_body(document, {})
+    body = load_body(definition, {})
     told = {name: body[name] for name in ("model_path", "model_name", "options")}
     _, _, _, *argv = HuggingFaceEngine().launch_command(EngineSpec(socket="/s", **told)).argv
     served: list[Any] = []

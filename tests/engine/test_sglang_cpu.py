@@ -74,8 +74,10 @@ def engine(python: Path, told: dict[str, Any]) -> Iterator[contract.Engine]:
         yield engine
 
 
-def test_nothing_of_it_stays_on_the_node(python: Path, told: dict[str, Any]) -> None:
-    contract.leaves_nothing(python, SGLANG, **told)
+@pytest.mark.campaign  # test_vllm has the same of vLLM
+@pytest.mark.parametrize("end", ["unload", "kill"])
+def test_nothing_of_it_stays_on_the_node(end: str, python: Path, told: dict[str, Any]) -> None:
+    contract.leaves_nothing(end, python, SGLANG, **told)
 
 
 @pytest.mark.parametrize("check", sorted(contract.CHECKS.keys() - NOT_ITS_OWN))

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.campaign import first
 from tests.cluster.lab import Lab
 from tests.conftest import unavailable
 from tests.engine import contract
@@ -100,9 +101,10 @@ def test_a_client_that_leaves_ends_the_work_for_it(engine: Engine) -> None:
     asyncio.run(asyncio.wait_for(journey(), 60))
 
 
-def test_nothing_of_it_stays_on_the_node() -> None:
+@pytest.mark.parametrize("end", first(1, ["kill", "unload"]))
+def test_nothing_of_it_stays_on_the_node(end: str) -> None:
     options = {"enforce_eager": True, "max_num_seqs": 4}
-    names = contract.leaves_nothing(lab_vllm(), VLLM, options=options)
+    names = contract.leaves_nothing(end, lab_vllm(), VLLM, options=options)
     assert any(name.startswith("vllm_dist_") for name in names)
 
 

@@ -18,6 +18,8 @@ import pytest
 import yaml
 from PIL import Image
 
+from hpcbench.files.atomic import read_lines
+
 Found = TypeVar("Found")
 
 ENGINE = Path(__file__).parent / "scripted-engine"
@@ -35,13 +37,19 @@ def question(number: int) -> str:
 
 
 class Bench:
-    """An ordinary user's shell: her home, her registry, the script of her engine."""
+    """An ordinary user's shell: her home, her registry, the script of her engine.
 
-    def __init__(self, folder: Path, cache: Path) -> None:
+    Args:
+        folder: where all of it lies.
+        cache: of packages.
+        engines: folder of the engine's script and of what it writes; None: below `folder`.
+    """
+
+    def __init__(self, folder: Path, cache: Path, engines: Path | None = None) -> None:
         self.folder, self.home = folder, folder / "home"
         self.home.mkdir()
         (self.home / "cache").symlink_to(cache)
-        self.script_file = folder / "script" / "script.json"
+        self.script_file = (engines or folder) / "script" / "script.json"
         self.environ = {
             **os.environ,
             "HPCBENCH_HOME": str(self.home),
@@ -61,14 +69,14 @@ class Bench:
         temporary.replace(self.script_file)
 
     def write(self, name: str, data: Mapping[str, Any]) -> Path:
-        """Write a YAML document."""
+        """Write a YAML definition."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(yaml.safe_dump(dict(data), sort_keys=False))
         return path
 
     def model(self, name: str, **fields: Any) -> None:
-        """Write a model document; the engine is the scripted one."""
+        """Write a model definition; the engine is the scripted one."""
         self.write(f"registry/models/{name}.yaml", {
             "name": name, "source": "../../weights", "engine": "scripted", "image": None, "gpus": 0,
             "package": "scripted", "engine_options": {"script": str(self.script_file)},
@@ -183,7 +191,7 @@ class Trial:
         """Processes of living workers, by their events."""
         found = []
         for path in self.path.glob("workers/g*.events.jsonl"):
-            owner = _lines(path)[0]["owner"]
+            owner = next(read_lines(path))["owner"]
             if _mentions(owner["pid"], str(self.path)):
                 found.append(owner["pid"])
         return found
@@ -194,7 +202,8 @@ class Trial:
 
     def engines(self) -> list[int]:
         """Processes of living engines."""
-        return [pid for pid in _pids("hpcbench_scripted") if _mentions(pid, str(self.bench.folder))]
+        script = str(self.bench.script_file)
+        return [pid for pid in _pids("hpcbench_scripted") if _mentions(pid, script)]
 
     def pids(self, module: str) -> list[int]:
         """Processes that run a module for this experiment."""
@@ -270,7 +279,7 @@ class Trial:
     @property
     def rounds(self) -> int:
         """Rounds so far."""
-        lines = _lines(self.path / "submission.jsonl")
+        lines = read_lines(self.path / "submission.jsonl")
         return sum(line["event"] == "round" for line in lines)
 
 
@@ -297,10 +306,6 @@ def until(condition: Callable[[], Found], what: str, timeout: float = 60) -> Fou
         assert time.monotonic() < deadline, f"waited {limit} s in vain for {what}"
         time.sleep(0.03)
     return found
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
 
 
 def _pids(word: str) -> Iterator[int]:

@@ -206,7 +206,7 @@ def test_on_github_a_baseline_is_set_and_a_worse_candidate_stops_the_pull_reques
     runner: Runner, bench: Bench
 ) -> None:
     assert GitHub(runner, "push").job("benchmark", "Connect") == 0, runner.said
-    assert found_in(runner.report) == ("### hpcbench: plan faults, not compared with anything", 0)
+    assert found_in(runner.report) == ("### hpcbench: plan faults, not compared with a baseline", 0)
     assert (runner.fakes / "installed").read_text() == "{hpcbench}[hf,ssh]\n"
     first = (runner.report / "experiment.txt").read_text().strip()
 
@@ -346,7 +346,7 @@ def test_on_gitlab_without_a_baseline_nothing_passes_and_the_note_is_kept_up_to_
         "HPCBENCH_GITLAB_TOKEN": "glpat-secret",
     }  # fmt: skip
     assert gitlab_job(runner, "hpcbench", HPCBENCH_MAY_SET_BASELINE="false") == 5, runner.said
-    assert found_in(runner.report)[0] == "### hpcbench: plan faults, not compared with anything"
+    assert found_in(runner.report)[0] == "### hpcbench: plan faults, not compared with a baseline"
     assert gitlab_job(runner, "hpcbench comment", **request) == 0, runner.said
     assert "glpat" not in runner.said
     assert [one["id"] for one in notes] == [1, 41]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.campaign import first
 from tests.faults.conftest import Bench, Trial, kill, question, until, whole
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
@@ -31,10 +32,10 @@ def causes(status: Any) -> str:
 
 @pytest.mark.parametrize(
     ("guilty", "concurrency", "warm_up"),
-    [
-        ({17}, 1, 0), ({17}, 8, 0), ({0}, 1, 1), ({0, 1}, 1, 0), ({17, 18, 19}, 1, 0),
-        ({3, 17, 30}, 8, 1),
-    ],
+    first(2, [
+        ({0, 1}, 1, 0), ({3, 17, 30}, 8, 1), ({17}, 1, 0), ({17}, 8, 0), ({0}, 1, 1),
+        ({17, 18, 19}, 1, 0),
+    ]),
     ids=str,
 )  # fmt: skip
 def test_poisonous_samples_are_found_guilty_and_everything_else_is_answered(
@@ -108,8 +109,8 @@ def test_an_engine_that_hangs_on_a_sample_is_ended_and_the_rest_goes_on(
     status = trial.wait("done")
 
     all_but(trial, calm, {9})
-    assert "has said nothing for" in causes(status)
-    assert "has said nothing for" in trial.screen()
+    assert "has sent nothing for" in causes(status)
+    assert "has sent nothing for" in trial.screen()
     assert trial.said("engine_died")[0]["cause"] == "stalled"
 
 

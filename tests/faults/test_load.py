@@ -14,7 +14,7 @@ from PIL import Image
 from hpcbench.experiment.claims import pieces_of
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import read_json
-from hpcbench.schema.documents import Slo
+from hpcbench.schema.definitions import Slo
 from hpcbench.schema.records import Response
 from tests.faults.conftest import Bench, Trial
 from tests.unit import plain_speed
@@ -95,8 +95,8 @@ def write_pages(bench: Bench) -> None:
                 "references": ["12,50 € in all" if number % 2 else "nothing"],
             }  # fmt: skip
             file.write(json.dumps(record) + "\n")
-    document = {"name": "pages", "source": "../../pages", "annotations": "pages.jsonl"}
-    bench.write("registry/datasets/pages.yaml", {**document, "fields": ["question"]})
+    definition = {"name": "pages", "source": "../../pages", "annotations": "pages.jsonl"}
+    bench.write("registry/datasets/pages.yaml", {**definition, "fields": ["question"]})
 
 
 def measured(swept: tuple[Trial, str]) -> Any:
@@ -189,7 +189,7 @@ def test_scores_under_load_stand_in_the_same_experiment(swept: tuple[Trial, str]
 def test_screen_and_report_show_every_point_of_a_sweep(swept: tuple[Trial, str]) -> None:
     trial, printed = swept
     text, html = ((trial.path / "report" / f"report.{end}").read_text() for end in ("md", "html"))
-    loads = dict(zip(POINTS, ("1 at once", "4 at once", "5/s constant"), strict=True))
+    loads = dict(zip(POINTS, ("1 in flight", "4 in flight", "5/s constant"), strict=True))
     for name in ENGINES:
         part = text.split(f"### Sweep {name}\n")[1].split("\n#")[0]
         sweep = measured(swept)["sweeps"][name]

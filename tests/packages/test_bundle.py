@@ -42,4 +42,4 @@ def test_a_login_node_without_internet_installs_hpcbench_from_one_file(
 
 def test_a_bundle_of_nothing_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["images", "save", "--out", str(tmp_path / "x.tar")]) == 2
-    assert "no image is named" in capsys.readouterr().err
+    assert "the command names no image" in capsys.readouterr().err

@@ -13,7 +13,7 @@ import pytest
 
 from hpcbench import environments
 from hpcbench.inference import Client
-from hpcbench.schema.documents import ContainerSite
+from hpcbench.schema.definitions import ContainerSite
 
 pytestmark = pytest.mark.timeout(900)
 

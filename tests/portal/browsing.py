@@ -27,6 +27,9 @@ FLAGS = (
     "--font-render-hinting=none",
 )
 
+RESENT = "ERR_TOO_MANY_RETRIES"
+"""Chromium gave up: a loaded proxy closed its connections at the moment of their use. No page causes that."""
+
 
 @dataclass
 class Running:
@@ -144,10 +147,9 @@ class Watch:
             assert not self.failed, self.failed
 
     def _console(self, message: ConsoleMessage) -> None:
-        waits = "503" in message.text and "documents/check" in str(message.location.get("url"))
-        if (
-            message.type == "error" and not waits
-        ):  # one text is checked at a time; the page asks again
+        # One text is checked at a time; the page asks again.
+        waits = "503" in message.text and "definitions/check" in str(message.location.get("url"))
+        if message.type == "error" and not waits and RESENT not in message.text:
             self.errors.append(f"{message.text} ({message.location.get('url')})")
 
     def _request(self, request: Request) -> None:
@@ -160,7 +162,7 @@ class Watch:
 
     def _failure(self, request: Request) -> None:
         # A page that is left takes its requests back.
-        if "ERR_ABORTED" not in str(request.failure):
+        if not {"ERR_ABORTED", RESENT} & set(re.findall(r"ERR_\w+", str(request.failure))):
             self.failed.append(f"{request.url}: {request.failure}")
 
 
@@ -168,13 +170,15 @@ class Watch:
 def opened(
     browser: Browser, watch: Watch, address: str, **options: Any
 ) -> Iterator[tuple[BrowserContext, Page]]:
-    """A browser of its own at an address, once the page's frame is there."""
+    """A browser of its own at an address, once its page is there: to leave it earlier logs an error."""
     context = browser.new_context(viewport={"width": 1280, "height": 900}, **options)
+    context.set_default_timeout(90_000)  # as `expect`, for a busy machine
     try:
         page = context.new_page()
         watch.follow(page)
         page.goto(address)
         page.get_by_role("navigation").first.wait_for()
+        page.get_by_role("heading", level=1).first.wait_for()
         yield context, page
     finally:
         context.close()

@@ -54,7 +54,7 @@ def browser() -> Iterator[Browser]:
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the reason
             unavailable(f"no Chromium on this machine: {error}")
     # Other parts of the tests keep the processors busy, and the portal lets everybody else go first.
-    expect.set_options(timeout=30_000)
+    expect.set_options(timeout=90_000)
     with sync_playwright() as playwright:
         found = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
         print(f"Chromium {found.version}")  # noqa: T201 - for the log of a failure

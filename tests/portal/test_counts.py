@@ -83,7 +83,7 @@ def test_every_page_counts_the_same(
     with portal_of(browser, two[0].path.parent.parent, plans, tmp_path / "its") as (page, watch):
         here = two[0].id
         page.goto(f"{watch.origin}/#/e/{here}/t/mixed")
-        panel = page.get_by_role("region", name="What became of the samples")
+        panel = page.get_by_role("region", name="Samples by outcome")
         expect(panel).to_be_visible()
         told = dict(re.findall(r"^(\w+)\n(\d+)$", panel.locator("dl").inner_text(), re.MULTILINE))
         assert {name: int(value) for name, value in told.items()} == COUNTS

@@ -28,7 +28,7 @@ def test_from_the_list_to_a_wrong_sample_whose_link_works_elsewhere(
         heading(page, made[0].resolved.plan.name)
         page.get_by_role("link", name=re.compile(r"vl-00-3b, pages00: anls")).click()
         heading(page, "pages00-vl-00-3b")
-        page.get_by_role("link", name="Look at what went wrong").click()
+        page.get_by_role("link", name="Show wrong samples").click()
         heading(page, "Samples of pages00-vl-00-3b")
         expect(page.get_by_role("checkbox", name="Wrong")).to_be_checked()
         listed = page.get_by_role("listbox", name=re.compile("Samples"))
@@ -100,7 +100,7 @@ def test_a_plan_with_a_mistake_is_mended_at_its_line_saved_and_exported(
     (plans / "mistake.yaml").write_text(text)
     page.goto(f"{watch.origin}/#/plans")
     page.get_by_role("link", name="mistake").click()
-    editor = page.get_by_role("textbox", name=re.compile("YAML|plan|document", re.I)).first
+    editor = page.get_by_role("textbox", name=re.compile("YAML|plan|definition", re.I)).first
     expect(editor).to_be_visible()
     problems = page.get_by_text(re.compile("did you mean 'model'"))
     expect(problems.first).to_be_visible()

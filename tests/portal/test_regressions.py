@@ -65,7 +65,9 @@ def test_a_shade_says_how_far_a_run_is_from_the_first_of_its_row(
 ) -> None:
     with portal_of(browser, day[0], plans, tmp_path / "its") as (page, watch):
         page.goto(f"{watch.origin}/#/regressions")
-        expect(page.get_by_text("first run shown in its row")).to_be_visible()
+        expect(
+            page.get_by_text("its difference from the first run shown in its row")
+        ).to_be_visible()
         expect(cells(page)).to_have_text(["0", "−40", "−67", "−4.0"])
         steps = [cells(page).nth(at).get_attribute("data-step") for at in range(4)]
         assert steps == ["0", "-3", "-3", "-2"]
@@ -76,6 +78,6 @@ def test_an_empty_page_offers_commands_that_exist(page: Page, watch: Watch) -> N
     expect(page.get_by_text("No trend passes the filter")).to_be_visible()
     page.goto(f"{watch.origin}/#/regressions")
     expect(page.get_by_role("heading", level=1)).to_have_text("Regressions")
-    expect(page.get_by_label("Have it run each night")).to_have_text(
+    expect(page.get_by_label("Run it every night")).to_have_text(
         "hpcbench cron install plan.yaml --at '0 2 * * *'"
     )

@@ -30,7 +30,7 @@ def test_a_link_signs_in_once_and_leaves_no_trace(
     page = again.new_page()
     page.goto(link)
     expect(page.get_by_label("code", exact=False)).to_be_visible()
-    expect(page.get_by_role("alert")).to_contain_text("used up")
+    expect(page.get_by_role("alert")).to_contain_text("used already")
     again.close()
     watch.errors.clear()  # the refusal is an error of the console, too
 

@@ -70,7 +70,7 @@ def test_texts_are_shown_as_what_they_are(opened: tuple[Page, str], two: list[Ex
     expect(sample.get_by_text("are not compared")).to_have_count(0)
 
     page.goto(f"{origin}/#/e/{here}?tab=summary")
-    summary = page.get_by_role("region", name="What came out")
+    summary = page.get_by_role("region", name="Results")
     expect(summary).to_be_visible()
     assert not re.search(r"\*\*|`|^\||\]\(", summary.inner_text(), re.MULTILINE), "no raw Markdown"
 

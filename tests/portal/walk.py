@@ -41,7 +41,7 @@ def pages(made: list[Experiment]) -> dict[str, str]:
         "regressions": "/regressions?since=all",
         "no regressions": "/regressions?text=nothing-is-called-that",
         "plans": "/plans",
-        "other documents": "/plans?kind=models",
+        "other definitions": "/plans?kind=models",
         "new plan": "/plans/new?kind=plans",
         "cluster": "/cluster",
         "settings": "/settings",
@@ -54,7 +54,7 @@ def pages(made: list[Experiment]) -> dict[str, str]:
 
 
 def plan_pages(page: Page, origin: str, name: str) -> dict[str, str]:
-    """The page of a document of the user's, with each of its tabs; name → address."""
+    """The page of a definition of the user's, with each of its tabs; name → address."""
     page.goto(f"{origin}/#/plans")
     page.get_by_role("link", name=name, exact=True).click()
     expect(page.get_by_role("tab", name=re.compile("Problems"))).to_be_visible()

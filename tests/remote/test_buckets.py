@@ -80,7 +80,7 @@ def test_who_is_refused_instead_of_told_that_there_is_none_lists_again(tmp_path:
 
 
 def test_a_bucket_of_nothing_but_markers_is_empty(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="s3://b/p: nothing lies there"):
+    with pytest.raises(UserError, match="s3://b/p: the source has no files"):
         bring(tmp_path, ["p/", "p/dir/"])
 
 
@@ -105,5 +105,5 @@ def test_one_object_is_a_source_of_one_file(s3: Server, tmp_path: Path) -> None:
     (file,) = storage.list(url)
     assert b"".join(storage.read(url, file, 2, 6)) == b"R1 a"
     for nothing in (f"{url}/", f"{s3.url}/{name[:-1]}"):
-        with pytest.raises(UserError, match="nothing lies there"):
+        with pytest.raises(UserError, match="the source has no files"):
             SmartSync(tmp_path / "c").bring(nothing, s3.options)

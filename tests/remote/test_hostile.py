@@ -18,13 +18,13 @@ from pathlib import Path
 import pytest
 
 from hpcbench.data import transfer
-from hpcbench.data.sftp import _fast_ciphers_first
 from hpcbench.data.storage import open_storage
 from hpcbench.data.sync import SmartSync
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.plugins import StoredFile
 from tests.remote.conftest import Server, settle
 from tests.remote.cutter import Cutter
+from tests.remote.ssh_home import give_ssh_a_home
 from tests.remote.sshd import Sshd
 
 
@@ -125,24 +125,19 @@ def test_a_key_with_a_password_opens_with_it_alone(sftp: Server, tmp_path: Path)
 def test_the_users_ssh_config_counts(
     sftp: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`ssh` reads the file of the account, not of HOME: so it is asked through a program of that name."""
     (sftp.folder / "x").write_text("x")
-    config = tmp_path / "config"
-    config.write_text(
+    give_ssh_a_home(tmp_path / "home", monkeypatch)
+    (tmp_path / "home/.ssh/config").write_text(
         f"Host lab\n  HostName 127.0.0.1\n  Port {sftp.port}\n  IdentityFile {sftp.options['key']}\n"
         f"  UserKnownHostsFile {sftp.options['known_hosts']}\n"
     )
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/ssh").write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {config} "$@"\n')
-    (tmp_path / "bin/ssh").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     version = SmartSync(tmp_path / "c").bring(f"sftp://lab{sftp.folder}")
     assert "x" in {kept.path for kept in version.kept()}
 
 
 @pytest.mark.parametrize("host", ["-oProxyCommand=touch${IFS}pwned", ""])
 def test_a_host_that_is_an_option_is_refused(tmp_path: Path, host: str) -> None:
-    with pytest.raises(UserError, match="names no host"):
+    with pytest.raises(UserError, match="names no valid host and port"):
         SmartSync(tmp_path).bring(f"sftp://{host}/x")
 
 
@@ -150,7 +145,9 @@ def test_a_shell_that_talks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "ssh").write_text("#!/bin/sh\necho Welcome to the cluster\nexec cat\n")
     (tmp_path / "ssh").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    with pytest.raises(EnvironmentFault, match="does not speak SFTP: does its shell print"):
+    with pytest.raises(
+        EnvironmentFault, match="does not speak SFTP: check that its shell prints nothing"
+    ):
         SmartSync(tmp_path / "c").bring("sftp://host/x")
 
 
@@ -158,19 +155,6 @@ def test_no_ssh_is_an_environments_fault(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(EnvironmentFault, match="install the OpenSSH client"):
         SmartSync(tmp_path / "c").bring("sftp://host/x")
-
-
-def test_the_fast_ciphers_come_first_and_none_is_added_to_those_allowed() -> None:
-    def ciphers(*options: str) -> list[str]:
-        told = subprocess.run(["ssh", "-G", *options, "h"], capture_output=True, text=True)
-        line = next(line for line in told.stdout.splitlines() if line.startswith("ciphers "))
-        return line.removeprefix("ciphers ").split(",")
-
-    asked = _fast_ciphers_first(["ssh"], "h")
-    if " aes" in Path("/proc/cpuinfo").read_text():
-        assert ciphers(*asked)[0] == "aes128-gcm@openssh.com"
-    assert sorted(ciphers(*asked)) == sorted(ciphers())
-    assert _fast_ciphers_first(["ssh", "-c", "aes256-ctr"], "h") == ()
 
 
 def test_no_ssh_process_outlives_its_storage(sftp: Server, tmp_path: Path) -> None:
@@ -215,9 +199,9 @@ def page(body: bytes, length: int | None = None, status: str = "200 OK") -> byte
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        (page(b"<a href='x'>", 5000), "the answer broke off"),
-        (b"nonsense\r\n\r\n", "the answer broke off"),
-        (b"", "the answer broke off|the connection broke"),
+        (page(b"<a href='x'>", 5000), "the answer is incomplete"),
+        (b"nonsense\r\n\r\n", "the answer is incomplete"),
+        (b"", "the answer is incomplete|the connection broke"),
         (page(b"", status="500 Oh no"), "answers 500"),
     ],
     ids=["short", "nonsense", "nothing", "500"],
@@ -240,9 +224,9 @@ def test_sums_that_are_not_text_are_the_sources_mistake(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        (b"<html>Please log in", "answers what is not JSON"),
-        (b'{"error": "moved"}', "in a form that is not known"),
-        (b'[{"type": "file", "path": "a"}]', "in a form that is not known"),
+        (b"<html>Please log in", "is not JSON"),
+        (b'{"error": "moved"}', "in an unknown form"),
+        (b'[{"type": "file", "path": "a"}]', "in an unknown form"),
     ],
 )
 def test_a_hub_that_is_none_is_one_line(
@@ -312,7 +296,7 @@ def test_what_is_no_file_over_there_is_named(sftp: Server, tmp_path: Path, kind:
     os.mkfifo(fresh / ("odd" if kind == "pipe" else ".pipe"))
     if kind != "pipe":
         (fresh / "odd").symlink_to(".pipe")
-    with pytest.raises(UserError, match="odd is no file, but a pipe, socket or device"):
+    with pytest.raises(UserError, match="odd is not a file, but a pipe, socket or device"):
         SmartSync(tmp_path / "c").bring(f"{sftp.url}/{fresh.name}", sftp.options)
 
 

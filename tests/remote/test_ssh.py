@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import json
+import os
+import pty
 import re
 import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -20,9 +24,12 @@ import yaml
 from hpcbench.cli import remote
 from hpcbench.cli.main import main
 from hpcbench.errors import EnvironmentFault
-from hpcbench.remote.ssh import Connection, Dropped, NoCommand
-from hpcbench.schema.documents import Site, SshSite
+from hpcbench.remote.login_node import LoginNode
+from hpcbench.schema.definitions import Site, SshSite
+from hpcbench.ssh import connection as connection_module
+from hpcbench.ssh.command import Dropped, NoCommand
 from tests.remote.cutter import Cutter
+from tests.remote.ssh_home import give_ssh_a_home
 from tests.remote.sshd import Sshd, new_key
 from tests.remote.two_factor import TwoFactor
 
@@ -39,8 +46,7 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
 def laptop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home of its own: no keys, no agent, no configuration."""
     home = tmp_path / "laptop"
-    (home / ".ssh").mkdir(parents=True)
-    monkeypatch.setenv("HOME", str(home))
+    give_ssh_a_home(home, monkeypatch)
     monkeypatch.setenv("HPCBENCH_HOME", str(home / "hpcbench"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
@@ -85,9 +91,44 @@ def profile(laptop: Path, ssh: SshSite, name: str = "lab") -> None:
     path.write_text(yaml.safe_dump(data))
 
 
-def output(connection: Connection, *argv: str) -> tuple[bytes, int]:
+def output(connection: LoginNode, *argv: str) -> tuple[bytes, int]:
     with connection.start(argv) as running:
         return b"".join(iter(running.read, b"")), running.code()
+
+
+ON_A_TERMINAL = """
+import sys
+from hpcbench.errors import EnvironmentFault
+from hpcbench.remote.login_node import LoginNode
+from hpcbench.schema.definitions import SshSite
+try:
+    with LoginNode(SshSite.model_validate_json(sys.argv[1])) as connection:
+        for _ in range(2):
+            with connection.start(["echo", "here"]) as running:
+                print(b"".join(iter(running.read, b"")).decode(), end="")
+                print(running.code(), end=" ", flush=True)
+except EnvironmentFault as error:
+    print(error)
+"""
+
+
+def on_a_terminal(given: SshSite, prompt: str, *answers: str) -> str:
+    """What a terminal shows of two commands over one connection, where prompts are answered."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        argv = [sys.executable, "-c", ON_A_TERMINAL, given.model_dump_json()]
+        os.execv(sys.executable, argv)  # noqa: S606 - no shell is wanted
+    shown, left = b"", [answer.encode() for answer in answers]
+    asked = prompt.encode()
+    with contextlib.suppress(OSError):  # how a terminal ends
+        while piece := os.read(terminal, 4096):
+            shown += piece
+            if left and shown.count(asked) > len(answers) - len(left):
+                os.write(terminal, left.pop(0) + b"\n")
+    os.waitpid(pid, 0)
+    os.close(terminal)
+    assert not left, shown
+    return shown.decode()
 
 
 # --- connecting ----------------------------------------------------------------------------------------
@@ -97,7 +138,7 @@ def test_a_command_gets_its_words_as_they_are_and_its_code_comes_back(
     laptop: Path, sshd: Sshd
 ) -> None:
     words = ["a b", "$HOME", "'", '"', "`id`", "*", "", "\\", "é", "; exit 7", "\n"]
-    with Connection(site(sshd)) as connection:
+    with LoginNode(site(sshd)) as connection:
         told, code = output(
             connection, sys.executable, "-c", "import sys; print(sys.argv[1:])", *words
         )
@@ -118,7 +159,7 @@ def test_what_profiles_print_is_not_taken_for_output(
     with (server.folder / "config").open("a") as config:
         config.write("PermitUserEnvironment yes\n")
     assert authorized.read_text() == before
-    with server, Connection(site(server)) as connection:
+    with server, LoginNode(site(server)) as connection:
         assert output(connection, "echo", "answer") == (b"answer\n", 0)
 
 
@@ -127,7 +168,7 @@ def test_nothing_of_this_machines_environment_goes_there(
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     monkeypatch.setenv("LC_ALL", "C")
-    with Connection(site(sshd)) as connection:
+    with LoginNode(site(sshd)) as connection:
         told, _ = output(connection, "env")
     assert b"HF_TOKEN" not in told
     assert b"LC_ALL" not in told
@@ -137,7 +178,7 @@ def test_a_host_that_is_not_known_is_refused_with_its_key_and_a_remedy(
     laptop: Path, sshd: Sshd
 ) -> None:
     with (
-        Connection(site(sshd, known_hosts=None)) as connection,
+        LoginNode(site(sshd, known_hosts=None)) as connection,
         pytest.raises(EnvironmentFault, match=r"is not in known_hosts.*SHA256:.*ssh-keyscan -p"),
     ):
         connection.start(["true"])
@@ -147,8 +188,8 @@ def test_a_host_with_another_key_is_refused(laptop: Path, sshd: Sshd) -> None:
     other = new_key(laptop / "other").with_suffix(".pub").read_text().split()[:2]
     (laptop / ".ssh/known_hosts").write_text(f"[127.0.0.1]:{sshd.port} {' '.join(other)}\n")
     with (
-        Connection(site(sshd, known_hosts=None)) as connection,
-        pytest.raises(EnvironmentFault, match=r"not the known one.*ssh-keygen -R"),
+        LoginNode(site(sshd, known_hosts=None)) as connection,
+        pytest.raises(EnvironmentFault, match=r"has changed.*ssh-keygen -R"),
     ):
         connection.start(["true"])
 
@@ -156,7 +197,7 @@ def test_a_host_with_another_key_is_refused(laptop: Path, sshd: Sshd) -> None:
 def test_a_revoked_key_is_refused_though_it_is_known(laptop: Path, sshd: Sshd) -> None:
     key = sshd.known.split(" ", 1)[1]
     (laptop / ".ssh/known_hosts").write_text(f"@revoked * {key}")
-    with Connection(site(sshd)) as connection, pytest.raises(EnvironmentFault, match="revoked"):
+    with LoginNode(site(sshd)) as connection, pytest.raises(EnvironmentFault, match="revoked"):
         connection.start(["true"])
 
 
@@ -166,7 +207,7 @@ def test_ssh_config_says_how_an_alias_is_reached(laptop: Path, sshd: Sshd) -> No
         f"Host lab\n  HostName 127.0.0.1\n  User {USER}\n  IdentityFile {sshd.folder}/user\n"
     )
     (laptop / ".ssh/config").write_text(f"Include more\nHost *\n  Port {sshd.port}\n")
-    with Connection(SshSite(host="lab")) as connection:
+    with LoginNode(SshSite(host="lab")) as connection:
         assert output(connection, "echo", "here") == (b"here\n", 0)
 
 
@@ -180,7 +221,7 @@ def test_the_agent_gives_the_key(
             time.sleep(0.02)
         monkeypatch.setenv("SSH_AUTH_SOCK", str(sock))
         subprocess.run(["ssh-add", "-q", str(sshd.folder / "user")], check=True)
-        with Connection(site(sshd, identity=None)) as connection:
+        with LoginNode(site(sshd, identity=None)) as connection:
             assert output(connection, "echo", "here") == (b"here\n", 0)
     finally:
         agent.kill()
@@ -189,8 +230,8 @@ def test_the_agent_gives_the_key(
 
 def test_no_key_is_refused_in_one_line(laptop: Path, sshd: Sshd) -> None:
     with (
-        Connection(site(sshd, identity=None), terminal=False) as connection,
-        pytest.raises(EnvironmentFault, match="the login is refused .*ssh-add"),
+        LoginNode(site(sshd, identity=None), terminal=False) as connection,
+        pytest.raises(EnvironmentFault, match="refuses the login .*ssh-add"),
     ):
         connection.start(["true"])
 
@@ -201,25 +242,20 @@ def test_a_key_with_a_passphrase_is_not_asked_for_without_a_terminal(
     new_key(laptop / "locked", "secret")
     given = site(sshd, identity=str(laptop / "locked"))
     with (
-        Connection(given, terminal=False) as connection,
+        LoginNode(given, terminal=False) as connection,
         pytest.raises(EnvironmentFault, match="ssh-add .*locked.: the key has a passphrase"),
     ):
         connection.start(["true"])
 
 
-def test_on_a_terminal_a_passphrase_is_asked_for(
-    laptop: Path, sshd: Sshd, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server_key = laptop / "locked"
-    shutil.copy(sshd.folder / "user", server_key)
-    subprocess.run(
-        ["ssh-keygen", "-q", "-p", "-P", "", "-N", "secret", "-f", str(server_key)],
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
-    monkeypatch.setattr("getpass.getpass", lambda prompt: "secret")
-    with Connection(site(sshd, identity=str(server_key)), terminal=True) as connection:
-        assert output(connection, "echo", "here") == (b"here\n", 0)
+def test_on_a_terminal_a_passphrase_is_asked_for(laptop: Path, sshd: Sshd) -> None:
+    key = laptop / "locked"
+    shutil.copy(sshd.folder / "user", key)
+    words = ["ssh-keygen", "-q", "-p", "-P", "", "-N", "secret", "-f", str(key)]
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+    shown = on_a_terminal(site(sshd, identity=str(key)), "passphrase for key", "secret")
+    assert shown.endswith("here\r\n0 here\r\n0 ")
+    assert "secret" not in shown
 
 
 def test_jump_hosts_are_gone_through_one_after_the_other(
@@ -234,7 +270,7 @@ def test_jump_hosts_are_gone_through_one_after_the_other(
             f"  IdentityFile {second.folder}/user\n"
         )
         jump = f"{USER}@first,{USER}@second"
-        with Connection(site(sshd, known_hosts=None, jump=jump)) as connection:
+        with LoginNode(site(sshd, known_hosts=None, jump=jump)) as connection:
             assert output(connection, "echo", "here") == (b"here\n", 0)
         assert "Accepted publickey" in first.log
         assert "Accepted publickey" in second.log
@@ -246,7 +282,7 @@ def test_a_jump_host_that_is_not_known_is_refused_too(
     with Sshd.make(tmp_path / "first") as first:
         given = site(sshd, jump=f"127.0.0.1:{first.port}")
         with (
-            Connection(given) as connection,
+            LoginNode(given) as connection,
             pytest.raises(EnvironmentFault, match=f"{first.port} is not in known_hosts"),
         ):
             connection.start(["true"])
@@ -259,15 +295,18 @@ def test_a_server_that_is_not_there_and_a_command_that_is_not_there_are_told(
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
         with (
-            Connection(site(sshd, port=port)) as connection,
+            LoginNode(site(sshd, port=port)) as connection,
             pytest.raises(EnvironmentFault, match="cannot reach 127.0.0.1"),
         ):
             connection.start(["true"])
+    missing = "cannot run /no/such/hpcbench: .*install hpcbench-vlm on the host"
     with (
-        Connection(site(sshd)) as connection,
-        pytest.raises(NoCommand, match="cannot run hpcbench"),
+        LoginNode(site(sshd, hpcbench="/no/such/hpcbench")) as connection,
+        connection.hpcbench("list") as running,
     ):
-        output(connection, "/no/such/hpcbench")
+        assert running.read() == b""
+        with pytest.raises(NoCommand, match=missing):
+            running.code()
 
 
 def test_a_cut_connection_is_made_again_and_the_work_done_again(
@@ -278,7 +317,7 @@ def test_a_cut_connection_is_made_again_and_the_work_done_again(
     known.write_text(sshd.known_as(cutter.port))
     said: list[str] = []
     tries: list[int] = []
-    with Connection(site(sshd, port=cutter.port, known_hosts=str(known))) as connection:
+    with LoginNode(site(sshd, port=cutter.port, known_hosts=str(known))) as connection:
 
         def work() -> int:
             tries.append(1)
@@ -297,7 +336,7 @@ def test_without_anybody_there_any_more_patience_ends(
 ) -> None:
     server = Sshd.make(tmp_path / "short")
     server.start()
-    with Connection(site(server)) as connection:
+    with LoginNode(site(server)) as connection:
 
         def work() -> None:
             output(connection, "true")
@@ -307,6 +346,77 @@ def test_without_anybody_there_any_more_patience_ends(
 
         with pytest.raises(EnvironmentFault, match="cannot reach"):
             connection.persist(work, lambda line: None, patience=1)
+
+
+def test_an_exit_with_255_is_the_commands_unless_the_connection_is_gone(
+    laptop: Path, tmp_path: Path
+) -> None:
+    with Sshd.make(tmp_path / "own") as server, LoginNode(site(server)) as connection:
+        assert output(connection, "sh", "-c", "exit 255") == (b"", 255)
+        assert output(connection, "sh", "-c", "kill -9 $$") == (b"", 255)
+        with connection.start(["sleep", "600"]) as running:
+            server.drop_sessions()
+            with pytest.raises(Dropped, match="the connection broke"):
+                running.code()
+        assert output(connection, "echo", "again") == (b"again\n", 0)
+
+
+def test_many_errors_do_not_stop_a_command_whose_output_is_awaited(
+    laptop: Path, sshd: Sshd
+) -> None:
+    command = ["sh", "-c", "head -c 4000000 /dev/zero >&2; echo done"]
+    with LoginNode(site(sshd)) as connection, connection.start(command) as running:
+        assert running.read() == b"done\n"
+        assert running.code() == 0
+        assert len(running.errors()) == 4_000_000
+
+
+def test_many_commands_log_in_once_and_nothing_is_left_afterwards(
+    laptop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = Path(tempfile.mkdtemp())  # short enough for a socket
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    with Sshd.make(tmp_path / "own") as server:
+        with LoginNode(site(server)) as connection:
+            for _ in range(5):
+                assert output(connection, "true") == (b"", 0)
+            (folder,) = temporary.iterdir()
+            assert folder.stat().st_mode & 0o777 == 0o700
+        assert server.log.count("Accepted publickey") == 1
+        assert not connection.lives()
+    temporary.rmdir()
+
+
+def test_a_connection_whose_program_was_killed_ends_by_itself(
+    laptop: Path, sshd: Sshd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "IDLE_SECONDS", 5)
+    with LoginNode(site(sshd)) as connection:
+        connection.connect()
+        assert connection.lives()
+        deadline = time.monotonic() + 60
+        time.sleep(7)  # each look counts as a use
+        while connection.lives():
+            assert time.monotonic() < deadline
+            time.sleep(7)
+
+
+def test_a_control_master_of_the_user_is_used_and_left_open(laptop: Path, tmp_path: Path) -> None:
+    with Sshd.make(tmp_path / "own") as server:
+        (laptop / ".ssh/known_hosts").write_text(server.known)
+        config = laptop / ".ssh/config"
+        config.write_text(
+            f"Host lab\n  HostName 127.0.0.1\n  Port {server.port}\n  User {USER}\n"
+            f"  IdentityFile {server.folder}/user\n  ControlPath {laptop}/.ssh/%n\n"
+        )
+        ssh = ["ssh", "-F", str(config), "-o", "ControlPersist=60"]
+        subprocess.run([*ssh, "-M", "-f", "-N", "lab"], check=True, stderr=subprocess.DEVNULL)
+        try:
+            with LoginNode(SshSite(host="lab")) as connection:
+                assert output(connection, "echo", "here") == (b"here\n", 0)
+            assert server.log.count("Accepted publickey") == 1
+        finally:
+            subprocess.run([*ssh, "-O", "exit", "lab"], check=True, stderr=subprocess.DEVNULL)
 
 
 # --- the verbs -----------------------------------------------------------------------------------------
@@ -347,9 +457,9 @@ def write_plan(laptop: Path, **dataset: object) -> Path:
             "references": ["1"],
         }  # fmt: skip
         (data / "a.jsonl").write_text(json.dumps(record) + "\n")
-    documents = laptop / "registries" / "datasets"
-    documents.mkdir(parents=True, exist_ok=True)
-    (documents / "mine.yaml").write_text(
+    definitions = laptop / "registries" / "datasets"
+    definitions.mkdir(parents=True, exist_ok=True)
+    (definitions / "mine.yaml").write_text(
         yaml.safe_dump(
             {"schema_version": 1, "name": "mine", "source": "../../data",
              "annotations": "a.jsonl", "fields": ["question"], **dataset}
@@ -391,7 +501,7 @@ def test_a_verb_runs_there_and_its_code_comes_back(
     assert main(["status", "nothing", "--site", "lab"]) == 2
     assert "nothing" in capfd.readouterr().err
     assert main(["usage", "--all", "--site", "lab"]) == 0
-    assert capfd.readouterr().out == "no job has held anything yet\n"
+    assert capfd.readouterr().out == "no job has used resources yet\n"
     assert main(["gc", "--older", "1", "--dry-run", "--json", "--site", "lab"]) == 0
     assert json.loads(capfd.readouterr().out)["experiments"] == []
 
@@ -438,7 +548,7 @@ def test_a_report_is_fetched_and_again_only_what_changed(
 ) -> None:
     folder = experiment(there)
     ssh = lab.model_copy()
-    with Connection(ssh) as connection:
+    with LoginNode(ssh) as connection:
         profiled = Site(name="lab", ssh=ssh)
         place = remote._fetched(connection, profiled, "@last", None)
         assert place == laptop / "hpcbench/remote/lab" / folder.name / "report"
@@ -458,7 +568,7 @@ def test_a_fetch_through_a_wire_that_is_cut_comes_to_its_end(
     known = sshd.folder / "known-cut"
     known.write_text(sshd.known_as(cutter.port))
     ssh = site(sshd, there, port=cutter.port, known_hosts=str(known))
-    with Connection(ssh) as connection:
+    with LoginNode(ssh) as connection:
         place = remote._fetched(connection, Site(name="lab", ssh=ssh), "@last", None)
     assert (place / "report.html").read_bytes() == report
     assert cutter.cuts >= 2
@@ -492,7 +602,7 @@ def test_a_submission_goes_on_without_its_connection_and_runs_once(
     known.write_text(sshd.known_as(cutter.port))
     ssh = site(sshd, there, port=cutter.port, known_hosts=str(known))
     threading.Thread(target=heal_after, args=(cutter, 2), daemon=True).start()
-    with Connection(ssh) as connection:
+    with LoginNode(ssh) as connection:
         code, out = remote._submission(connection, ["slow"], "prod", {})
     assert (code, json.loads(out)) == (0, {"id": "made"})
     assert (there / "starts").read_text() == "x"
@@ -506,13 +616,18 @@ def test_with_a_terminal_here_there_is_one_there_of_the_same_size(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "91")
     monkeypatch.setenv("LINES", "33")
-    with Connection(site(sshd)) as connection:
+    with LoginNode(site(sshd)) as connection:
         command = ["sh", "-c", "test -t 1; echo $?; sleep 0.5; stty size"]
         with connection.start(command, terminal=True) as running:
             monkeypatch.setenv("COLUMNS", "77")
             running.resize()
             assert b"".join(iter(running.read, b"")) == b"0\r\n33 77\r\n"
             assert running.code() == 0
+        command = ["sh", "-c", "echo up; exec sleep 600"]
+        with connection.start(command, terminal=True) as running:
+            assert running.readline() == b"up\r\n"
+            running.write(b"\x03")
+            assert running.code() == 255
         assert output(connection, "sh", "-c", "test -t 1; echo $?") == (b"1\n", 0)
 
 
@@ -540,27 +655,22 @@ def test_following_goes_on_after_a_cut_without_saying_anything_twice(
     assert cutter.cuts >= 2
 
 
-def test_a_second_factor_is_asked_for_once_and_only_on_a_terminal(
-    laptop: Path, sshd: Sshd, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answers = ["123456"]
-    monkeypatch.setattr("getpass.getpass", lambda prompt: answers.pop(0))
+def test_a_second_factor_is_asked_for_once_and_only_on_a_terminal(laptop: Path, sshd: Sshd) -> None:
     known = laptop / "known"
     with TwoFactor(sshd.folder / "host", "123456") as server:
         known.write_text(sshd.known_as(server.port))
         given = site(sshd, port=server.port, known_hosts=str(known))
         with (
-            Connection(given, terminal=False) as connection,
-            pytest.raises(EnvironmentFault, match="second factor, which needs a terminal"),
+            LoginNode(given, terminal=False) as connection,
+            pytest.raises(
+                EnvironmentFault, match="run it in a terminal: the host asks for a second factor"
+            ),
         ):
             connection.start(["true"])
         assert server.asked == 0
-        with Connection(given, terminal=True) as connection:
-            assert [output(connection, "true") for _ in range(2)] == [(b"in", 0)] * 2
+        shown = on_a_terminal(given, "Code:", "123456")
+        assert "Second factor" in shown
+        assert "123456" not in shown
+        assert shown.endswith("in0 in0 ")
         assert server.asked == 1
-        answers.append("wrong")
-        with (
-            Connection(given, terminal=True) as connection,
-            pytest.raises(EnvironmentFault, match="the login is refused"),
-        ):
-            connection.start(["true"])
+        assert "refuses the login" in on_a_terminal(given, "Code:", *3 * ["wrong"])

@@ -23,7 +23,7 @@ from hpcbench.data.sftp import SftpStorage
 from hpcbench.data.storage import FileStorage, open_storage
 from hpcbench.data.sync import SmartSync
 from hpcbench.errors import EnvironmentFault, UserError
-from hpcbench.schema.documents import Dataset, Model, Site
+from hpcbench.schema.definitions import Dataset, Model, Site
 from hpcbench.testing import check
 from tests.remote.conftest import SECRET, Server, settle
 from tests.remote.hub import TOKEN, hub
@@ -152,11 +152,11 @@ def test_a_profile_and_no_credentials_at_all(
 
 def test_an_unknown_host_is_refused_and_a_wrong_key_too(sftp: Server, tmp_path: Path) -> None:
     (sftp.folder / "x").write_text("x")
-    with pytest.raises(UserError, match="not in known_hosts: `ssh` to it once"):
+    with pytest.raises(UserError, match=r"not in known_hosts; its key is .* SHA256:.*ssh-keyscan"):
         SmartSync(tmp_path).bring(sftp.url, {"key": sftp.options["key"]})
     other = tmp_path / "other"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(other)], check=True)
-    with pytest.raises(UserError, match="the server refuses the login"):
+    with pytest.raises(UserError, match="the host refuses the login"):
         SmartSync(tmp_path).bring(sftp.url, {**sftp.options, "key": str(other)})
 
 
@@ -169,7 +169,7 @@ def test_checksums_of_a_web_folder_are_held_against_what_comes(web: Server, tmp_
     version = SmartSync(tmp_path / "c").bring(f"{web.url}/summed/")
     assert [kept.path for kept in version.kept()] == ["a.bin"]
     (folder / "SHA256SUMS").write_text(f"{digest[::-1]}  a.bin\n")
-    with pytest.raises(EnvironmentFault, match=f"a.bin came with the hash {digest}"):
+    with pytest.raises(EnvironmentFault, match=f"a.bin arrived with the hash {digest}"):
         SmartSync(tmp_path / "d").bring(f"{web.url}/summed/")
 
 
@@ -179,7 +179,7 @@ def test_an_answer_that_is_an_error_is_closed_and_not_left_to_the_garbage(web: S
     def refused() -> None:
         with pytest.raises(FileNotFoundError) as told:  # holds the error, and so its connection
             list(open_storage(web.url, {}).list(f"{web.url}/nothing/"))
-        assert "is not there (404)" in str(told.value)
+        assert "does not exist (404)" in str(told.value)
 
     gc.collect()
     with warnings.catch_warnings(record=True) as warned:
@@ -228,10 +228,14 @@ def test_a_model_of_the_hub_comes_with_its_hashes_checked(
         assert (version.files / "model.safetensors").read_bytes() == files["model.safetensors"]
         with pytest.raises(UserError, match=r"is gated: accept its terms .*HF_TOKEN"):
             SmartSync(tmp_path / "b").bring("hf://org/gated")
-        with pytest.raises(UserError, match="is not there"):
+        with pytest.raises(UserError, match="does not exist"):
             SmartSync(tmp_path / "b").bring("hf://org/nothing")
         monkeypatch.setenv("HF_TOKEN", TOKEN)
         assert SmartSync(tmp_path / "b").bring("hf://org/gated").count == 2
+        monkeypatch.delenv("HF_TOKEN")
+        monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "token"))
+        (tmp_path / "token").write_text(f"{TOKEN}\n")
+        assert SmartSync(tmp_path / "c").bring("hf://org/gated").count == 2
 
 
 def test_a_dataset_of_the_hub_is_read_where_it_was_brought(
@@ -240,11 +244,11 @@ def test_a_dataset_of_the_hub_is_read_where_it_was_brought(
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "none"))
     rows = b'{"q": "total?", "a": ["12"], "page": "1.png"}\n'
     files = {"data/test.jsonl": rows, "data/1.png": b"not really", "README.md": b"about"}
-    document = Dataset(
+    definition = Dataset(
         name="d", source="hf://datasets/org/pages", iterator="table", split="data/test.jsonl"
     )
     with hub({"datasets/org/pages": files}) as endpoint:
         monkeypatch.setenv("HF_ENDPOINT", endpoint)
-        found = Cache(tmp_path / "cache", Site(name="s")).local(document)
+        found = Cache(tmp_path / "cache", Site(name="s")).local(definition)
     assert (Path(found.source) / "data/test.jsonl").read_bytes() == rows
     assert (Path(found.source) / "data/1.png").read_bytes() == b"not really"

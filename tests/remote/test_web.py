@@ -17,7 +17,7 @@ from hpcbench.data.storage import open_storage
 from hpcbench.data.sync import SmartSync
 from hpcbench.errors import UserError
 from hpcbench.plugins import StoredFile
-from hpcbench.schema.documents import Model, Site
+from hpcbench.schema.definitions import Model, Site
 from tests.remote.hub import hub
 from tests.remote.serving import Reply, Serving, serving
 
@@ -129,7 +129,7 @@ def test_the_hubs_token_is_not_told_to_another_server(
     server, other = two
     options = {"endpoint": server.url, "token": "SECRET-3"}
     commit = "a" * 40
-    with pytest.raises(UserError, match="nothing lies there"):
+    with pytest.raises(UserError, match="the source has no files"):
         SmartSync(tmp_path / "c").bring(f"hf://org/name@{commit}", options)
     assert "SECRET-3" in told(server)
     assert other.asked
@@ -163,7 +163,7 @@ def test_a_list_that_leads_to_itself_ends(tmp_path: Path) -> None:
         serving(
             lambda path, headers: (200, {"Link": '<https://huggingface.co/x>; rel="next"'}, b"[]")
         ) as server,
-        pytest.raises(UserError, match="goes on at itself"),
+        pytest.raises(UserError, match="names itself as its next page"),
     ):
         SmartSync(tmp_path / "c").bring(f"hf://org/name@{'a' * 40}", {"endpoint": server.url})
 
@@ -208,7 +208,7 @@ def test_a_server_that_refuses_to_say_there_are_no_sums_is_asked_for_its_page(
 
     with serving(answer) as server:
         version = SmartSync(tmp_path / "c").bring(f"{server.url}/d/")
-        with pytest.raises(UserError, match=r"is refused \(403\)"):
+        with pytest.raises(UserError, match=r"refuses access \(403\)"):
             SmartSync(tmp_path / "c").bring(f"{server.url}/nothing/")
     assert [kept.path for kept in version.kept()] == ["a.txt"]
 
@@ -273,7 +273,9 @@ def test_a_small_file_of_the_hub_is_held_against_its_git_hash() -> None:
         (file,) = storage.list(url)
         assert b"".join(storage.read(url, file, 0, file.size)) == b'{"a": 1}'
         files["config.json"] = b'{"a": 2}'
-        with pytest.raises(OSError, match=f"config.json came with the hash .* not {file.mark}"):
+        with pytest.raises(
+            OSError, match=f"config.json arrived with the hash .* lists {file.mark}"
+        ):
             list(storage.read(url, file, 0, file.size))
 
 
@@ -293,7 +295,7 @@ def test_no_retry_takes_what_is_not_of_its_git_hash(monkeypatch: pytest.MonkeyPa
         assert b"".join(storage.read(url, file, 10, 20)) == data[10:20]
         served[0] += 1
         for start in (0, 2_900_000):
-            with pytest.raises(OSError, match=r"tokenizer.json came with the hash"):
+            with pytest.raises(OSError, match=r"tokenizer.json arrived with the hash"):
                 list(transfer.pieces(storage, url, file, start, file.size))
 
 

@@ -46,12 +46,12 @@ def test_from_s3_over_the_nodes_disk_to_s3(s3: Server, tmp_path: Path) -> None:
             "generation": {"max_tokens": 24}, "concurrency": 4,
         }],
     }  # fmt: skip
-    for folder, document in (
+    for folder, definition in (
         (registry / "datasets/in_s3.yaml", dataset), (registry / "prompts/by_type.yaml", prompt),
         (tmp_path / "config/hpcbench/sites/default.yaml", site), (tmp_path / "plan.yaml", plan),
     ):  # fmt: skip
         folder.parent.mkdir(parents=True, exist_ok=True)
-        folder.write_text(yaml.safe_dump(document))
+        folder.write_text(yaml.safe_dump(definition))
     env = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path / "config")}
     program = Path(sys.executable).with_name("hpcbench")
     done = subprocess.run(

@@ -33,6 +33,7 @@ mount -t tmpfs tmpfs "$ROOM"
 cd "$ROOM"
 mkdir upper work root
 mount -t overlay overlay -o lowerdir=/,upperdir=upper,workdir=work root
+rm -f root/root/.bashrc root/root/.profile root/root/.bash_profile
 mount -t proc proc root/proc
 mount --rbind /dev root/dev
 mount -t tmpfs tmpfs root/run
@@ -44,7 +45,8 @@ cp "$CTL" root/usr/local/bin/runpodctl
 unset ROOM BOUND SSH_PORT CTL OLDPWD
 exec chroot root "$@"
 """
-"""What makes the pod's files, in namespaces of its own; /tmp is empty there."""
+"""Makes the files of the pod, in namespaces of its own. Its /tmp is empty, and root has no start files of a
+shell: those of this machine may take a lock, which a killed shell leaves behind."""
 
 RUNPODCTL = """#!{python}
 import os, sys, urllib.request

@@ -24,7 +24,7 @@ from hpcbench.environments.runpod import RunPod
 from hpcbench.environments.runpod_api import Api
 from hpcbench.errors import EnvironmentFault, RunFailed, UserError
 from hpcbench.inference import Client
-from hpcbench.schema.documents import ContainerSite
+from hpcbench.schema.definitions import ContainerSite
 from tests.runpod.conftest import IMAGE, Rig
 from tests.runpod.fake_api import KEY, FakeRunPod
 
@@ -199,9 +199,7 @@ def test_a_price_above_the_cap_is_refused(rig: Rig, fake: FakeRunPod, hours: int
     last = runner.said().splitlines()[-1]
     assert last.startswith("FATAL: ")
     if hours:
-        assert (
-            "3.00 USD an hour: in max_hours = 2 that would be 6.00 USD, and max_cost is 5" in last
-        )
+        assert "3.00 USD an hour: max_hours = 2 would cost 6.00 USD, but max_cost is 5 USD" in last
     else:
         assert "names no price" in last
     assert not fake.pods
@@ -225,13 +223,16 @@ def test_the_pods_of_one_worker_cost_no_more_together(rig: Rig, fake: FakeRunPod
 
 def test_the_deadline_deletes(rig: Rig, fake: FakeRunPod) -> None:
     fake.price = "3600"  # a USD a second
+    before = time.time()
     runner = rig.start("python", "-c", SLEEP, max_cost=15)
     runner.wait_for("asleep")
-    asked = fake.asked("POST")[0].time
+    rented = rig.rented()
+    assert rented.deadline is not None
+    assert before + 15 < rented.deadline < fake.asked("POST")[0].time + 15
     assert runner.end() == 255
-    assert "time is over" in runner.said().splitlines()[-1]
+    assert "time is used up" in runner.said().splitlines()[-1]
     assert not fake.pods
-    assert fake.asked("DELETE")[0].time - asked > 14
+    assert fake.asked("DELETE")[0].time >= rented.deadline
 
 
 def test_the_guard_keeps_the_deadline_of_a_runner_that_hangs(
@@ -258,10 +259,10 @@ def test_a_pod_deletes_itself_when_nobody_is_left(rig: Rig, fake: FakeRunPod, go
 
 
 FAILURES = {
-    "sold out": "no such machine now: .*gpu_types",
+    "sold out": "no such machine available now: .*gpu_types",
     "bad request": "HTTP 400: image is no image",
     "never an address": "had no address after 0.1 minutes .*start_minutes",
-    "no sshd": "cannot be reached over ssh: .*[Cc]onnection refused",
+    "no sshd": "cannot reach the pod over ssh: .*[Cc]onnection refused",
     "ends": "ended before it could be used",
     "key is revoked": r"refuses the API key \(HTTP 401\) .*RUNPOD_API_KEY",
 }
@@ -380,7 +381,7 @@ def test_the_next_prepare_deletes_what_was_left(rig: Rig, fake: FakeRunPod) -> N
     assert not fake.pods
     assert len(said) == 1
     assert f"deleted pod {pod}" in said[0]
-    assert f"its process {runner.process.pid} is gone" in said[0]
+    assert f"its process {runner.process.pid} has ended" in said[0]
     rig.prepare(said.append)
     assert len(said) == 1
 
@@ -413,7 +414,7 @@ def test_a_refused_key_is_one_line(rig: Rig, monkeypatch: pytest.MonkeyPatch) ->
         rig.prepare()
     assert "rpa_WRONG" not in str(caught.value)
     monkeypatch.delenv("RUNPOD_API_KEY")
-    with pytest.raises(EnvironmentFault, match="RUNPOD_API_KEY.*no such variable"):
+    with pytest.raises(EnvironmentFault, match="RUNPOD_API_KEY.*the variable is not set"):
         rig.prepare()
 
 
@@ -437,7 +438,7 @@ def test_an_api_that_is_dead_does_not_hang(
     monkeypatch.setattr(runpod_api, "WAITS", (0.1, 0.1))
     options = {"endpoint": "http://127.0.0.1:9/v1"} if how == "closed" else {}
     fake.silent = True
-    with pytest.raises(EnvironmentFault, match="RunPod cannot be asked: .* does not answer"):
+    with pytest.raises(EnvironmentFault, match="cannot query RunPod: .* does not answer"):
         rig.prepare(**options)
 
 
@@ -466,7 +467,7 @@ def test_wrap_refuses_before_anything_is_rented(rig: Rig, fake: FakeRunPod) -> N
     environment = rig.prepare()
     with pytest.raises(EnvironmentFault, match="no gpu_types"):
         RunPod().wrap(environment, ["python"], [], {}, 1, rig.site())
-    with pytest.raises(EnvironmentFault, match="/nowhere cannot be brought"):
+    with pytest.raises(EnvironmentFault, match="cannot copy /nowhere to the pod"):
         RunPod().wrap(environment, ["python"], ["/nowhere::ro"], {}, 0, rig.site())
     assert not fake.asked("POST")
 

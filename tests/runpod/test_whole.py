@@ -36,12 +36,12 @@ def test_an_experiment_in_a_pod(
             "prompt": "demo_vqa", "generation": {"max_tokens": 24}, "concurrency": 4, "sample": {"size": 8},
         }],
     }  # fmt: skip
-    for file, document in (
+    for file, definition in (
         (folder / "registry/models/tiny-pod.yaml", model), (folder / "plan.yaml", plan),
         (folder / "config/hpcbench/sites/default.yaml", site),
     ):  # fmt: skip
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(yaml.safe_dump(document))
+        file.write_text(yaml.safe_dump(definition))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
     program = str(Path(sys.executable).with_name("hpcbench"))
     done = subprocess.run(

@@ -120,12 +120,18 @@ def _take(here: Experiment, name: str) -> Iterator[Claim]:
 
 
 def work(path: str, name: str, pause: str = "0") -> None:
-    """A worker: every shard it can get, every sample of it; says what it claims and what is safe."""
+    """A worker: every shard it can get, every sample of it; says what it claims and what is safe.
+
+    It answers its first shard's samples at a second line, or when it gets no more: each of several has one.
+    """
     here = Experiment(Path(path))
+    orders = told()
     say("ready")
-    next(told())
-    for mine in _take(here, name):
+    next(orders)
+    for number, mine in enumerate(_take(here, name)):
         say("claimed", mine.shard.index, mine.attempt)
+        if not number:
+            next(orders, None)
         for number in range(mine.shard.start, mine.shard.stop):
             if f"s{number}" not in mine.answered:
                 mine.record(response(f"s{number}", f"by {name}"))

@@ -46,8 +46,8 @@ def test_a_worker_that_outlives_its_slurmd_is_fenced_and_ends(
     status = run.wait()
     # What the old one had in flight may come after the new one has looked.
     whole(run, calm, [before, outlived], twice=2)
-    assert "outlived its job" in alarm(status, "draining")
-    assert "outlived its job" in run.screen()
+    assert "continued after Slurm had restarted its job" in alarm(status, "draining")
+    assert "continued after Slurm had restarted its job" in run.screen()
     owners = [event["owner"] for event in run.said("started")]
     assert [owner["restart"] for owner in owners] == [0, 1]
     assert owners[0]["node"] != owners[1]["node"]
@@ -100,6 +100,7 @@ def healed(lab: Lab) -> Iterator[None]:
     lab.wait_responding()
 
 
+@pytest.mark.campaign  # the test below it meets the same slurmctld
 @pytest.mark.usefixtures("healed")
 def test_slurmctld_killed_in_the_midst_of_a_run_has_forgotten_that_its_jobs_began(
     drill: Drill, calm: Run, lab: Lab
@@ -123,7 +124,8 @@ def test_slurmctld_killed_in_the_midst_of_a_run_has_forgotten_that_its_jobs_bega
     assert run.twice() == []
     names = [(one["owner"]["job"], one["owner"]["restart"]) for one in run.said("started")]
     assert len(names) == len(set(names)), "two processes had one name"
-    assert {one["kind"] for one in status["failures"]} == {"lost"}, status["failures"]
+    # Where both nodes have forgotten their jobs, the second start of each finds nothing lost.
+    assert {one["kind"] for one in status["failures"]} <= {"lost"}, status["failures"]
     assert all(one["cause"] for one in status["failures"])
 
 
@@ -153,7 +155,7 @@ def test_a_worker_that_slurmctld_has_forgotten_is_fenced_by_the_one_started_in_i
     status = run.wait()
     # What the old one had in flight may come after the new one has looked.
     whole(run, calm, [before], twice=2)
-    assert "outlived its job" in alarm(status, "draining")
+    assert "continued after Slurm had restarted its job" in alarm(status, "draining")
     owners = [event["owner"] for event in run.said("started")]
     assert [(owner["job"], owner["restart"]) for owner in owners] == [
         (worker.id, 0),
@@ -214,7 +216,7 @@ def test_a_job_started_again_keeps_off_the_node_it_died_on(
     }
     assert owners[victim.id, 1]["node"] != victim.node
     (lost,) = [one for one in status["failures"] if one["kind"] == "lost"]
-    assert "its node failed" in lost["cause"]
+    assert "a node failure" in lost["cause"]
     assert lost["nodes"] == [victim.node]
 
 

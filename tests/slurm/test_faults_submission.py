@@ -42,7 +42,7 @@ def test_what_a_limit_on_submitted_jobs_keeps_waiting_is_done_all_the_same(
         assert status["state"] == "running"
         assert status["deferred"] >= 6 - limit
         assert status["needs"] is None
-        assert "workers are not submitted yet: a limit of Slurm's" in run.screen()
+        assert "workers wait for submission: Slurm limits the number of jobs" in run.screen()
         drill.script(answer_ms=[1, 3])
         run.wait_alone()
     run.wait()
@@ -67,7 +67,7 @@ def test_where_nothing_can_be_chained_status_says_what_is_due_and_does_it(
 
         def told() -> bool:
             said = drill.run("status", run.id, **drill.impatient())[1]
-            return "doing what is due from here" in said
+            return "this command does it" in said
 
         until(told, "status to see that nobody else does it", timeout=60)
     run.wait()
@@ -136,8 +136,8 @@ def test_two_submits_at_once_and_five_resumes_at_once_do_nothing_twice(
     time.sleep(3)  # a shorter silence is none
     lost = json.loads(drill.run("status", run.id, "--json", **drill.impatient())[0])
     assert lost["state"] == "lost"
-    assert f"`hpcbench resume {run.id}` goes on" in lost["needs"]
-    assert "told to end at once" in alarm(lost, "draining")
+    assert f"`hpcbench resume {run.id}` continues it" in lost["needs"]
+    assert "a worker got SIGTERM" in alarm(lost, "draining")
 
     five = [drill.start("resume", run.id) for _ in range(5)]
     said = [process.communicate(timeout=120) for process in five]

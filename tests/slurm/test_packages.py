@@ -84,5 +84,5 @@ def test_a_package_that_conflicts_with_the_image_is_refused_with_both_versions(
                                   "prompt": "demo_vqa", "limit": 4}])  # fmt: skip
     done = user.hpcbench("submit", plan, "--registry", user.registry)
     assert done.returncode == 2, done.stderr
-    assert "greedy needs numpy 1.26.4, and there is numpy " in done.stderr.splitlines()[-1]
+    assert "greedy needs numpy 1.26.4, but numpy " in done.stderr.splitlines()[-1]
     assert user.lab.squeue() == []

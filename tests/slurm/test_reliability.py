@@ -22,6 +22,7 @@ from tests.user import User, answers_on_disk, until
 pytestmark = [pytest.mark.slurm, pytest.mark.apptainer, pytest.mark.timeout(900)]
 
 
+@pytest.mark.campaign  # tests/faults kills the same processes without Slurm
 def test_workers_killed_at_random_moments_lose_nothing_and_change_no_score(
     slurm_user: User,
 ) -> None:
@@ -170,6 +171,7 @@ def small_disk(slurm_user: User) -> Iterator[User]:
     subprocess.run(["umount", "-l", str(experiments)], check=True)
 
 
+@pytest.mark.campaign  # tests/faults fills the same disk without Slurm
 def test_a_full_disk_is_named_in_status_and_room_and_resume_cure_it(small_disk: User) -> None:
     user = small_disk
     experiment = user.submit(user.plan("full", [VQA], shard_size=50, max_resubmits=0))

@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cluster.lab import Lab
 from tests.remote.cutter import Cutter
+from tests.remote.ssh_home import path_with_ssh
 from tests.remote.sshd import Sshd
 from tests.user import User, until
 
@@ -35,10 +35,10 @@ class Laptop:
 
     def __init__(self, home: Path, user: User) -> None:
         self.home, self.user = home, user
-        (home / ".ssh").mkdir(parents=True)
-        passed = ("PATH", "LANG", "SSL_CERT_FILE", "OPENBLAS_CORETYPE")
+        passed = ("LANG", "SSL_CERT_FILE", "OPENBLAS_CORETYPE")
         self.environment = {name: os.environ[name] for name in passed if name in os.environ} | {
             "HOME": str(home),
+            "PATH": path_with_ssh(home),
             "HPCBENCH_HOME": str(home / "hpcbench"),
             "XDG_CONFIG_HOME": str(home / "config"),
         }
@@ -82,23 +82,6 @@ class Laptop:
 
 
 @pytest.fixture
-def user(lab: Lab, lab_python: Path) -> Iterator[User]:
-    """As everywhere, but at the end only her own jobs are cancelled: others may use the cluster."""
-    made = User(lab, lab_python, lab.new_directory("bench"))
-    yield made
-    own = {path.name for path in (made.home / "experiments").glob("*")}
-    jobs = {
-        job.id.partition("_")[0] for job in lab.squeue() if any(name in job.name for name in own)
-    }
-    if jobs:
-        lab.run_as_user(["scancel", *sorted(jobs)])
-        until(
-            lambda: not jobs & {job.id.partition("_")[0] for job in lab.squeue()}, 60, "their end"
-        )
-    shutil.rmtree(made.folder, ignore_errors=True)
-
-
-@pytest.fixture
 def login_node(slurm_user: User) -> Iterator[Sshd]:
     """The login node: an sshd of the cluster's user."""
     user = slurm_user
@@ -138,18 +121,18 @@ def test_a_laptops_plan_runs_on_the_cluster_and_its_report_comes_back(
         shutil.copy(gate.folder / "user", laptop.home / ".ssh/gate")
         (laptop.home / ".ssh/config").write_text(
             f"Host gate\n  HostName 127.0.0.1\n  Port {gate.port}\n  User root\n"
-            "  IdentityFile ~/.ssh/gate\nHost 127.0.0.1\n  ProxyJump gate\n"
+            f"  IdentityFile {laptop.home}/.ssh/gate\nHost 127.0.0.1\n  ProxyJump gate\n"
         )
         out, err = laptop.run("submit", plan, "--site", "lab", "--wait")
         assert "Accepted publickey" in gate.log
         (laptop.home / ".ssh/config").unlink()
 
-    assert f"{user.share}/examples/demo/model: the one of 127.0.0.1" in err
+    assert f"{user.share}/examples/demo/model: using the one on 127.0.0.1" in err
     assert re.search(r"sent [1-9][\d.]* [KMi]*B of", err)
     (experiment,) = user.json("list")
     assert experiment["state"] == "done"
     assert re.search(r"vqa +anls", out)
-    here = Path(re.findall(r"report here: (\S+)", err)[0])
+    here = Path(re.findall(r"report on this machine: (\S+)", err)[0])
     assert laptop.home in here.parents
     there = user.experiment(experiment["id"]) / "report"
     for path in there.rglob("*"):
@@ -186,7 +169,7 @@ def test_following_survives_a_connection_that_is_cut(
     assert running.returncode == 0, out + err
     assert "the connection broke; trying again" in err
     assert [row["state"] for row in slurm_user.json("list")] == ["done"]
-    assert "report here: " in err
+    assert "report on this machine: " in err
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ from probe import look
 from hpcbench.experiment.access import ensure_folder, new_folder, use_umask
 from hpcbench.submit.sbatch import clean_environment, parameters, prefixed, python
 from hpcbench.registry.catalog import user_site
-from hpcbench.schema.documents import ExperimentPlan, Resources
+from hpcbench.schema.definitions import ExperimentPlan, Resources
 from hpcbench.schema.plan import Group, ResolvedPlan
 
 site, folder = user_site(), Path(sys.argv[1])
@@ -115,7 +115,7 @@ def test_init_sees_the_cluster_and_doctor_agrees(user: User) -> None:
     assert (slurm["partition"], slurm["account"], slurm["gpu_gres"]) == ("main", "docs", "gpu:fake")
     assert slurm["max_array_size"] == 1001
     found = {check["name"]: check for check in user.json("doctor")}
-    assert found["worker job"]["detail"] == "Slurm would take it, with a GPU"
+    assert found["worker job"]["detail"] == "Slurm accepts it, with a GPU"
     assert found["last job"]["state"] == "ok"
 
 

@@ -126,8 +126,8 @@ def test_why_a_job_waits_is_said_in_words(shell: Shell) -> None:
     )
     assert said[0].startswith("waits for 2 × FAKE in partition low; ")
     assert "earliest start" in said[0]
-    assert "asks for more time than partition main gives" in said[2]
-    assert said[3] == "waits for tasks of its own array: 1 may run at once"
+    assert "requests more time than partition main allows" in said[2]
+    assert said[3] == "waits for other tasks of its array: at most 1 may run at once"
     ahead = shell.ask(
         "from hpcbench.slurm.pending_reason import jobs_ahead\nnow = slurm.snapshot(0)\n"
         "show([jobs_ahead(now.find(job)) for job in ids])",

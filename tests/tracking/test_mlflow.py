@@ -15,7 +15,7 @@ import pytest
 from hpcbench.cli.main import main
 from hpcbench.errors import EnvironmentFault
 from hpcbench.notify.dispatch import tell
-from hpcbench.schema.documents import Tracker
+from hpcbench.schema.definitions import Tracker
 from hpcbench.tracking.feed import Sent
 from hpcbench.tracking.mlflow import MlflowTracker
 from tests.tracking.servers import Server

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tarfile
 from pathlib import Path
 
@@ -17,10 +18,12 @@ WHOLE, SHORT, CUT = (
 _ROOT = Path(__file__).parents[2]
 _SHARE = "/tmp/oldsite/hpcbench/share"
 """Where data, model and registries lay then."""
+_PYTHON = "/tmp/oldvenv/bin/python"
+"""The Python that ran it then; its environment is this one after an upgrade."""
 
 
 def unpack(home: Path) -> dict[str, Experiment]:
-    """Put them into a home, with paths of data and models of this checkout.
+    """Put them into a home, with paths of data, models and Python of this checkout.
 
     Returns:
         Id → experiment.
@@ -30,5 +33,6 @@ def unpack(home: Path) -> dict[str, Experiment]:
     found = {name: Experiment(experiments_dir(home) / name) for name in (WHOLE, SHORT, CUT)}
     for one in found.values():
         for path in (one.resolved_file, one.manifest_file):
-            path.write_text(path.read_text().replace(_SHARE, str(_ROOT)))
+            text = path.read_text().replace(_SHARE, str(_ROOT)).replace(_PYTHON, sys.executable)
+            path.write_text(text)
     return found

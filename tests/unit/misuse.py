@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.cli.parse import parser
-from hpcbench.schema.documents import Metric
+from hpcbench.schema.definitions import Metric
 from tests.unit.evaluation.scene import asked, told
 
 SECONDS = 20

@@ -9,7 +9,7 @@ from typing import Any
 import numpy
 
 from hpcbench import statistics
-from hpcbench.schema.documents import Slo
+from hpcbench.schema.definitions import Slo
 from hpcbench.schema.records import Response
 
 Pieces = Sequence[Sequence[Response]]

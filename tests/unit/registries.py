@@ -21,7 +21,7 @@ run_tasks:
     prompt: ask
 """
 
-DOCUMENTS = {
+DEFINITIONS = {
     "models/org/tiny.yaml": "name: org/tiny\nsource: ../../weights\nengine: vllm\n",
     "datasets/pages.yaml": (
         "name: pages\nsource: ../pages\nannotations: a.jsonl\nfields: [question]\n"
@@ -36,11 +36,11 @@ class Files:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.registry = folder, folder / "registry"
-        for name, text in DOCUMENTS.items():
+        for name, text in DEFINITIONS.items():
             self.write(name, text)
 
     def write(self, name: str, text: str, registry: str = "registry") -> Path:
-        """A document by its path below a registry."""
+        """A definition by its path below a registry."""
         path = self.folder / registry / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

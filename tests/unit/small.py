@@ -15,7 +15,7 @@ from hpcbench.files.atomic import (
     write_json,
 )
 from hpcbench.planning import plan_work
-from hpcbench.schema.documents import (
+from hpcbench.schema.definitions import (
     Dataset,
     ExperimentPlan,
     Metric,
@@ -187,14 +187,14 @@ def plan_without_weights(folder: Path, monkeypatch: pytest.MonkeyPatch, text: st
     monkeypatch.chdir(folder)
     write_dataset(folder / "pages", [record(number) for number in range(100)])
     (folder / "weights").mkdir()
-    for name, document in {
+    for name, definition in {
         "models/tiny.yaml": "name: tiny\nsource: ../../weights\nengine: vllm\n",
         "datasets/pages.yaml": "name: pages\nsource: ../../pages\nannotations: a.jsonl\nfields: [question]\n",
         "prompts/ask.yaml": 'name: ask\nuser: "{{ question }}"\n',
     }.items():
         path = folder / "registries" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(document)
+        path.write_text(definition)
     path = folder / "plan.yaml"
     path.write_text(text)
     return path

@@ -155,10 +155,10 @@ def test_run_tasks_in_which_nothing_differs_are_left_out(files: Files) -> None:
     ("a", "b", "what"),
     [
         ([], ["model.dtype=auto"], "do not differ"),
-        (["parallelism=2"], ["parallelism=3"], "'parallelism' is of the whole experiment"),
-        (["seed=1"], [], "'seed' is of the whole experiment"),
-        ([], ["run_tasks.0.name=other"], "other run tasks"),
-        ([], ["run_tasks.0.load={concurrency: [1, 2]}"], "other run tasks"),
+        (["parallelism=2"], ["parallelism=3"], "'parallelism' applies to the whole experiment"),
+        (["seed=1"], [], "'seed' applies to the whole experiment"),
+        ([], ["run_tasks.0.name=other"], "different run tasks"),
+        ([], ["run_tasks.0.load={concurrency: [1, 2]}"], "different run tasks"),
         (["load={concurrency: [1, 2]}"], ["load={concurrency: [1, 2]}"], "point of a sweep"),
     ],
 )
@@ -232,7 +232,7 @@ def test_arms_of_two_images_of_this_machine_are_of_one_array(
 
 def test_arms_that_ask_different_samples_are_refused(files: Files) -> None:
     found = arms(files, ["split=easy"], ["split=hard"])
-    with pytest.raises(UserError, match="ask 30 and 40 samples"):
+    with pytest.raises(UserError, match="ask different numbers of samples: 30, 40"):
         plan_work(found, measured(found, {"first.a": 30, "first.b": 40}))
 
 
@@ -271,18 +271,21 @@ def test_a_dry_run_tells_blocks_and_loads_and_touches_nothing(
     capsys: pytest.CaptureFixture[str], plan: Path, tmp_path: Path
 ) -> None:
     out, _ = said(capsys, plan, *TWO, "--limit", 80, "--dry-run")
-    assert "vqa: 80 samples in 8 pairs of blocks of 10; each pair costs about one load" in out
+    assert (
+        "vqa: 80 samples in 8 pairs of blocks of 10; each pair of blocks costs about one model load"
+        in out
+    )
     assert "vqa.a: 80 samples in 8 shards" in out
     assert not (tmp_path / "home" / "experiments").exists()
     shared, _ = said(capsys, plan, "--b", "generation.max_tokens=9", "--dry-run")
-    assert "both arms by one load" in shared
+    assert "the engine loads the model once for both arms" in shared
 
 
 def test_a_dry_run_says_when_arms_are_not_on_the_same_nodes(
     capsys: pytest.CaptureFixture[str], plan: Path
 ) -> None:
     out, _ = said(capsys, plan, "--b", "resources.memory_gb=2", "--dry-run")
-    assert "differ in resources, so they run in jobs of their own" in out
+    assert "differ in resources, so they run in separate jobs" in out
 
 
 def test_programs_get_the_work_as_json(capsys: pytest.CaptureFixture[str], plan: Path) -> None:
@@ -293,8 +296,8 @@ def test_programs_get_the_work_as_json(capsys: pytest.CaptureFixture[str], plan:
 @pytest.mark.parametrize(
     ("arguments", "what"),
     [
-        ((), "no arm is said"),
-        (("--a", "nonsense"), "not of the form path.to.key=value"),
+        ((), "the plan needs two arms"),
+        (("--a", "nonsense"), "must have the form path.to.key=value"),
         (("--a", "model.dtyp=float16"), "dtype"),
         ((*TWO, "--metric", "anls_stars"), "anls"),
         ((*TWO, "--margin", "anls=-1"), "--margin"),

@@ -24,7 +24,7 @@ from tests.campaign import examples, first
 GROUPS = [
     group
     for path in sorted((Path(__file__).parents[1] / "answers").glob("labels*.yaml"))
-    for group in yaml.safe_load(path.read_text("utf-8"))
+    for group in yaml.load(path.read_text("utf-8"), yaml.CSafeLoader)
 ]
 READ = [
     (group["labels"], answer, label) for group in GROUPS for answer, label in group.get("read", ())
@@ -295,6 +295,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("piece", first(4, HOSTILE))
 def test_twenty_thousand_characters_are_read_at_once(piece: str) -> None:
     answer = (piece * 20_000)[:20_000]

@@ -208,6 +208,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("piece", first(4, HOSTILE))
 def test_time_is_in_proportion_to_the_length(piece: str) -> None:
     """Eight times the text takes far less than 64 times as long; the quickest of three readings counts."""

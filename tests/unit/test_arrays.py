@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hpcbench.cli.main import main
 from hpcbench.experiment.submission import Round, Step, arrays
-from hpcbench.schema.documents import Resources
+from hpcbench.schema.definitions import Resources
 from hpcbench.schema.plan import Group
 from tests.unit.small import record, write_dataset
 
@@ -134,7 +134,7 @@ def test_a_dry_run_shows_every_array_that_would_be_submitted(
     assert main(["submit", str(plan), "--dry-run", "--json"]) == 0
     told: dict[str, Any] = json.loads(capsys.readouterr().out)
 
-    assert "in 3 arrays, for Slurm takes 2 tasks in one" in shown
+    assert "in 3 array jobs: Slurm takes at most 2 tasks in one" in shown
     lines = [line.strip() for line in shown.splitlines() if "--array" in line]
     assert lines == ["#SBATCH --array=0-1%2", "#SBATCH --array=0-1%2", "#SBATCH --array=0-0%1"]
     assert list(told["sbatch"]) == ["g0", "g0+1", "g0+2"]

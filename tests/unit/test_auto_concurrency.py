@@ -10,13 +10,13 @@ import pytest
 from hpcbench.errors import UserError
 from hpcbench.evaluation import write_performance
 from hpcbench.experiment.claims import Owner
-from hpcbench.experiment.results import at_once
+from hpcbench.experiment.view.evaluated import Load, performance_of
 from hpcbench.files.atomic import read_json
 from hpcbench.inference import Adaptive
 from hpcbench.registry.ab import side_by_side
 from hpcbench.registry.auto_concurrency import auto
 from hpcbench.reporting.sections.speed import _chosen
-from hpcbench.schema.documents import Gate
+from hpcbench.schema.definitions import Gate
 from hpcbench.schema.plan import Arms, ResolvedRunTask
 from hpcbench.worker.process import Worker
 from tests.unit.registries import PLAN, Files
@@ -101,8 +101,8 @@ def test_what_a_run_task_says_itself_comes_before_all_else(files: Files) -> None
 def test_a_gate_that_is_decided_by_latency_or_memory_measures_them(
     gate: dict[str, Any], count: int
 ) -> None:
-    document = Gate.model_validate({"name": "g", **gate})
-    assert auto(wanting_auto(), Batching, document) == count
+    definition = Gate.model_validate({"name": "g", **gate})
+    assert auto(wanting_auto(), Batching, definition) == count
 
 
 def test_arms_that_are_compared_by_a_latency_are_asked_one_at_a_time(files: Files) -> None:
@@ -123,7 +123,7 @@ def test_an_engine_of_others_says_its_number_or_is_asked_one_at_a_time() -> None
 @pytest.mark.parametrize("wrong", [0, -1, "8", 2.5, None, True])
 def test_an_engine_that_gives_no_number_is_told_in_a_line(wrong: object) -> None:
     engine = type("Wrong", (), {"at_once": lambda self, options, gpus: wrong})
-    with pytest.raises(UserError, match="not a whole number above 0"):
+    with pytest.raises(UserError, match="it must be a whole number above 0"):
         auto(wanting_auto(), engine)
 
 
@@ -132,7 +132,7 @@ def test_an_engine_that_cannot_say_is_told_in_a_line_too() -> None:
         def at_once(self, options: Any, gpus: int) -> int:
             return int(options["lanes"])
 
-    with pytest.raises(UserError, match="engine 'vllm' fails to say .* KeyError: 'lanes'"):
+    with pytest.raises(UserError, match="engine 'vllm' gives no number for .* KeyError: 'lanes'"):
         auto(wanting_auto(), Failing)
 
 
@@ -180,8 +180,8 @@ def test_what_was_chosen_is_written_once_and_stands_in_performance_and_report(
     performance = read_json(one.experiment.performance_file)
     load = performance["run_tasks"]["rt"]["load"]
     assert (load["concurrency"], list(load["chosen"].values())) == (8, [8])
-    assert at_once({**load, "chosen": {"w0": 4, "w1": 8}}) == "4 to 8"
-    part = _chosen(performance)
+    assert Load(**{**load, "chosen": {"w0": 4, "w1": 8}}).at_once == "4 to 8"
+    part = _chosen(performance_of(one.experiment).run_tasks)
     assert part is not None
     assert part.blocks[0].rows == (("rt", "8", "1", next(iter(load["chosen"]))),)  # type: ignore[union-attr]
 
@@ -194,4 +194,4 @@ def test_a_number_in_the_plan_is_no_choice(tmp_path: Path) -> None:
     write_performance(one.experiment)
     performance = read_json(one.experiment.performance_file)
     assert performance["run_tasks"]["rt"]["load"]["chosen"] is None
-    assert _chosen(performance) is None
+    assert _chosen(performance_of(one.experiment).run_tasks) is None

@@ -1,4 +1,4 @@
-"""What goes along with a plan: the documents it names, what they name by path, and nothing else."""
+"""What goes along with a plan: the definitions it names, what they name by path, and nothing else."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "data").mkdir()
     (tmp_path / "data/a.jsonl").write_text("{}\n")
     (tmp_path / "data/.hidden").write_text("secret")
-    document(tmp_path, "datasets/mine", source="../../data", annotations="a.jsonl")
+    definition(tmp_path, "datasets/mine", source="../../data", annotations="a.jsonl")
     return tmp_path
 
 
-def document(here: Path, name: str, **fields: Any) -> Path:
+def definition(here: Path, name: str, **fields: Any) -> Path:
     path = here / "registries" / f"{name}.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     data = {"schema_version": 1, "name": name.partition("/")[2].removesuffix(".dev"), **fields}
@@ -77,8 +77,8 @@ def sent(made: Bundle) -> dict[str, bytes]:
     return found
 
 
-def documents(made: Bundle) -> dict[str, Any]:
-    """`KIND/NAME` → what the document says there."""
+def definitions(made: Bundle) -> dict[str, Any]:
+    """`KIND/NAME` → what the definition says there."""
     folder = made.plan.rpartition("/")[0]
     return {
         path.removeprefix(folder).partition("/registry-")[2].partition("/")[2]: yaml.safe_load(data)
@@ -87,23 +87,23 @@ def documents(made: Bundle) -> dict[str, Any]:
     }
 
 
-def test_the_plan_its_documents_and_their_data_go_along_and_find_each_other(here: Path) -> None:
+def test_the_plan_its_definitions_and_their_data_go_along_and_find_each_other(here: Path) -> None:
     made = bundled(write_plan(here, RUN_TASK))
 
     files = sent(made)
     assert files[made.plan] == (here / "plan.yaml").read_bytes()
-    assert list(documents(made)) == ["datasets/mine.yaml"]
-    data = documents(made)["datasets/mine.yaml"]["source"]
+    assert list(definitions(made)) == ["datasets/mine.yaml"]
+    data = definitions(made)["datasets/mine.yaml"]["source"]
     assert files[f"{data}/a.jsonl"] == b"{}\n"
     assert not any(".hidden" in path for path in files)
     assert all(registry.startswith(f"{ROOT}/") for registry in made.registries)
     assert made.here[data] == str(here / "data")
 
 
-def test_documents_that_the_plan_does_not_name_stay_here(here: Path) -> None:
-    document(here, "datasets/other", source="../../no-such-folder")
-    document(here, "sites/lab", ssh={"host": "lab"})
-    assert list(documents(bundled(write_plan(here, RUN_TASK)))) == ["datasets/mine.yaml"]
+def test_definitions_that_the_plan_does_not_name_stay_here(here: Path) -> None:
+    definition(here, "datasets/other", source="../../no-such-folder")
+    definition(here, "sites/lab", ssh={"host": "lab"})
+    assert list(definitions(bundled(write_plan(here, RUN_TASK)))) == ["datasets/mine.yaml"]
 
 
 def test_the_same_plan_is_the_same_bundle_and_a_word_in_it_moves_no_data(here: Path) -> None:
@@ -118,62 +118,63 @@ def test_the_same_plan_is_the_same_bundle_and_a_word_in_it_moves_no_data(here: P
 
 
 def test_a_path_that_is_absolute_and_there_stays(here: Path) -> None:
-    document(here, "datasets/mine", source="/lustre/data", annotations="a.jsonl")
+    definition(here, "datasets/mine", source="/lustre/data", annotations="a.jsonl")
     made = bundled(write_plan(here, RUN_TASK), present=["/lustre/data"])
-    assert documents(made)["datasets/mine.yaml"]["source"] == "/lustre/data"
+    assert definitions(made)["datasets/mine.yaml"]["source"] == "/lustre/data"
     assert made.stay == ["/lustre/data"]
     assert len(made.parcels) == 1
 
 
 def test_an_absolute_path_that_is_only_here_goes_along(here: Path) -> None:
-    document(here, "datasets/mine", source=str(here / "data"), annotations="a.jsonl")
+    definition(here, "datasets/mine", source=str(here / "data"), annotations="a.jsonl")
     made = bundled(write_plan(here, RUN_TASK))
-    assert documents(made)["datasets/mine.yaml"]["source"].startswith(ROOT)
+    assert definitions(made)["datasets/mine.yaml"]["source"].startswith(ROOT)
 
 
 def test_a_path_that_is_nowhere_is_told_at_its_line(here: Path) -> None:
-    document(here, "datasets/mine", source="/lustre/none", annotations="a.jsonl")
+    definition(here, "datasets/mine", source="/lustre/none", annotations="a.jsonl")
     with pytest.raises(
-        UserError, match="datasets/mine.yaml:3:9: /lustre/none is neither here nor there"
+        UserError,
+        match="datasets/mine.yaml:3:9: /lustre/none exists neither on this machine nor on the cluster",
     ):
         bundled(write_plan(here, RUN_TASK))
 
 
-def test_mistakes_in_documents_are_told_before_anything_goes(here: Path) -> None:
-    document(here, "datasets/mine", sourc="x")
+def test_mistakes_in_definitions_are_told_before_anything_goes(here: Path) -> None:
+    definition(here, "datasets/mine", sourc="x")
     with pytest.raises(UserError, match="did you mean 'source'"):
         bundled(write_plan(here, RUN_TASK))
 
 
 def test_a_name_that_is_not_known_here_may_be_known_there(here: Path) -> None:
     task = {**RUN_TASK, "model": "only-there"}
-    assert list(documents(bundled(write_plan(here, task)))) == ["datasets/mine.yaml"]
+    assert list(definitions(bundled(write_plan(here, task)))) == ["datasets/mine.yaml"]
 
 
 @pytest.mark.parametrize("kind", ["yaml", "csv"])
-def test_documents_that_conditions_of_a_prompt_mean_go_along_without_their_data(
+def test_definitions_that_conditions_of_a_prompt_mean_go_along_without_their_data(
     here: Path, kind: str
 ) -> None:
     for name, field in (("forms", "field"), ("bills", "sum"), ("other", "question")):
-        document(here, f"datasets/{name}", source="../../no-such-folder", fields=[field])
-    document(here, "datasets/broken", fields=3)
-    document(here, "ml_tasks/mine", plugin="vqa", metrics=["anls"])
+        definition(here, f"datasets/{name}", source="../../no-such-folder", fields=[field])
+    definition(here, "datasets/broken", fields=3)
+    definition(here, "ml_tasks/mine", plugin="vqa", metrics=["anls"])
     if kind == "csv":
         (here / "c.csv").write_text("id;user;dataset;task;sum\na;A;bills;;\nb;B;;mine;\nc;C;;;1\n")
         (here / "d.csv").write_text("id;user;field\na;A;total\n")
         entries: dict[str, Any] = {"collection": "../../c.csv"}
-        document(here, "prompts/more", collection="../../d.csv", user="D")
+        definition(here, "prompts/more", collection="../../d.csv", user="D")
     else:
         whens = ({"dataset": "bills"}, {"task": "mine"}, {"sum": 1})
         entries = {
             "prompts": [{"id": f"{i}", "user": "A", "when": when} for i, when in enumerate(whens)]
         }
-        document(
+        definition(
             here, "prompts/more", prompts=[{"id": "a", "user": "A", "when": {"field": "total"}}]
         )
-    document(here, "prompts/mine", user="B", **entries)
+    definition(here, "prompts/mine", user="B", **entries)
     tasks = [{**RUN_TASK, "name": name, "prompt": name} for name in ("mine", "more")]
-    found = documents(bundled(write_plan(here, *tasks)))
+    found = definitions(bundled(write_plan(here, *tasks)))
     assert sorted(found) == [
         "datasets/bills.yaml", "datasets/forms.yaml", "datasets/mine.yaml", "ml_tasks/mine.yaml",
         "prompts/mine.yaml", "prompts/more.yaml",
@@ -181,7 +182,7 @@ def test_documents_that_conditions_of_a_prompt_mean_go_along_without_their_data(
     assert found["datasets/bills.yaml"]["source"] == "../../no-such-folder"
 
 
-def test_everything_a_document_names_goes_along_too(here: Path) -> None:
+def test_everything_a_definition_names_goes_along_too(here: Path) -> None:
     (here / "image").mkdir()
     (here / "image/Dockerfile").write_text("FROM x\nCOPY more.txt /\n")
     (here / "image/more.txt").write_text("more")
@@ -192,18 +193,18 @@ def test_everything_a_document_names_goes_along_too(here: Path) -> None:
     (here / "plugins/pyproject.toml").write_text("[project]\nname='x'\n")
     (here / "shots.png").write_bytes(b"png")
     (here / "prompts.csv").write_text("id;user\n1;hi\n")
-    document(here, "images/mine", recipe="../../image/Dockerfile")
-    document(here, "models/mine", source="hf://a/b", engine="vllm", image="mine")
-    document(here, "models/base", source="hf://a/b", engine="vllm")
-    document(
+    definition(here, "images/mine", recipe="../../image/Dockerfile")
+    definition(here, "models/mine", source="hf://a/b", engine="vllm", image="mine")
+    definition(here, "models/base", source="hf://a/b", engine="vllm")
+    definition(
         here, "prompts/mine", user="hi", collection="../../prompts.csv",
         examples=[{"answer": "1", "images": ["../../shots.png"]}],
     )  # fmt: skip
-    document(
+    definition(
         here, "packages/mine", source={"type": "local", "path": "../../plugins"},
         provides={"metrics": ["my_metric"]},
     )  # fmt: skip
-    document(here, "metrics/mine", plugin="my_metric")
+    definition(here, "metrics/mine", plugin="my_metric")
     tasks = [
         {**RUN_TASK, "model": "mine", "prompt": "mine", "metrics": ["mine"]},
         {**RUN_TASK, "name": "b", "model": {"name": "base", "image": "lone/engine.def"}},
@@ -211,7 +212,7 @@ def test_everything_a_document_names_goes_along_too(here: Path) -> None:
 
     made = bundled(write_plan(here, *tasks))
 
-    there, files = documents(made), sent(made)
+    there, files = definitions(made), sent(made)
     assert files[there["prompts/mine.yaml"]["examples"][0]["images"][0]] == b"png"
     assert files[there["prompts/mine.yaml"]["collection"]].startswith(b"id")
     recipe = there["images/mine.yaml"]["recipe"]
@@ -226,27 +227,27 @@ def test_everything_a_document_names_goes_along_too(here: Path) -> None:
 def test_what_stands_in_front_of_a_path_and_behind_it_stays(here: Path) -> None:
     (here / "layout").mkdir()
     (here / "layout/index.json").write_text("{}")
-    document(here, "models/mine", source="hf://a/b", engine="vllm", image="oci:../../layout:v1")
+    definition(here, "models/mine", source="hf://a/b", engine="vllm", image="oci:../../layout:v1")
     made = bundled(write_plan(here, {**RUN_TASK, "model": "mine"}))
-    image = documents(made)["models/mine.yaml"]["image"]
+    image = definitions(made)["models/mine.yaml"]["image"]
     assert image.startswith(f"oci:{ROOT}/")
     assert image.endswith("/layout:v1")
 
 
 def test_an_environment_of_this_machine_is_refused(here: Path) -> None:
-    document(here, "models/mine", source="hf://a/b", engine="vllm", image="venv:../../data")
-    with pytest.raises(UserError, match="cannot be sent"):
+    definition(here, "models/mine", source="hf://a/b", engine="vllm", image="venv:../../data")
+    with pytest.raises(UserError, match="cannot send an environment"):
         bundled(write_plan(here, {**RUN_TASK, "model": "mine"}))
 
 
 def test_overlays_go_along_in_dev_only(here: Path) -> None:
     (here / "small").mkdir()
     (here / "small/a.jsonl").write_text("small\n")
-    document(here, "datasets/mine.dev", source="../../small")
+    definition(here, "datasets/mine.dev", source="../../small")
     plan = write_plan(here, RUN_TASK)
-    assert list(documents(bundled(plan))) == ["datasets/mine.yaml"]
+    assert list(definitions(bundled(plan))) == ["datasets/mine.yaml"]
     made = bundled(plan, mode="dev")
-    there = documents(made)
+    there = definitions(made)
     assert there["datasets/mine.yaml"]["source"] == "../../data", "what is laid over is not carried"
     assert sent(made)[f"{there['datasets/mine.dev.yaml']['source']}/a.jsonl"] == b"small\n"
 
@@ -262,13 +263,13 @@ def test_a_path_in_a_setting_goes_along(here: Path) -> None:
     assert sent(made)[f"{yaml.safe_load(value)}/a.jsonl"] == b"small\n"
 
 
-def test_of_two_registries_with_one_document_the_last_counts_there_too(here: Path) -> None:
+def test_of_two_registries_with_one_definition_the_last_counts_there_too(here: Path) -> None:
     (here / "other/datasets").mkdir(parents=True)
     (here / "other/datasets/mine.yaml").write_text(
         "schema_version: 1\nname: mine\nsource: hf://x/y\n"
     )
     made = bundled(write_plan(here, RUN_TASK), registries=[here / "other"])
-    assert [one["source"] for one in documents(made).values()] == ["hf://x/y"]
+    assert [one["source"] for one in definitions(made).values()] == ["hf://x/y"]
 
 
 def test_replacing_keeps_comments_quotes_of_others_and_anchors() -> None:
@@ -288,12 +289,12 @@ def test_replacing_keeps_comments_quotes_of_others_and_anchors() -> None:
 
 
 def test_a_path_that_a_merge_brings_is_told() -> None:
-    with pytest.raises(UserError, match="write it out"):
+    with pytest.raises(UserError, match="write it in full"):
         rewritten("a: 1\nsource: b\n", {(2, 1): ("../x", "/y")})
 
 
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=30))
-def test_any_path_can_be_written_into_a_document(path: str) -> None:
+def test_any_path_can_be_written_into_a_definition(path: str) -> None:
     changed = rewritten("a: [x, y]\nb: z\n", {(1, 5): ("x", path)})
     assert yaml.safe_load(changed) == {"a": [path, "y"], "b": "z"}
 
@@ -304,6 +305,6 @@ def test_a_path_with_an_anchor_goes_along(here: Path) -> None:
         "schema_version: 1\nname: mine\nsource: &data '../../data'\nannotations: a.jsonl\n"
         "notes: *data\n"
     )
-    there = documents(bundled(write_plan(here, RUN_TASK)))["datasets/mine.yaml"]
+    there = definitions(bundled(write_plan(here, RUN_TASK)))["datasets/mine.yaml"]
     assert there["source"] == there["notes"]
     assert there["source"].startswith(ROOT)

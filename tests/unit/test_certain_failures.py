@@ -19,7 +19,7 @@ from hpcbench.evaluation import load_metrics
 from hpcbench.plugins import EngineSpec, Limits
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.engine_limits import beyond
-from hpcbench.schema.documents import Metric, MLTask
+from hpcbench.schema.definitions import Metric, MLTask
 from hpcbench.submit.measure import measure
 from tests.unit.small import record, resolved, run_task, write_dataset
 
@@ -224,7 +224,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     data = write_dataset(tmp_path / "data", [record(number, images=pages) for number in range(4)])
     Image.new("RGB", (8, 8)).save(data / "p.png")
     write_config(tmp_path / "weights", {"max_position_embeddings": 2048})
-    for name, document in {
+    for name, definition in {
         "models/m.yaml": {"source": "../../weights", "engine": "vllm"},
         "models/two.yaml": {
             "source": "../../weights", "engine": "vllm",
@@ -237,7 +237,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     }.items():  # fmt: skip
         path = tmp_path / "registries" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(yaml.safe_dump({"name": path.stem, **document}))
+        path.write_text(yaml.safe_dump({"name": path.stem, **definition}))
     return tmp_path
 
 

@@ -12,7 +12,7 @@ from hpcbench.errors import UserError
 from hpcbench.inference.request_body import prepare
 from hpcbench.prompts import as_text
 from hpcbench.schema.chat_content import keeping_texts
-from hpcbench.schema.documents import Model
+from hpcbench.schema.definitions import Model
 from hpcbench.schema.records import Message, Request
 
 MESSAGES = (
@@ -120,11 +120,11 @@ def test_settings_of_a_request_go_before_what_is_told_anyway(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("template", ["{{ raise_exception('no system') }}", "{{ 1 / 0 }}"])
 def test_a_template_that_refuses_is_told(tmp_path: Path, template: str) -> None:
-    with pytest.raises(UserError, match="the chat template of 'm' refuses it"):
+    with pytest.raises(UserError, match="the chat template of model 'm' refuses these messages"):
         text_of(tmp_path, template)
 
 
 @pytest.mark.parametrize("source", ["", "hf://org/m"])
 def test_a_model_that_is_not_here_has_no_template_here(source: str) -> None:
-    with pytest.raises(UserError, match="has no weights here, so no chat template"):
+    with pytest.raises(UserError, match="are not on this machine, so its chat template is unknown"):
         as_text(MESSAGES, Model(name="m", source=source, engine="vllm"))

@@ -34,3 +34,24 @@ def test_a_second_claim_of_an_attempt_misses_and_leaves_nothing(tmp_path: Path) 
     assert sorted(here.shards_dir("rt").iterdir()) == before
     assert list(second.claimed("rt")) == [0]
     taken.abandon()
+
+
+def test_a_model_is_busy_while_other_workers_of_the_group_load_it_or_have_it(
+    tmp_path: Path,
+) -> None:
+    here = experiment(tmp_path, [record(number) for number in range(4)])
+    told: dict[tuple[str, str], list[tuple[str, str | None]]] = {
+        ("g0", "1_0-0"): [("model_loading", "own")],
+        ("g0", "1_1-0"): [("model_loading", "a")],
+        ("g0", "1_2-0"): [("model_loading", "b"), ("model_ready", "a"), ("shard_claimed", None)],
+        ("g0", "1_3-0"): [("model_ready", "a"), ("finished", None)],
+        ("g0", "1_4-0"): [("model_loading", "a"), ("model_failed", "a")],
+        ("g0", "1_5-0"): [("model_ready", "b")],
+        ("g1", "2_0-0"): [("model_ready", "a")],
+    }
+    for (group, worker), events in told.items():
+        with EventLog(here.worker_events(group, worker)) as log:
+            for kind, model in events:
+                log.write(kind, **({"model": model} if model else {}))  # type: ignore[arg-type]
+
+    assert ClaimStore(here, "g0", Owner("1_0", 0, "host", 1)).busy() == {"a": 2, "b": 1}

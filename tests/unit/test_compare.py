@@ -106,12 +106,15 @@ def test_samples_that_one_has_not_asked_are_compared_only_when_asked_to_leave_th
     one, other = run(tmp_path / "a", {3: None}), run(tmp_path / "b", {4: None, 5: None})
     assert main(["compare", str(one.path), str(other.path)]) == 2
     said = capsys.readouterr().err
-    assert "2 samples were asked by the baseline alone, 1 by the candidate" in said
+    assert "only the baseline asked 2 samples, only the candidate 1" in said
     assert "--common compares 77 samples" in said
     (found,) = compared(capsys, one, other, "--common")
     assert found["comparison"]["n"] == 77
     assert main(["compare", str(one.path), str(other.path), "--common"]) == 0
-    assert "careful, rt: only what both have asked: 2 samples" in capsys.readouterr().out
+    assert (
+        "warning: rt: compared only over the samples that both have asked: only the baseline"
+        in capsys.readouterr().out
+    )
 
 
 def test_another_version_of_the_dataset_is_refused_and_its_changed_references_never_compared(
@@ -123,7 +126,7 @@ def test_another_version_of_the_dataset_is_refused_and_its_changed_references_ne
     one, other = Experiment(one.path), Experiment(other.path)
     assert main(["compare", str(one.path), str(other.path)]) == 2
     said = capsys.readouterr().err
-    assert "the datasets' files differ; 1 samples have other right answers" in said
+    assert "the datasets' files differ; 1 samples have different references" in said
     (found,) = compared(capsys, one, other, "--common")
     assert found["comparison"]["n"] == QUESTIONS - 1
 
@@ -168,8 +171,8 @@ def test_what_is_left_out_is_told_with_the_verdict_it_could_have_made(
     assert (what["verdict"], found["if_worst"]) == ("inconclusive", "worse")
     assert main(["compare", str(one.path), str(other.path)]) == 0
     out = capsys.readouterr().out
-    assert "left out 20 samples that only the baseline has scored, 0" in out
-    assert "worse if what was left out counted as the worst" in out
+    assert "left out 20 samples that only the baseline has scored, and 0" in out
+    assert "worse if the samples left out counted as the worst" in out
     assert "coverage differs: 100.0 % and 75.0 %" in out
 
 
@@ -216,7 +219,7 @@ def test_another_prompt_is_told_and_another_metric_of_one_name_refused(
     one = run(tmp_path / "a", {})
     other = run(tmp_path / "b", {}, prompt={"user": "Read: {{ question }}"})
     assert main(["compare", str(one.path), str(other.path)]) == 0
-    assert "careful, rt: prompts differ" in capsys.readouterr().out
+    assert "warning: rt: prompts differ" in capsys.readouterr().out
     for hashes, differ in ((("sha256:1", "sha256:1"), False), (("sha256:1", "sha256:2"), True)):
         for here, known in zip((one, other), hashes, strict=True):
             measured = {**here.manifest["measured"], "prompt_hashes": {"rt": known}}
@@ -258,7 +261,7 @@ def test_one_that_did_not_end_well_is_said_first(
     write_json(other.outcome_file, {"round": 0, "state": "incomplete", "reason": "few are ok"})
     assert told(capsys, one, other)["ended"] == f"{other.id} is incomplete: few are ok"
     assert main(["compare", str(one.path), str(other.path)]) == 0
-    assert capsys.readouterr().out.startswith(f"careful: {other.id} is incomplete: few are ok\n")
+    assert capsys.readouterr().out.startswith(f"warning: {other.id} is incomplete: few are ok\n")
     nothing = run(tmp_path / "c", dict.fromkeys(range(QUESTIONS)))
     write_json(nothing.outcome_file, {"round": 0, "state": "failed", "reason": "no GPU"})
     assert main(["compare", str(one.path), str(nothing.path)]) == 2
@@ -282,7 +285,7 @@ def test_of_several_candidates_all_p_values_are_corrected_together(
     assert out.count("exact_match ↑") == 2
     assert "Holm's correction for 2 comparisons" in out
     assert main(["compare", words[0], words[1], words[1]]) == 2
-    assert "named twice" in capsys.readouterr().err
+    assert "two candidates are the same experiment" in capsys.readouterr().err
 
 
 def test_two_run_tasks_are_named_to_be_compared_within_one_experiment(
@@ -315,5 +318,5 @@ def test_scores_of_another_version_or_damaged_ones_say_what_makes_them_anew(
         damage(other.scores_file("rt"))
         assert main(["compare", str(one.path), str(other.path)]) == 1
         said = capsys.readouterr().err
-        assert f"`hpcbench score {other.id}` makes them anew" in said
+        assert f"`hpcbench score {other.id}` computes them again" in said
         assert "Traceback" not in said

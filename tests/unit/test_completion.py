@@ -114,10 +114,10 @@ def test_a_profile_says_where_experiments_are(home: Path) -> None:
     assert tab(home, "hpcbench status 2026", HPCBENCH_HOME="") == [NEW, OLD]
 
 
-def test_documents_and_experiments_are_named_without_the_schemas(home: Path) -> None:
+def test_definitions_and_experiments_are_named_without_the_schemas(home: Path) -> None:
     code = (
-        "import argparse, sys; from hpcbench.cli.completion import documents, experiments\n"
-        "here = argparse.Namespace(); list(documents('models')(here))\n"
+        "import argparse, sys; from hpcbench.cli.completion import definitions, experiments\n"
+        "here = argparse.Namespace(); list(definitions('models')(here))\n"
         "next(experiments(here)); print('pydantic' in sys.modules, 'yaml' in sys.modules)"
     )
     done = subprocess.run(

@@ -14,11 +14,10 @@ from hpcbench.experiment.counts import (
     DEFINITIONS,
     OUTCOMES,
     Counts,
-    counts_of,
     outcomes_in_words,
     total,
 )
-from hpcbench.experiment.ending import as_one_rule
+from hpcbench.experiment.view.evaluated import Scores
 
 ROOT = Path(__file__).parents[2]
 
@@ -51,12 +50,12 @@ def test_tables_of_earlier_versions_get_the_new_counts() -> None:
         "asked": 34, "answered": 20, "invalid": 4, "metrics": {}, "groups": [],
         "outcomes": {"ok": 20, "failed": 4, "missing": 10},
     }  # fmt: skip
-    found = as_one_rule(table)
+    found = Scores.model_validate(table)
     names = ("asked", "responded", "ok", "unreadable", "failed")
-    assert [found[name] for name in names] == [34, 20, 16, 4, 14]
-    assert (found["answered"], found["invalid"]) == (20, 4)
+    assert [getattr(found, name) for name in names] == [34, 20, 16, 4, 14]
+    assert (found.answered, found.invalid) == (20, 4)
     assert (
-        counts_of(table).sentence()
+        found.counts.sentence()
         == "34 asked: 20 responded (16 ok, 4 unreadable), 14 failed (10 not asked)"
     )
 

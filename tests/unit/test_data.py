@@ -53,7 +53,7 @@ def test_questions_without_a_document_belong_to_their_image(tmp_path: Path) -> N
         ("[1]", "not a JSON object"),
         ('{"id": "x", "images": ["p.png"]}', "key 'references' is missing"),
         ('{"id": "x", "images": [], "references": ["1"]}', "'images' must be a list"),
-        ('{"id": "s1", "images": ["p.png"], "references": ["1"]}', "id 's1' stands twice"),
+        ('{"id": "s1", "images": ["p.png"], "references": ["1"]}', "id 's1' occurs twice"),
         ('{"id": "x", "images": ["p"], "references": ["1"], "colour": 1}', "unknown key 'colour'"),
     ],
 )

@@ -27,7 +27,7 @@ from hpcbench.cli.main import main
 from hpcbench.data.columns import look, propose
 from hpcbench.data.datasets import open_dataset
 from hpcbench.registry.resolve import load_plan
-from hpcbench.schema.documents import Dataset
+from hpcbench.schema.definitions import Dataset
 from hpcbench.schema.records import Sample
 from tests.campaign import examples
 
@@ -67,7 +67,7 @@ class Added:
 
     def __init__(self, name: str) -> None:
         self.plan = Path(f"{name}-plan.yaml")
-        self.document = yaml.safe_load(Path(f"registries/datasets/{name}.yaml").read_text())
+        self.definition = yaml.safe_load(Path(f"registries/datasets/{name}.yaml").read_text())
         assert main(["validate", str(self.plan), "--registry", "registries"]) == 0
         (self.task,) = load_plan(self.plan, [Path("registries")]).run_tasks
         self.dataset: Dataset = self.task.dataset
@@ -123,8 +123,8 @@ def test_the_columns_that_are_named_are_the_answer_and_the_others_may_be_groups(
 ) -> None:
     found = added(invoices(tmp_path / "invoices"), "--answer", "total,Date", name="invoices")
     assert found.samples[1].references == ({"total": "1.50", "date": "2024-01-02"},)
-    assert found.document["group_by"] == ["vendor"]
-    assert "number" in found.document["mapping"]["metadata"]
+    assert found.definition["group_by"] == ["vendor"]
+    assert "number" in found.definition["mapping"]["metadata"]
     assert "nearly every row has its own" in capsys.readouterr().err
 
 
@@ -215,8 +215,8 @@ def test_rows_without_their_image_are_left_out_and_counted(
     folder = invoices(tmp_path / "d")
     (folder / "scans/3.png").unlink()
     found = added(folder, name="d")
-    assert found.document["on_bad"] == "skip"
-    assert "left out: 1 of 8 samples, their page cannot be read" in capsys.readouterr().err
+    assert found.definition["on_bad"] == "skip"
+    assert "left out: 1 of 8 samples with unreadable pages" in capsys.readouterr().err
 
 
 def test_several_questions_about_a_page_that_is_damaged_are_left_out_too(
@@ -226,18 +226,18 @@ def test_several_questions_about_a_page_that_is_damaged_are_left_out_too(
     (tmp_path / "d/1.png").write_text("no image")
     rows = [{"image": f"{n % 2}.png", "question": f"{n}?", "answer": "A"} for n in range(6)]
     jsonl(tmp_path / "d/a.jsonl", rows)
-    assert added(tmp_path / "d", name="d").document["on_bad"] == "skip"
+    assert added(tmp_path / "d", name="d").definition["on_bad"] == "skip"
     assert "left out: 3 of 6 samples" in capsys.readouterr().err
     (tmp_path / "d/0.png").write_text("no image")
     assert main(["data", "add", str(tmp_path / "d"), "--name", "e"]) == 2
-    assert "no page of its 6 samples can be read" in capsys.readouterr().err
+    assert "the pages of all 6 samples are unreadable" in capsys.readouterr().err
 
 
 def test_a_table_none_of_whose_images_is_there_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     jsonl(tmp_path / "d/a.jsonl", [{"image": "gone.png", "question": "?", "answer": "A"}])
-    assert "column 'image' names pages such as 'gone.png', none of which is there" in refused(
+    assert "column 'image' names pages such as 'gone.png', but none of them exists" in refused(
         capsys, tmp_path / "d"
     )
 
@@ -249,7 +249,7 @@ def test_rows_without_an_answer_are_left_out_and_counted(
              "answer": "" if n == 1 else "A"} for n in range(4)]  # fmt: skip
     jsonl(tmp_path / "d/a.jsonl", rows)
     assert len(added(tmp_path / "d", name="d").samples) == 3
-    assert "left out: 1 rows that cannot be samples" in capsys.readouterr().err
+    assert "left out: 1 rows that are not samples" in capsys.readouterr().err
 
 
 def test_few_short_answers_that_come_again_are_classes(tmp_path: Path) -> None:
@@ -451,7 +451,7 @@ def test_a_second_column_of_pages_is_left_out_and_told(
              "name": f"Bob {n}", "no": f"{n}"} for n in range(4)]  # fmt: skip
     jsonl(tmp_path / "d/a.jsonl", rows)
     assert added(tmp_path / "d", name="d").samples[0].references == ({"name": "Bob 0", "no": "0"},)
-    assert "names pages too" in capsys.readouterr().err
+    assert "also names pages" in capsys.readouterr().err
 
 
 def test_a_table_without_a_header_is_one_line(
@@ -460,14 +460,14 @@ def test_a_table_without_a_header_is_one_line(
     for number in range(3):
         page(tmp_path / f"d/{number}.png", number)
     (tmp_path / "d/gt.csv").write_text("0.png,a\n1.png,b\n2.png,c\n")
-    assert "its first line is no header" in refused(capsys, tmp_path / "d")
+    assert "its first line is not a header" in refused(capsys, tmp_path / "d")
 
 
 def test_boxes_are_no_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page(tmp_path / "d/images/0.png")
     (tmp_path / "d/labels").mkdir()
     (tmp_path / "d/labels/0.txt").write_text("0 0.5 0.5 0.1 0.1\n1 0.2 0.3 0.1 0.1\n")
-    assert "no right answers" in refused(capsys, tmp_path / "d")
+    assert "no references for them" in refused(capsys, tmp_path / "d")
 
 
 # --- without a table ------------------------------------------------------------------------------------
@@ -479,7 +479,7 @@ def test_pages_alone_are_one_line_that_tells_how_to_say_the_answers(
     pdf(tmp_path / "d/a.pdf")
     pdf(tmp_path / "d/b.pdf", 2)
     said = refused(capsys, tmp_path / "d")
-    assert "2 pages (2 .pdf), and no right answers for them" in said
+    assert "2 pages (2 .pdf), but no references for them" in said
     assert "--annotations FILE" in said
 
 
@@ -522,7 +522,7 @@ def test_a_folder_a_class_is_a_classification(tmp_path: Path, top: str, split: s
 def test_folders_by_year_are_no_classes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pdf(tmp_path / "d/2023/a.pdf")
     pdf(tmp_path / "d/2024/b.pdf")
-    assert "no right answers" in refused(capsys, tmp_path / "d")
+    assert "no references for them" in refused(capsys, tmp_path / "d")
 
 
 # --- archives -------------------------------------------------------------------------------------------
@@ -548,13 +548,13 @@ def test_an_archive_is_unpacked_beside_itself_once(
     assert main(["data", "add", str(archive), "--dry-run"]) == 0
     assert not (tmp_path / "bills").exists()
     found = added(archive, name="bills")
-    assert found.document["source"] == str(tmp_path / "bills/set")
+    assert found.definition["source"] == str(tmp_path / "bills/set")
     assert len(found.samples) == 8
     assert f"unpacked into {tmp_path / 'bills'}" in capsys.readouterr().err
     added(archive, "--name", "again", name="again")
     (tmp_path / "bills/set/more.txt").write_text("mine")
     assert main(["data", "add", str(archive), "--name", "third"]) == 2
-    assert "holds other files than the archive" in capsys.readouterr().err
+    assert "with other files than the archive" in capsys.readouterr().err
 
 
 def test_names_that_windows_wrote_into_a_zip_are_read(tmp_path: Path) -> None:
@@ -600,9 +600,9 @@ def _evil(kind: str, path: Path) -> None:
     ("kind", "why"),
     [
         ("above", "leads out of the folder"), ("absolute", "leads out of the folder"),
-        ("drive", "leads out of the folder"), ("twice", "stands twice"), ("link", "is a link or a device"),
+        ("drive", "leads out of the folder"), ("twice", "occurs twice"), ("link", "is a link or a device"),
         ("device", "is a link or a device"),
-        pytest.param("bomb", "that become 2.0 GiB", marks=pytest.mark.long),
+        pytest.param("bomb", "unpack to 2.0 GiB", marks=pytest.mark.long),
     ],
 )  # fmt: skip
 def test_an_archive_that_would_do_harm_is_refused_and_nothing_of_it_stays(
@@ -620,8 +620,8 @@ def test_an_archive_that_would_do_harm_is_refused_and_nothing_of_it_stays(
         ("x.zip", b"PK\x03\x04nothing", "cannot be unpacked"),
         ("x.tar", b"nothing", "cannot be unpacked"),
         ("x.tgz", b"\x1f\x8b nothing", "cannot be unpacked"),
-        ("x.7z", b"", "no archive that can be unpacked here"),
-        ("x.zip", b"PK\x05\x06" + bytes(18), "there is no file in it"),
+        ("x.7z", b"", "not an archive that hpcbench can unpack"),
+        ("x.zip", b"PK\x05\x06" + bytes(18), "the archive has no files"),
     ],
 )
 def test_what_is_no_archive_is_one_line(
@@ -652,10 +652,12 @@ def test_nothing_that_is_there_is_overwritten(
     added(folder, name="d")
     before = Path("d-plan.yaml").read_text()
     assert main(["data", "add", str(folder), "--answer", "total"]) == 2
-    assert "there is a document already" in capsys.readouterr().err
+    assert "this definition exists already" in capsys.readouterr().err
     Path("registries/datasets/d.yaml").unlink()
     assert main(["data", "add", str(folder), "--answer", "total"]) == 2
-    assert "d-plan.yaml: there is a plan already (another --name)" in capsys.readouterr().err
+    assert (
+        "d-plan.yaml: this plan exists already (choose another --name)" in capsys.readouterr().err
+    )
     assert Path("d-plan.yaml").read_text() == before
 
 
@@ -670,7 +672,7 @@ def test_a_task_that_cannot_score_the_answers_is_refused(
 ) -> None:
     folder = invoices(tmp_path / "d")
     assert "did you mean 'kie'" in refused(capsys, folder, "--task", "kei")
-    assert "has one answer, and 2 columns" in refused(
+    assert "has one answer, but --answer names 2 columns" in refused(
         capsys, folder, "--task", "ocr", "--answer", "total,date"
     )
 
@@ -726,7 +728,7 @@ def test_columns_of_a_table_are_looked_at_without_keeping_it() -> None:
     roles = propose(columns, 10_000)
     assert roles is not None
     assert (roles.images, roles.answers, roles.left["note"]) == (
-        "file", ["total"], "no group: the same in every row",
+        "file", ["total"], "no group: every row has the same value",
     )  # fmt: skip
 
 
@@ -762,7 +764,7 @@ def typed(folder: Path, lines: Sequence[str], *argv: str) -> str:
 def test_a_person_is_asked_and_an_empty_line_takes_the_proposal(tmp_path: Path) -> None:
     invoices(tmp_path / "bills")
     seen = typed(Path.cwd(), ["", "", ""], str(tmp_path / "bills"))
-    assert "Right answer: which columns, with commas [vendor, number, date, total]" in seen
+    assert "Columns of the right answer, separated by commas [vendor, number, date, total]" in seen
     assert Added("bills").task.ml_task.name == "kie"
 
 
@@ -772,4 +774,4 @@ def test_a_person_may_choose_otherwise(tmp_path: Path) -> None:
     found = Added("bills")
     assert found.task.ml_task.name == "vqa"
     assert found.samples[0].fields["question"] == "What is the total?"
-    assert found.document["group_by"] == ["vendor"]
+    assert found.definition["group_by"] == ["vendor"]

@@ -74,10 +74,10 @@ def test_a_folder_is_added_checked_and_kept(
     assert (version["source"], version["files"]) == (source, 4)
     (synced,) = json.loads(printed(capsys, "data", "sync", "team/bills", "--json", *more))
     assert synced["path"] == version["path"]
-    assert "4 files are as they were" in printed(capsys, "data", "verify")
+    assert "4 files are unchanged" in printed(capsys, "data", "verify")
 
 
-def test_a_folder_of_any_name_gets_a_name_that_documents_may_have(
+def test_a_folder_of_any_name_gets_a_name_that_definitions_may_have(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     odd, registry = a_dataset(tmp_path / "My (Set) №1"), str(tmp_path / "registry")
@@ -86,7 +86,7 @@ def test_a_folder_of_any_name_gets_a_name_that_documents_may_have(
     out = printed(capsys, "data", "add", str(a_dataset(tmp_path / "Счета")), "--out", registry)
     assert "registry/datasets/unnamed.yaml" in out
     assert main(["data", "add", str(odd), "--name", "set №1", "--out", registry]) == 2
-    assert "'set №1' is no name" in (told := capsys.readouterr().err)
+    assert "--name 'set №1': a name has Latin letters" in (told := capsys.readouterr().err)
     assert "--name set_1" in told
 
 
@@ -101,8 +101,8 @@ def test_what_is_broken_is_told_and_is_an_exit_code(
     assert main(["data", "check", "d", "--out", str(out), "--registry", str(tmp_path / "r")]) == 1
     told = capsys.readouterr()
     assert "answers.csv:3: sample '1': " in told.out
-    assert "the same image under several documents: 0, 2" in told.out
-    assert "1 rows or samples of d cannot be used" in told.err
+    assert "several documents have the same image: 0, 2" in told.out
+    assert "1 rows or samples of d are unusable" in told.err
     assert (out / "sheet.png").exists()
 
 
@@ -117,7 +117,7 @@ def test_damage_is_found_and_repaired(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "1.png is damaged" in printed(capsys, "data", "verify", code=1)
     assert "1.png was repaired" in printed(capsys, "data", "verify", "--repair")
     assert broken.read_bytes() == good
-    assert "as they were" in printed(capsys, "data", "verify")
+    assert "files are unchanged" in printed(capsys, "data", "verify")
 
 
 def spoil(path: Path) -> bytes:
@@ -129,7 +129,7 @@ def spoil(path: Path) -> bytes:
 
 
 def a_model(folder: Path, source: str) -> tuple[str, ...]:
-    """A document of a model `m`; returns how to name its registry."""
+    """A definition of a model `m`; returns how to name its registry."""
     (folder / "models").mkdir(parents=True)
     text = f"schema_version: 1\nname: m\nsource: {source}\nengine: huggingface\n"
     (folder / "models/m.yaml").write_text(text)
@@ -149,15 +149,15 @@ def test_weights_in_the_cache_are_read_whenever_somebody_asks_and_repaired(
     more = a_model(tmp_path / "r", f"file://{weights(tmp_path / 'm')}")
     (fetched,) = json.loads(printed(capsys, "models", "fetch", "m", "--json", *more))
     assert "content_hash: sha256:" in printed(capsys, "models", "verify", "m", *more)
-    assert "m is as its document says" in printed(capsys, "models", "verify", "m", *more)
+    assert "m matches its definition" in printed(capsys, "models", "verify", "m", *more)
     broken = Path(fetched["path"]) / "model.safetensors"
     good = spoil(broken)
     said = printed(capsys, "models", "verify", "m", *more, code=1)
     assert "model.safetensors is damaged" in said
-    assert "as its document says" not in said
+    assert "matches its definition" not in said
     said = printed(capsys, "models", "verify", "m", "--repair", *more)
     assert "model.safetensors was repaired" in said
-    assert "m is as its document says" in said
+    assert "m matches its definition" in said
     assert broken.read_bytes() == good
 
 
@@ -178,7 +178,7 @@ def test_what_is_locked_after_a_repair_knows_the_files_that_were_missing(
     for name in lost:
         (Path(fetched["path"]) / name).unlink()
     printed(capsys, "models", "verify", "m", "--repair", *more)
-    assert "m is as its document says" in printed(capsys, "models", "verify", "m", *more)
+    assert "m matches its definition" in printed(capsys, "models", "verify", "m", *more)
 
 
 def test_weights_in_a_folder_are_read_again_however_often_they_were_hashed(
@@ -186,20 +186,20 @@ def test_weights_in_a_folder_are_read_again_however_often_they_were_hashed(
 ) -> None:
     more = a_model(tmp_path / "r", str(weights(tmp_path / "m")))
     printed(capsys, "models", "verify", "m", *more)
-    assert "m is as its document says" in printed(capsys, "models", "verify", "m", *more)
+    assert "m matches its definition" in printed(capsys, "models", "verify", "m", *more)
     spoil(tmp_path / "m/model.safetensors")
     assert main(("models", "verify", "m", *more)) == 2
-    assert "its files hash to sha256:" in capsys.readouterr().err
+    assert "the files have another hash: sha256:" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("by", ["url", "key"])
-def test_weights_without_a_document_are_verified_by_url_or_key(
+def test_weights_without_a_definition_are_verified_by_url_or_key(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], by: str
 ) -> None:
     url = f"file://{weights(tmp_path / 'm')}"
     (fetched,) = json.loads(printed(capsys, "models", "fetch", url, "--json"))
     name = url if by == "url" else Path(fetched["path"]).parent.name[:8]
-    assert "2 files are as they were" in printed(capsys, "models", "verify", name)
+    assert "2 files are unchanged" in printed(capsys, "models", "verify", name)
     spoil(Path(fetched["path"]) / "config.json")
     assert "config.json is damaged" in printed(capsys, "models", "verify", name, code=1)
     assert "config.json was repaired" in printed(capsys, "models", "verify", name, "--repair")
@@ -266,10 +266,10 @@ def test_an_empty_cache_is_said_to_be_empty(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["data", "prune", "--free", "1"]) == 0
-    assert f"no more is in {tmp_path}/home/cache/datasets" in capsys.readouterr().err
+    assert f"{tmp_path}/home/cache/datasets has nothing else" in capsys.readouterr().err
     printed(capsys, "data", "sync", f"file://{a_dataset(tmp_path / 'd')}")
     assert main(["data", "prune", "--free", "1"]) == 0
-    assert "nothing more may go: the rest is in use" in capsys.readouterr().err
+    assert "cannot free more: the other versions are in use" in capsys.readouterr().err
 
 
 def test_experiments_of_others_that_cannot_be_read_keep_what_they_may_use(
@@ -332,9 +332,9 @@ def test_one_that_cannot_be_repaired_does_not_stand_in_the_way_of_others(
     (tmp_path / "two/1.png").unlink()
     assert main(["data", "verify", "--repair", "--json"]) == 1
     told = capsys.readouterr()
-    assert "1 files stay damaged" in told.err
+    assert "1 files are still damaged" in told.err
     errors = {Path(one["source"]).name: one.get("error", "") for one in json.loads(told.out)}
-    assert "has it no longer as it was" in errors.pop("two")
+    assert "has changed since" in errors.pop("two")
     assert errors == {"one": "", "three": ""}
     assert [path.stat().st_size > 1 for path in broken] == [True, False, True]
     told_out = printed(capsys, "data", "verify", "--repair", code=1)
@@ -407,14 +407,14 @@ def test_a_prompt_is_shown_as_the_model_gets_it(capsys: pytest.CaptureFixture[st
     )
     assert "easy/0001.png" in printed(capsys, *asked)
     assert main(["prompts", "show", "demo_vqa", "--sample", "none"]) == 2
-    assert "no sample is called 'none'" in capsys.readouterr().err
+    assert "no sample has the id 'none'" in capsys.readouterr().err
 
 
 def a_registry(folder: Path, user: str, **models: str) -> Path:
-    """A registry with the dataset `d`, the prompts `plain` and `other`, and models by their documents."""
+    """A registry with the dataset `d`, the prompts `plain` and `other`, and models by their definitions."""
     a_dataset(folder / "d", 1)
     registry = folder / "registry"
-    documents = {
+    definitions = {
         "datasets/d": f"name: d\nsource: {folder}/d\nannotations: answers.csv\nfields: [question]\n"
         "mapping: {id: qid, images: image_path, references: answer, fields: {question: question}}\n"
         "options: {delimiter: ';'}\n",
@@ -422,7 +422,7 @@ def a_registry(folder: Path, user: str, **models: str) -> Path:
         "prompts/other": "name: other\nuser: Other?\n",
         **{f"models/{name}": f"name: {name}\n{text}\n" for name, text in models.items()},
     }
-    for name, text in documents.items():
+    for name, text in definitions.items():
         path = registry / f"{name}.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"schema_version: 1\n{text}")
@@ -459,7 +459,7 @@ def test_a_model_without_a_template_here_still_gets_its_messages_shown(
     shown = json.loads(printed(capsys, *asked, "--json"))
     assert (shown["messages"][0]["text"], shown["chat_template"]) == ("Сколько?", None)
     assert shown["no_chat_template"].endswith(
-        "model 'far' has no weights here, so no chat template"
+        "the weights of model 'far' are not on this machine, so its chat template is unknown"
     )
     assert "Сколько?" in printed(capsys, *asked)
 
@@ -476,14 +476,14 @@ def test_of_a_plans_run_tasks_the_one_that_is_meant_is_shown(
     asked = ("prompts", "show", "d", "--plan", str(plan), "--registry", str(registry), "--json")
     assert main(asked) == 2
     told = capsys.readouterr().err
-    assert "run tasks ask differently about 'd': far-d-plain, far-d-other" in told
+    assert "several run tasks of 'd' send different prompts: far-d-plain, far-d-other" in told
     assert json.loads(printed(capsys, *asked, "--prompt", "other"))["prompt"] == "other"
     by_name = ("prompts", "show", "far-d-plain", *asked[3:])
     assert json.loads(printed(capsys, *by_name))["prompt"] == "plain"
     assert main([*asked, "--prompt", "none"]) == 2
-    assert "uses such a dataset with prompt 'none'" in capsys.readouterr().err
+    assert "the name or the dataset 'd' with prompt 'none'" in capsys.readouterr().err
     assert main([*asked, "--task", "vqa"]) == 2
-    assert "--task is said by the plan" in capsys.readouterr().err
+    assert "--plan sets the ML task already" in capsys.readouterr().err
 
 
 def test_the_commands_that_adding_a_folder_tells_can_be_typed(
@@ -601,4 +601,7 @@ def test_a_place_that_fails_is_named_and_the_others_get_theirs(tmp_path: Path) -
 def test_nowhere_to_upload_to_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     here = finished(tmp_path)
     assert main(["upload", str(here.path)]) == 2
-    assert "nowhere to upload to (`--to URL`, or `upload:` in the plan)" in capsys.readouterr().err
+    assert (
+        "no destination for the upload (`--to URL`, or `upload:` in the plan)"
+        in capsys.readouterr().err
+    )

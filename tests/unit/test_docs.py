@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import json
 import re
 import textwrap
 from pathlib import Path
 
 import pytest
 
+import hpcbench
 from hpcbench.cli.main import main
 from hpcbench.cli.parse import parser
+from hpcbench.comparison.gate import verdict
 from hpcbench.engines.auto_concurrency import ELSEWHERE, ON_CPUS, ON_GPUS
+from hpcbench.experiment import outcome
+from hpcbench.experiment.view import scores
+from hpcbench.experiment.view.evaluated import METRICS_VERSION, PERFORMANCE_VERSION
 from hpcbench.inference import Adaptive
 from hpcbench.planning import WORTH_SPARING
 from hpcbench.plugins import REQUIRED
-from hpcbench.registry.catalog import load_document
+from hpcbench.registry.catalog import load_definition
 from hpcbench.registry.source import read, validate
-from hpcbench.schema.documents import KINDS, ExperimentPlan, RunTask, Site
+from hpcbench.schema.definitions import KINDS, ExperimentPlan, RunTask, Site
 from hpcbench.schema.plan import Fewer
 from hpcbench.status import ExperimentStatus
 from hpcbench.submit.estimate import spared
@@ -42,17 +49,21 @@ def test_the_architecture_page_lists_exactly_the_rooms_there_are() -> None:
     assert listed == rooms - {"__init__.py"}
 
 
+def test_the_walks_of_the_architecture_page_lead_through_code_that_is_there() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    steps = re.findall(
+        r"^ +(\w[\w/]*\.py) +(\w+) ", text[text.index("## Two walks") :], re.MULTILINE
+    )
+    assert len({module for module, _ in steps}) > 30
+    for module, name in steps:
+        tree = ast.parse((PACKAGE / module).read_text(encoding="utf-8"))
+        assert name in {getattr(node, "name", None) for node in ast.walk(tree)}, (module, name)
+
+
 def test_the_status_page_names_every_field_of_status_json() -> None:
     text = (ROOT / "docs" / "status.md").read_text()
     for field in ExperimentStatus.model_fields:
         assert re.search(rf"`{field}(\[\])?`", text), field
-
-
-def test_every_verb_has_help_with_an_example() -> None:
-    (verbs,) = (action.choices for action in parser()._actions if isinstance(action.choices, dict))
-    assert {"submit", "status", "resume", "doctor"} <= set(verbs)
-    for name, verb in verbs.items():
-        assert f"hpcbench {name}" in verb.format_help(), name
 
 
 def test_links_between_the_pages_lead_somewhere() -> None:
@@ -81,7 +92,7 @@ def test_what_contributors_are_told_to_run_is_there() -> None:
 @pytest.mark.parametrize(
     ("page", "model"), [("README.md", ExperimentPlan), ("docs/cluster-guide.md", Site)]
 )
-def test_the_documents_shown_are_valid_as_they_stand(
+def test_the_definitions_shown_are_valid_as_they_stand(
     tmp_path: Path, page: str, model: type[ExperimentPlan] | type[Site]
 ) -> None:
     (block,) = re.findall(r"```yaml\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
@@ -116,7 +127,7 @@ def test_the_page_what_to_set_has_the_numbers_of_the_code() -> None:
     assert {key for pair in named for key in pair if key} <= keys
 
 
-def shown_documents() -> list[tuple[str, str, str]]:
+def shown_definitions() -> list[tuple[str, str, str]]:
     """Page, `KIND/NAME` and text of every document that a page shows under its path."""
     found = []
     for page in ("registries.md", "plugins.md", "data.md"):
@@ -126,15 +137,15 @@ def shown_documents() -> list[tuple[str, str, str]]:
     return found
 
 
-@pytest.mark.parametrize(("page", "name", "body"), shown_documents())
-def test_a_document_shown_under_its_path_is_one(
+@pytest.mark.parametrize(("page", "name", "body"), shown_definitions())
+def test_a_definition_shown_under_its_path_is_one(
     tmp_path: Path, page: str, name: str, body: str
 ) -> None:
     kind, _, document = name.partition("/")  # the rest of a path is the name
     path = tmp_path / f"{name}.yaml"
     path.parent.mkdir(parents=True)
     path.write_text(body)
-    assert load_document(KINDS[kind], path, document)[0].name == document
+    assert load_definition(KINDS[kind], path, document)[0].name == document
 
 
 def test_the_metric_of_the_plugins_page_keeps_the_contract(
@@ -167,3 +178,105 @@ def test_the_commands_of_the_registries_page_run(
             assert capsys.readouterr().out
             ran += 1
     assert ran >= 4
+
+
+@pytest.mark.parametrize(
+    ("english", "russian"),
+    [
+        ("README.md", "README.ru.md"),
+        *(
+            (f"docs/{page.name}", f"docs/ru/{page.name}")
+            for page in (ROOT / "docs/ru").glob("*.md")
+        ),
+    ],
+)
+def test_a_translation_shows_the_same_commands_and_output(english: str, russian: str) -> None:
+    shown = [
+        re.findall(r"```\w*\n.*?```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+        for page in (english, russian)
+    ]
+    assert shown[0]
+    assert shown[0] == shown[1]
+
+
+def test_each_part_of_the_tutorial_is_there_in_russian() -> None:
+    parts = {page.name for page in (ROOT / "docs").glob("tutorial*.md")}
+    assert len(parts) == 3
+    assert parts == {page.name for page in (ROOT / "docs/ru").glob("*.md")}
+
+
+def test_the_readme_is_read_in_a_minute() -> None:
+    for page in ("README.md", "README.ru.md"):
+        assert len((ROOT / page).read_text(encoding="utf-8").splitlines()) <= 120
+
+
+def test_the_troubleshooting_page_quotes_messages_that_there_are() -> None:
+    said = "\n".join(
+        node.value
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+    quoted = re.findall(
+        r"^\| `(.*?)` \|", (ROOT / "docs/troubleshooting.md").read_text(), re.MULTILINE
+    )
+    assert len(quoted) > 40
+    for message in quoted:
+        for fragment in message.split("…"):
+            assert fragment.strip(" '()") in said, message
+
+
+def test_the_changelog_begins_with_what_is_not_released_and_the_version_there_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert capsys.readouterr().out == f"hpcbench {hpcbench.__version__}\n"
+    declared = re.findall(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert declared == [hpcbench.__version__]
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.findall(r"^## (.+)", changelog, re.MULTILINE)[:2] == [
+        "Unreleased",
+        hpcbench.__version__,
+    ]
+    highlights = changelog.partition("### Highlights")[2].partition("###")[0]
+    assert 3 < len(re.findall(r"^- ", highlights, re.MULTILINE)) <= 10
+
+
+def test_the_page_of_versions_has_those_of_the_files() -> None:
+    page = (ROOT / "docs/versions.md").read_text()
+    rows = dict(re.findall(r"^\| (.+?) \| (\d+) \|", page, re.MULTILINE))
+    shown = {
+        name: int(version) for row, version in rows.items() for name in re.findall(r"`(.+?)`", row)
+    }
+    schema = json.loads((ROOT / "registries/schemas/report.json").read_text())
+    report_version = schema["properties"]["version"]["const"]
+    assert shown == {
+        "scores/*.parquet": scores.VERSION,
+        "metrics.json": METRICS_VERSION,
+        "performance.json": PERFORMANCE_VERSION,
+        "report.json": report_version,
+        "outcome.json": outcome.VERSION,
+        "verdict.json": verdict.VERSION,
+    }
+    status = ExperimentStatus.model_fields["version"].default
+    assert f"have `version` ({status} today)" in page
+
+
+def test_the_portals_rules_name_code_and_tests_that_exist() -> None:
+    rules = (ROOT / "docs/portal-security.md").read_text(encoding="utf-8")
+    rows = [row.split("|") for row in rules.splitlines() if re.match(r"\| \d+ \|", row)]
+    assert len(rows) == 17
+    portal = PACKAGE / "portal"
+    for _, number, _, code, tests, _ in rows:
+        for module, name in re.findall(r"`([a-z_]+)\.(\w+)`", code):
+            (path, *_) = [
+                one for one in (portal, portal.parent) if (one / f"{module}.py").is_file()
+            ]
+            text = (path / f"{module}.py").read_text(encoding="utf-8")
+            assert name == "py" or re.search(rf"(def|class) {name}\b", text), (number, module, name)
+        for named in re.findall(r"(?:^|; )`([a-z_]+)`", tests.strip()):
+            assert (ROOT / f"tests/unit/portal/test_portal_{named}.py").is_file(), (
+                number,
+                named,
+            )

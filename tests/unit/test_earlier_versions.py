@@ -14,6 +14,8 @@ import pytest
 
 from hpcbench.cli.main import main
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.view.evaluated import metrics_of, performance_of
+from hpcbench.files.atomic import write_json
 from hpcbench.submit.array_task import ArrayTask
 from tests.unit.earlier import CUT, SHORT, WHOLE, unpack
 
@@ -51,6 +53,21 @@ def test_one_that_was_killed_shows_its_answers(told: Run) -> None:
     status = told("status", CUT, "--json")
     assert (status["samples"], status["answered"]) == (120, 33)
     assert "resume" in status["needs"]
+
+
+def test_what_evaluation_wrote_is_read_whole_and_written_back(home: dict[str, Experiment]) -> None:
+    for one in (home[WHOLE], home[SHORT]):
+        before = one.performance_file.read_bytes()
+        write_json(one.performance_file, performance_of(one).to_json())
+        assert one.performance_file.read_bytes() == before
+
+        before = one.metrics_file.read_bytes()
+        read = metrics_of(one).to_json()
+        for table in read["run_tasks"].values():
+            for count in ("responded", "ok", "unreadable", "failed"):  # it did not count these yet
+                del table[count]
+        write_json(one.metrics_file, read)
+        assert one.metrics_file.read_bytes() == before
 
 
 def test_scores_and_reports_are_read_and_written_anew(told: Run, tmp_path: Path) -> None:

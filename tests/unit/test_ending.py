@@ -19,7 +19,6 @@ from hpcbench.experiment.claims import Owner, answers_of, claim
 from hpcbench.experiment.control import control_request
 from hpcbench.experiment.counts import Counts
 from hpcbench.experiment.ending import (
-    as_one_rule,
     ending_of,
     experiment_end,
     why_dashes,
@@ -27,8 +26,8 @@ from hpcbench.experiment.ending import (
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import EventLog
 from hpcbench.experiment.outcome import state_of
-from hpcbench.experiment.results import metrics_of
 from hpcbench.experiment.view.answers import answer_frames
+from hpcbench.experiment.view.evaluated import Scores, metrics_of
 from hpcbench.files.atomic import write_json
 from hpcbench.status import status
 from hpcbench.status.liveness import ask_again, remaining
@@ -37,7 +36,12 @@ from tests.unit.small import experiment, record, response, write_attempt
 COUNTS = st.integers(0, 200)
 
 
-def table(ok: int = 6, invalid: int = 0, failed: int = 0, **more: Any) -> dict[str, Any]:
+def table(ok: int = 6, invalid: int = 0, failed: int = 0, **more: Any) -> Scores:
+    """A run task with so many samples of each end."""
+    return Scores.model_validate(said(ok, invalid, failed, **more))
+
+
+def said(ok: int = 6, invalid: int = 0, failed: int = 0, **more: Any) -> dict[str, Any]:
     """What `metrics.json` says of a run task with so many samples of each end."""
     outcomes = {"ok": ok + invalid, "failed": failed}
     return {
@@ -47,12 +51,11 @@ def table(ok: int = 6, invalid: int = 0, failed: int = 0, **more: Any) -> dict[s
     }  # fmt: skip
 
 
-def answered(folder: Path, texts: list[str | None], **task: Any) -> dict[str, Any]:
+def answered(folder: Path, texts: list[str | None], **task: Any) -> Scores:
     """The table of a run task whose samples were answered so; None: the request failed."""
     here = experiment(folder, [record(number) for number in range(len(texts))], 100, **task)
     write_attempt(here, 0, 1, [response(f"s{number}", text) for number, text in enumerate(texts)])
-    found: dict[str, Any] = evaluation.evaluate(here)["run_tasks"]["rt"]
-    return found
+    return evaluation.evaluate(here).run_tasks["rt"]
 
 
 @given(ok=COUNTS, invalid=COUNTS, failed=COUNTS, skipped=COUNTS, least=st.floats(0, 1))
@@ -76,8 +79,8 @@ def test_of_requests_that_all_failed_there_is_no_value_whatever_the_policy(
     tmp_path: Path, policy: str
 ) -> None:
     found = answered(tmp_path, [None] * 4, on_failed=policy, on_invalid=policy)
-    assert set(found["metrics"].values()) == {None}
-    assert (found["ok"], found["coverage"]) == (0, 0.0)
+    assert set(found.metrics.values()) == {None}
+    assert (found.ok, found.coverage) == (0, 0.0)
     ended = ending_of(found, 0.0)
     assert ended.state == "failed"
     assert ended.reason.startswith("nothing was scored: 4 of 4 requests failed, most often: ")
@@ -87,20 +90,20 @@ def test_what_a_policy_counts_as_zero_lowers_the_value_and_does_not_raise_covera
     tmp_path: Path,
 ) -> None:
     found = answered(tmp_path, ["0", None], on_failed="zero")
-    assert [entry["value"] for entry in found["metrics"].values()] == [0.5]
-    assert found["coverage"] == 0.5
+    assert [entry.value for entry in found.values.values()] == [0.5]
+    assert found.coverage == 0.5
     assert ending_of(found, 0.5).state == "done"
     ended = ending_of(found, 0.9)
     assert ended.state == "incomplete"
-    assert ended.reason.startswith("1 of 2 samples are ok (50 %), min_coverage asks for 90 %")
+    assert ended.reason.startswith("1 of 2 samples are ok (50 %), min_coverage requires 90 %")
 
 
 def test_a_share_below_the_limit_is_never_shown_as_the_limit() -> None:
-    assert "(89.9 %), min_coverage asks for 90 %" in ending_of(table(8_999, 0, 1_001), 0.9).reason
+    assert "(89.9 %), min_coverage requires 90 %" in ending_of(table(8_999, 0, 1_001), 0.9).reason
 
 
 def test_a_share_is_rounded_as_in_every_table() -> None:
-    assert "(51.7 %), min_coverage asks for 90 %" in ending_of(table(31, 0, 29), 0.9).reason
+    assert "(51.7 %), min_coverage requires 90 %" in ending_of(table(31, 0, 29), 0.9).reason
 
 
 def test_a_cause_that_ends_in_a_full_stop_does_not_end_in_two() -> None:
@@ -143,16 +146,16 @@ def test_a_file_of_an_earlier_version_is_read_by_the_same_rule(tmp_path: Path) -
     here = experiment(tmp_path, [record(0)], 1)
     row = {"by": {}, "metric": "anls", "value": 0.0, "low": 0.0, "high": 0.49, "n": 6}
     old = {
-        **table(0, 0, 6), "metrics": {"anls": {"value": 0.0, "low": 0.0, "high": 0.49}},
+        **said(0, 0, 6), "metrics": {"anls": {"value": 0.0, "low": 0.0, "high": 0.49}},
         "coverage": 0.0, "groups": [{"by": ["kind"], "groups": 1, "rows": [row]}],
     }  # fmt: skip
-    unread = {**table(3, 3), "coverage": 1.0}
+    unread = {**said(3, 3), "coverage": 1.0}
     write_json(here.metrics_file, {"version": 2, "run_tasks": {"old": old, "unread": unread}})
-    found = metrics_of(here)["run_tasks"]
-    assert found["old"]["metrics"] == {"anls": None}
-    assert found["old"]["groups"][0]["rows"][0]["value"] is None
-    assert (found["unread"]["ok"], found["unread"]["coverage"]) == (3, 0.5)
-    assert as_one_rule(found["unread"]) == found["unread"]
+    found = metrics_of(here).run_tasks
+    assert found["old"].metrics == {"anls": None}
+    assert found["old"].groups[0].rows[0].value is None
+    assert (found["unread"].ok, found["unread"].coverage) == (3, 0.5)
+    assert Scores.model_validate(found["unread"].to_json()) == found["unread"]
 
 
 # --- what an experiment says of itself, and how it goes on ------------------------------------------------
@@ -243,7 +246,7 @@ def test_what_did_not_end_well_is_part_of_no_trend(tmp_path: Path, texts: list[s
 def test_an_old_success_of_nothing_is_taken_out_of_the_history(tmp_path: Path) -> None:
     here = concluded(tmp_path, ["0", "1"])
     assert [trend.name for trend in history.trends(tmp_path, "exact_match")] == ["exact_match"]
-    tables = metrics_of(here)
+    tables = metrics_of(here).to_json()
     rt = {**tables["run_tasks"]["rt"], "answered": 0, "ok": 0, "outcomes": {"failed": 2}}
     write_json(here.metrics_file, {**tables, "run_tasks": {"rt": rt}})
     history.rebuild(tmp_path)
@@ -272,7 +275,7 @@ def test_resume_asks_again_what_failed_and_nothing_else(tmp_path: Path) -> None:
     assert {state.shard.index for state in remaining(here)} == {1}
     assert [sorted(own) for _, own in answers_of(here, "rt")] == [sorted(found), []]
     finalise.conclude(here)
-    assert status(here).reason == ("4 of 8 samples are ok (50 %), min_coverage asks for 90 %")
+    assert status(here).reason == ("4 of 8 samples are ok (50 %), min_coverage requires 90 %")
 
 
 def test_scoring_anew_brings_the_outcome_up_to_date(tmp_path: Path) -> None:

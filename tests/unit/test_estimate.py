@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench.cli.main import main
+from hpcbench.data.cache import Cache
 from hpcbench.planning import plan_work
-from hpcbench.schema.documents import Partition, Resources
+from hpcbench.schema.definitions import Model, Partition, Resources
 from hpcbench.schema.plan import ResolvedPlan, ResolvedRunTask
 from hpcbench.submit import estimate as estimating
 from hpcbench.submit.estimate import (
@@ -26,6 +27,7 @@ from hpcbench.submit.estimate import (
     shape_fits,
 )
 from hpcbench.submit.estimate_text import size, span
+from hpcbench.submit.plan_facts import look
 from hpcbench.usage.history import Rate, Rates
 from tests.campaign import examples
 from tests.unit.past import hashed
@@ -146,7 +148,8 @@ def test_disk_is_answers_and_what_is_here_and_names_what_is_not(tmp_path: Path) 
         run_task("a", model={"source": str(cache / "models/x"), "image": str(sif)}),
         run_task("b", model={"name": "n", "image": "docker://nowhere/engine:1"}),
     )
-    found = disk_of(plan, hashed(*plan.run_tasks, samples=10), known(plan), cache)
+    facts = look(plan, Cache(cache, plan.site))
+    found = disk_of(facts, hashed(*plan.run_tasks, samples=10), known(plan), cache)
     assert found.responses == 20 * ANSWER_BYTES
     assert (found.cached, found.images) == (1000, 500)
     assert found.unbuilt == ("docker://nowhere/engine:1",)
@@ -157,17 +160,28 @@ A100 = Partition(
 )
 
 
+def large(gpu_memory_gb: float) -> Model:
+    """A model that needs GPUs of this memory."""
+    return Model(name="m", source="m", engine="vllm", gpu_memory_gb=gpu_memory_gb)
+
+
+def test_a_card_sold_as_80_gb_is_enough_for_80_gb() -> None:
+    """It reports 81,559 MiB."""
+    assert large(80).fits_gpu(79.6)
+    assert not large(80).fits_gpu(48)
+
+
 @pytest.mark.parametrize(
     ("resources", "shape", "why"),
     [
         ({}, {}, []),
-        ({"time_limit": "05:00:00"}, {}, ["time limit 04:00:00, not 05:00:00"]),
-        ({"cpus": 64}, {}, ["32 CPUs a node, not 64"]),
-        ({"memory_gb": 200}, {}, ["128 GiB a node, not 200"]),
-        ({}, {"gpus": 8}, ["4 GPUs a node, not 8"]),
-        ({}, {"gpu_type": "h100"}, ["no GPU of type h100 (there: a100)"]),
-        ({}, {"gpu_memory_gb": 80}, ["GPUs of less than 80 GiB"]),
-        ({}, {"gpu_type": "a100", "gpu_memory_gb": 40}, []),
+        ({"time_limit": "05:00:00"}, {}, ["its time limit is 04:00:00, a job needs 05:00:00"]),
+        ({"cpus": 64}, {}, ["32 CPUs per node, a job needs 64"]),
+        ({"memory_gb": 200}, {}, ["128 GiB of memory per node, a job needs 200 GiB"]),
+        ({}, {"gpus": 8}, ["4 GPUs per node, a job needs 8"]),
+        ({}, {"gpu_type": "h100"}, ["no GPU of type h100 (it has: a100)"]),
+        ({}, {"models": [large(16), large(80)]}, ["its GPUs have less than 80 GB of memory"]),
+        ({}, {"gpu_type": "a100", "models": [large(40)]}, []),
     ],
 )
 def test_a_shape_fits_or_every_reason_is_named(
@@ -178,7 +192,7 @@ def test_a_shape_fits_or_every_reason_is_named(
 
 
 def test_what_the_profile_does_not_know_is_no_misfit() -> None:
-    assert shape_fits(Partition(), Resources(cpus=999), 8, "h100", 80) == []
+    assert shape_fits(Partition(), Resources(cpus=999), 8, "h100", [large(80)]) == []
     assert shape_fits(Partition(gpus={}), Resources(), 0) == []
     assert shape_fits(Partition(gpus={}), Resources(), 1) == ["no GPUs"]
 
@@ -219,7 +233,7 @@ def test_partitions_that_fit_are_asked_for_their_earliest_start_and_others_are_n
     plan = plan.model_copy(update={"site": plan.site.model_copy(update={"slurm": slurm})})
     work = plan_work(plan, hashed(*plan.run_tasks))
     found = {one.partition: one for one in queues(plan, work.groups)["g0"]}
-    assert found["small"].misfits == ("1 GPUs a node, not 2",)
+    assert found["small"].misfits == ("1 GPUs per node, a job needs 2",)
     assert found["busy"].start == 1800000000
     assert found["shut"].refused == "Batch job submission failed: no"
     asked = (tmp_path / "asked").read_text().splitlines()
@@ -269,7 +283,7 @@ def test_the_command_prints_an_estimate_and_writes_nothing(
     assert main(["submit", str(plan_file), "--estimate"]) == 0
     text = capsys.readouterr().out
     assert "speed: 100 samples, parallelism 4" in text
-    fewer = "tiny: 2 workers instead of 4: one engine is asked 64 of its 100 samples at once"
+    fewer = "tiny: 2 workers instead of 4: one engine processes 64 of its 100 samples at once"
     assert fewer in " ".join(text.split())
     assert "vqa: 0.25 s (default, not measured)" in text
     assert "tiny: 120 s (default, not measured)" in text

@@ -31,7 +31,7 @@ def mixed(folder: Path, **task: Any) -> Experiment:
 
 
 def test_every_sample_is_counted_whatever_became_of_it(tmp_path: Path) -> None:
-    table = evaluate(mixed(tmp_path))["run_tasks"]["rt"]
+    table = evaluate(mixed(tmp_path)).to_json()["run_tasks"]["rt"]
     assert (table["asked"], table["answered"], table["coverage"]) == (8, 3, 3 / 8)
     assert table["outcomes"] == {"failed": 1, "invalid": 1, "missing": 3, "ok": 3}
     assert {
@@ -46,7 +46,7 @@ def test_every_sample_is_counted_whatever_became_of_it(tmp_path: Path) -> None:
 def test_what_has_no_answer_counts_as_the_run_task_says(
     tmp_path: Path, policy: str, value: float, n: int
 ) -> None:
-    table = evaluate(mixed(tmp_path, on_failed=policy))["run_tasks"]["rt"]
+    table = evaluate(mixed(tmp_path, on_failed=policy)).to_json()["run_tasks"]["rt"]
     assert table["metrics"]["exact_match"]["value"] == pytest.approx(value)
     assert table["metrics"]["exact_match"]["n"] == n
     assert table["on_failed"] == policy
@@ -54,7 +54,7 @@ def test_what_has_no_answer_counts_as_the_run_task_says(
 
 def test_no_answers_at_all_and_left_out_is_no_score_not_zero(tmp_path: Path) -> None:
     here = experiment(tmp_path, [record(1)], on_failed="exclude")
-    assert evaluate(here)["run_tasks"]["rt"]["metrics"] == {"exact_match": None}
+    assert evaluate(here).to_json()["run_tasks"]["rt"]["metrics"] == {"exact_match": None}
 
 
 def test_a_dataset_that_lost_rows_which_were_asked_about_is_told_instead_of_scored(
@@ -62,7 +62,7 @@ def test_a_dataset_that_lost_rows_which_were_asked_about_is_told_instead_of_scor
 ) -> None:
     here = mixed(tmp_path)
     write_json(here.chosen_file, {"rt": [[0, 3], [4, 9]]})
-    told = "dataset '.*' is read otherwise .* 9 or more samples then, 8 now .submit again"
+    told = "dataset '.*' has changed since .* 9 or more samples then, 8 now .submit the plan again"
     with pytest.raises(UserError, match=told):
         evaluate(Experiment(here.path))
 
@@ -71,7 +71,9 @@ def test_a_row_more_in_front_is_told_instead_of_scored_at_shifted_places(tmp_pat
     here = mixed(tmp_path)
     lines = _annotations(here).read_text().splitlines(keepends=True)
     _annotations(here).write_text("".join([lines[0].replace("s0", "new"), *lines]))
-    with pytest.raises(UserError, match="is read otherwise .* which was answered, is not where"):
+    with pytest.raises(
+        UserError, match="has changed since .* has an answer, but is no longer at its place"
+    ):
         evaluate(Experiment(here.path))
 
 
@@ -106,7 +108,7 @@ def test_the_same_answers_give_the_same_bytes_in_any_order_and_over_any_attempts
 def test_all_right_still_has_an_interval_and_it_is_not_certainty(tmp_path: Path) -> None:
     here = experiment(tmp_path, [record(number) for number in range(20)], 20)
     write_attempt(here, 0, 1, [response(f"s{number}", str(number)) for number in range(20)])
-    entry = evaluate(here)["run_tasks"]["rt"]["metrics"]["exact_match"]
+    entry = evaluate(here).to_json()["run_tasks"]["rt"]["metrics"]["exact_match"]
     assert entry["value"] == 1.0
     assert (entry["low"], entry["high"]) == (pytest.approx(0.8316, abs=1e-4), 1.0)
     assert entry["method"] == "Clopper-Pearson"
@@ -129,7 +131,7 @@ def test_performance_tells_the_load_and_counts_every_request_that_was_made(tmp_p
     here = experiment(tmp_path, [record(number) for number in range(2)], concurrency=3)
     write_attempt(here, 0, 1, [response("s0", "0")], end="released")
     write_attempt(here, 0, 2, [response("s0", "0"), response("s1", "1")])
-    assert evaluate(here)["run_tasks"]["rt"]["answered"] == 2
+    assert evaluate(here).to_json()["run_tasks"]["rt"]["answered"] == 2
     table = read_json(here.performance_file)
     assert (table["version"], table["sweeps"]) == (3, {})
     figures = table["run_tasks"]["rt"]
@@ -148,7 +150,7 @@ def test_what_workers_tell_of_a_run_task_is_found_by_its_name(tmp_path: Path) ->
         for name, bound in (("rt", True), ("another", False)):
             news.write({"event": "client_health", "run_task": name, "client_bound": bound})
             news.write({"event": "monitor", "run_task": name, "memory": {"gpu_peak": 7}})
-    metrics = evaluate(here)
+    metrics = evaluate(here).to_json()
     figures = read_json(here.performance_file)["run_tasks"]["rt"]
     assert figures["valid"] is False
     assert figures["memory"] == {"gpu_peak": 7}

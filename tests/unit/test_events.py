@@ -576,7 +576,7 @@ def test_any_other_text_is_refused_in_one_line(text: str) -> None:
 
 def test_a_cursor_of_another_experiment_is_refused(tmp_path: Path) -> None:
     here = here_in(tmp_path)
-    with pytest.raises(UserError, match="of experiment 'other'"):
+    with pytest.raises(UserError, match="belongs to experiment 'other'"):
         EventTail(here, encode({"submission": 1}, "other"))
 
 

@@ -155,11 +155,11 @@ def test_what_came_otherwise_than_announced_is_refused_and_can_be_sent_again(
 def test_a_path_that_leads_elsewhere_is_refused(tmp_path: Path, path: str) -> None:
     message = {"files": [[path, 1, "0" * 64, False]]}
     wire = Pipes(io.BytesIO(json.dumps(message).encode() + b"\n"), io.BytesIO())
-    with pytest.raises(EnvironmentFault, match="no place"):
+    with pytest.raises(EnvironmentFault, match="not a valid place"):
         fetch(wire, tmp_path / "in")
     message = {"parcels": {"../../x": [["a", 1, "0" * 64, False]]}}
     wire = Pipes(io.BytesIO(json.dumps(message).encode() + b"\n"), io.BytesIO())
-    with pytest.raises(EnvironmentFault, match="no hash"):
+    with pytest.raises(EnvironmentFault, match="not a hash"):
         receive(wire, tmp_path / "in")
 
 

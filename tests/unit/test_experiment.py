@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -37,7 +38,7 @@ from hpcbench.files.atomic import (
     write_atomic,
     write_json,
 )
-from hpcbench.schema.documents import Site
+from hpcbench.schema.definitions import Site
 from tests.campaign import examples
 from tests.unit import small
 
@@ -324,6 +325,32 @@ def test_a_released_owner_is_fenced_at_its_next_answer_which_still_counts(tmp_pa
     ]
 
 
+def test_a_later_attempt_is_fenced_by_the_one_after_it(tmp_path: Path) -> None:
+    here = fresh(tmp_path)
+    taken(here).end("drained")
+    old = taken(here)
+    assert release(here, state(here), "job is gone")
+    with pytest.raises(Fenced, match="rt/00000: attempt 3 took over"):
+        old.acknowledge()
+    old.abandon()
+
+
+def test_answers_whose_file_was_removed_are_fenced_and_a_fault_of_the_disk_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = taken(fresh(tmp_path))
+    for number, raised in ((errno.ESTALE, Fenced), (errno.ENOSPC, OSError), (errno.EIO, OSError)):
+
+        def sync(file: Appender, number: int = number) -> None:
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(Appender, "sync", sync)
+        with pytest.raises(raised):
+            mine.acknowledge()
+    monkeypatch.undo()
+    mine.abandon()
+
+
 def test_done_wins_over_a_release_that_came_later(tmp_path: Path) -> None:
     here = fresh(tmp_path)
     mine = taken(here)
@@ -441,7 +468,7 @@ def test_an_experiment_is_found_by_id_beginning_path_or_as_the_last(tmp_path: Pa
 @pytest.mark.parametrize(
     ("wanted", "told"),
     [
-        ("2", "'2' fits several experiments: 20261120-1000-a-aaaa, 20261120-1000-b-bbbb"),
+        ("2", "'2' matches several experiments: 20261120-1000-a-aaaa, 20261120-1000-b-bbbb"),
         ("3", "no experiment '3' in "),
         ("20261120-1000-c-aaaa", "did you mean '20261120-1000-a-aaaa'?"),
         ("./nowhere", "nowhere: no such folder"),

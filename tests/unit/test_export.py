@@ -68,9 +68,9 @@ def test_shards_of_several_workers_make_one_table(
     assert main(["export", str(here.path), "--compat", "vllm"]) == 0
     out = capsys.readouterr().out
     assert out.count("request_throughput") == 1
-    assert "2 shards laid end to end: rates are those of one engine" in out
+    assert "2 shards joined end to end: the rates are those of one engine" in out
 
 
 def test_phoenix_needs_its_address(capsys: pytest.CaptureFixture[str], path: str) -> None:
     assert main(["export", path, "--to", "phoenix"]) == 2
-    assert "--to phoenix needs its address" in capsys.readouterr().err
+    assert "--to phoenix needs the address of Phoenix" in capsys.readouterr().err

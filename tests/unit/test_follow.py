@@ -122,11 +122,11 @@ def test_kinds_and_sorts_choose_events(
     [
         (
             ["events", "--kind", "alarms"],
-            "--kind: there are no events 'alarms' (did you mean 'alarm'?)",
+            "--kind: no events have the kind 'alarms' (did you mean 'alarm'?)",
         ),
-        (["events", "--since", "xyz"], "this is no cursor of events"),
-        (["logs", "--grep", "a(b"], "--grep: 'a(b' is no regular expression"),
-        (["logs", "@last", "-n", "-3"], "-n: lines to show cannot be fewer than none"),
+        (["events", "--since", "xyz"], "this is not a cursor of events"),
+        (["logs", "--grep", "a(b"], "--grep: 'a(b' is not a regular expression"),
+        (["logs", "@last", "-n", "-3"], "-n -3 is negative (give 0 or more)"),
         (["logs", "@last", "4713"], "no log of '4713'"),
     ],
 )
@@ -190,7 +190,7 @@ def test_a_slow_directory_is_told_once_and_followed_on(
     at_first_pause(monkeypatch, lambda: end(here))
     assert main(["events", "--follow"]) == 0
     out, err = capsys.readouterr()
-    assert err.count("the experiment's directory is slow") == 1
+    assert err.count("the experiment's folder is slow") == 1
     assert out.splitlines()[-1].endswith("the experiment is done")
 
 
@@ -252,7 +252,7 @@ def test_a_damaged_event_is_told_and_the_rest_is_shown(
     assert main(["events"]) == 0
     lines = printed(capsys)
     assert any(line.endswith(f"line 2 of {path} is damaged") for line in lines)
-    assert any(line.endswith("worker finished: nothing is left for it") for line in lines)
+    assert any(line.endswith("worker finished: no shard is left for it") for line in lines)
 
 
 def test_every_kind_has_a_sentence() -> None:

@@ -68,7 +68,7 @@ def one(zygote: Zygote, *words: str, **more: str) -> Outcome:
 def test_a_full_disk_behind_standard_output_is_exit_code_3(zygote: Zygote) -> None:
     outcome = one(zygote, "metrics", "list", output="full")
     assert outcome.code == 3
-    assert "No space left on device (make room" in outcome.err
+    assert "No space left on device (free some space" in outcome.err
 
 
 def test_a_file_that_may_not_be_read_names_itself_and_the_right_it_lacks(zygote: Zygote) -> None:

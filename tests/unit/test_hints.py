@@ -22,7 +22,7 @@ from hpcbench.cli.submit import _of_twin, _twin
 from hpcbench.errors import Problem, UserError
 from hpcbench.experiment.layout import Experiment
 from hpcbench.registry.source import parse
-from hpcbench.schema.documents import Resources
+from hpcbench.schema.definitions import Resources
 from hpcbench.schema.forms import FORMS, complaint
 from tests.unit.past import past
 
@@ -62,7 +62,7 @@ def test_every_regular_expression_of_a_document_has_a_form_in_words() -> None:
 
 @pytest.mark.parametrize("given", ["0:00:00", "00:00:00", "0-00:00:00"])
 def test_a_worker_gets_some_time(given: str) -> None:
-    with pytest.raises(ValidationError, match="no time at all"):
+    with pytest.raises(ValidationError, match="must be at least one second"):
         Resources(time_limit=given)
 
 
@@ -72,10 +72,10 @@ def test_a_pattern_that_nobody_described_is_not_shown() -> None:
     (detail,) = caught.value.errors()
     other = {**detail, "ctx": {"pattern": "^(x|y)$"}}
     assert complaint(dict(detail)) == "must be of the form [DAYS-]HH:MM:SS, such as 02:00:00"
-    assert complaint(other) == "is not of the form it must have"
+    assert complaint(other) == "has an invalid form"
 
 
-def test_a_document_of_a_hundred_thousand_brackets_does_not_end_the_process() -> None:
+def test_a_definition_of_a_hundred_thousand_brackets_does_not_end_the_process() -> None:
     with pytest.raises(UserError, match="nested more than 64 levels deep"):
         parse(Path("p.yaml"), "[" * 100_000)
 
@@ -136,11 +136,8 @@ def test_an_equal_submission_is_named_with_what_may_serve_instead(
     assert twin is not None
     assert twin.id == done.id
     said = _of_twin(twin, new)
-    assert (
-        f"the same plan over the same data is {done.id}, 2.0 h old and done: `hpcbench report"
-        in said
-    )
-    assert f"`hpcbench cancel {new.id}` ends this one" in said
+    assert f"{done.id} has the same plan and data, is 2.0 h old and done: `hpcbench report" in said
+    assert f"`hpcbench cancel {new.id}` cancels this one" in said
     assert _twin(keyed(past(tmp_path, "20261120-1300-plan-dddd"), "unequal")) is None
 
 

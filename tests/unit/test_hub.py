@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.data.hub import find_in_hub, repository
+from hpcbench.data.hub import find_in_hub, hub_path, repository
 from hpcbench.errors import UserError
 
 OLD, NEW = "a" * 40, "b" * 40
@@ -47,6 +47,40 @@ def test_a_plain_copy_is_found_whatever_the_revision(cache: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize(
+    ("environ", "cache", "token"),
+    [
+        ({}, "HOME/.cache/huggingface/hub", "HOME/.cache/huggingface/token"),
+        ({"XDG_CACHE_HOME": "/x"}, "/x/huggingface/hub", "/x/huggingface/token"),
+        ({"XDG_CACHE_HOME": "/x", "HF_HOME": "~/hf"}, "HOME/hf/hub", "HOME/hf/token"),
+        ({"HF_HOME": "$SCRATCH/hf", "SCRATCH": "/s"}, "/s/hf/hub", "/s/hf/token"),
+        ({"HF_HUB_CACHE": "~/c", "HF_TOKEN_PATH": "$SCRATCH/t", "SCRATCH": "/s"}, "HOME/c", "/s/t"),
+    ],
+)
+def test_the_hubs_own_files_are_where_its_tools_keep_them(
+    environ: dict[str, str], cache: str, token: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HF_HOME", "HF_HUB_CACHE", "HF_TOKEN_PATH", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"HOME": str(tmp_path), **environ}.items():
+        monkeypatch.setenv(name, value)
+
+    found = hub_path("HF_HUB_CACHE", "hub"), hub_path("HF_TOKEN_PATH", "token")
+
+    assert found == tuple(Path(one.replace("HOME", str(tmp_path))) for one in (cache, token))
+
+
+def test_a_model_is_found_below_the_cache_of_this_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HF_HOME", "HF_HUB_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    snapshot = tmp_path / "huggingface/hub/models--org--name/snapshots" / OLD
+    snapshot.mkdir(parents=True)
+    assert find_in_hub(f"hf://org/name@{OLD}") == snapshot
+
+
+@pytest.mark.parametrize(
     ("url", "remedy"),
     [
         ("hf://org/name@v2", "`hf download org/name --revision v2`"),
@@ -66,17 +100,17 @@ def test_a_download_that_broke_off_is_not_taken_for_whole(cache: Path) -> None:
     snapshot = cache / "snapshots" / NEW
     begun = cache / "blobs" / "1234.incomplete"
     begun.touch()
-    with pytest.raises(UserError, match=f"{NEW} is not whole.*1234.incomplete"):
+    with pytest.raises(UserError, match=f"{NEW} is incomplete.*1234.incomplete"):
         find_in_hub("hf://org/name")
     shards = {"a.weight": "model-1.safetensors", "b.weight": "model-2.safetensors"}
     (snapshot / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
     (snapshot / "model-1.safetensors").touch()
-    with pytest.raises(UserError, match="is not whole.*model-2.safetensors"):
+    with pytest.raises(UserError, match="is incomplete.*model-2.safetensors"):
         find_in_hub("hf://org/name")
     (snapshot / "model-2.safetensors").touch()
     assert find_in_hub("hf://org/name") == snapshot, "another commit is on its way"
     (cache / "blobs" / f"config-{NEW}").unlink()
-    with pytest.raises(UserError, match=r"is not whole.*config.json"):
+    with pytest.raises(UserError, match=r"is incomplete.*config.json"):
         find_in_hub("hf://org/name")
 
 
@@ -93,18 +127,18 @@ def test_an_index_whose_shards_were_left_out_says_nothing_beside_whole_weights(
     write_index(snapshot, "pytorch_model.bin", "pytorch_model-00001-of-00001.bin")
     write_index(snapshot, "model.safetensors", "model-00001-of-00002.safetensors", "b.safetensors")
     (snapshot / "model-00001-of-00002.safetensors").touch()
-    with pytest.raises(UserError, match=r"is not whole.*b\.safetensors"):
+    with pytest.raises(UserError, match=r"is incomplete.*b\.safetensors"):
         find_in_hub("hf://org/name")
     (snapshot / "b.safetensors").touch()
     assert find_in_hub("hf://org/name") == snapshot
     (snapshot / "model.safetensors.index.json").unlink()
     (snapshot / "b.safetensors").unlink()
-    with pytest.raises(UserError, match=r"is not whole.*pytorch_model-00001"):
+    with pytest.raises(UserError, match=r"is incomplete.*pytorch_model-00001"):
         find_in_hub("hf://org/name")
     (snapshot / "consolidated.safetensors").touch()
     assert find_in_hub("hf://org/name") == snapshot
     (cache / "blobs" / "1234.incomplete").touch()
-    with pytest.raises(UserError, match=r"is not whole.*1234.incomplete"):
+    with pytest.raises(UserError, match=r"is incomplete.*1234.incomplete"):
         find_in_hub("hf://org/name")
 
 
@@ -117,7 +151,7 @@ def test_what_another_download_left_refuses_no_model_whose_weights_lie_there(
     begun.touch()
     (snapshot / "training_args.bin").touch()
     (snapshot / "model-00001-of-00002.safetensors").touch()
-    with pytest.raises(UserError, match=rf"; or remove {begun}, if nobody is at it any more"):
+    with pytest.raises(UserError, match=rf"; or remove {begun}, if no download of it is running"):
         find_in_hub("hf://org/name")
     (snapshot / weights).touch()
     assert find_in_hub("hf://org/name") == snapshot

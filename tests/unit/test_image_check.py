@@ -11,9 +11,8 @@ import pytest
 from hpcbench.environments.packages import Probe
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.plugins import Environment
-from hpcbench.schema.documents import ContainerSite, Site
-from hpcbench.submit.engine_check import check_engines
-from hpcbench.submit.image_check import check_images
+from hpcbench.schema.definitions import ContainerSite, Site
+from hpcbench.submit.image_check import check_engines, check_images
 from tests.unit.small import resolved, run_task
 
 IMAGE = "docker://registry/engine:1"
@@ -32,12 +31,12 @@ def check(versions: dict[str, str], *, site_cuda: str | None = None, **model: An
 
 
 def test_an_engine_that_is_too_old_is_refused_with_both_versions() -> None:
-    with pytest.raises(UserError, match=r"has vllm 0\.9\.1, model 'm' needs vllm>=0\.12"):
+    with pytest.raises(UserError, match=r"has vllm 0\.9\.1, but model 'm' needs vllm>=0\.12"):
         check({"vllm": "0.9.1"}, needs=["vllm>=0.12"])
 
 
 def test_what_an_image_does_not_hold_is_told() -> None:
-    with pytest.raises(UserError, match=r"has no flash_attn, model 'm' needs flash_attn"):
+    with pytest.raises(UserError, match=r"has no flash_attn, but model 'm' needs flash_attn"):
         check({"vllm": "1"}, needs=["flash_attn"])
 
 
@@ -48,7 +47,9 @@ def test_what_fits_is_silent() -> None:
 
 @pytest.mark.parametrize("driver", ["12.4", "12.8"])
 def test_an_image_for_a_newer_cuda_than_the_driver_takes_is_refused(driver: str) -> None:
-    with pytest.raises(UserError, match=f"made for CUDA 13.0, the driver .* takes {driver}"):
+    with pytest.raises(
+        UserError, match=f"built for CUDA 13.0, but the driver .* supports CUDA {driver}"
+    ):
         check({"cuda": "13.0"}, site_cuda=driver)
 
 

@@ -15,7 +15,7 @@ import yaml
 
 from hpcbench.cli.main import main
 from hpcbench.cli.setup import _with_line
-from hpcbench.schema.documents import Site
+from hpcbench.schema.definitions import Site
 from hpcbench.site.doctor import (
     asking_job,
     checks,
@@ -133,8 +133,8 @@ def test_what_can_be_seen_is_not_asked(slurm: FakeSlurm) -> None:
     assert (own.partition, own.cpu_partition, own.account) == ("fast", "cpu", "docs")
     assert (own.gpu_gres, own.gpu_option, own.max_array_size) == ("gpu:a100", "gres", 1001)
     assert own.partitions["gpu"].gpus == {"a100": 4}
-    assert "account: docs, your only one" in said
-    assert "partition: fast, of 2 that fit" in said
+    assert "account: docs, your only account" in said
+    assert "partition: fast, one of 2 suitable" in said
 
 
 def test_only_partitions_that_take_the_account_and_are_up_are_offered(slurm: FakeSlurm) -> None:
@@ -144,7 +144,7 @@ def test_only_partitions_that_take_the_account_and_are_up_are_offered(slurm: Fak
     detect(asked, said.append)
     assert asked.questions["slurm.account"] == (["poor", "docs"], "poor")
     assert asked.questions["slurm.partition"] == (["fast", "gpu"], "fast")
-    assert "at most 20 jobs of yours in the queue (MaxSubmitJobs)" in said
+    assert "your limit of jobs in the queue: 20 (MaxSubmitJobs)" in said
     asked = Asked()
     assert detect(asked).slurm.partition == "gpu"
     assert "slurm.partition" not in asked.questions
@@ -203,7 +203,7 @@ def test_init_writes_what_is_set_over_what_was_found(
     assert f"wrote {written}" in out.out
     data = yaml.safe_load(written.read_text())
     assert (data["slurm"]["partition"], data["umask"], data["modules"]) == ("gpu", "027", ["gcc"])
-    assert "partition: gpu, of 2 that fit" in out.err
+    assert "partition: gpu, one of 2 suitable" in out.err
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_init_writes_what_is_set_over_what_was_found(
             "echo 'scontrol: fatal: Could not establish a configuration source' >&2; exit 1",
             "scontrol: fatal: Could not establish a configuration source",
         ),
-        ("echo 'No partitions in the system'", "it has no partition"),
+        ("echo 'No partitions in the system'", "the cluster has no partition"),
     ],
 )
 def test_slurms_client_without_a_cluster_is_one_line_with_both_ways_on(
@@ -227,8 +227,9 @@ def test_slurms_client_without_a_cluster_is_one_line_with_both_ways_on(
     assert main(["init", "--dry-run"]) == 3
     said = capsys.readouterr().err.splitlines()[-1]
     assert said == (
-        f"hpcbench: Slurm's commands are here, but no cluster to use: {why} (on a login node try again once "
-        "`scontrol ping` answers; for this machine alone: `hpcbench init --set executor=local`)"
+        f"hpcbench: Slurm's commands are installed, but no cluster is usable: {why} (on a login node, try "
+        "again when `scontrol ping` answers; to use only this machine, run `hpcbench init --set "
+        "executor=local`)"
     )
     assert main(["init", "--dry-run", "--set", "executor=local"]) == 0
     assert yaml.safe_load(capsys.readouterr().out)["executor"] == "local"
@@ -239,7 +240,7 @@ def test_slurms_client_without_a_cluster_is_one_line_with_both_ways_on(
     [
         ("slurm.acount=x", "unknown key 'acount' (did you mean 'account'?)"),
         ("umask=027", "umask: YAML reads 23 as a number (put it in quotes)"),
-        ("slurm.options.array=1", "sbatch's --array is hpcbench's own"),
+        ("slurm.options.array=1", "hpcbench sets sbatch's --array itself"),
         ("models/x:gpus=1", "init writes sites/default, not models/x"),
     ],
 )
@@ -255,15 +256,15 @@ def test_a_wrong_setting_is_told_and_nothing_is_written(
 
 
 def looked_at(**site: object) -> dict[str, tuple[str, str]]:
-    document = Site.model_validate({"name": "default", "executor": "slurm", **site})
-    return {check.name: (check.state, check.detail) for check in checks(document)}
+    definition = Site.model_validate({"name": "default", "executor": "slurm", **site})
+    return {check.name: (check.state, check.detail) for check in checks(definition)}
 
 
 def test_doctor_holds_the_job_scripts_against_slurms_own_test(slurm: FakeSlurm) -> None:
     slurm.takes("")
     found = looked_at(slurm={"partition": "gpu", "partitions": {"gpu": {"gpus": {"a100": 4}}}})
-    assert found["worker job"] == ("ok", "Slurm would take it, with a GPU")
-    assert found["last job"] == ("ok", "Slurm would take it")
+    assert found["worker job"] == ("ok", "Slurm accepts it, with a GPU")
+    assert found["last job"] == ("ok", "Slurm accepts it")
     slurm.takes("nothing")
     found = looked_at(slurm={"partition": "gpu"})
     assert found["worker job"][0] == "failed"
@@ -273,13 +274,13 @@ def test_doctor_holds_the_job_scripts_against_slurms_own_test(slurm: FakeSlurm) 
 @pytest.mark.parametrize(
     ("site", "name", "state", "told"),
     [
-        ({"group": "nobodys-group"}, "group", "failed", "there is no Unix group"),
-        ({"umask": "000"}, "umask", "warning", "everybody may change"),
+        ({"group": "nobodys-group"}, "group", "failed", "no Unix group"),
+        ({"umask": "000"}, "umask", "warning", "every user can change"),
         ({"umask": "027"}, "umask", "ok", "027"),
         ({"env": {"A": "${env:NOT_SET_HERE}"}}, "env", "failed", "A: ${env:NOT_SET_HERE}"),
         ({"modules": ["gone/1.0"]}, "modules", "failed", "gone/1.0"),
         ({"slurm": {"template": "gone"}}, "job script", "failed", "unknown template 'gone'"),
-        ({"setup": ["echo '"]}, "job script", "failed", "would be no shell text"),
+        ({"setup": ["echo '"]}, "job script", "failed", "is not valid shell code"),
     ],
 )
 def test_doctor_finds_what_would_break_jobs(
@@ -358,7 +359,7 @@ def test_init_on_a_machine_with_gpus_writes_the_cuda_that_its_driver_takes(
     )
     found = {one.name: one for one in checks(stale)}["gpus"]
     assert (found.state, found.detail) == (
-        "warning", "the driver here takes CUDA 12.4, the profile says 12.2",
+        "warning", "the driver here supports CUDA 12.4, but the site profile says 12.2",
     )  # fmt: skip
 
 

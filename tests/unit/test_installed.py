@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from packaging.requirements import Requirement
 
 from hpcbench import installed
 from hpcbench.errors import EnvironmentFault
-from hpcbench.schema.documents import Site
+from hpcbench.schema.definitions import Site
 from hpcbench.site.doctor import checks
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +28,6 @@ EXTRAS = (
     "excel",
     "portal",
     "postgresql",
-    "ssh",
     "docker",
     "mlflow",
     "wandb",
@@ -70,7 +70,10 @@ def _below(one: metadata.Distribution, folder: Path) -> bool:
 
 
 @pytest.fixture(autouse=True)
-def _forget() -> None:
+def _forget() -> Iterator[None]:
+    """What a test installs is not found by the next one, of this file or another."""
+    installed.own.cache_clear()
+    yield
     installed.own.cache_clear()
 
 
@@ -142,7 +145,7 @@ def test_an_environment_of_before_the_rename_works_until_it_is_installed_again(s
     installed.own.cache_clear()
     assert installed.stem() == "hpcbench_vlm-0.2"
     ((what, remedy),) = installed.in_the_way()
-    assert "hpcbench 0.1.0, our own of before the rename" in what
+    assert "hpcbench 0.1.0, this project under its old name" in what
     assert "uninstall -y hpcbench hpcbench-vlm" in remedy
 
 

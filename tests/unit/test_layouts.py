@@ -21,7 +21,7 @@ from hpcbench.data.references import is_empty
 from hpcbench.data.sync import SmartSync
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.plugins import DatasetIterator, DatasetSpec
-from hpcbench.schema.documents import Dataset, RunTask, SampleOf
+from hpcbench.schema.definitions import Dataset, RunTask, SampleOf
 from hpcbench.schema.records import FieldMap, Sample, StoredImage
 
 
@@ -101,7 +101,7 @@ V01_WITH_IDS = (
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["as written", "from resolved.json"])
-def test_a_key_that_the_document_writes_goes_before_the_preset_whatever_it_is(
+def test_a_key_that_the_definition_writes_goes_before_the_preset_whatever_it_is(
     tmp_path: Path, again: bool
 ) -> None:
     (tmp_path / "annotation.csv").write_text(V01_WITH_IDS)
@@ -127,7 +127,7 @@ def test_of_all_keys_in_resolved_json_those_are_said_that_are_not_usual(
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["as written", "from resolved.json"])
-def test_a_document_may_write_every_key(tmp_path: Path, again: bool) -> None:
+def test_a_definition_may_write_every_key(tmp_path: Path, again: bool) -> None:
     (tmp_path / "annotation.csv").write_text(V01_WITH_IDS)
     mapping = FieldMap(**{**FieldMap.usual(), "images": "image_path", "references": "answer"})
     if again:
@@ -149,7 +149,7 @@ def test_a_split_without_answers_is_told_by_name(tmp_path: Path) -> None:
     write(tmp_path / "test_v1.0.json", {"data": [{**secret, "data_split": "test"}]})
     with pytest.raises(
         UserError,
-        match=r"no row of split 'test' is a sample \(there are: test, val\) \(say `split: NAME`",
+        match=r"no row of split 'test' is usable \(splits: test, val\) \(set `split: NAME`",
     ):
         opened("docvqa", tmp_path).count()
     assert opened("docvqa", tmp_path, split="val").count() == 1
@@ -276,7 +276,7 @@ def test_the_files_of_all_splits_are_those_of_each(tmp_path: Path) -> None:
     whole = opened("hf_disk", tmp_path, mapping=SAVED)
     assert set(whole.files()) == {path for path in tmp_path.rglob("*") if path.is_file()}
     with pytest.raises(
-        UserError, match="it has the splits train, test, and the document names None"
+        UserError, match="it has the splits train, test, and the dataset's definition names None"
     ):
         whole.count()
 
@@ -376,7 +376,7 @@ def test_two_images_of_one_id_share_no_annotations(tmp_path: Path) -> None:
     data = json.loads(file.read_text())
     data["images"].append({"id": 1, "file_name": "b.png"})
     write(file, data)
-    with pytest.raises(UserError, match=r"all.json:2: images 1 and 2 have one id, 1"):
+    with pytest.raises(UserError, match=r"all.json:2: images 1 and 2 have the same id, 1"):
         opened("coco", tmp_path).count()
     assert len(everything(opened("coco", tmp_path, on_bad="skip"))) == 1
 
@@ -385,7 +385,7 @@ def test_two_images_of_one_id_share_no_annotations(tmp_path: Path) -> None:
 def test_what_is_no_coco_file_is_one_clear_line(tmp_path: Path, text: str) -> None:
     (tmp_path / "annotations").mkdir()
     (tmp_path / "annotations/a.json").write_text(text)
-    with pytest.raises(UserError, match=r"a.json.*: no(t JSON| COCO file)"):
+    with pytest.raises(UserError, match=r"a.json.*: not (JSON|a COCO file)"):
         opened("coco", tmp_path).count()
 
 
@@ -560,7 +560,7 @@ def test_a_page_that_is_not_there_spoils_its_sample_alone(tmp_path: Path) -> Non
     assert [one.index for one in unreadable(table)] == [1, 2]
     assert "a.jsonl:2: sample '1': d.pdf#page=7" in told[0]
     assert "the document has 1 pages" in told[0]
-    assert "no PDF that can be read" in told[1]
+    assert "not a readable PDF" in told[1]
 
 
 def test_a_pattern_is_every_page_that_matches(tmp_path: Path) -> None:
@@ -589,8 +589,8 @@ def test_bad_images_are_told_with_file_and_row(tmp_path: Path) -> None:
     table = table_of(tmp_path, "good.png", "empty.png", "text.png", "gone.png")
     told = [str(one.problem).replace(f"{tmp_path}/", "") for one in unreadable(table)]
     assert told == [
-        "a.jsonl:2: sample '1': empty.png: no image that can be read",
-        "a.jsonl:3: sample '2': text.png: no image that can be read",
+        "a.jsonl:2: sample '1': empty.png: not a readable image",
+        "a.jsonl:3: sample '2': text.png: not a readable image",
         "a.jsonl:4: sample '3': gone.png: No such file or directory",
     ]
 
@@ -599,7 +599,8 @@ def test_wrong_encoding_is_a_bad_row_or_an_option(tmp_path: Path) -> None:
     text = "id,images,references\n1,a.png,ok\n2,b.png,Привет\n"
     (tmp_path / "a.csv").write_bytes(text.encode("cp1251"))
     with pytest.raises(
-        UserError, match=r"a.csv:3: not utf-8: byte 0xcf \(see the option `encoding`\)"
+        UserError,
+        match=r"a.csv:3: not utf-8: byte 0xcf \(save it as UTF-8, or set the option `encoding`\)",
     ):
         opened("table", tmp_path, annotations="a.csv").count()
     assert opened("table", tmp_path, annotations="a.csv", on_bad="skip").count() == 1
@@ -643,7 +644,7 @@ def test_where_sample_and_limit_choose_in_this_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("where", "told"),
     [
-        ("doc_type = 1", "is no expression"),
+        ("doc_type = 1", "is not a valid expression"),
         ("kind == 'x'", r"'kind' is undefined \(there are: doc_type, document, id, pages\)"),
         ("pages < 'x'", "not supported between"),
         ("pages > 9", "no sample is left"),
@@ -680,7 +681,7 @@ def test_a_big_table_is_guessed_by_its_first_row_alone(
         tmp_path / "a.parquet"
     )
     monkeypatch.delattr("hpcbench.data.rows.ParquetRows.light")
-    assert detect(tmp_path).document["mapping"]["references"] == "answer"
+    assert detect(tmp_path).definition["mapping"]["references"] == "answer"
 
 
 # --- packed ---------------------------------------------------------------------------------------------

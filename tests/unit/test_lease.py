@@ -59,6 +59,11 @@ def test_a_builder_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_build_that_makes_nothing_is_a_fault(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        make_once(tmp_path / "image.sif", lambda place: None)
+
+
 def test_a_lock_that_shows_beats_is_respected_however_old(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,6 +148,14 @@ def test_what_a_failed_build_left_is_given_to_the_next_one(tmp_path: Path) -> No
     make_once(target, goes_on, resume=True)
     assert (target / "half").read_text() == "1"
     assert [path.name for path in tmp_path.iterdir()] == ["target"]
+
+
+def test_a_host_whose_name_has_dots_leaves_broken_builds_like_any_other(tmp_path: Path) -> None:
+    left = tmp_path / "target.0a.1-boot-1.node1.cluster.example.partial"
+    left.mkdir()
+    (left / "half").write_text("1")
+    assert make_once(tmp_path / "target", lambda place: None, resume=True)
+    assert (tmp_path / "target" / "half").read_text() == "1"
 
 
 @pytest.fixture

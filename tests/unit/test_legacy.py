@@ -13,7 +13,7 @@ from hpcbench.errors import UserError
 from hpcbench.prompts import TaskPrompt
 from hpcbench.registry.legacy import COLUMNS, import_v01
 from hpcbench.registry.resolve import load_plan
-from hpcbench.schema.documents import Prompt
+from hpcbench.schema.definitions import Prompt
 from tests.unit.small import run_task, sample
 
 REAL = Path(__file__).parent / "data/v01"
@@ -113,9 +113,9 @@ def prompts_of(folder: Path, *rows: str, data_dirs: Path | None = None) -> list[
     """The prompt of each run task of an import."""
     found = import_v01(config(folder, *rows), folder / "out", None, data_dirs)
     tasks = yaml.safe_load(found.plan.read_text())["run_tasks"]
-    documents = folder / "out/registries/prompts"
+    definitions = folder / "out/registries/prompts"
     return [
-        Prompt.model_validate(yaml.safe_load((documents / f"{task['prompt']}.yaml").read_text()))
+        Prompt.model_validate(yaml.safe_load((definitions / f"{task['prompt']}.yaml").read_text()))
         for task in tasks
     ]
 
@@ -162,7 +162,9 @@ def test_two_prompts_of_one_kind_in_a_collection_are_told_at_their_line(
 ) -> None:
     collection(data_dirs, "c.csv", "One?;a b", "Two?;a b")
     rows = [row(prompt_collection="c.csv"), row(prompt_collection="c.csv", model_name="n")]
-    with pytest.raises(UserError, match=r"c\.csv:3: prompt 'a b' ends on line 2 already") as told:
+    with pytest.raises(
+        UserError, match=r"c\.csv:3: two prompts have the id 'a b'; the other one ends in line 2"
+    ) as told:
         prompts_of(tmp_path, *rows, data_dirs=data_dirs)
     assert len(told.value.problems) == 1
 
@@ -206,8 +208,8 @@ def test_a_model_has_no_image_of_another_framework(tmp_path: Path) -> None:
     model = yaml.safe_load((tmp_path / "out/registries/models/m.yaml").read_text())
     assert (model["family"], model.get("image")) == ("Qwen", None)
     assert found.remarks == (
-        "model m is in vlm_base.csv for Hugging Face, not for vLLM: no image is named for it",
-        "dataset d is looked for in Datasets/VQA/d: say --data-dirs",
+        "model m is in vlm_base.csv for Hugging Face, not for vLLM: its definition names no image",
+        "hpcbench looks for dataset d in Datasets/VQA/d: name another folder with --data-dirs",
     )
 
 
@@ -217,7 +219,7 @@ def test_the_name_of_a_missing_system_prompt_is_never_its_text(
 ) -> None:
     rows = config(tmp_path, row(system_prompt="strict_v2.txt"))
     found = import_v01(rows, tmp_path / "out", None, data_dirs if known else None)
-    told = "SystemPrompts/strict_v2.txt is not there: no system prompt is sent (row 2)"
+    told = "no such file: SystemPrompts/strict_v2.txt; row 2 sends no system prompt"
     assert told in found.remarks
     assert "strict_v2" not in "".join(path.read_text() for path in found.written)
 
@@ -231,9 +233,9 @@ def test_what_is_not_carried_over_is_said(tmp_path: Path) -> None:
     ]
     found = import_v01(config(tmp_path, *rows), tmp_path / "out")
     told = "\n".join(found.remarks)
-    assert "metric BLEU (row 3) is not there yet" in told
-    assert "row 4 only scores answers that are there" in told
-    assert "engine sglang of model m is not built in yet" in told
+    assert "hpcbench has no metric BLEU: row 3 leaves it out" in told
+    assert "row 4 only scores existing answers" in told
+    assert "sglang" not in told
     assert "model m is not in vlm_base.csv" in told
     names = [task["name"] for task in yaml.safe_load(found.plan.read_text())["run_tasks"]]
     assert names == ["d-m-vqa", "d-m-vqa-2", "d-m-vqa-3"]
@@ -244,9 +246,12 @@ def test_what_is_not_carried_over_is_said(tmp_path: Path) -> None:
     [
         ({"task": "VQQ"}, "user_config.csv:2: unknown task 'VQQ'"),
         ({"framework": "vLM"}, "user_config.csv:2: unknown framework 'vLM' (did you mean 'vLLM'?)"),
-        ({"metrics": "[CER]"}, "user_config.csv:2: metrics: '[CER]' is no list of texts (['CER'])"),
-        ({"metrics": "__import__('os')"}, "is no list of texts"),
-        ({"metrics_aggregators": "5"}, "metrics_aggregators: '5' is no list of texts"),
+        (
+            {"metrics": "[CER]"},
+            "user_config.csv:2: metrics: '[CER]' is not a list of texts (write a list such as ['CER'])",
+        ),
+        ({"metrics": "__import__('os')"}, "is not a list of texts"),
+        ({"metrics_aggregators": "5"}, "metrics_aggregators: '5' is not a list of texts"),
     ],
 )
 def test_a_wrong_cell_is_told_at_its_line_and_nothing_is_written(
@@ -263,8 +268,8 @@ def test_what_is_no_such_file_is_told(tmp_path: Path) -> None:
     assert (
         "no column 'dataset'" in refusal(tmp_path, row(), head=HEAD.replace("dataset", "datset"))[0]
     )
-    assert refusal(tmp_path) == ["user_config.csv: no rows"]
-    assert "this row has others" in refusal(tmp_path, row() + ";more")[0]
+    assert refusal(tmp_path) == ["user_config.csv: the file has no rows"]
+    assert "this row has more or fewer" in refusal(tmp_path, row() + ";more")[0]
     assert "not UTF-8" in refusal(tmp_path, row(dataset="Ы"), encoding="cp1251")[0]
     assert "nothing to plan" in refusal(tmp_path, row(only_evaluate_metrics="True"))[0]
 
@@ -280,7 +285,7 @@ def test_nothing_that_is_there_is_overwritten(tmp_path: Path) -> None:
     path = config(tmp_path, row())
     import_v01(path, tmp_path / "out")
     before = (tmp_path / "out/plan.yaml").read_bytes()
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="exists already"):
         import_v01(path, tmp_path / "out")
     assert (tmp_path / "out/plan.yaml").read_bytes() == before
     shutil.rmtree(tmp_path / "out")

@@ -86,16 +86,19 @@ def test_what_is_set_by_hand_wins_over_what_the_verb_lays_over_the_plan(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--concurrency", "1,x"], "--concurrency: '1,x' is no list of numbers"),
-        (["--slo", "ttft=fast"], "--slo: 'ttft=fast' is no limit"),
-        (["--slo", "speed=5"], "--slo: 'speed=5' is no limit"),
+        (["--concurrency", "1,x"], "--concurrency: '1,x' is not a list of numbers"),
+        (["--slo", "ttft=fast"], "--slo: 'ttft=fast' is not a limit"),
+        (["--slo", "speed=5"], "--slo: 'speed=5' is not a limit"),
         (["--concurrency", "0"], "must be greater than 0"),
-        (["--concurrency", "64"], "sweep of 'short': 20 samples cannot be 64 requests in flight"),
+        (
+            ["--concurrency", "64"],
+            "sweep of 'short': 20 samples are too few for 64 requests in flight",
+        ),
         (
             ["--rate", "1", "--requests", "50"],
-            "sweep of 'short': 50 requests a point are more than",
+            "sweep of 'short': 50 requests per point are more than",
         ),
-        (["--run-task", "vqaa"], "unknown run task of this plan 'vqaa' (did you mean 'vqa'?)"),
+        (["--run-task", "vqaa"], "unknown run task 'vqaa' of this plan (did you mean 'vqa'?)"),
     ],
 )
 def test_what_cannot_be_is_told_in_a_line(

@@ -87,10 +87,8 @@ def test_entries_that_no_sample_gets_are_told(tmp_path: Path) -> None:
     ]
     said: list[str] = []
     measure(resolved(tasks[0]), hashes=False, say=said.append)
-    assert said == ["prompts/p: no sample that is asked gets 'letter', 'other'"]
-    with pytest.raises(
-        UserError, match="prompts/p: prompts 'bill' and 'other' are for sample 's0'"
-    ):
+    assert said == ["prompts/p: no selected sample uses 'letter', 'other'"]
+    with pytest.raises(UserError, match="prompts/p: prompts 'bill' and 'other' match sample 's0'"):
         measure(resolved(*tasks), hashes=False)
 
 

@@ -31,21 +31,21 @@ def caused(error: Exception, cause: Exception) -> Exception:
 @pytest.mark.parametrize(
     ("error", "why"),
     [
-        (NO_NAME, "its name is not known here"),
-        (urllib.error.URLError(NO_NAME), "its name is not known here"),
-        (caused(RuntimeError("download failed"), NO_NAME), "its name is not known here"),
-        (ConnectError("[Errno -2] Name or service not known"), "its name is not known here"),
-        (OSError("ssh: Could not resolve hostname h: unknown"), "its name is not known here"),
+        (NO_NAME, "unknown host name"),
+        (urllib.error.URLError(NO_NAME), "unknown host name"),
+        (caused(RuntimeError("download failed"), NO_NAME), "unknown host name"),
+        (ConnectError("[Errno -2] Name or service not known"), "unknown host name"),
+        (OSError("ssh: Could not resolve hostname h: unknown"), "unknown host name"),
         (
             OSError("Generic HTTP error: client error (Connect): dns error"),
-            "its name is not known here",
+            "unknown host name",
         ),
         (
             ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"),
             "it refused the connection",
         ),
-        (OSError(errno.ENETUNREACH, "Network is unreachable"), "there is no way to it"),
-        (OSError(errno.EHOSTUNREACH, "No route to host"), "there is no way to it"),
+        (OSError(errno.ENETUNREACH, "Network is unreachable"), "no route to it"),
+        (OSError(errno.EHOSTUNREACH, "No route to host"), "no route to it"),
         (OSError(errno.ETIMEDOUT, "Connection timed out"), "no answer in time"),
         (urllib.error.URLError(TimeoutError("timed out")), "no answer in time"),
         (
@@ -92,8 +92,8 @@ def test_a_clients_error_that_nobody_met_ends_in_3_and_one_line(
     monkeypatch.setattr("hpcbench.cli.show.list_experiments", verb_that_raises(NO_NAME))
     assert command.main(["list"]) == 3
     assert capsys.readouterr().err == (
-        "hpcbench: a host cannot be reached, its name is not known here: [Errno -3] Temporary failure in "
-        "name resolution (is there a network here? compute nodes often have none; `https_proxy` names a "
+        "hpcbench: hpcbench cannot reach a host, unknown host name: [Errno -3] Temporary failure in "
+        "name resolution (check the network: compute nodes often have none; `https_proxy` names a "
         "proxy)\n"
     )
 
@@ -145,5 +145,5 @@ def test_verbs_that_need_a_network_end_in_3_without_one(
     assert command.main(words) == 3
     said = capsys.readouterr().err.splitlines()[-1]
     assert host in said
-    assert "its name is not known here" in said
+    assert "unknown host name" in said
     assert "`https_proxy` names a proxy" in said

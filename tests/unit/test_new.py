@@ -16,7 +16,7 @@ import yaml
 from hpcbench.cli.main import main
 from hpcbench.cli.plan_questions import left_out
 from hpcbench.registry.resolve import load_plan
-from hpcbench.schema.documents import Dataset, MLTask, Model
+from hpcbench.schema.definitions import Dataset, MLTask, Model
 from hpcbench.submit.first_plan import Choices, Draft
 from tests.fake_nvml import GIB, FakeGpu, FakeNvml
 
@@ -73,10 +73,10 @@ def own_dataset(folder: Path, references: Sequence[object], **more: object) -> N
         for number, one in enumerate(references)
     ]
     (data / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    document = {"name": "mine", "source": str(data), "annotations": "rows.jsonl", **more}
+    definition = {"name": "mine", "source": str(data), "annotations": "rows.jsonl", **more}
     path = folder / "registries/datasets/mine.yaml"
     path.parent.mkdir(parents=True)
-    path.write_text(yaml.safe_dump(document))
+    path.write_text(yaml.safe_dump(definition))
 
 
 def written(path: str | Path) -> dict[str, object]:
@@ -187,7 +187,7 @@ def test_without_gpus_there_are_the_tiny_model_and_endpoints_elsewhere(folder: P
     )
     fitting, others = models()
     assert fitting == {"tiny-vlm", "far"}
-    assert others == "24 need a GPU, and this machine shows none"
+    assert others == "24 need a GPU, and this machine has none"
 
 
 def test_gpus_of_16_gib_hold_small_models(tmp_path: Path) -> None:
@@ -204,7 +204,9 @@ def test_gpus_of_80_gib_hold_all_but_what_needs_more_of_them_than_a_node_has(
     with_gpus(tmp_path, 80)
     fitting, others = models()
     assert {QWEN, "Qwen/Qwen2.5-VL-72B-Instruct"} <= fitting
-    assert others.startswith("1 ask for more than there is, such as: partition 'gpu' gives 4 GPUs")
+    assert others.startswith(
+        "1 need more than this site has, for example: partition 'gpu' has 4 GPUs"
+    )
 
 
 def test_gpus_of_this_machine_count_by_their_number_and_memory(
@@ -268,7 +270,7 @@ def test_all_options_write_a_plan_and_say_what_to_type_next(
     assert capsys.readouterr().out.splitlines() == [
         "wrote first.yaml: vqa on demo_vqa by tiny-vlm, 7 samples; prompt demo_vqa",
         "next:",
-        "  hpcbench submit first.yaml --dry-run  its jobs; touches nothing",
+        "  hpcbench submit first.yaml --dry-run  show its jobs, change nothing",
         "  hpcbench submit first.yaml --wait     run it, and print the scores",
     ]
     assert main(["validate", "first.yaml"]) == 0
@@ -279,7 +281,7 @@ def test_what_has_a_default_needs_no_option(capsys: pytest.CaptureFixture[str]) 
     said = capsys.readouterr()
     assert said.err.splitlines() == [
         "--dataset demo_classification: the only one that fits classification",
-        "--model tiny-vlm: the only one that fits; left out: 24 need a GPU, and this machine shows none",
+        "--model tiny-vlm: the only one that fits; left out: 24 need a GPU, and this machine has none",
     ]
     run_task = written("demo_classification-tiny-vlm.yaml")
     assert (run_task["metrics"], run_task["limit"]) == (["accuracy"], 50)
@@ -290,23 +292,23 @@ def test_what_has_a_default_needs_no_option(capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "--task is missing, and without a terminal nothing is asked (there are: classification, k"),
-        (["--task", "vqa"], "--dataset is missing, and without a terminal nothing is asked (there are: d"),
-        (["--task", "page_order"], "no dataset of the catalogue is known to fit page_order (`hpcbench data"),
-        (["--task", "vqaa"], "unknown ml task 'vqaa' (did you mean 'vqa'?)"),
+        ([], "--task is missing, and hpcbench asks questions only in a terminal (choices: cla"),
+        (["--task", "vqa"], "--dataset is missing, and hpcbench asks questions only in a terminal (choices"),
+        (["--task", "page_order"], "no dataset of the registries fits page_order (`hpcbench data"),
+        (["--task", "vqaa"], "unknown ML task 'vqaa' (did you mean 'vqa'?)"),
         (["--task", "vqa", "--dataset", "demo_vga"], "unknown dataset 'demo_vga' (did you mean 'demo_vqa'?)"),
-        (["--task", "vqa", "--dataset", "."], ". is a folder, and a plan names a dataset (hpcbench data"),
+        (["--task", "vqa", "--dataset", "."], ". is a folder, and --dataset takes the name of a dataset ("),
         ([*TINY[:5], "tiny-vml"], "unknown model 'tiny-vml' (did you mean 'tiny-vlm'?)"),
         ([*TINY, "--prompt", "demo_vq"], "unknown prompt 'demo_vq' (did you mean 'demo_vqa'?)"),
         ([*TINY, "--metrics", "anl"], "unknown metric 'anl' (did you mean 'anls'?)"),
-        ([*TINY, "--metrics", "teds"], "unknown metric of ML task 'vqa' 'teds'"),
-        ([*TINY, "--limit", "-1"], "--limit -1 is no number of samples (0: all)"),
-        (["a/b", *TINY], "'a/b' is no name of a plan: Latin letters, digits, and `.`, `_`, `-` inside (such"),
-        (["--out", ".", *TINY], "'' is no name of a plan"),
-        (["mine", "--out", "..", *TINY], "..: is a folder (--out FILE.yaml)"),
-        (["--task", "ocr_deepseek", "--dataset", "demo_ocr"], "no model of the catalogue fits this site: 2"),
+        ([*TINY, "--metrics", "teds"], "unknown metric 'teds' of ML task 'vqa'"),
+        ([*TINY, "--limit", "-1"], "--limit -1 is negative (0 takes all samples)"),
+        (["a/b", *TINY], "'a/b' cannot name a plan: use Latin letters, digits, and `.`, `_`, `-` inside"),
+        (["--out", ".", *TINY], "'' cannot name a plan"),
+        (["mine", "--out", "..", *TINY], "..: is a folder (name a file: --out FILE.yaml)"),
+        (["--task", "ocr_deepseek", "--dataset", "demo_ocr"], "no model of the registries fits this site: 2"),
         (["--task", "vqa", "--dataset", "demo_ocr", "--prompt", "ocr_text"], "dataset 'demo_ocr' has no"),
-        (["--task", "vqa", "--dataset", "demo_vqa", "--prompt", "kie_json"], "prompt 'kie_json' asks for"),
+        (["--task", "vqa", "--dataset", "demo_vqa", "--prompt", "kie_json"], "prompt 'kie_json' uses"),
         (["--task", "ocr", "--dataset", "demo_kie", *TINY[4:], "--metrics", "cer"], "metric 'cer' cannot"),
     ],
 )  # fmt: skip
@@ -325,7 +327,7 @@ def test_a_file_that_is_there_stays_as_it_is(
 ) -> None:
     (folder / "mine.yaml").write_text("of mine")
     assert main(["new", *words, *TINY]) == 2
-    assert capsys.readouterr().err == "mine.yaml: there is a file already (another NAME)\n"
+    assert capsys.readouterr().err == "mine.yaml: this file exists already (choose another NAME)\n"
     assert (folder / "mine.yaml").read_text() == "of mine"
 
 
@@ -342,7 +344,7 @@ def test_dry_run_prints_the_plan_and_writes_nothing(
     assert main(["new", "mine", "--dry-run", *TINY]) == 0
     said = capsys.readouterr()
     assert yaml.safe_load(said.out)["name"] == "mine"
-    assert said.err.startswith("nothing is written: vqa on demo_vqa by tiny-vlm, 50 samples")
+    assert said.err.startswith("dry run, not written: vqa on demo_vqa by tiny-vlm, 50 samples")
     assert list(folder.iterdir()) == []
 
 
@@ -351,10 +353,10 @@ def test_a_model_that_does_not_fit_is_taken_by_its_name_with_what_is_to_be_done_
 ) -> None:
     assert main(["new", "big", "--task", "vqa", "--dataset", "docvqa", "--model", QWEN]) == 0
     said = capsys.readouterr()
-    assert f"model '{QWEN}' needs a GPU, and none is seen on this machine" in said.err
+    assert f"model '{QWEN}' needs a GPU, but this machine has no visible GPU" in said.err
     assert f"to fetch: model {QWEN}, about 17.6 GB" in said.err
     assert "to fetch: dataset docvqa" in said.err
-    assert f"! before submission: model '{QWEN}' is not locked" in said.err.replace(
+    assert f"! fix before submission: model '{QWEN}' is not locked" in said.err.replace(
         said.err.partition("submission: ")[2].partition("model ")[0], ""
     )
     commands = [line.split("  ")[1] for line in said.out.splitlines() if line[2:10] == "hpcbench"]
@@ -407,9 +409,9 @@ def test_a_few_questions_make_a_plan(folder: Path) -> None:
     code, screen = dialogue(folder, answers)
     assert code == 0, screen
     assert "unknown answer 'vqqa' (did you mean 'vqa'?)" in screen
-    assert "left out: 24 need a GPU, and this machine shows none" in screen
+    assert "left out: 24 need a GPU, and this machine has none" in screen
     assert "a whole number, or all" in screen
-    assert "'a b' is no name of a plan" in screen
+    assert "'a b' cannot name a plan" in screen
     assert "Models whose" not in screen
     run_task = written(folder / "mine.yaml")
     assert (run_task["ml_task"], run_task["dataset"]) == ("vqa", "demo_vqa")
@@ -421,8 +423,8 @@ def test_all_models_can_be_listed_with_why_they_do_not_fit(folder: Path) -> None
     words = ["mine", *TINY[:4], "--all-models", "--metrics", "anls", "--limit", "5"]
     code, screen = dialogue(folder, [QWEN], *words)
     assert code == 0, screen
-    assert "(does not fit: needs a GPU, and none is seen on this machine)" in screen
-    assert f"model '{QWEN}' needs a GPU, and none is seen on this machine (" in screen
+    assert "(does not fit: needs a GPU, but this machine has no visible GPU)" in screen
+    assert f"model '{QWEN}' needs a GPU, but this machine has no visible GPU (" in screen
     assert written(folder / "mine.yaml")["model"] == QWEN
 
 
@@ -432,7 +434,7 @@ def test_data_of_ones_own_comes_first_and_other_models_can_be_had(folder: Path) 
     code, screen = dialogue(folder, ["", "", "first"], *words)
     assert code == 0, screen
     assert "Dataset [mine]: " in screen
-    assert "a model behind an API is one with `engine: remote`" in screen
+    assert "for a model behind an API use `engine: remote`" in screen
     assert written("first.yaml")["dataset"] == "mine"
 
 

@@ -118,20 +118,23 @@ def test_languages_and_categories_are_there_to_group_by(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("bad", "told"),
     [
-        (row("poetry en"), "type 'poetry en' is none of OCRBench v2's"),
-        (row("math QA en", eval="by eye"), "eval 'by eye' is no way to score 'math QA en'"),
-        (row("math QA en", eval="regression"), "is no way to score"),
-        (row("text counting en"), "eval None is no way to score"),
+        (row("poetry en"), "OCRBench v2 has no type 'poetry en'"),
+        (row("math QA en", eval="by eye"), "type 'math QA en' cannot be scored by eval 'by eye'"),
+        (row("math QA en", eval="regression"), "cannot be scored by"),
+        (row("text counting en"), "cannot be scored by eval None"),
         (row("math QA en", ()), "'answers' is empty"),
         (row("text translation cn", ("",)), "'answers' is empty"),
         (row("math QA en", ("", " ")), "'answers' is empty"),
-        (row(["math QA en"]), "is none of OCRBench v2's"),  # type: ignore[arg-type]
-        (row("text grounding en", (1, 2, 3, 10**400)), "'answers' is no box of four numbers"),
-        (row("text grounding en", (1, 2, 3)), "'answers' is no box of four numbers"),
-        (row("VQA with position en"), "'bbox' is no box of four numbers"),
-        (row("text spotting en", bbox=[[1, 2, 3, 4]], content=[]), "no lists of one length"),
-        (row("chart parsing en", ("prose",)), "the answer is no object"),
-        (row("table parsing en", question=None), "'question' is no text"),
+        (row(["math QA en"]), "OCRBench v2 has no type"),  # type: ignore[arg-type]
+        (row("text grounding en", (1, 2, 3, 10**400)), "'answers' must be a box of four numbers"),
+        (row("text grounding en", (1, 2, 3)), "'answers' must be a box of four numbers"),
+        (row("VQA with position en"), "'bbox' must be a box of four numbers"),
+        (
+            row("text spotting en", bbox=[[1, 2, 3, 4]], content=[]),
+            "must be lists of the same length",
+        ),
+        (row("chart parsing en", ("prose",)), "the answer must be an object"),
+        (row("table parsing en", question=None), "'question' must be text"),
         (row("math QA en", image_path=None), "key 'image_path' is missing"),
     ],
 )

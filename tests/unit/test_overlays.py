@@ -13,7 +13,7 @@ from hpcbench.errors import UserError
 from hpcbench.registry.catalog import Catalog, run_mode
 from hpcbench.registry.settings import Setting
 from hpcbench.registry.source import overlay, parse
-from hpcbench.schema.documents import Model, Prompt
+from hpcbench.schema.definitions import Model, Prompt
 from tests.unit.registries import PLAN, Files
 
 
@@ -63,7 +63,7 @@ def test_maps_merge_lists_replace_plus_appends_and_null_deletes(
         (
             "a: 5",
             "b: 1\n+a: [3]",
-            "over.yaml:2:5: '+a' appends a list to a list, and 'a' below is none",
+            "over.yaml:2:5: '+a' appends to a list, but 'a' is not a list in the lower definition",
         ),
         ("a: [5]", "+a: 3", "over.yaml:1:5: '+a' must be a list"),
     ],
@@ -147,7 +147,7 @@ def test_an_overlay_counts_in_dev_only(files: Files) -> None:
     assert (model.dtype, dict(model.engine_options)) == ("float32", {"max_num_seqs": 4})
 
 
-def test_an_overlay_of_a_later_registry_lies_over_a_document_below(
+def test_an_overlay_of_a_later_registry_lies_over_a_definition_below(
     files: Files, tmp_path: Path
 ) -> None:
     files.write("models/org/tiny.dev.yaml", "dtype: float32\n", "later")
@@ -159,7 +159,7 @@ def test_an_overlay_of_a_later_registry_lies_over_a_document_below(
     ]
 
 
-def test_a_document_of_a_later_registry_hides_overlays_below_it(
+def test_a_definition_of_a_later_registry_hides_overlays_below_it(
     files: Files, tmp_path: Path
 ) -> None:
     files.write("models/org/tiny.dev.yaml", "dtype: float32\n")
@@ -224,17 +224,17 @@ def test_set_is_the_last_overlay(files: Files, setting: str, read: object) -> No
 @pytest.mark.parametrize(
     ("setting", "told"),
     [
-        ("parallelism", "is not of the form path.to.key=value"),
-        ("=3", "is not of the form path.to.key=value"),
-        ("a..b=3", "is not of the form path.to.key=value"),
-        ("modles/x:a=1", "unknown kind of document 'modles' (did you mean 'models'?)"),
+        ("parallelism", "must have the form path.to.key=value"),
+        ("=3", "must have the form path.to.key=value"),
+        ("a..b=3", "must have the form path.to.key=value"),
+        ("modles/x:a=1", "unknown kind of definition 'modles' (did you mean 'models'?)"),
         ("parallelism=[1", "expected ',' or ']'"),
         ("run_tasks.frist.limit=1", "unknown entry 'frist' (did you mean 'first'?)"),
         ("name.x=1", "there is no 'x' in 'small'"),
         ("parallelism=many", "parallelism: must be a whole number"),
         ("paralelism=2", "unknown key 'paralelism' (did you mean 'parallelism'?)"),
-        ("models/org/other:dtype=float16", "the plan uses no document models/org/other"),
-        ("+run_tasks=5", "+ appends a list to a list"),
+        ("models/org/other:dtype=float16", "the plan does not use models/org/other"),
+        ("+run_tasks=5", "`+` appends a list to a list"),
     ],
 )
 def test_a_wrong_setting_is_told_with_its_own_text(files: Files, setting: str, told: str) -> None:
@@ -284,8 +284,8 @@ def test_where_tells_what_counts_and_what_does_not(
     out = capsys.readouterr().out.splitlines()
     assert out[0] == f"{files.registry}/prompts/ask.yaml  (--registry)"
     assert sorted(line.rpartition("(")[2] for line in out[1:]) == [
-        "--registry, does not count)",
-        "project, does not count)",
+        "--registry, not used)",
+        "project, not used)",
     ]
 
 

@@ -14,7 +14,7 @@ from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.parsers import reader
 from hpcbench.planning import stage_key
 from hpcbench.prompts import TaskPrompt
-from hpcbench.schema.documents import MLTask
+from hpcbench.schema.definitions import MLTask
 from hpcbench.schema.records import Reading
 from tests.unit.small import measured, resolved, run_task, sample
 
@@ -68,7 +68,7 @@ def test_our_own_tasks_read_as_they_want_whatever_the_answer_is_wrapped_in() -> 
     assert read('```{"total": 1}```', plugin="vqa", parser="json_object").value == {"total": 1}
 
 
-def test_the_documents_schema_and_policies_count() -> None:
+def test_the_definitions_schema_and_policies_count() -> None:
     told = {"output": "object", "output_schema": SCHEMA}
     assert read('{"total": "1"}', **told).reason == "schema: field total is string, not number"
     assert read("{'total': 1}", **told, repair="refuse").reason == "JSON not sound: single quotes"
@@ -82,7 +82,7 @@ def test_a_pydantic_model_is_a_schema() -> None:
     assert read('{"total": 1}', **told).value == {"total": 1}
     assert read("{}", **told).reason == "schema: missing field total"
     assert plugins.answer_schema(task(**told)) == Form.model_json_schema()
-    with pytest.raises(UserError, match="no pydantic model"):
+    with pytest.raises(UserError, match="is not a pydantic model"):
         reader(task(output="object", output_model=f"{HERE}.Last"))
     with pytest.raises(EnvironmentFault, match="cannot be imported"):
         reader(task(output="object", output_model="no_such_module.Form"))

@@ -108,7 +108,7 @@ def test_pages_that_cannot_be_loaded_or_are_huge_are_told_before_anything_runs(
     assert list(found) == [1, 2]
     assert "a.jsonl:2: sample '1': half.pdf#page=2: " in found[1]
     assert "page 2 cannot be read" in found[1]
-    assert "416667x416667 pixels, more than 500 million (a lower option `dpi`: " in found[2]
+    assert "416667x416667 pixels, more than 500 million (lower the option `dpi`: " in found[2]
 
 
 @pytest.mark.parametrize("cached", [True, False])

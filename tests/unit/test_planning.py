@@ -25,7 +25,7 @@ from hpcbench.planning import (
     within,
     worst_gpu_hours,
 )
-from hpcbench.schema.documents import seconds
+from hpcbench.schema.definitions import seconds
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import PromptExample
 from tests.unit.small import measured, resolved, run_task
@@ -287,7 +287,7 @@ def test_a_point_of_a_sweep_is_one_shard_so_that_one_engine_has_the_whole_load()
 @pytest.mark.parametrize(
     ("load", "told"),
     [
-        ({"requests": 60}, "sweep of 'a': 60 requests a point are more than its 50 samples"),
+        ({"requests": 60}, "sweep of 'a': 60 requests per point are more than its 50 samples"),
         ({"requests": 50}, None),
     ],
 )
@@ -305,7 +305,7 @@ def test_a_point_of_more_requests_than_samples_is_refused(
 
 def test_samples_that_cannot_fill_the_load_are_refused() -> None:
     plan = resolved(point())
-    with pytest.raises(UserError, match="3 samples cannot be 4 requests in flight"):
+    with pytest.raises(UserError, match="3 samples are too few for 4 requests in flight"):
         plan_work(plan, measured(plan, 3))
 
 

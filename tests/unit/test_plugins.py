@@ -48,7 +48,7 @@ def test_an_installed_package_brings_a_plugin(site: Path) -> None:
 
 
 def test_an_unknown_name_is_told_with_the_nearest() -> None:
-    with pytest.raises(UserError, match=r"unknown tasks plugin 'vqaa' \(did you mean 'vqa'\?\)"):
+    with pytest.raises(UserError, match=r"unknown task plugin 'vqaa' \(did you mean 'vqa'\?\)"):
         plugins.load("tasks", "vqaa")
 
 
@@ -66,7 +66,7 @@ def test_a_plugin_that_lacks_a_method_is_named(site: Path) -> None:
 
 def test_a_plugin_of_another_api_is_refused(site: Path) -> None:
     install(site, "old", "old = old:Old", "class Old:\n    api = 0\n    def parse(self): ...\n")
-    with pytest.raises(EnvironmentFault, match="not written for api 1"):
+    with pytest.raises(EnvironmentFault, match="does not support api 1: its `api` is 0"):
         plugins.load("tasks", "old")
 
 

@@ -165,7 +165,7 @@ def test_a_package_of_the_plan_is_not_built_by_a_look(
 # --- what is shown ----------------------------------------------------------------------------------
 
 
-def test_a_dry_run_shows_what_documents_say_at_80_columns(
+def test_a_dry_run_shows_what_definitions_say_at_80_columns(
     plan: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["data", "sync", "near"]) == 0
@@ -173,13 +173,13 @@ def test_a_dry_run_shows_what_documents_say_at_80_columns(
     assert main(["submit", str(plan), "--dry-run"]) == 0
     out, err = capsys.readouterr()
     for line in (
-        "far: samples unknown, dataset far is not here yet (planned as 1000)",
+        "far: samples unknown, dataset far is not here yet (assumed: 1000)",
         "said: 30 samples",
         "near: 20 samples",
-        "said: to fetch, about 2.5 GB (its document)",
+        "said: to fetch, about 2.5 GB (its definition)",
         "to fetch, about 16.6 GB (8.3 billion parameters, 2 bytes each)",
-        "image 13.0 (its document); site unknown: `container.cuda`",
-        "15.5 GiB of weights on each GPU; its document asks for 26 GiB",
+        "image 13.0 (its definition); site unknown (set `container.cuda`)",
+        "15.5 GiB of weights on each GPU; its definition asks for 26 GB",
         "1 × a100, 40 GiB each, of which 90% for the engine (assumed)",
         "--served-model-name Qwen/Qwen2.5-VL-7B-Instruct",
         "#SBATCH --gres=gpu:a100:1",
@@ -198,7 +198,7 @@ def test_an_estimate_counts_what_is_not_here_and_says_so(
     told = json.loads(capsys.readouterr().out)
     assert told["samples"] == {"far": None, "said": 30, "near": None}
     assert told["assumed_samples"] == ["far", "near"]
-    assert told["datasets"]["said"] == {"here": False, "bytes": 2.5e9, "source": "its document"}
+    assert told["datasets"]["said"] == {"here": False, "bytes": 2.5e9, "source": "its definition"}
     model = told["models"]["far"]
     assert (model["weights"]["bytes"], model["image"]["cuda"]) == (16.6e9, "13.0")
     assert model["gpus"]["memory_gb"] == 40
@@ -237,8 +237,8 @@ def test_submit_refuses_an_image_for_a_newer_cuda_before_anything_is_fetched(
     monkeypatch.setenv("RUN_MODE", "dev")
     assert main(["submit", str(plan)]) == 2
     err = capsys.readouterr().err
-    assert "images/vllm-openai.yaml:11:7: image 'vllm-openai' is made for CUDA 13.0" in err
-    assert "the driver of this site takes 12.4" in err
+    assert "images/vllm-openai.yaml:11:7: image 'vllm-openai' is built for CUDA 13.0" in err
+    assert "the driver of this site supports CUDA 12.4" in err
     assert "VLLM_ENABLE_CUDA_COMPATIBILITY" in err
     assert len(err.strip().splitlines()) == 1
     assert not (plan.parent / "home").exists()
@@ -246,7 +246,7 @@ def test_submit_refuses_an_image_for_a_newer_cuda_before_anything_is_fetched(
         assert main(["submit", str(plan), asked]) == 2
         out, err = capsys.readouterr()
         assert out, "it is shown all the same"
-        assert "made for CUDA 13.0" in err
+        assert "built for CUDA 13.0" in err
 
 
 def test_forward_compatibility_that_the_model_asks_for_is_a_warning(
@@ -263,7 +263,7 @@ def test_forward_compatibility_that_the_model_asks_for_is_a_warning(
     settings = [word for one in asked for word in ("--set", one)]
     assert main(["submit", str(plan), "--dry-run", *settings]) == 0
     assert "! " in (err := capsys.readouterr().err)
-    assert "only by forward compatibility" in err
+    assert "only with forward compatibility" in err
 
 
 MAJOR, MINOR = st.integers(9, 19), st.integers(0, 9)
@@ -287,7 +287,7 @@ def found(
     known = ModelFacts(
         task.model,
         Size(False, None),
-        Weights(weights, "its document", cache or None),
+        Weights(weights, "its definition", cache or None),
         image or ImageFacts("docker://r/i:1", Size(False, None)),
         Gpus(room, "a100", cuda, None, "the site profile"),
     )
@@ -298,7 +298,9 @@ def found(
 def test_weights_that_are_more_than_the_gpus_hold_are_refused() -> None:
     ((message, certain),) = found(weights=90e9)
     assert certain
-    assert "needs 83.8 GiB of weights on its GPU, the site profile has GPUs of 40 GiB" in message
+    assert (
+        "needs 83.8 GiB of weights on its GPU, but the site profile has GPUs of 40 GiB" in message
+    )
     assert found(weights=90e9, gpus=4) == []
     ((_, certain),) = found(weights=40e9, engine_options={"gpu-memory-utilization": 0.5})
     assert certain
@@ -308,7 +310,7 @@ def test_weights_that_are_more_than_the_gpus_hold_are_refused() -> None:
     ("why", "given"),
     [
         ("weights and cache fill more than an engine's share", {"weights": 30e9, "cache": 12e9}),
-        ("the document asks for more", {"gpu_memory_gb": 48}),
+        ("the definition asks for more", {"gpu_memory_gb": 48}),
         ("an engine nobody knows may move weights elsewhere", {"weights": 90e9, "engine": "own"}),
         ("a CUDA that only the image's name tells", {
             "image": ImageFacts("docker://r/i:cu130", Size(False, None), "13.0", "its name")}),
@@ -326,7 +328,7 @@ def test_what_only_probably_cannot_run_is_a_warning(why: str, given: dict[str, A
         {"room": None, "weights": 900e9},
         {"weights": 90e9, "gpus": 0},
         {"weights": 90e9, "engine_options": {"quantization": "fp8"}},
-        {"image": ImageFacts("i", Size(False, None), "12.9", "its document")},
+        {"image": ImageFacts("i", Size(False, None), "12.9", "its definition")},
         {"gpu_memory_gb": 80, "room": 79.6},
     ],
 )
@@ -377,7 +379,7 @@ def test_verbs_of_caches_take_the_site_that_is_named_and_the_plans_own(
     assert str(folder / "weights") in capsys.readouterr().out
     assert not (folder / "home").exists()
     assert main(["models", "fetch"]) == 2
-    assert "names of models/ documents, or --plan FILE" in capsys.readouterr().err
+    assert "names of models/ definitions, or --plan FILE" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

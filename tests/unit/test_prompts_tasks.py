@@ -34,7 +34,7 @@ def test_a_field_the_sample_does_not_have_is_an_error_that_names_both() -> None:
 
 
 def test_a_template_that_is_none_is_told() -> None:
-    with pytest.raises(UserError, match="no Jinja2 template"):
+    with pytest.raises(UserError, match="not a valid Jinja2 template"):
         TemplatePrompt(PromptSpec("{{ question"))
 
 
@@ -103,9 +103,11 @@ def test_ties_and_holes_are_errors_that_name_the_sample_and_the_prompts() -> Non
         PromptEntry("b", "B", when={"field": "total"}),
     )
     prompt = TemplatePrompt(PromptSpec(entries=entries))
-    with pytest.raises(UserError, match="prompts 'a' and 'b' are for sample 's1' alike"):
+    with pytest.raises(UserError, match="prompts 'a' and 'b' match sample 's1' equally well"):
         prompt.build(asked("total", "invoice"))
-    with pytest.raises(UserError, match="no prompt is for sample 's1' .*'letter', field 'date'"):
+    with pytest.raises(
+        UserError, match="no prompt matches sample 's1', with doc_type 'letter', field 'date'"
+    ):
         prompt.build(asked("date", "letter"))
     assert (
         TemplatePrompt(PromptSpec("else", entries=entries)).build(asked("date", "letter"))[0].text
@@ -119,7 +121,7 @@ def test_ties_and_holes_are_errors_that_name_the_sample_and_the_prompts() -> Non
         (PromptEntry("a", "B", when={"doc_type": "letter"}), "two prompts have the id 'a'"),
         (
             PromptEntry("b", "B", when={"doc_type": "invoice"}),
-            "'a' and 'b' are for the same samples",
+            "'a' and 'b' have the same conditions",
         ),
     ],
 )
@@ -163,11 +165,11 @@ def test_an_example_shows_nothing_of_the_samples_own(tmp_path: Path) -> None:
     assert [message.text for message in prompt.build(one)] == ["sum of d", "7.00", "total of d7.00"]
 
 
-def test_dataset_and_task_are_names_of_documents_whatever_the_sample_calls_so(
+def test_dataset_and_task_are_names_of_definitions_whatever_the_sample_calls_so(
     tmp_path: Path,
 ) -> None:
     from hpcbench.data.datasets import open_dataset
-    from hpcbench.schema.documents import Dataset
+    from hpcbench.schema.definitions import Dataset
 
     row = {"dataset_name": "IIIT5K", "type": "Regular Text", "question": "?",
            "image_path": "1.png", "answers": "UP"}  # fmt: skip
@@ -191,8 +193,8 @@ def test_dataset_and_task_are_names_of_documents_whatever_the_sample_calls_so(
         ("{{ question.index('?!') }}", "ValueError: substring not found"),
         ("{{ range(10 ** 9) }}", "OverflowError"),
         ("{{ 'a' * 10 ** 18 }}", "MemoryError"),
-        ("{{ range }}", "what it prints is a function"),
-        ("{{ question.upper }}", "what it prints is a function"),
+        ("{{ range }}", "the template prints a function"),
+        ("{{ question.upper }}", "the template prints a function"),
     ],
 )
 def test_a_template_that_breaks_over_a_sample_is_an_error_that_names_both(
@@ -203,13 +205,13 @@ def test_a_template_that_breaks_over_a_sample_is_an_error_that_names_both(
         TemplatePrompt(PromptSpec(entries=(entry,))).build(sample())
 
 
-def test_a_run_tasks_prompt_names_its_document() -> None:
+def test_a_run_tasks_prompt_names_its_definition() -> None:
     prompt = TaskPrompt(run_task(prompt={"user": "{{ colour }}"}))
     with pytest.raises(UserError, match="prompts/p: prompt `user` for sample 's1': 'colour' is un"):
         prompt.build(sample())
 
 
-def test_an_example_that_lacks_a_field_is_told_with_its_document() -> None:
+def test_an_example_that_lacks_a_field_is_told_with_its_definition() -> None:
     with pytest.raises(UserError, match="prompts/p: example 1: 'question' is undefined"):
         TaskPrompt(run_task(prompt={"examples": (PromptExample("1", {}),)}))
 
@@ -283,7 +285,7 @@ def test_what_a_template_does_not_name_is_not_looked_at() -> None:
 
 def test_a_prompt_that_says_nothing_is_an_error_unless_it_is_meant_to() -> None:
     empty = sample(fields={"question": ""})
-    with pytest.raises(UserError, match="prompt `user` for sample 's1' says nothing"):
+    with pytest.raises(UserError, match="prompt `user` for sample 's1' is empty"):
         TemplatePrompt(PromptSpec("{{ question }}")).build(empty)
     assert TemplatePrompt(PromptSpec("")).build(empty)[0].text == ""
 
@@ -346,7 +348,7 @@ def test_what_is_remembered_of_one_value_is_not_taken_for_another() -> None:
 
 
 def test_an_entry_for_all_beside_a_user_message_for_all_is_told() -> None:
-    with pytest.raises(UserError, match="prompts 'any' and `user` are for the same samples"):
+    with pytest.raises(UserError, match="prompts 'any' and `user` have the same conditions"):
         TemplatePrompt(PromptSpec("else", entries=(PromptEntry("any", "A"),)))
 
 
@@ -365,8 +367,11 @@ class Wrong:
 @pytest.mark.parametrize(
     ("made", "told"),
     [
-        ((), "sample 's1' is empty"),
-        ((Message("user", "?"), Message("assistant", "!")), "ends with a message of the assistant"),
+        ((), "makes no message for sample 's1'"),
+        (
+            (Message("user", "?"), Message("assistant", "!")),
+            "makes a last message of the assistant",
+        ),
     ],
 )
 def test_a_strategy_that_asks_nothing_is_named(
@@ -374,7 +379,7 @@ def test_a_strategy_that_asks_nothing_is_named(
 ) -> None:
     monkeypatch.setattr(Wrong, "made", made)
     prompt = TaskPrompt(run_task(prompt={"strategy": f"{__name__}.Wrong"}))
-    with pytest.raises(UserError, match=f"strategy '.*Wrong' makes of .*{told}"):
+    with pytest.raises(UserError, match=f"strategy '.*Wrong' {told}"):
         prompt.build(sample())
 
 
@@ -416,7 +421,7 @@ def test_the_hash_of_a_prompt_changes_with_its_words_and_its_example_images(tmp_
     assert prompt_hash(base) != first
     assert prompt_hash(run_task(prompt={"user": "other"})) != prompt_hash(run_task())
     image.unlink()
-    with pytest.raises(UserError, match="the image of an example cannot be read"):
+    with pytest.raises(UserError, match="cannot read the image of an example"):
         prompt_hash(base)
 
 
@@ -517,12 +522,15 @@ def test_another_name_of_a_column_is_a_condition_beside_our_own(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("id,user\n1\n", "p.csv:2: it has not as many columns"),
+        ("id,user\n1\n", "p.csv:2: the row has more or fewer columns"),
         ("id,text\n1,x\n", "p.csv:2: column 'user' is missing or empty"),
-        ("id,user\n", "p.csv: no prompt"),
-        ("id,user\n1,x\n1,y\n", "p.csv:3: prompt '1' ends on line 2 already"),
-        ("id,user,user\n1,x,y\n", "p.csv:1: column 'user' is there twice"),
-        ("id,template,template\n1,x,y\n", "p.csv:1: column 'template' is there twice"),
+        ("id,user\n", "p.csv: the file contains no prompt"),
+        (
+            "id,user\n1,x\n1,y\n",
+            "p.csv:3: two prompts have the id '1'; the other one ends in line 2",
+        ),
+        ("id,user,user\n1,x,y\n", "p.csv:1: column 'user' occurs twice"),
+        ("id,template,template\n1,x,y\n", "p.csv:1: column 'template' occurs twice"),
         ("id;user;examples\n1;x;no\n", "p.csv:2: examples: Invalid JSON"),
         (
             'id;user;examples\n1;x;[{"answer": "1", "text": "2"}]\n',
@@ -530,7 +538,7 @@ def test_another_name_of_a_column_is_a_condition_beside_our_own(tmp_path: Path) 
         ),
         (
             'id;user;examples\n1;x;[{"answer": "1", "images": ["a.png"]}]\n',
-            "p.csv:2: examples with images stand in the prompt's document",
+            "p.csv:2: examples with images belong in the prompt's definition",
         ),
     ],
 )

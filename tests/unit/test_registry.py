@@ -1,4 +1,4 @@
-"""YAML documents: every mistake at its line and column, every name resolved or questioned."""
+"""YAML definitions: every mistake at its line and column, every name resolved or questioned."""
 
 from __future__ import annotations
 
@@ -11,10 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench.errors import UserError
-from hpcbench.registry.catalog import Catalog, load_document
+from hpcbench.registry.catalog import Catalog, load_definition
 from hpcbench.registry.resolve import load_plan
 from hpcbench.registry.source import MAX_BYTES, read, validate
-from hpcbench.schema.documents import Dataset, ExperimentPlan, MLTask, Model, Prompt, RunTask, Site
+from hpcbench.schema.definitions import (
+    Dataset,
+    ExperimentPlan,
+    MLTask,
+    Model,
+    Prompt,
+    RunTask,
+    Site,
+)
 from hpcbench.schema.plan import ResolvedPlan
 from tests.campaign import examples
 
@@ -83,7 +91,7 @@ def replace(registry: Path, name: str, text: str) -> None:
 
 
 def problems(path: Path, model: Any = ExperimentPlan) -> list[str]:
-    """What is wrong with a document, with the folder cut from the file's name."""
+    """What is wrong with a definition, with the folder cut from the file's name."""
     with pytest.raises(UserError) as caught:
         validate(model, read(path))
     return [str(problem).replace(f"{path.parent}/", "") for problem in caught.value.problems]
@@ -131,10 +139,10 @@ def refusal(folder: Path, registry: Path, text: str = PLAN) -> list[str]:
         ("  - shared", "  - 7", "p.yaml:24:5: run_tasks.2: must be a map: {KEY: VALUE}, not 7"),
         ("  - shared", "  - sha red", "p.yaml:24:5: run_tasks.2: must be letters, digits and "
          ". _ - /, with a letter or digit first, not 'sha red'"),
-        ("seed: 7", "name: again", "p.yaml:25:1: key 'name' stands twice (remove one of them)"),
+        ("seed: 7", "name: again", "p.yaml:25:1: key 'name' occurs twice (remove one of them)"),
         ("    split: hard", "    split: hard\n    split: easy",
-         "p.yaml:23:5: key 'split' stands twice (remove one of them)"),
-        ("seed: 7", "\tseed: 7", "p.yaml:25:1: a tab; YAML is indented with spaces"),
+         "p.yaml:23:5: key 'split' occurs twice (remove one of them)"),
+        ("seed: 7", "\tseed: 7", "p.yaml:25:1: a tab cannot indent YAML (use spaces)"),
         ("schema_version: 1", "schema_version: 2",
          "p.yaml:1:17: schema_version: must be 1, not 2"),
     ],
@@ -145,7 +153,7 @@ def test_a_mistake_is_told_at_its_place(tmp_path: Path, old: str, new: str, told
     assert told in found
 
 
-def test_all_mistakes_of_a_document_are_told_at_once(tmp_path: Path) -> None:
+def test_all_mistakes_of_a_definition_are_told_at_once(tmp_path: Path) -> None:
     text = PLAN.replace("seed: 7", "sed: 7").replace("parallelism: 2", "parallelism: 0")
     assert len(problems(written(tmp_path, text))) == 2
 
@@ -167,8 +175,8 @@ def test_a_key_laid_in_by_a_merge_is_told_at_the_mapping_that_merges_it(tmp_path
         (b"name: x\nfoo: \xff\n", "p.yaml:2:6: not UTF-8 (save it as UTF-8 text)"),
         ("name: a\nx: \x00\n", "p.yaml:2:4: character U+0000 is not allowed in YAML (remove it)"),
         ("name: 2024-13-45\n", "p.yaml:1:7: YAML reads '2024-13-45' as a date (put it in quotes)"),
-        ("name: !!int x\n", "p.yaml:1:7: 'x' cannot be read as a int"),
-        ("name: !!bool x\n", "p.yaml:1:7: 'x' cannot be read as a bool"),
+        ("name: !!int x\n", "p.yaml:1:7: YAML cannot read 'x' as a int (put it in quotes)"),
+        ("name: !!bool x\n", "p.yaml:1:7: YAML cannot read 'x' as a bool (put it in quotes)"),
         (
             "name: [\n",
             "p.yaml:2:1: expected the node content, but found '<stream end>' (close the bracket)",
@@ -176,7 +184,7 @@ def test_a_key_laid_in_by_a_merge_is_told_at_the_mapping_that_merges_it(tmp_path
         ("name: a\n---\nname: b\n", "p.yaml:2:1: but found another document"),
     ],
 )
-def test_what_is_no_document_is_told_at_its_place(
+def test_what_is_no_definition_is_told_at_its_place(
     tmp_path: Path, content: str | bytes, told: str
 ) -> None:
     assert problems(written(tmp_path, content)) == [told]
@@ -325,10 +333,10 @@ def test_the_users_registry_lies_between_ours_and_the_given_one(
     assert resolve(tmp_path, registry).run_tasks[1].metrics[0].plugin == "cer"
 
 
-def test_a_document_is_called_as_its_file(tmp_path: Path, registry: Path) -> None:
+def test_a_definition_is_called_as_its_file(tmp_path: Path, registry: Path) -> None:
     replace(registry, "prompts/ask.yaml", "user: x\nname: asked\n")
     assert refusal(tmp_path, registry) == [
-        "registry/prompts/ask.yaml:2:7: is called 'asked' but stands in the file of 'ask' "
+        "registry/prompts/ask.yaml:2:7: the definition's name is 'asked', but its file's name is 'ask' "
         "(rename one of them)"
     ]
 
@@ -345,7 +353,7 @@ def test_a_registry_that_is_no_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_plan_is_not_held_to_its_files_name(tmp_path: Path) -> None:
-    plan, _ = load_document(ExperimentPlan, written(tmp_path, PLAN, "other.yaml"))
+    plan, _ = load_definition(ExperimentPlan, written(tmp_path, PLAN, "other.yaml"))
     assert plan.name == "small"
 
 
@@ -374,7 +382,7 @@ def test_unknown_names_suggest_the_nearest_and_all_are_told_at_once(
     )
     assert refusal(tmp_path, registry, text) == [
         "p.yaml:8:12: unknown model 'org/tinny' (did you mean 'org/tiny'?)",
-        "p.yaml:17:14: unknown ml task 'vqq' (did you mean 'vqa'?)",
+        "p.yaml:17:14: unknown ML task 'vqq' (did you mean 'vqa'?)",
         "p.yaml:24:5: unknown run task 'sharde' (did you mean 'shared'?)",
     ]  # fmt: skip
 
@@ -385,7 +393,7 @@ def test_unknown_names_are_told_beside_values_that_do_not_fit(
     text = PLAN.replace("model: org/tiny", "model: org/tinny", 1).replace("- shared", "- sharde")
     text += "limit: many\nsite: 3\nmatrix: [{ml_task: vqq, models: [org/tinny], datasets: 7}, x]\n"
     told = "\n".join(refusal(tmp_path, registry, text))
-    for what in ("unknown model 'org/tinny'", "unknown run task 'sharde'", "unknown ml task 'vqq'"):
+    for what in ("unknown model 'org/tinny'", "unknown run task 'sharde'", "unknown ML task 'vqq'"):
         assert what in told
     assert "limit: must be a whole number, not 'many'" in told
     assert "matrix.0.datasets: must be a list" in told
@@ -414,7 +422,7 @@ def test_a_mistake_in_a_named_run_task_is_told_in_its_own_file(
 
 def test_a_metric_must_belong_to_the_ml_task(tmp_path: Path, registry: Path) -> None:
     assert refusal(tmp_path, registry, PLAN.replace("[anls]", "[anls, kie_f1_micro]")) == [
-        "p.yaml:21:21: unknown metric of ML task 'vqa' 'kie_f1_micro' "
+        "p.yaml:21:21: unknown metric 'kie_f1_micro' of ML task 'vqa' "
         "(there are: anls, cer, contains, exact_match, ned, ocrbench, ocrbench_v2, relaxed_accuracy, …)"
     ]
 
@@ -422,8 +430,8 @@ def test_a_metric_must_belong_to_the_ml_task(tmp_path: Path, registry: Path) -> 
 def test_a_dataset_must_have_the_fields_its_ml_task_needs(tmp_path: Path, registry: Path) -> None:
     replace(registry, "datasets/pages.yaml", "name: pages\nsource: x\nannotations: a.jsonl\n")
     assert (
-        "p.yaml:9:14: dataset 'pages' has no field 'question' that ML task 'vqa' needs"
-        in refusal(tmp_path, registry)
+        "p.yaml:9:14: dataset 'pages' has no field 'question' that ML task 'vqa' needs (if every "
+        "sample has it, list it under the dataset's `fields`)" in refusal(tmp_path, registry)
     )
 
 
@@ -432,7 +440,9 @@ def test_a_prompt_is_needed_somewhere(tmp_path: Path, registry: Path) -> None:
         "    prompt: ask\n", "", 1
     )
     told = refusal(tmp_path, registry, text)
-    assert told == ["p.yaml:6:5: key 'prompt' is missing and the ML task has no default"]
+    assert told == [
+        "p.yaml:6:5: key 'prompt' is missing, and the ML task names no prompt (add `prompt: …`)"
+    ]
     resolved = resolve(tmp_path, registry, PLAN.replace("    prompt: ask\n", "", 1))
     assert resolved.run_tasks[0].prompt.name == "vqa_short"
 
@@ -470,24 +480,24 @@ def test_pages_that_deepseek_ocr_reads_fit_its_context_with_their_answers() -> N
 
 def test_two_run_tasks_of_one_name_are_refused(tmp_path: Path, registry: Path) -> None:
     told = refusal(tmp_path, registry, PLAN.replace("vqa-hard", "shared"))
-    assert told == ["p.yaml:24:5: run task 'shared' stands twice"]
+    assert told == ["p.yaml:24:5: run task 'shared' occurs twice (rename one of them)"]
 
 
 @pytest.mark.parametrize(
-    ("document", "text", "told"),
+    ("definition", "text", "told"),
     [
         ("models/org/tiny.yaml", "name: org/tiny\nsource: x\nengine: vlm\n",
-         "unknown engines plugin 'vlm' (did you mean 'vllm'?)"),
+         "unknown engine plugin 'vlm' (did you mean 'vllm'?)"),
         ("prompts/ask.yaml", "name: ask\nuser: x\nstrategy: templat\n",
-         "unknown prompts plugin 'templat' (did you mean 'template'?)"),
+         "unknown prompt plugin 'templat' (did you mean 'template'?)"),
         ("metrics/anls.yaml", "name: anls\nplugin: anlss\n",
-         "unknown metrics plugin 'anlss' (did you mean 'anls'?)"),
+         "unknown metric plugin 'anlss' (did you mean 'anls'?)"),
     ],
 )  # fmt: skip
 def test_a_plugin_nobody_has_is_found_before_anything_runs(
-    tmp_path: Path, registry: Path, document: str, text: str, told: str
+    tmp_path: Path, registry: Path, definition: str, text: str, told: str
 ) -> None:
-    replace(registry, document, text)
+    replace(registry, definition, text)
     assert any(told in problem for problem in refusal(tmp_path, registry))
 
 
@@ -505,7 +515,7 @@ def test_a_plugin_nobody_has_is_found_before_anything_runs(
         ("docker://vllm/vllm-openai:v1", "docker://vllm/vllm-openai:v1"),
     ],
 )
-def test_paths_are_relative_to_their_document_and_become_absolute(
+def test_paths_are_relative_to_their_definition_and_become_absolute(
     tmp_path: Path, registry: Path, image: str, absolute: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RUN_MODE", "dev")  # prod takes no tag
@@ -525,7 +535,7 @@ def test_a_home_that_does_not_exist_is_no_crash(tmp_path: Path, registry: Path) 
     )
 
 
-def test_origins_say_which_file_each_document_came_from(tmp_path: Path, registry: Path) -> None:
+def test_origins_say_which_file_each_definition_came_from(tmp_path: Path, registry: Path) -> None:
     origins = resolve(tmp_path, registry).origins
     assert origins["models/org/tiny"] == str(registry / "models/org/tiny.yaml")
     assert origins["prompts/ask"] == str(registry / "prompts/ask.yaml")
@@ -543,7 +553,7 @@ def test_without_a_site_the_users_default_counts_and_else_a_local_one(
     assert told == ["p.yaml:26:7: unknown site 'defalt' (did you mean 'default'?)"]
 
 
-def test_every_document_we_ship_is_right() -> None:
+def test_every_definition_we_ship_is_right() -> None:
     catalog = Catalog()
     for model, kind in ((Model, "models"), (Dataset, "datasets"), (Prompt, "prompts"),
                         (RunTask, "run_tasks"), (Site, "sites")):  # fmt: skip

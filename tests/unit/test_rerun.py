@@ -15,10 +15,11 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.registry.paths import with_absolute_paths
 from hpcbench.registry.source import Source
 from hpcbench.reporting.provenance import reproduce
-from hpcbench.schema.documents import Package
+from hpcbench.schema.definitions import Package
 from hpcbench.submit import rerun
 from hpcbench.submit.kept_files import keep, today
-from hpcbench.submit.prepare import load, prepare
+from hpcbench.submit.packages import build, load
+from hpcbench.submit.prepare import prepare
 from tests.unit.small import record, resolved, run_task, write_dataset
 
 DOCUMENTS = {
@@ -73,7 +74,7 @@ def prepared(folder: Path, *settings: str) -> Experiment:
 
 def prepared_again(first: Experiment, *sources: str) -> Experiment:
     found = rerun.load(first, sources)
-    packages = rerun.build_packages(first, found, lambda line: None)
+    packages = build(found, lambda line: None, today(first))
     return prepare(found, first.plan_file, packages=packages)
 
 
@@ -118,13 +119,13 @@ def test_the_command_that_a_report_names_runs_it_from_anywhere(
     monkeypatch.chdir(first.path.parent)
     shutil.copytree(first.path, "copied")
     assert main(["rerun", "copied", "--dry-run"]) == 0
-    # Its plan is as good a name; with settings it is a plan like any other, whose documents are gone.
+    # Its plan is as good a name; with settings it is a plan like any other, whose definitions are gone.
     for plan in (first.plan_file, "copied/plan.yaml"):
         capsys.readouterr()
         assert main(["submit", str(plan), "--dry-run"]) == 0
         shown = capsys.readouterr()
         assert "first: 1 run task, executor local" in shown.out
-        assert "its documents of then are used" in shown.err
+        assert "using its stored definitions" in shown.err
         assert main(["submit", str(plan), "--estimate"]) == 0
     assert main(["submit", str(first.plan_file), "--set", "seed=6"]) == 2
     assert f"`hpcbench rerun {first.path}` runs it" in capsys.readouterr().err
@@ -139,8 +140,8 @@ def test_data_that_moved_is_named_with_the_option_that_says_where_it_is(
     with pytest.raises(UserError) as refused:
         prepared_again(first)
     assert str(refused.value) == (
-        f"dataset 'pages' was in {folder / 'pages'}, which is not here (--source pages=FOLDER says where it "
-        "is)"
+        f"dataset 'pages' was in {folder / 'pages'}, which this machine does not have (give its folder: "
+        "--source pages=FOLDER)"
     )
     for wrong in ("pages", "page=/x", "=x"):
         with pytest.raises(UserError, match="--source"):
@@ -187,8 +188,8 @@ def test_packages_and_recipes_are_kept_with_what_they_need(tmp_path: Path, chang
     )
     (tmp_path / "list.txt").write_text("y")
     written: dict[str, Any] = {"name": "plugin", "source": {"type": "local", "path": str(package)}}
-    document = Package.model_validate(written)
-    placed = with_absolute_paths(document, Source(tmp_path / "p.yaml", written))
+    definition = Package.model_validate(written)
+    placed = with_absolute_paths(definition, Source(tmp_path / "p.yaml", written))
     plan = resolved(run_task(model={"image": str(recipe)}))
     plan = plan.model_copy(update={"packages": {"plugin": placed}})
     experiment = Experiment(tmp_path / "experiment")
@@ -215,6 +216,6 @@ def test_packages_and_recipes_are_kept_with_what_they_need(tmp_path: Path, chang
 def test_an_imported_experiment_cannot_be_asked_again(tmp_path: Path) -> None:
     experiment = Experiment(tmp_path / "imported-one")
     vars(experiment)["manifest"] = {"imported": {"kit": "inspect"}}
-    assert reproduce(experiment) == "# imported: no plan asks it again"
-    with pytest.raises(UserError, match="imported-one was imported: no plan asks it"):
+    assert reproduce(experiment) == "# imported: there is no plan to run again"
+    with pytest.raises(UserError, match="imported-one was imported: it has no plan to run again"):
         rerun.load(experiment)

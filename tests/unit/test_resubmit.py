@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hpcbench import slurm
 from hpcbench.experiment.claims import ShardState
 from hpcbench.experiment.control import control_state
 from hpcbench.experiment.layout import Experiment
@@ -92,9 +93,10 @@ def test_even_free_work_does_not_go_on_for_ever_without_an_answer(tmp_path: Path
 
 def test_the_next_round_holds_what_is_left_with_no_more_workers_than_that(tmp_path: Path) -> None:
     here = experiment(tmp_path, parallelism=4)
-    some = [state for state in left(here) if state.shard.id == "b/00001"]
-    (group,) = next_groups(here, some)
-    assert (group.run_tasks, group.workers) == (("b",), 1)
+    for count in (1, 2):
+        some = [state for state in left(here) if state.shard.run_task == "b"][:count]
+        (group,) = next_groups(here, some)
+        assert (group.run_tasks, group.workers) == (("b",), count)
 
 
 def test_a_model_that_never_loaded_is_not_tried_again_by_itself(tmp_path: Path) -> None:
@@ -131,6 +133,31 @@ def test_a_model_that_ran_out_of_memory_gets_the_next_larger_shape(tmp_path: Pat
     given_up = {**starved, "event": "model_failed"}
     worker(here, starved, given_up, group="g0L2", job="3_0")
     assert [group.run_tasks for group in next_groups(here, left(here))] == [("b",)]
+
+
+def test_work_waits_for_a_larger_shape_as_it_was_planned_to_wait(tmp_path: Path) -> None:
+    larger = {"larger": [{"memory_gb": 32}]}
+    tasks = [run_task("a", model=larger), run_task("b", model={"name": "m2"}, after=["a"])]
+    here = past(tmp_path, "20261120-1432-plan-aaaa", *tasks, ended=False)
+    begin_round(here)
+    worker(here, {"event": "engine_died", "model": "m", "message": "x", "cause": "out_of_memory"})
+    grown, other = next_groups(here, left(here))
+    assert (grown.id, other.run_tasks, other.after) == ("g0L1", ("b",), ("g0L1",))
+    (alone,) = next_groups(here, [one for one in left(here) if one.shard.run_task == "b"])
+    assert alone.after == ()
+
+
+def test_a_job_that_slurm_ended_for_its_memory_starved_the_model_it_loaded_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = experiment(tmp_path, model={"larger": [{"memory_gb": 32}]}, executor="slurm")
+    loads = [{"event": "model_loading", "model": model} for model in ("m2", "m")]
+    worker(here, *loads, job="1_0")
+    worker(here, *reversed(loads), job="1_1")
+    ended = [slurm.Job("1_0", "n", "OUT_OF_MEMORY"), slurm.Job("1_1", "n", "TIMEOUT")]
+    monkeypatch.setattr(slurm, "accounting", lambda names: ended)
+    found = {group.run_tasks: group.level for group in next_groups(here, left(here))}
+    assert found == {("a",): 1, ("b",): 0}
 
 
 def test_without_a_larger_shape_it_is_not_tried_again(tmp_path: Path) -> None:

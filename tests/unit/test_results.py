@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,14 @@ from hpcbench.errors import EnvironmentFault
 from hpcbench.evaluation import evaluate
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import EventLog
-from hpcbench.experiment.results import metrics_of, performance_of
+from hpcbench.experiment.view.evaluated import (
+    Metrics,
+    Performance,
+    metrics_of,
+    performance_of,
+    scores,
+)
+from hpcbench.files.atomic import write_json
 from hpcbench.reporting import report
 from hpcbench.status import status
 from hpcbench.usage.report import usage_of
@@ -27,6 +33,8 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "half a character": lambda whole: whole[:1] + b"\xd0" + whole[1:],
     "a list": lambda whole: b"[]",
     "tables that are none": lambda whole: b'{"run_tasks": {"rt": 1}, "sweeps": {}}',
+    "a count that is none": lambda whole: whole.replace(b'ed": 4,', b'ed": "many",'),
+    "no number": lambda whole: whole.replace(b'"n": 4', b'"n": NaN'),
     "deep": lambda whole: b"[" * 200_000,
     "of another version": lambda whole: json.dumps({**json.loads(whole), "version": 1}).encode(),
 }
@@ -51,7 +59,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
 @pytest.mark.parametrize("read", [metrics_of, performance_of])
 def test_a_damaged_result_is_one_line_with_what_writes_it_again(
     here: Experiment,
-    read: Callable[[Experiment], dict[str, Any]],
+    read: Callable[[Experiment], Metrics | Performance],
     damage: Callable[[bytes], bytes],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -93,3 +101,43 @@ def test_damaged_hours_are_counted_anew(here: Experiment) -> None:
     for junk in (b"", b"\0\0\0", b"[]", b'{"version": 1}'):
         here.usage_file.write_bytes(junk)
         assert usage_of(here) == counted
+
+
+def test_what_is_read_is_written_back_with_the_same_bytes(here: Experiment) -> None:
+    """The writer and all readers share one type: it neither drops, adds nor rewrites anything."""
+    for path, read in (
+        (here.metrics_file, metrics_of),
+        (here.performance_file, performance_of),
+    ):
+        whole = path.read_bytes()
+        found: Metrics | Performance = read(here)
+        write_json(path, found.to_json())
+        assert path.read_bytes() == whole
+
+
+def test_what_a_later_version_adds_is_kept(here: Experiment) -> None:
+    data = json.loads(here.performance_file.read_bytes())
+    data["run_tasks"]["rt"]["window"]["shape"] = [1, 2.0, None]
+    write_json(here.performance_file, data)
+    assert performance_of(here).to_json() == data
+
+
+def test_one_damaged_run_task_does_not_hide_the_others(here: Experiment) -> None:
+    data = json.loads(here.metrics_file.read_bytes())
+    data["run_tasks"] |= {"cut": {"asked": 4}, "none": 1, "text": {"asked": 4, "answered": "x"}}
+    write_json(here.metrics_file, data)
+    assert list(scores(here)) == ["rt"]
+    with pytest.raises(
+        EnvironmentFault, match="is damaged: run_tasks.cut: .*counts of samples are missing"
+    ):
+        metrics_of(here)
+
+
+def test_what_an_engine_says_of_its_memory_ends_no_evaluation(here: Experiment) -> None:
+    """Engines may be plugins: a size that is no whole number is written as they said it."""
+    with EventLog(here.worker_events("g0", "1-0")) as log:
+        log.write("monitor", run_task="rt", memory={"weights": 1.5e9, "of_a_plugin": [1]})
+    evaluate(here)
+    memory = performance_of(here).run_tasks["rt"].memory
+    assert memory is not None
+    assert memory.to_json() == {"weights": 1.5e9, "of_a_plugin": [1]}

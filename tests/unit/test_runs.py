@@ -161,5 +161,5 @@ def test_status_shows_the_later_alone_and_what_became_of_the_earlier(
 
     assert [(one.id, one.node) for one in now.workers] == [("17_0-1", "n2")]
     (lost,) = now.failures
-    assert "slurmctld lost its state" in lost.cause
+    assert "loss of slurmctld's state" in lost.cause
     assert lost.nodes == ("n1",)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench.errors import UserError
-from hpcbench.schema.documents import Site
+from hpcbench.schema.definitions import Site
 from hpcbench.schema.plan import Group, ResolvedPlan
 from hpcbench.submit.sbatch import (
     FIND_MODULES,
@@ -184,7 +184,7 @@ NAME = st.from_regex(r"\AV[A-Za-z0-9_]{0,8}\Z")
 @given(env=st.dictionaries(NAME, TEXT, max_size=4))
 def test_any_environment_survives_bash_to_the_last_byte_or_is_refused(env: dict[str, str]) -> None:
     if any(_unfit(value) for value in env.values()):
-        with pytest.raises(UserError, match="cannot stand in a job script"):
+        with pytest.raises(UserError, match="a job script cannot contain"):
             setup(plan_at(env=env))
         return
     lines = setup(plan_at(env=env))
@@ -230,22 +230,22 @@ def _unfit(value: str) -> bool:
     ],
 )
 def test_no_value_can_become_a_second_line(slurm: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match="cannot stand in a job script"):
+    with pytest.raises(UserError, match="a job script cannot contain"):
         script(slurm=slurm)
 
 
 def test_what_a_plan_says_can_become_no_second_line_either() -> None:
-    with pytest.raises(UserError, match="--partition: a line break cannot stand in a job script"):
+    with pytest.raises(UserError, match="--partition: a job script cannot contain a line break"):
         script(resources={"partition": "gpu\nreboot"})
 
 
 @pytest.mark.parametrize(
     ("line", "why"),
-    [('echo "open', "unexpected EOF"), ("echo a \\", "its last line goes on"),
+    [('echo "open', "unexpected EOF"), ("echo a \\", "its last line ends with a backslash"),
      ("cat <<END", "here-document"), ("if true", "syntax error")],
 )  # fmt: skip
 def test_lines_that_would_swallow_the_command_after_them_are_refused(line: str, why: str) -> None:
-    with pytest.raises(UserError, match=f"the job script would be no shell text: .*{why}"):
+    with pytest.raises(UserError, match=f"the job script is not valid shell code: .*{why}"):
         script(setup=[line])
 
 
@@ -282,8 +282,8 @@ def test_a_template_includes_another_beside_it(tmp_path: Path) -> None:
         ("{{ 1 // 0 }}", "{path}:1: template: integer division or modulo by zero"),
         ("{{ site.__class__.__mro__ }}", "{path}:1: template: access to attribute '__class__'"),
         ("{% include 'gone.j2' %}", "{path}:1: template: 'gone.j2' not found in"),
-        ("echo\n#SBATCH --mem=1\n", "{path}: line 2 of what it gives is an option of sbatch"),
-        ("echo {{ '\\0' }}", "{path}: line 1 of what it gives: a NUL cannot stand"),
+        ("echo\n#SBATCH --mem=1\n", "{path}: line 2 of its output is an sbatch option"),
+        ("echo {{ '\\0' }}", "{path}: line 1 of its output: a job script cannot contain a NUL"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_in_a_template_is_told_at_its_line(
@@ -294,7 +294,7 @@ def test_what_is_wrong_in_a_template_is_told_at_its_line(
         setup(plan, group_of(plan))
     problem = str(caught.value)
     expected = told.format(path=tmp_path / "own.j2")
-    assert problem.replace("hpcbench.schema.documents.", "").startswith(expected), problem
+    assert problem.replace("hpcbench.schema.definitions.", "").startswith(expected), problem
 
 
 @pytest.mark.parametrize("name", ["default", "local_scratch", "node_facts"])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hpcbench.experiment.claims import Owner
 from hpcbench.experiment.scheduler import LOOKED_AT, Candidate, ShardScheduler
-from hpcbench.schema.plan import Cut
+from hpcbench.schema.plan import Cut, Shard
 from tests.campaign import examples
 from tests.unit.memory_ledger import Memory
 
@@ -89,6 +89,31 @@ def test_workers_begin_with_different_models_in_proportion_to_the_work() -> None
         for number in range(8)
     ]
     assert first == ["m-a"] * 6 + ["m-b"] * 2
+
+
+def test_a_worker_begins_at_its_own_place_and_goes_on_from_there_and_round() -> None:
+    one = board(Memory(), [cut("a", 4)], place=0.5, workers=2)
+    assert [take(one).shard.index for _ in range(4)] == [2, 3, 0, 1]
+
+
+def test_the_place_of_a_worker_may_lie_in_a_later_run_task_of_its_model() -> None:
+    models = {"a": "m", "b": "m"}
+    one = board(Memory(), [cut("a", 2), cut("b", 4)], models=models, place=0.7, workers=2)
+    taken = [take(one).shard for _ in range(6)]
+    assert [f"{shard.run_task}{shard.index}" for shard in taken] == [
+        "b2",
+        "b3",
+        "b0",
+        "b1",
+        "a0",
+        "a1",
+    ]
+
+
+def test_where_nothing_of_the_first_model_fits_the_time_left_another_is_begun() -> None:
+    cuts = [cut("a", 9, seconds=100), cut("b", 1, seconds=10)]
+    one = board(Memory(), cuts, workers=2)
+    assert take(one, seconds_left=50).model == "m-b"
 
 
 def test_a_worker_stays_with_the_model_it_has_loaded() -> None:
@@ -175,6 +200,15 @@ def test_a_worker_stops_when_the_time_left_is_shorter_than_a_load_and_a_shard() 
     assert one.next("m-a", seconds_left=160) is None, "it has learnt that shards take longer here"
 
 
+def test_a_quick_shard_halves_what_was_learnt_at_most() -> None:
+    one = board(Memory(), [cut("a")])
+    one.took(expected=100, actual=400)
+    one.took(expected=100, actual=100)
+    assert one.pace == 2.0
+    one.took(expected=0, actual=100)
+    assert one.pace == 2.0, "of what was not expected nothing is learnt"
+
+
 def test_models_that_were_given_up_are_not_tried_again() -> None:
     one = board(Memory(), [cut("a"), cut("b")])
     one.given_up.add("m-a")
@@ -182,16 +216,26 @@ def test_models_that_were_given_up_are_not_tried_again() -> None:
     assert one.next(None) is None
 
 
-def test_of_a_hundred_thousand_shards_only_some_are_looked_into() -> None:
-    memory = Memory()
-    cuts = [cut("a", 20_000)]
-    owner = Owner("2_0", 0, "host", 1)
-    for shard in cuts[0].shards():
-        memory.of(owner).claim(shard, 1)
-    ledger = memory.of(Owner("1_0", 0, "host", 1))
-    looked: list[int] = []
+def looking(cuts: Sequence[Cut]) -> tuple[ShardScheduler, list[Shard]]:
+    """A worker of its first run that finds all shards claimed but the last one's, and what it looks into."""
+    memory, owner = Memory(), Owner("1_0", 0, "host", 1)
+    *claimed, _ = [shard for one in cuts for shard in one.shards()]
+    for shard in claimed:
+        memory.of(Owner("2_0", 0, "host", 1)).claim(shard, 1)
+    ledger, looked = memory.of(owner), list[Shard]()
     states = ledger.states
-    ledger.states = lambda shards: (looked.append(len(shards)), states(shards))[1]  # type: ignore[method-assign]
-    one = ShardScheduler(cuts, {"a": "m"}, ledger, Owner("1_0", 0, "host", 1))
+    ledger.states = lambda shards: (looked.extend(shards), states(shards))[1]  # type: ignore[method-assign]
+    return ShardScheduler(cuts, {one.run_task: "m" for one in cuts}, ledger, owner), looked
+
+
+def test_a_first_run_of_a_worker_looks_into_no_shard_while_one_is_open() -> None:
+    one, looked = looking([cut("a", 4)])
+    assert isinstance(one.next(None), Candidate)
+    assert looked == []
+
+
+def test_of_a_hundred_thousand_shards_only_some_are_looked_into() -> None:
+    one, looked = looking([cut("a", LOOKED_AT - 1000), cut("b", 2000), cut("c", 2000)])
+    take(one)
     assert one.next(None) is None
-    assert max(looked) <= LOOKED_AT
+    assert len(looked) == LOOKED_AT, "of all run tasks together"

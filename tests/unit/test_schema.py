@@ -1,4 +1,4 @@
-"""Schemas and reference pages say what the models say, and the shipped documents keep to them."""
+"""Schemas and reference pages say what the models say, and the shipped definitions meet them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import yaml
 
 from hpcbench.registry.catalog import RunMode
 from hpcbench.registry.resolve import check_registries
+from hpcbench.schema.definitions import KINDS
 from hpcbench.schema.describe import field_docs, json_schema, reference
-from hpcbench.schema.documents import KINDS
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = sorted((ROOT / "registries").glob("*/**/*.yaml"))
@@ -30,8 +30,8 @@ def test_the_shipped_schemas_are_those_of_the_models(kind: str) -> None:
 
 
 def test_the_page_of_all_fields_is_that_of_the_models() -> None:
-    page = (ROOT / "docs/documents.md").read_text()
-    assert page == reference(), "run: hpcbench schema --markdown > docs/documents.md"
+    page = (ROOT / "docs/definitions.md").read_text()
+    assert page == reference(), "run: hpcbench schema --markdown > docs/definitions.md"
 
 
 @pytest.mark.parametrize("model", KINDS.values(), ids=KINDS)
@@ -41,7 +41,7 @@ def test_every_field_is_explained(model: type) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_shipped_documents_keep_to_their_schema_and_point_editors_at_it(kind: str) -> None:
+def test_shipped_definitions_keep_to_their_schema_and_point_editors_at_it(kind: str) -> None:
     schema = json_schema(kind)
     validator = jsonschema.validators.validator_for(schema)(schema)
     for path in SHIPPED:
@@ -55,7 +55,7 @@ def test_shipped_documents_keep_to_their_schema_and_point_editors_at_it(kind: st
 
 
 @pytest.mark.parametrize("mode", ["prod", "dev"])
-def test_all_shipped_documents_are_right(mode: RunMode) -> None:
+def test_all_shipped_definitions_are_right(mode: RunMode) -> None:
     assert check_registries(mode=mode) == len(SHIPPED)
 
 

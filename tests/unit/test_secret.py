@@ -33,7 +33,7 @@ def test_what_cannot_be_had_is_told_by_its_reference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("NOT_SET", raising=False)
-    with pytest.raises(EnvironmentFault, match=r"\$\{env:NOT_SET\}: no such variable"):
+    with pytest.raises(EnvironmentFault, match=r"\$\{env:NOT_SET\}: the variable is not set"):
         secret.reveal("${env:NOT_SET}")
     (tmp_path / "empty").touch()
     assert [

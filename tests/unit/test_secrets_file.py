@@ -13,7 +13,7 @@ import pytest
 from hpcbench import secret
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.experiment.layout import Experiment
-from hpcbench.schema.documents import Site
+from hpcbench.schema.definitions import Site
 from hpcbench.submit import secrets_file
 from tests.unit import small
 
@@ -131,7 +131,7 @@ def test_references_in_the_environment_of_the_site_go_the_same_way(
 
 def test_a_secret_that_is_missing_is_told_before_anything_is_written(tmp_path: Path) -> None:
     experiment = closed(tmp_path)
-    with pytest.raises(UserError, match=r"\$\{env:JUDGE_KEY\}.*export it before submitting"):
+    with pytest.raises(UserError, match=r"\$\{env:JUDGE_KEY\}.*export it before you submit"):
         secrets_file.keep(experiment)
     with pytest.raises(UserError, match="env of model"):
         secrets_file.require(experiment.resolved)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.schema.documents import ContainerSite, Site
+from hpcbench.schema.definitions import ContainerSite, Site
 from hpcbench.site.doctor import Check, checks
 
 
@@ -27,7 +27,8 @@ def test_an_apptainer_that_is_too_old_is_found_before_a_submit(tmp_path: Path) -
     found = looked_at(program=str(program))
     assert found["container"].state == "failed"
     assert (
-        "apptainer version 1.0.3 is too old: apptainer 1.1 is needed" in found["container"].detail
+        "apptainer version 1.0.3 is too old: hpcbench needs apptainer 1.1 or newer"
+        in found["container"].detail
     )
     assert {"namespaces", "fuse", "recipes"} <= set(found)
 

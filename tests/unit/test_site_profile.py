@@ -13,8 +13,8 @@ from hpcbench.experiment.access import ensure_folder, new_folder, use_umask
 from hpcbench.files.atomic import Appender, create_exclusive, write_atomic
 from hpcbench.registry.catalog import Catalog, share_dir
 from hpcbench.registry.sites import findings
-from hpcbench.schema.documents import Site
-from tests.unit.registries import DOCUMENTS, PLAN, Files
+from hpcbench.schema.definitions import Site
+from tests.unit.registries import DEFINITIONS, PLAN, Files
 from tests.unit.test_checks import files, with_model
 
 __all__ = ["files"]
@@ -32,20 +32,21 @@ slurm:
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("slurm: {account: \"a\\nb\"}", "2:18: a line break cannot stand in a job script"),
+        ("slurm: {account: \"a\\nb\"}", "2:18: a job script cannot contain a line break"),
         ("slurm: {gpu_gres: \"gpu:a100:1\"}", "2:19: 'gpu:a100:1' is neither NAME nor NAME:TYPE"),
-        ("slurm: {gpu_option: gpus, gpu_gres: fpga}", "2:21: --gpus asks for GPUs only, not for 'fpga'"),
-        ("slurm: {options: {array: 0-3}}", "2:26: sbatch's --array is hpcbench's own (`parallelism`"),
-        ("slurm: {options: {job_name: x}}", "2:29: sbatch's --job-name is hpcbench's own (leave it out)"),
-        ("slurm: {options: {--mem: 1}}", "2:26: '--mem' is no option of sbatch (long names"),
+        ("slurm: {gpu_option: gpus, gpu_gres: fpga}", "2:21: sbatch's --gpus requests only GPUs, not 'fpga'"),
+        ("slurm: {options: {array: 0-3}}", "2:26: hpcbench sets sbatch's --array itself (use `parallelism`"),
+        ("slurm: {options: {job_name: x}}", "2:29: hpcbench sets sbatch's --job-name itself (remove it)"),
+        ("slurm: {options: {--mem: 1}}", "2:26: '--mem' is not the name of an sbatch option (use long names"),
         ("slurm: {template: nope}", "2:19: unknown template 'nope' (there are: default,"),
-        ("modules: [gcc cuda]", "2:11: 'gcc cuda' is no name of a module (one module an entry"),
-        ("setup: [\"a\\nb\"]", "2:9: a line break cannot stand in a job script (one line each)"),
-        ("env: {A-B: x}", "2:12: 'A-B' is no name of a variable"),
-        ("env: {UID: x}", "2:12: bash lets nobody set UID"),
-        ("env: {HF_TOKEN: hf_plain}", "2:17: HF_TOKEN holds a secret in plain text (write ${env:HF_TOKEN}"),
-        ("env: {A: \"${env:NOT_SET_HERE}\"}", "2:10: ${env:NOT_SET_HERE}: no such variable"),
-        ("umask: \"777\"", "2:8: umask 777 takes rights from the owner"),
+        ("modules: [gcc cuda]", "2:11: 'gcc cuda' is not the name of a module (write one per entry"),
+        ("setup: [\"a\\nb\"]", "2:9: a job script cannot contain a line break (write one line per entry)"),
+        ("env: {A-B: x}", "2:12: 'A-B' is not the name of a variable"),
+        ("env: {UID: x}", "2:12: bash does not allow setting UID"),
+        ("env: {HF_TOKEN: hf_plain}", "2:17: HF_TOKEN contains a secret in plain text (write "
+         "${env:HF_TOKEN}"),
+        ("env: {A: \"${env:NOT_SET_HERE}\"}", "2:10: ${env:NOT_SET_HERE}: the variable is not set"),
+        ("umask: \"777\"", "2:8: umask 777 takes permissions from the owner"),
     ],
 )  # fmt: skip
 def test_what_cannot_stand_in_a_job_is_told_in_the_profile(
@@ -60,7 +61,9 @@ def test_a_template_that_is_no_jinja_is_told_at_its_own_line(files: Files) -> No
     files.write("sites/own.j2", "# fine\n{% if %}\n")
     files.write("sites/default.yaml", "name: default\nslurm: {template: ./own.j2}\n")
     (found,) = files.refusal()
-    assert found.startswith("registry/sites/own.j2:2: no Jinja2 template: Expected an expression")
+    assert found.startswith(
+        "registry/sites/own.j2:2: not a valid Jinja2 template: Expected an expression"
+    )
 
 
 def test_a_template_is_looked_for_beside_its_profile(files: Files) -> None:
@@ -87,20 +90,20 @@ def test_the_example_profiles_are_valid_and_say_where_they_come_from(name: str) 
 @pytest.mark.parametrize(
     ("model", "told"),
     [
-        ("nodes: 2", "4:8: model 'org/tiny' wants 2 nodes, and an engine runs on one node: several nodes "
-         "are not supported yet"),
-        ("engine_options: {nnodes: 2}", "4:26: an engine runs on one node: several nodes"),
+        ("nodes: 2", "4:8: model 'org/tiny' needs 2 nodes, but hpcbench runs an engine on one node"),
+        ("engine_options: {nnodes: 2}", "4:26: hpcbench runs an engine on one node (remove"),
         ("gpus: 2\nengine_options: {tensor_parallel_size: 4}", "5:17: tensor parallel 4 × pipeline "
-         "parallel 1 are 4 GPUs, and the model has 2"),
+         "parallel 1 needs 4 GPUs, but the model has 2"),
         ("gpus: 4\nengine_options: {pipeline-parallel-size: 2}", "5:17: tensor parallel 4 × pipeline "
-         "parallel 2 are 8 GPUs, and the model has 4"),
+         "parallel 2 needs 8 GPUs, but the model has 4"),
         ("gpus: 4\nengine_options: {tensor_parallel_size: 2}", "5:17: tensor parallel 2 × pipeline "
-         "parallel 1 are 2 GPUs, and the model has 4"),
+         "parallel 1 needs 2 GPUs, but the model has 4"),
         ("gpus: 2\nengine_options: {tensor_parallel_size: 2}\nlarger: [{gpus: 4}]", "5:17: tensor parallel "
-         "2 × pipeline parallel 1 are 2 GPUs, and the model has 4"),
-        ("gpus: 4\nlarger: [{gpus: 2}]", "5:17: 2 GPUs are fewer than the 4 before"),
+         "2 × pipeline parallel 1 needs 2 GPUs, but the model has 4"),
+        ("gpus: 4\nlarger: [{gpus: 2}]", "5:17: 2 GPUs are fewer than the 4 of the shape before"),
         ("gpus: 2\nlarger: [{gpus: 2}]", "5:10: is no larger than the shape before"),
-        ("gpus: 1\nlarger: [{memory_gb: 90}, {memory_gb: 60}]", "5:39: 60 GiB are less than the 90 before"),
+        ("gpus: 1\nlarger: [{memory_gb: 90}, {memory_gb: 60}]", "5:39: 60 GiB are less than the 90 of "
+         "the shape before"),
     ],
 )  # fmt: skip
 def test_a_shape_that_cannot_be_is_told_in_the_model(files: Files, model: str, told: str) -> None:
@@ -129,20 +132,20 @@ def test_a_shape_that_can_be_is_let_be(files: Files, model: str) -> None:
     [
         (
             "{gpus: 8}",
-            "partition 'gpu' gives 4 GPUs on a node, not the 8 of larger shape 1 of model",
+            "partition 'gpu' has 4 GPUs on a node, not the 8 of larger shape 1 of model",
         ),
         (
             "{gpus: 4, gpu_type: h100}",
-            "partition 'gpu' gives 2 GPUs on a node, not the 4 of larger",
+            "partition 'gpu' has 2 GPUs on a node, not the 4 of larger",
         ),
-        ("{gpu_type: b200}", "larger shape 1 of model 'org/tiny': unknown GPU 'b200'"),
+        ("{gpu_type: b200}", "larger shape 1 of model 'org/tiny': unknown GPU type 'b200'"),
         (
             "{memory_gb: 600}",
-            "partition 'gpu' gives memory_gb 500 at most, not the 600 of larger shape",
+            "partition 'gpu' has at most memory_gb: 500, not the 600 of larger shape",
         ),
         (
             "{memory_gb: 8}",
-            "larger shape 1 of model 'org/tiny' asks for no more than the run task itself",
+            "larger shape 1 of model 'org/tiny' is no larger than the run task's own resources",
         ),
     ],
 )
@@ -155,8 +158,8 @@ def test_a_larger_shape_is_larger_and_fits_the_partition(
     assert found.startswith(f"p.yaml:5:12: {told}"), found
 
 
-def test_the_documents_of_these_tests_are_right_by_themselves(files: Files) -> None:
-    assert DOCUMENTS
+def test_the_definitions_of_these_tests_are_right_by_themselves(files: Files) -> None:
+    assert DEFINITIONS
     files.write("sites/default.yaml", CLUSTER)
     files.resolved(PLAN)
 
@@ -217,6 +220,6 @@ def test_folders_and_files_below_belong_to_the_sites_group(tmp_path: Path) -> No
 
 def test_a_group_that_nobody_knows_is_told_and_leaves_nothing_behind(tmp_path: Path) -> None:
     site = Site(name="default", group="nobodys-group")
-    with pytest.raises(EnvironmentFault, match="there is no Unix group 'nobodys-group' here"):
+    with pytest.raises(EnvironmentFault, match="this machine has no Unix group 'nobodys-group'"):
         new_folder(tmp_path / "one", site)
     assert not list(tmp_path.iterdir())

@@ -20,7 +20,7 @@ from hpcbench import plugins
 from hpcbench.cli.plugin_skeletons import package
 from hpcbench.errors import EnvironmentFault
 from hpcbench.plugins import EngineSpec
-from hpcbench.schema.documents import ContainerSite
+from hpcbench.schema.definitions import ContainerSite
 from hpcbench.testing import check
 
 

@@ -98,7 +98,7 @@ def test_equal_environments_share_one_copy(original: SmallEnvironment, tmp_path:
     assert (first, data) == (second, again)
     assert "copying this environment" in said[0]
     assert "files" in said[0]
-    assert "there already" in said_again[0]
+    assert "an existing copy" in said_again[0]
     assert [path.name for path in (tmp_path / "cache/environments").iterdir()] == [first.name]
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench import speed
-from hpcbench.schema.documents import Slo
+from hpcbench.schema.definitions import Slo
 from hpcbench.schema.records import Response
 from tests.campaign import examples
 from tests.unit.timing import answered, closed_loop, failed, in_columns, measured, open_loop
@@ -298,7 +298,7 @@ def test_counts_of_tokens_that_disagree_are_flagged_but_for_the_one_that_ends_an
 
     assert told(4)["notes"] == [], "an end token is counted and not seen"
     assert told(4)["recount"] == {"answers": 10, "engine": 50, "tokenizer": 40, "apart": 0.0}
-    assert any("tokens/s and TPOT are in doubt" in note for note in told(3)["notes"])
+    assert any("tokens/s and TPOT are unreliable" in note for note in told(3)["notes"])
 
 
 def test_an_engine_that_tells_no_tokens_has_no_token_rate() -> None:

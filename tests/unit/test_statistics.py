@@ -15,6 +15,7 @@ from hpcbench.statistics import (
     clustered_standard_error,
     early_stopping_estimate,
     fewest_for_quantile,
+    log_widths,
     mean_interval,
     proportion_interval,
     quantile_interval,
@@ -419,9 +420,9 @@ def test_undefined_intervals_say_why(found: object, method: str, clusters: int) 
         (lambda: mean_interval([]), "at least one value"),
         (lambda: mean_interval([1.0, math.nan]), "not a finite number"),
         (lambda: mean_interval([1, 2], ["a"]), "2 values do not fit 1 clusters"),
-        (lambda: mean_interval([1, 2], level=95), "level is 95; it lies between 0 and 1"),
+        (lambda: mean_interval([1, 2], level=95), "level is 95; it must be between 0 and 1"),
         (lambda: mean_interval([1, 2], weights=[1]), "2 values do not fit 1 weights"),
-        (lambda: mean_interval([1, 2], weights=[1, -1]), "weights are 0 or more"),
+        (lambda: mean_interval([1, 2], weights=[1, -1]), "weights must be 0 or more"),
         (lambda: mean_interval([1, 2], weights=[0, 0]), "not all 0"),
         (lambda: mean_interval([[1, 2]]), "2 dimensions"),
         (lambda: mean_interval([1e300, 1]), "beyond 1e"),
@@ -522,3 +523,21 @@ def test_a_share_that_is_none_is_refused() -> None:
     for share in (0.0, 1.0, 2.0):
         with pytest.raises(ValueError, match="share"):
             quantile_interval([1.0], share)
+
+
+def test_the_ends_of_two_runs_make_the_interval_of_their_ratio() -> None:
+    slow, fast = (80.0, 100.0, 125.0), (100.0, 150.0, 450.0)
+    below, above = log_widths([slow], [fast]) or (0.0, 0.0)
+    assert below == pytest.approx(math.hypot(math.log(1.5), math.log(1.25)))
+    assert above == pytest.approx(math.hypot(math.log(3.0), math.log(1.25)))
+    both = log_widths([slow, slow], [fast, fast])
+    assert both == pytest.approx((below / math.sqrt(2), above / math.sqrt(2)))
+
+
+@pytest.mark.parametrize("ends", [(None, 1.0, 2.0), (0.0, 1.0, 2.0), (0.5, 1.0, math.inf)])
+def test_a_run_without_an_end_leaves_their_ratio_without_an_interval(
+    ends: tuple[float | None, float, float],
+) -> None:
+    whole = (0.5, 1.0, 2.0)
+    assert log_widths([whole, ends], [whole]) is None
+    assert log_widths([whole], [ends]) is None

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench.statistics import changes
+from hpcbench.statistics.changes import STEPS, _autocorrelation
 from tests.campaign import examples
 
 Nights = Callable[[numpy.random.Generator, int], numpy.ndarray]
@@ -160,6 +161,16 @@ def test_a_stricter_level_shows_no_first_change_sooner(
     series = drawn(levels)
     strict, usual = changes(series, 0.01)[:1], changes(series)[:1]
     assert all(usual and usual[0].seen <= one.seen for one in strict)
+
+
+@pytest.mark.parametrize(("share", "steps"), [(-0.2, 0), (0.05, 1), (0.15, 2), (0.6, STEPS)])
+def test_how_alike_neighbouring_nights_are_is_rounded_up_to_a_step(
+    share: float, steps: int
+) -> None:
+    series = numpy.random.default_rng(7).normal(size=50_000)
+    for night in range(1, len(series)):
+        series[night] += share * series[night - 1]
+    assert _autocorrelation(series) == steps
 
 
 def test_what_is_no_number_is_refused() -> None:

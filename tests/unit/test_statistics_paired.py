@@ -292,7 +292,7 @@ def test_identical_answers_need_so_many_documents(margin: float, needed: int) ->
     assert compare(many, many, margin=margin, bounds=(0, 1)).non_inferior
 
 
-def test_with_the_documents_that_it_names_a_comparison_mostly_tells() -> None:
+def test_with_the_definitions_that_it_names_a_comparison_mostly_tells() -> None:
     chance = numpy.random.default_rng(3)
 
     def runs(documents: int) -> Any:
@@ -315,13 +315,13 @@ def test_with_the_documents_that_it_names_a_comparison_mostly_tells() -> None:
     [
         (lambda: compare([1], [1, 2]), "do not pair"),
         (lambda: compare([], []), "at least one value"),
-        (lambda: compare([1, 2], [1, 2], margin=0), "margin is 0; it is above 0"),
+        (lambda: compare([1, 2], [1, 2], margin=0), "margin is 0; it must be above 0"),
         (lambda: compare([1, 2], [1, 2], ["a"]), "2 values do not fit 1 clusters"),
-        (lambda: compare(numpy.ones((2, 3)), numpy.ones((2, 3))), "3 parts a sample"),
+        (lambda: compare(numpy.ones((2, 3)), numpy.ones((2, 3))), "3 parts per sample"),
         (lambda: compare([1, 2], [1, 2], values=([1], [1])), "do not fit 2 samples"),
-        (lambda: mcnemar(-1, 2), "cannot be"),
+        (lambda: mcnemar(-1, 2), "are impossible"),
         (lambda: holm([0.1, 1.2]), "a p-value is 1.2"),
-        (lambda: pair(["a", "a"], ["b"]), "1 samples stand twice in the baseline"),
+        (lambda: pair(["a", "a"], ["b"]), "1 samples occur twice in the baseline"),
         (lambda: pair(["a"], ["b", "b"]), "twice in the candidate"),
     ],
 )

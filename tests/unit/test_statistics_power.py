@@ -130,7 +130,7 @@ def test_so_many_unequal_documents_do_find_the_difference_in_80_percent(
         (lambda: samples_needed(0.1, step=-1), "step is -1"),
         (lambda: samples_needed(0.1, alpha=5), "alpha is 5"),
         (lambda: samples_needed(0.1, power=80), "power is 80"),
-        (lambda: samples_needed(0.1, power=0.001), "less than the false alarms"),
+        (lambda: samples_needed(0.1, power=0.001), "it must be above alpha"),
         (lambda: detectable(1), "samples are 1"),
         (lambda: detectable(20, cluster_size=4), "5 documents can show no difference"),
         (lambda: usual_cv(0.5), "cluster_size is 0.5"),
@@ -188,8 +188,8 @@ def test_what_is_assumed_of_documents_is_printed(capsys: pytest.CaptureFixture[s
     asked = ["power", "--effect", "0.03", "--questions-per-document", "4"]
     assert main(asked) == 0
     told = capsys.readouterr().out
-    assert "assumed: documents have 1 to 7 questions" in told
-    assert "assumed: differences do not go together" in told
+    assert "assumed: documents have 1 to 7 samples" in told
+    assert "assumed: differences within a document are uncorrelated" in told
     assert main([*asked, "--icc", "0.3", "--questions-cv", "0"]) == 0
     assert "assumed" not in capsys.readouterr().out
 
@@ -248,7 +248,7 @@ def test_an_experiment_of_too_few_documents_is_told_how_many_it_takes(
     scored(tmp_path, monkeypatch, documents=numpy.repeat(numpy.arange(5), 60))
     assert len(rows(capsys, "@last")) == 5
     assert main(["power", "@last"]) == 0
-    assert "has 5 documents, too few for any difference" in capsys.readouterr().err
+    assert "has 5 documents, too few to show any difference" in capsys.readouterr().err
 
 
 def test_scores_that_are_all_alike_are_said_to_tell_nothing(
@@ -257,24 +257,28 @@ def test_scores_that_are_all_alike_are_said_to_tell_nothing(
     scored(tmp_path, monkeypatch, [1.0] * 300)
     assert main(["power", "@last"]) == 1
     told = capsys.readouterr().err
-    assert "rt: exact_match is the same at all samples" in told
+    assert "rt: exact_match is the same for all samples" in told
     assert "give --sd" in told
 
 
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["--effect", "0"], 2, "--effect is 0.0"),
-        (["--effect", "0.1", "--documents", "9"], 2, "give one of them"),
-        (["--documents", "5"], 2, "--documents is 5; fewer than 6 can show no difference"),
-        (["--questions-cv", "-1"], 2, "cluster_cv is -1.0; it is 0 or more"),
-        (["--questions-per-document", "0"], 2, "--questions-per-document is 0.0; it is 1 or more"),
+        (["--effect", "0"], 2, "--effect 0.0 is not a finite number other than 0"),
+        (["--effect", "0.1", "--documents", "9"], 2, "--effect and --documents exclude each other"),
+        (
+            ["--documents", "5"],
+            2,
+            "--documents 5 is too small: fewer than 6 show no difference",
+        ),
+        (["--questions-cv", "-1"], 2, "cluster_cv is -1.0; it must be 0 or more"),
+        (["--questions-per-document", "0"], 2, "--questions-per-document 0.0 is invalid"),
         (["--rho", "1"], 2, "rho is 1.0"),
         (["--sd", "-1"], 2, "sd is -1.0"),
-        (["--metric", "anls"], 2, "name it"),
+        (["--metric", "anls"], 2, "(name an experiment)"),
         (["nobody"], 2, "no experiment 'nobody'"),
         (["@last", "--run-task", "x"], 2, "unknown run task 'x' (there are: rt)"),
-        (["@last", "--metric", "x"], 2, "has no metric x: exact_match"),
+        (["@last", "--metric", "x"], 2, "has no metric 'x' (its metrics: exact_match)"),
     ],
 )
 def test_mistakes_are_one_line(

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
+import subprocess
+import sys
+import weakref
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -55,8 +59,58 @@ def test_a_shard_nobody_took_is_pending(scene: Scene) -> None:
     now = scene.look()
     assert (now.state, now.shards.pending, now.answered) == ("pending", 4, 0)
     assert [(wait.step, wait.why) for wait in now.waits] == [
-        ("g0", "waits for its reservation to begin")
+        ("g0", "waits for the start of its reservation")
     ]
+
+
+def test_workers_that_began_after_slurms_answer_do_not_wait_any_more(scene: Scene) -> None:
+    """Slurm is asked every 30 s; a worker's first line is read at once."""
+    scene.job("4711", "PENDING", reason="Resources", task_ids="0-3%2")
+    scene.job("4712", "PENDING", reason="Dependency")
+    scene.worker("4711_0", ago=2, heard=1)
+    scene.worker("4711_2", ago=2, heard=1)
+    now = scene.look()
+    assert now.jobs == {"PENDING": 3, "RUNNING": 2}
+    assert [(wait.step, wait.count) for wait in now.waits] == [("g0", 2)]
+    scene.worker("4711_1", ago=2, heard=1)
+    scene.worker("4711_3", ago=2, heard=1)
+    now = scene.look()
+    assert (now.jobs, now.waits) == ({"PENDING": 1, "RUNNING": 4}, ())
+
+
+def test_lost_jobs_are_explained_by_a_log_of_one_that_did_not_end_well(scene: Scene) -> None:
+    scene.experiment.jobs_dir.mkdir(exist_ok=True)
+    for age, (name, last) in enumerate(
+        [
+            ("4711_1_0_log.out", "submitit INFO (x) - Exiting after successful completion"),
+            ("4711_0_0_log.out", "slurmstepd: error: *** JOB 4711 ON n1 CANCELLED ***"),
+            ("4711_2_0_log.out", "older"),
+        ]
+    ):
+        path = scene.experiment.jobs_dir / name
+        path.write_text(f"begin\n{last}\n")
+        os.utime(path, (scene.now - 300 - age, scene.now - 300 - age))
+    now = scene.look()
+    assert now.state == "lost"
+    (failure,) = [one for one in now.failures if one.kind == "lost"]
+    assert failure.cause.endswith("slurmstepd: error: *** JOB 4711 ON n1 CANCELLED ***")
+    assert failure.log is not None and failure.log.endswith("4711_0_0_log.out")
+
+
+def test_a_look_leaves_nothing_in_memory_once_its_status_is_there(scene: Scene) -> None:
+    """A portal looks at hundreds of experiments and looks for garbage but once a minute."""
+    scene.job("4711_0")
+    scene.worker("4711_0")
+    scene.claimed("a", 0, answered=3)
+    gc.disable()
+    try:
+        observer = Observer(Experiment(scene.experiment.path))
+        assert observer.look(scene.slurm).answered == 3
+        held = weakref.ref(observer), weakref.ref(observer.experiment)
+        del observer
+        assert [one() for one in held] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_a_shard_is_claimed_until_it_has_its_first_answer(scene: Scene) -> None:
@@ -291,7 +345,7 @@ def test_what_somebody_cancelled_in_slurm_is_lost_and_not_started_again(
     now = scene.look()
     assert now.state == "lost" and now.needs is not None and "resume" in now.needs
     assert not due(scene.experiment, now)
-    assert now.failures[0].cause == "all jobs are gone and none left a log"
+    assert now.failures[0].cause == "all jobs disappeared, and none left a log"
 
 
 def test_right_after_submission_a_job_slurm_does_not_show_yet_is_no_loss(tmp_path: Path) -> None:
@@ -384,8 +438,17 @@ def test_a_supervisor_is_known_by_whatever_path_is_looked(tmp_path: Path) -> Non
         # Another start of this machine, and before it.
         ({"space": "another-boot-4026531836", "time": 1.0}, "lost"),
         ({"space": "another-boot-4026532999"}, "pending"),  # a container of it
+        ({"space": "another-boot-4026531836"}, "pending"),  # it began after this machine's start
     ],
-    ids=["runs", "number given again", "gone", "another host", "restarted", "in a container"],
+    ids=[
+        "runs",
+        "number given again",
+        "gone",
+        "another host",
+        "restarted",
+        "in a container",
+        "another machine of that name",
+    ],
 )
 def test_a_supervisor_is_gone_only_where_that_can_be_seen(
     tmp_path: Path, changed: dict[str, object], state: str
@@ -401,8 +464,23 @@ def test_a_supervisor_is_gone_only_where_that_can_be_seen(
         assert ("--force" in (now.needs or "")) == unseen
         assert bool(_busy(scene.experiment, frozenset())) == (state != "lost")
         if unseen:
-            with pytest.raises(UserError, match="only there can be seen whether it still runs"):
+            with pytest.raises(UserError, match="only that machine shows whether it still runs"):
                 advance(scene.experiment, again=True)
+
+
+@pytest.mark.parametrize(("of", "state"), [("one", "running"), ("another", "lost")])
+def test_a_supervisor_of_before_is_known_by_the_experiments_name(
+    tmp_path: Path, of: str, state: str
+) -> None:
+    """Its record has no start and no boot: a later process of its number is of another experiment."""
+    scene = Scene(tmp_path, executor="local")
+    name = {"one": scene.experiment.id, "another": "20261126-1200-another-abcd"}[of]
+    code = "import sys; sys.stdin.read()"
+    command = [sys.executable, "-c", code, f"/other/mount/experiments/{name}"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        supervised(scene, f"{socket.gethostname()}:{process.pid}")
+        assert Observer(scene.experiment).look().state == state
+        assert bool(_busy(scene.experiment, frozenset())) == (state == "running")
 
 
 def test_a_submission_that_ends_while_we_look_is_not_taken_for_cut_off(
@@ -461,7 +539,7 @@ def test_an_estimate_says_that_the_wait_for_slurm_is_not_in_it(scene: Scene) -> 
     scene.job("4711", "PENDING", reason="Reservation")
     now = scene.look()
     assert now.eta is not None and now.eta.waits
-    assert now.eta.text.endswith("once it starts")
+    assert now.eta.text.endswith("after it starts")
     scene.job("4711_0")
     scene.worker("4711_0", ("model_ready", {"model": "model-a"}))
     scene.claimed("a", 0, answered=5, ago=50)

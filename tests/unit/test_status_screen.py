@@ -73,7 +73,7 @@ def test_watch_fits_its_terminal_whatever_there_is_to_show(
 def test_on_a_narrow_terminal_the_essentials_stay(tmp_path: Path) -> None:
     text = "\n".join(shown(busy(tmp_path, 300, 40), 80, 24))
     for essential in (
-        "running", "14/12,000 samples done", "last answer", "waits for its reservation", "and 29",
+        "running", "14/12,000 samples done", "last answer", "waits for the start", "and 29",
         "more workers", "×10 CUDA out of memory", "node000", "97%",
     ):  # fmt: skip
         assert essential in text, essential
@@ -109,7 +109,7 @@ def test_a_slurm_that_does_not_answer_is_said_with_the_age_of_its_word(tmp_path:
     scene.submitted()
     scene.fault = "squeue: Socket timed out"
     text = "\n".join(shown(scene.look(), 140, 40))
-    assert "Slurm does not answer (squeue: Socket timed out); its word is 5 s old" in text
+    assert "Slurm does not answer (squeue: Socket timed out); its last answer is 5 s old" in text
 
 
 @given(some.lists(some.integers(0, 10**6), min_size=8, max_size=8), some.integers(12, 40))

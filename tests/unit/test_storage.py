@@ -16,19 +16,19 @@ from hpcbench.errors import UserError
 @pytest.mark.parametrize(
     ("url", "told"),
     [
-        ("sftp://localhost:abc/x", "names no host, or a port that is none"),
-        ("sftp:///x", "names no host"),
-        ("http:///x", "names no host"),
-        ("http://[::1/x", "names no host"),
-        ("http://127.0.0.1:99999/x", "a port that is none"),
-        ("http://exa mple/x/", "names no host"),
-        ("https://", "names no host"),
-        ("http://host/folder/?page=2", "a folder is asked for without"),
+        ("sftp://localhost:abc/x", "names no valid host and port"),
+        ("sftp:///x", "names no valid host"),
+        ("http:///x", "names no valid host"),
+        ("http://[::1/x", "names no valid host"),
+        ("http://127.0.0.1:99999/x", "names no valid host and port"),
+        ("http://exa mple/x/", "names no valid host"),
+        ("https://", "names no valid host"),
+        ("http://host/folder/?page=2", "a folder cannot have a query"),
         ("s3://", "names no bucket"),
         ("s3://Bad Bucket/x", "names no bucket"),
         ("file://", "names no folder"),
         ("file:///", "names no folder"),
-        ("file://data/x", "three slashes .file:///data/x"),
+        ("file://data/x", "three slashes .write file:///data/x"),
     ],
 )
 def test_a_mistyped_url_is_one_line(url: str, told: str) -> None:
@@ -57,7 +57,7 @@ def test_what_is_a_url_is_taken(url: str) -> None:
     ("url", "told"),
     [
         ("sftp://me:hunter2@host/x", r"`password` of its `storage:`"),
-        ("sftp://me:hunt/hunter2@host/x", "names no host"),
+        ("sftp://me:hunt/hunter2@host/x", "names no valid host"),
         ("http://me:hunter2@host/x", r"headers: \{Authorization"),
         ("https://hunter2@host/x", r"headers: \{Authorization"),
         ("https://host/x?X-Amz-Signature=hunter2&a=b", "`headers` of its"),
@@ -72,7 +72,7 @@ def test_what_is_a_url_is_taken(url: str) -> None:
         ("https://host/x?sas=hunter2", "`headers` of its"),
         ("https://host/x?jwt=hunter2", "`headers` of its"),
         ("https://host/x?user_session=hunter2", "`headers` of its"),
-        ("https://host/folder/?p=hunter2", "a folder is asked for without"),
+        ("https://host/folder/?p=hunter2", "a folder cannot have a query"),
         ("s3://key:hunter2@bucket/x", "names no bucket"),
     ],
 )
@@ -134,7 +134,9 @@ def test_what_is_no_file_is_named_and_not_taken_for_an_empty_one(
             os.mkfifo("d/odd")
         else:
             listening.bind("d/odd")
-        with pytest.raises(PermissionError, match="d/odd is no file, but a pipe, socket or device"):
+        with pytest.raises(
+            PermissionError, match="d/odd is not a file, but a pipe, socket or device"
+        ):
             list(FileStorage({}).list(f"file://{tmp_path}/d"))
 
 

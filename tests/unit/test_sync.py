@@ -20,8 +20,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.data import (
+    before,
     durability,
     pack,
+    parts,
     sync,
     transfer,
 )
@@ -34,8 +36,8 @@ from hpcbench.data.tree import Tree, Version
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.files import lease
 from hpcbench.plugins import StoredFile
-from hpcbench.schema.documents import Site
-from hpcbench.submit.prepare import _settle
+from hpcbench.schema.definitions import Site
+from hpcbench.submit.local_data import settle_all
 from tests.unit import small
 
 
@@ -156,7 +158,7 @@ def test_a_repair_puts_back_only_what_it_was(cache: SmartSync, source: Path) -> 
     assert place.read_bytes() == whole
     place.write_bytes(b"?" * 9000)
     (source / "large.bin").write_bytes(secrets.token_bytes(9000))
-    with pytest.raises(EnvironmentFault, match="has it no longer as it was"):
+    with pytest.raises(EnvironmentFault, match="has changed since"):
         cache.repair(version, ["large.bin"])
     assert place.read_bytes() == b"?" * 9000
     assert [*version.files.iterdir()] == [place], "nothing half is left"
@@ -301,7 +303,7 @@ def test_verifying_again_and_again_leaves_nothing_open(cache: SmartSync, source:
         "sync.write_json",
         "tree.Version.write",
         "transfer.Appender.write",
-        "transfer._fresh",
+        "arrivals._fresh",
     ],
 )
 def test_a_full_disk_is_one_line_wherever_it_shows(
@@ -312,7 +314,7 @@ def test_a_full_disk_is_one_line_wherever_it_shows(
 
     with monkeypatch.context() as patch:
         patch.setattr(f"hpcbench.data.{where}", full)
-        with pytest.raises(EnvironmentFault, match=r"disk full while fetching .*what has come"):
+        with pytest.raises(EnvironmentFault, match=r"disk full while fetching .*transferred data"):
             bring(cache, source)
     assert holds(bring(cache, source), source)
     assert cache.leftovers() == []
@@ -329,7 +331,7 @@ def test_a_name_that_is_not_utf8_is_named(cache: SmartSync, source: Path) -> Non
 
 def test_a_link_to_nothing_is_named(cache: SmartSync, source: Path) -> None:
     (source / "0" / "lost.png").symlink_to("nowhere.png")
-    with pytest.raises(UserError, match=r"0/lost.png is a link to nothing"):
+    with pytest.raises(UserError, match=r"0/lost.png is a broken link"):
         bring(cache, source)
 
 
@@ -489,7 +491,7 @@ def test_a_damaged_file_that_cannot_be_linked_is_brought(
     theirs = bring(SmartSync(tmp_path / "theirs"), source)
     flip(theirs.files / "large.bin")
     (source / "0" / "new.bin").write_bytes(b"new")
-    monkeypatch.setattr(transfer.Transfer, "_link", lambda self, file: False)
+    monkeypatch.setattr(before.Before, "link", lambda self, file: False)
     assert holds(bring(SmartSync(cache.folder, shared=[theirs.folder.parent]), source), source)
 
 
@@ -514,7 +516,7 @@ def test_what_was_used_within_a_day_is_not_evicted(
     cache = SmartSync(tmp_path / "cache", limit=1000)
     first = bring(cache, a_source(tmp_path / "one", 600))
     second = bring(cache, a_source(tmp_path / "two", 600))
-    assert "200 bytes more than `cache_gb` allows" in caplog.text
+    assert "200 bytes above `cache_gb`" in caplog.text
     assert first.files.exists()
     long_ago(first)
     assert bring(cache, a_source(tmp_path / "three", 100)).files.exists()
@@ -525,11 +527,11 @@ def test_what_was_used_within_a_day_is_not_evicted(
 def test_what_can_never_fit_evicts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = SmartSync(tmp_path / "cache", limit=1000)
     first = long_ago(bring(cache, a_source(tmp_path / "one", 600)))
-    with pytest.raises(EnvironmentFault, match=r"2.0 KiB are needed, .* may hold 1000 bytes"):
+    with pytest.raises(EnvironmentFault, match=r"need 2.0 KiB, .* is limited to 1000 bytes"):
         bring(cache, a_source(tmp_path / "two", 2048))
     full = shutil._ntuple_diskusage(1000, 1000, 100)
     monkeypatch.setattr(sync.shutil, "disk_usage", lambda folder: full)
-    with pytest.raises(EnvironmentFault, match=r"900 bytes are needed, .* has 700 bytes"):
+    with pytest.raises(EnvironmentFault, match=r"need 900 bytes, .* has 700 bytes"):
         bring(cache, a_source(tmp_path / "three", 900))
     assert first.files.exists()
 
@@ -560,7 +562,7 @@ def test_what_others_own_is_said_to_stay(
     version = bring(cache, a_source(tmp_path / "one", 10))
     monkeypatch.setattr(sync, "remove", lambda path: None)
     assert not cache.remove(version)
-    assert "some of it is others' and stays" in caplog.text
+    assert "only other users can remove the rest of it" in caplog.text
     assert [path.name[:4] for path in cache.leftovers()] == ["tmp-"]
 
 
@@ -709,7 +711,7 @@ def test_what_is_hashed_before_it_is_linked_counts_and_ends_with_the_transfer(
     (source / "0" / "new.bin").write_bytes(b"new")
     told: list[Moved] = []
     cache.progress = told.append
-    hash_file = transfer.hash_file
+    hash_file = before.hash_file
 
     def endless(path: Path, progress: Callable[[int], None]) -> str:
         while path.name == "large.bin":
@@ -717,7 +719,7 @@ def test_what_is_hashed_before_it_is_linked_counts_and_ends_with_the_transfer(
         return hash_file(path, progress)
 
     with monkeypatch.context() as patch:
-        patch.setattr(transfer, "hash_file", endless)
+        patch.setattr(before, "hash_file", endless)
         patch.setattr(FileStorage, "read", unreachable)
         with pytest.raises(EnvironmentFault, match="no way there"):
             cache.bring(f"file://{source}")
@@ -739,9 +741,9 @@ def test_what_an_experiment_reads_is_settled_before_it_is_submitted(
         zeros(version.files / "large.bin")
         patch.setattr(durability, "BOOT", "another")
         with pytest.raises(EnvironmentFault, match=r"is damaged: large.bin"):
-            _settle(plan, cache)
+            settle_all(plan, cache)
     assert told[-1] == Moved("verifying", version.bytes, version.bytes, 0, version.count)
-    _settle(plan, cache)
+    settle_all(plan, cache)
     assert not unsettled(version)
 
 
@@ -772,7 +774,7 @@ def test_a_version_of_others_is_not_settled_by_us(
 def test_parts_are_on_the_disk_when_a_transfer_ends_by_itself(
     cache: SmartSync, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transfer, "PART", 1000)
+    monkeypatch.setattr(parts, "PART", 1000)
     read, most, reads = FileStorage.read, 5, 0
 
     def breaks(self: FileStorage, url: str, file: StoredFile, *part: int) -> Iterator[bytes]:
@@ -786,7 +788,7 @@ def test_parts_are_on_the_disk_when_a_transfer_ends_by_itself(
     with pytest.raises(EnvironmentFault, match="no more"):
         cache.bring(f"file://{source}")
     most, reads = 1000, 0
-    monkeypatch.setattr(transfer, "BOOT", "another host")
+    monkeypatch.setattr(parts, "BOOT", "another host")
     version = cache.bring(f"file://{source}")
     assert holds(version, source)
     assert reads < 17, "parts of the large file were read again"
@@ -796,8 +798,8 @@ def test_parts_of_a_file_that_was_begun_anew_elsewhere_count_no_longer(
     cache: SmartSync, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two login nodes take turns at one transfer, and each is killed before it can tidy up."""
-    monkeypatch.setattr(transfer, "PART", 1000)
-    monkeypatch.setattr(transfer.Transfer, "_keep_parts", lambda self: None)
+    monkeypatch.setattr(parts, "PART", 1000)
+    monkeypatch.setattr(parts.Parts, "keep", lambda self: None)
     read, stops = FileStorage.read, -1
 
     def breaks(
@@ -809,11 +811,11 @@ def test_parts_of_a_file_that_was_begun_anew_elsewhere_count_no_longer(
 
     monkeypatch.setattr(FileStorage, "read", breaks)
     for node, at in (("login1", 4000), ("login2", 2000)):
-        monkeypatch.setattr(transfer, "BOOT", node)
+        monkeypatch.setattr(parts, "BOOT", node)
         stops = at
         with pytest.raises(EnvironmentFault, match="killed"):
             cache.bring(f"file://{source}")
-    monkeypatch.setattr(transfer, "BOOT", "login1")
+    monkeypatch.setattr(parts, "BOOT", "login1")
     stops = -1
     assert holds(cache.bring(f"file://{source}"), source)
 

@@ -19,7 +19,7 @@ from hpcbench.data.table import TableDataset
 from hpcbench.data.tree import content_hash
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.plugins import DatasetSpec, check_options
-from hpcbench.schema.documents import Dataset, Site
+from hpcbench.schema.definitions import Dataset, Site
 from hpcbench.schema.records import FieldMap
 
 MAPPING = FieldMap(
@@ -125,12 +125,12 @@ def test_records_without_an_id_are_named_by_their_number(tmp_path: Path) -> None
         ),
         ("a.csv", "questionId,image\n1,a.png\n", "a.csv:2: key 'answers' is missing"),
         ("a.json", "[1]", "a.json:1: not a JSON object"),
-        ("a.json", "{}", "a.json:1:1: not a list of records (see the option `records`)"),
+        ("a.json", "{}", "a.json:1:1: not a list of records (set the option `records`)"),
         ("a.json", '[{"a": 1},\n', "a.json:2:1: not JSON: "),
         (
             "a.ods",
             "x",
-            "a.ods: annotations end in one of .jsonl, .json, .csv, .tsv, .xlsx, .parquet",
+            "a.ods: annotations must end in one of .jsonl, .json, .csv, .tsv, .xlsx, .parquet",
         ),
         (
             "a.jsonl",
@@ -635,10 +635,10 @@ def test_the_file_of_several_that_cannot_be_read_is_told(tmp_path: Path) -> None
     row = {"id": "1", "images": "a.png", "references": "x"}
     polars.DataFrame([row]).write_parquet(tmp_path / "t-0.parquet")
     polars.DataFrame([{**row, "more": 1}]).write_parquet(tmp_path / "t-1.parquet")
-    with pytest.raises(UserError, match=r"t-1.parquet: column 'more' is not as in t-0.parquet"):
+    with pytest.raises(UserError, match=r"t-1.parquet: column 'more' differs from t-0.parquet"):
         opened(tmp_path, "t-*.parquet", mapping=FieldMap()).count()
     (tmp_path / "t-1.parquet").write_bytes(b"PAR1nothing")
-    with pytest.raises(UserError, match=r"t-1.parquet: no Parquet file"):
+    with pytest.raises(UserError, match=r"t-1.parquet: not a Parquet file"):
         opened(tmp_path, "t-*.parquet", mapping=FieldMap()).count()
 
 
@@ -660,7 +660,7 @@ def test_a_dataset_of_a_storage_is_fetched_once(tmp_path: Path) -> None:
     )
     told: list[str] = []
     cache = Cache(tmp_path / "cache", Site(name="s"), lambda moved: told.append(moved.what))
-    with pytest.raises(UserError, match="is not here yet"):
+    with pytest.raises(UserError, match="is not on this machine yet"):
         cache.local(dataset, fetch=False)
     here = cache.local(dataset)
     assert cache.local(dataset) == cache.local(dataset, fetch=False) == here
@@ -678,7 +678,7 @@ def test_a_dataset_of_the_hub_is_found_where_it_lies(
     dataset = Dataset(name="d", source="hf://datasets/org/name", annotations="a.jsonl")
     with pytest.raises(
         EnvironmentFault,
-        match=r"not on this machine, and cannot list .* without: `hf download org/name --repo-type",
+        match=r"not on this machine, and cannot list .* or run `hf download org/name --repo-type",
     ):
         Cache(tmp_path, Site(name="s")).local(dataset)
     snapshot = tmp_path / "hub/datasets--org--name/snapshots/abc"
@@ -753,5 +753,5 @@ def test_a_spreadsheet_is_read_as_it_shows_its_cells(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no sheet 'B' \\(there are: Sheet\\)"):
         opened(tmp_path, "a.xlsx", mapping=mapping, records="B").count()
     (tmp_path / "b.xlsx").write_text("id,image")
-    with pytest.raises(UserError, match="b.xlsx: no spreadsheet that can be read"):
+    with pytest.raises(UserError, match="b.xlsx: not a readable spreadsheet"):
         opened(tmp_path, "b.xlsx", mapping=mapping).count()

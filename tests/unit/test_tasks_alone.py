@@ -68,7 +68,7 @@ def test_a_v01_table_without_ids_has_a_row_for_each_sample(
     path.write_text("question;model_answer\n?;0\n", "utf-8-sig")
     arguments = ["--dataset", str(folder), "--annotations", "a.jsonl", "--responses", str(path)]
     assert main("vqa", arguments) == 2
-    assert "1 rows without an id for 4 samples" in capsys.readouterr().err
+    assert "1 rows without an id, but 4 samples" in capsys.readouterr().err
 
 
 def test_a_table_is_printed_for_people(
@@ -90,7 +90,7 @@ def test_a_table_is_printed_for_people(
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ('{"id": "s9", "text": "x"}\n', "1 answers are of no sample of the dataset, e.g. 's9'"),
+        ('{"id": "s9", "text": "x"}\n', "1 answers belong to no sample of the dataset, e.g. 's9'"),
         ('{"id": "s0"}\n', "a.jsonl:1: needs id and one of text, answer"),
         ("{", "a.jsonl:1:2: not JSON"),
         ("[]", "a.jsonl:1: not a JSON object"),

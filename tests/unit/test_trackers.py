@@ -23,7 +23,7 @@ from hpcbench.errors import EnvironmentFault, RunFailed
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import write_json
 from hpcbench.notify.dispatch import tell
-from hpcbench.schema.documents import Tracker
+from hpcbench.schema.definitions import Tracker
 from hpcbench.schema.records import Response, Times
 from hpcbench.tracking import experiment_content
 from hpcbench.tracking.feed import Sending, Sent, Sink
@@ -130,7 +130,7 @@ def test_one_that_is_told_at_the_end_is_no_fault_of_who_asks(
         tmp_path, 4, trackers=[Tracker(plugin="jsonl", options={"path": str(tmp_path / "x")})]
     )
     assert main(["track", str(here.path)]) == 0
-    assert "jsonl is told when an experiment ends" in capsys.readouterr().err
+    assert "jsonl takes only the end of an experiment" in capsys.readouterr().err
 
 
 @pytest.mark.long
@@ -144,7 +144,7 @@ def test_a_server_that_never_answers_is_given_up(tmp_path: Path, hanging: str) -
 def test_after_a_run_no_more_time_is_taken_than_allowed(tmp_path: Path, hanging: str) -> None:
     here = ended(tmp_path, 3)
     slow = PhoenixTracker({"url": hanging, "timeout": 500, "limit": 2})
-    with pytest.raises(EnvironmentFault, match="not all was sent in 2 s"):
+    with pytest.raises(EnvironmentFault, match="sending took longer than 2 s"):
         slow.log({"path": str(here.path)})
     for notes in here.tracked_dir.glob("*.jsonl"):  # none, where it was ended before it could write
         with notes_on(notes, patience=10):
@@ -186,7 +186,7 @@ def test_a_key_is_not_taken_to_where_a_redirect_points(server: Any) -> None:
 @pytest.mark.long
 def test_an_address_that_is_none_is_told(tmp_path: Path) -> None:
     here = ended(tmp_path, 3)
-    with pytest.raises(EnvironmentFault, match="'mlflow.example.org' is no address of Phoenix"):
+    with pytest.raises(EnvironmentFault, match="'mlflow.example.org' is not an address of Phoenix"):
         PhoenixTracker({"url": "mlflow.example.org"}).track(here.path)
 
 
@@ -207,7 +207,7 @@ def test_a_client_that_is_not_installed_is_named_with_its_command(
     ("words", "said"),
     [
         (["--tracker", "mlflow"], "has no tracker 'mlflow'"),
-        (["--option", "url=x"], "--option is of one tracker"),
+        (["--option", "url=x"], "--option needs the name of a tracker"),
         (["--tracker", "phoenix", "--option", "url"], "KEY=VALUE"),
         (["--tracker", "phoenix", "--option", "adress=x"], "unknown option 'adress'"),
         (["--tracker", "nobody", "--option", "a=b"], "nobody"),
@@ -248,7 +248,7 @@ def test_notes_outlive_a_torn_line_and_have_one_writer(tmp_path: Path) -> None:
     assert path != notes_file(here, "mlflow", {"url": "http://b"})
     with notes_on(path) as notes:
         notes.put("run", "rt", "1")
-        with pytest.raises(RunFailed, match="sending there already"), notes_on(path):
+        with pytest.raises(RunFailed, match="already sends this experiment there"), notes_on(path):
             pass
     with path.open("ab") as file:
         file.write(b'{"what":"run","na')

@@ -143,11 +143,13 @@ def test_every_pair_is_asked_by_one_worker_and_arms_are_balanced_on_each(
         assert abs(begun["a"] - begun["b"]) <= 1
 
 
-def test_workers_begin_with_different_arms() -> None:
+def test_workers_begin_at_places_of_their_own_and_with_different_arms() -> None:
     memory = Memory()
-    boards = [board(memory, 40, number, 4) for number in range(4)]
-    found = [one.next(None) for one in boards]
-    assert [one.shard.run_task[-1] for one in found if isinstance(one, Candidate)] == list("abab")
+    order = [one.shard.index for one in play(memory, [board(memory)], random.Random(0))[0][::2]]
+    found = [board(Memory(), number=number, workers=4).next(None) for number in range(4)]
+    assert [
+        (one.shard.run_task[-1], one.shard.index) for one in found if isinstance(one, Candidate)
+    ] == [("a", order[0]), ("b", order[3]), ("a", order[6]), ("b", order[9])]
 
 
 def test_a_half_that_another_worker_has_yet_to_ask_is_left_to_her() -> None:
@@ -163,13 +165,19 @@ def test_a_half_that_another_worker_has_yet_to_ask_is_left_to_her() -> None:
     assert (other.shard.index, other.shard.run_task) == (half.shard.index, "x.b")
 
 
-@pytest.mark.parametrize(("of_round", "restart"), [(1, 0), (0, 1)])
-def test_halves_of_the_gone_are_taken_over(of_round: int, restart: int) -> None:
+@pytest.mark.parametrize(
+    ("of_round", "restart", "words"),
+    [(1, 0, {"round": 0}), (0, 1, {"round": 0}), (0, 0, {})],
+    ids=["a-later-round", "a-later-run", "a-record-without-a-round"],
+)
+def test_halves_of_the_gone_are_taken_over(
+    of_round: int, restart: int, words: Mapping[str, int]
+) -> None:
     """By a worker of a later round, or by the worker's own later run."""
     memory = Memory()
     half = board(memory, 1).next(None)
     assert isinstance(half, Candidate)
-    owner = {"job": "1_0", "restart": 0, "round": 0}
+    owner = {"job": "1_0", "restart": 0, **words}
     memory.claims["x.a"] = {0: ShardState(half.shard, 1, 0, "done", owner)}
     number = 0 if restart else 3
     later = board(memory, 1, number, 4, of_round=of_round, restart=restart)

@@ -122,7 +122,7 @@ def test_a_file_that_changes_while_it_is_sent_is_not_named_by_a_hash_it_has_not(
     done = send(results)
     assert (done.sent, done.left) == (
         1,
-        ("b.jsonl changed while it was sent, the next upload sends it again",),
+        ("b.jsonl changed while it was sent; the next upload sends it again",),
     )
     assert set(listed(results)) == {"a.json"}
     puts.before = lambda path: None  # type: ignore[method-assign]
@@ -264,4 +264,4 @@ def test_what_was_left_out_is_told_by_the_verb(
     puts.after = lambda path: path == grows.name and os.truncate(grows, 0)  # type: ignore
     assert main(["upload", str(here.path)]) == 0
     said = capsys.readouterr().out
-    assert "more.jsonl changed while it was sent, the next upload sends it again" in said
+    assert "more.jsonl changed while it was sent; the next upload sends it again" in said

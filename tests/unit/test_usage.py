@@ -311,7 +311,7 @@ def test_the_command_shows_one_experiment_by_run_task(capsys: pytest.CaptureFixt
     assert main(["usage", "20261120"]) == 0
     printed = capsys.readouterr().out
     assert "0.056 (62%)" in printed
-    assert "as workers say" in printed
+    assert "source: workers' records" in printed
 
 
 @pytest.mark.usefixtures("home")
@@ -326,7 +326,7 @@ def test_the_command_adds_up_all_experiments(capsys: pytest.CaptureFixture[str])
 
 def test_the_report_shows_what_it_took_in_both_forms(tmp_path: Path) -> None:
     here = written(tmp_path, {"s0": "0", "s1": "1"})
-    assert "What it took" not in shown(here).read_text()
+    assert "Resources" not in shown(here).read_text()
     row = Hours(run_task="rt", model="<m>", allocated=2, used=1.5, loading=0.5)
     told = Usage(
         experiment=here.id, month="2026-11", source="slurm", jobs=2, hours=(row,),
@@ -338,7 +338,7 @@ def test_the_report_shows_what_it_took_in_both_forms(tmp_path: Path) -> None:
     assert "| rt | &lt;m> | GPU-hours | 2.000 | 1.500 | 75 % | – | 0.500 |" in markdown
     assert "Jobs waited 20 s in the queue (median), at most 30 s." in markdown
     html = (here.report_dir / "report.html").read_text()
-    assert ">What it took</h2>" in html
+    assert ">Resources</h2>" in html
     assert "&lt;m&gt;" in html
     assert "1.5 kWh" in html
 

@@ -19,12 +19,8 @@ from hpcbench.files.atomic import write_json
 from hpcbench.inference import EngineGone
 from hpcbench.inference.request_body import read_image
 from hpcbench.schema.records import PromptEntry, Request
-from hpcbench.worker.process import (
-    RequestBuilder,
-    Worker,
-    _between,
-    _poisonous,
-)
+from hpcbench.worker.process import Worker, _poisonous
+from hpcbench.worker.requests import RequestBuilder, between
 from tests.unit.small import experiment, record, response, run_task, write_attempt, write_dataset
 
 
@@ -32,7 +28,7 @@ from tests.unit.small import experiment, record, response, run_task, write_attem
 def test_what_is_between_ranges_is_all_that_is_not_in_them(edges: list[int], stop: int) -> None:
     pairs = list(zip(edges[::2], edges[1::2], strict=False))
     inside = {place for low, high in pairs for place in range(low, high)}
-    outside = {place for low, high in _between(pairs, stop) for place in range(low, high)}
+    outside = {place for low, high in between(pairs, stop) for place in range(low, high)}
     assert outside == set(range(stop)) - inside
 
 
@@ -83,7 +79,7 @@ def test_a_worker_asks_nothing_of_a_dataset_that_lost_rows(tmp_path: Path) -> No
     write_json(here.manifest_file, {**here.manifest, "measured": {"dataset_samples": {"rt": 5}}})
     here = Experiment(here.path)
     worker = Worker(here, here.work.groups[0], Owner.here())
-    with pytest.raises(UserError, match="dataset 'd' is read otherwise .* 5 samples then, 4 now"):
+    with pytest.raises(UserError, match="dataset 'd' has changed since .* 5 samples then, 4 now"):
         asyncio.run(worker._asking(here.run_task("rt")))
 
 
@@ -100,7 +96,7 @@ def test_a_worker_asks_nothing_of_a_shard_whose_answers_are_of_samples_elsewhere
     lines = annotations.read_text()
     annotations.write_text(lines.splitlines(keepends=True)[0].replace("s0", "new") + lines)
     asking = RequestBuilder(task, open_dataset(task.dataset), [(0, 4)])
-    with pytest.raises(UserError, match="sample 's3', which was answered, is not where it was"):
+    with pytest.raises(UserError, match="sample 's3' has an answer, but is no longer at its place"):
         asking.check(claim)
 
 

@@ -39,9 +39,9 @@ reports: [html]
 """
 
 REMEDY = re.compile(
-    r"\(.+\)$|\b(must|needs|takes|did you mean|expected|has no place|is missing|such as|letters, digits"
-    r"|lies between|is a number|fewer than|is one word|a tab; YAML|predictions are|not a JSON object"
-    r"|has others|no results of|no Jinja2 template)\b"
+    r"\(.+\)$|\b(must|needs|takes|did you mean|expected|is missing|such as|letters, digits|is a number"
+    r"|fewer than|predictions are|not a JSON object|has others|no results of|not a valid Jinja2 template"
+    r"|cannot contain)\b"
 )
 """How a line says what to do: in parentheses at its end, or by what the value must be."""
 
@@ -100,11 +100,11 @@ def test_a_wrong_plan_is_told_at_its_place_with_the_remedy(
         check(new, lines, expected)
 
 
-def test_a_wrong_document_is_told_at_its_place_with_the_remedy(
+def test_a_wrong_definition_is_told_at_its_place_with_the_remedy(
     files: Files, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files.plan(PLAN)
-    for name, text, expected in inputs("documents.txt"):
+    for name, text, expected in inputs("definitions.txt"):
         path = files.registry / name
         before = path.read_text() if path.exists() else None
         files.write(name, text)
@@ -142,7 +142,9 @@ def _registry(line: str) -> Iterator[str]:
 
 
 def test_there_are_two_hundred_of_them_and_more() -> None:
-    assert sum(len(inputs(file)) for file in ("plans.txt", "documents.txt", "commands.txt")) >= 250
+    assert (
+        sum(len(inputs(file)) for file in ("plans.txt", "definitions.txt", "commands.txt")) >= 250
+    )
 
 
 def test_a_mistake_made_twenty_times_is_one_line_that_counts(

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 OLDEST = (3, 10)
 """Oldest Python an engine's wrapper runs in."""
 
-NEEDED = ("hpcbench", "uvicorn", "pydantic", "aiohttp")
+NEEDED = ("hpcbench", "uvicorn", "pydantic", "aiohttp", "prometheus_client")
 """What the wrapper imports."""
 
 TOLD = ("torch", "transformers", "tokenizers", "vllm", "sglang", "lmdeploy", "pillow")

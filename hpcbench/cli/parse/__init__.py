@@ -1,4 +1,4 @@
-"""The command line: every verb with its options. Light: `hpcbench --help` answers at once."""
+"""The command line: all verbs with their options. It imports little, so `hpcbench --help` answers at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, cast
 import hpcbench
 from hpcbench.cli.parse import (
     comparison,
-    documents,
+    definitions,
     interchange,
     models,
     portal,
@@ -17,33 +17,33 @@ from hpcbench.cli.parse import (
     setup,
     track,
 )
-from hpcbench.cli.parse.command_line import CommandLine
+from hpcbench.cli.parse.command_line import CommandLine, Example, examples
 
-EPILOG = """\
-examples:
-  hpcbench init                      look at this cluster, write a site profile
-  hpcbench doctor --run              check it, and send a tiny model through one real job
-  hpcbench validate plan.yaml        every mistake at its line, nothing sent
-  hpcbench submit plan.yaml --dry-run
-  hpcbench submit plan.yaml --wait
-  hpcbench status @last
+EXAMPLES = (
+    ("hpcbench init", "examine this cluster, write a site profile"),
+    ("hpcbench doctor --run", "check it, and send a tiny model through one real job"),
+    ("hpcbench validate PLAN", "report every mistake with its line"),
+    ("hpcbench submit PLAN --dry-run", "show the jobs, change nothing"),
+    ("hpcbench submit PLAN --wait", "run the plan, print the scores"),
+    ("hpcbench status @last", "show the progress of the last experiment"),
+)
 
-exit codes: 0 done · 1 the run failed · 2 your input · 3 the environment · 4 NO-GO · 5 INCONCLUSIVE
-"""
+EXIT_CODES = """\
+exit codes: 0 success · 1 the run failed · 2 wrong input · 3 a fault of the environment · 4 NO-GO ·
+5 INCONCLUSIVE"""
 
 
 def parser(words: Collection[str] | None = None) -> argparse.ArgumentParser:
     """The command line.
 
     Args:
-        words: what is to be parsed: of verbs that are not among these words only names are known, which is
-            all that is needed and takes a fraction of the time; None: the whole command line.
+        words: words to parse: a verb that is not among them gets only its name, which suffices and takes
+            a fraction of the time; None: the whole command line.
     """
     top = CommandLine(
         prog="hpcbench",
-        description="Benchmark vision-language models on document work on Slurm clusters.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Benchmark vision-language models on tasks with documents, on Slurm clusters.",
+        epilog=examples(EXAMPLES, EXIT_CODES),
     )
     top.add_argument("--version", action="version", version=f"hpcbench {hpcbench.__version__}")
     top.add_argument(
@@ -55,36 +55,36 @@ def parser(words: Collection[str] | None = None) -> argparse.ArgumentParser:
         asked = words is None or more["prog"].rpartition(" ")[2] in words
         return CommandLine(**more) if asked else _Unasked()
 
-    # argparse takes whatever makes a parser; its types speak of a class.
+    # argparse accepts any callable that makes a parser; its types require a class.
     verbs = top.add_subparsers(metavar="VERB", parser_class=cast(type[CommandLine], made))
 
-    def verb(name: str, run: str, text: str, example: str) -> argparse.ArgumentParser:
+    def verb(name: str, run: str, text: str, *shown: Example, note: str = "") -> CommandLine:
         added = verbs.add_parser(
             name,
             help=text,
             description=text[0].upper() + text[1:] + ".",
-            epilog=f"example: {example}",
+            epilog=examples(shown, note),
         )
         added.set_defaults(run=f"hpcbench.cli.{run}", verb=name)
         return added
 
-    for group in (runs, comparison, setup, documents, models, interchange, track, portal):
+    for group in (runs, comparison, setup, definitions, models, interchange, track, portal):
         group.add(verb)
     return top
 
 
 class _Unasked:
-    """In place of the parser of a verb that is not asked for: takes whatever is told to it."""
+    """Replaces the parser of a verb that is not requested: it accepts every call."""
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_, **__: self
 
 
 def words_of(arguments: argparse.Namespace, leave: Collection[str] = ()) -> list[str]:
-    """What was parsed, as words again that parse to the same; all options in full.
+    """The parsed arguments as words that parse to the same arguments; options with their full names.
 
     Args:
-        arguments: what `parser` made of a command line.
+        arguments: the arguments that `parser` parsed.
         leave: names of options and arguments to leave out.
     """
     (verbs,) = (action.choices for action in parser()._actions if isinstance(action.choices, dict))

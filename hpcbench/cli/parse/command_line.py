@@ -1,30 +1,70 @@
-"""argparse whose mistakes are one line each: what is wrong, what was meant, where help is."""
+"""argparse with one line per mistake: the mistake, the likely intention, the place of help.
+
+The help of each verb ends with examples, one command a line, so that a user can copy a line.
+"""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from hpcbench.errors import printable, unknown
 
 _UNKNOWN_SHOWN = 3
-"""Unknown arguments that one line names."""
+"""Number of unknown arguments that one line names."""
+
+
+_WIDTH = 36
+"""Columns for the command of an example; the text of a longer command is on the next line."""
+
+Example = str | tuple[str, str]
+"""A command, or a command and its effect."""
+
+
+class _Help(argparse.HelpFormatter):
+    """Wraps a paragraph, and keeps the lines of a text that has several."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if "\n" in text:
+            return "".join(f"{indent}{line}" for line in text.splitlines(keepends=True))
+        return super()._fill_text(text, width, indent)
+
+
+def examples(shown: Sequence[Example], note: str = "") -> str:
+    """The end of a help text: the examples, then the note."""
+    lines = ["example:" if len(shown) == 1 else "examples:"]
+    for one in shown:
+        command, text = (one, "") if isinstance(one, str) else one
+        if text and len(command) > _WIDTH:
+            lines += [f"  {command}", f"  {'':<{_WIDTH}}  {text}"]
+        else:
+            lines.append(f"  {command:<{_WIDTH}}  {text}".rstrip())
+    return "\n".join([*lines, *(["", note] if note else [])]) + "\n"
 
 
 class CommandLine(argparse.ArgumentParser):
-    """A parser; parsers of its verbs are of the same class."""
+    """A parser; its verbs' parsers have the same class."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
+        super().__init__(*args, **{"formatter_class": _Help, **more})
         self.register("type", int, _whole)
         self.register("type", float, _number)
 
+    def flag(self, *names: str, help: str) -> None:
+        """Add an option without a value."""
+        self.add_argument(*names, action="store_true", help=help)
+
+    def several(self, name: str, metavar: str, *, help: str) -> None:
+        """Add an option that may be repeated."""
+        self.add_argument(name, action="append", default=[], metavar=metavar, help=help)
+
     def error(self, message: str) -> NoReturn:
-        """End in one line; the usage of a verb with twenty options would hide it."""
+        """End with one line; the usage text of a verb with twenty options would hide it."""
         self.exit(2, f"{self.prog}: {printable(message)} (see `{self.prog} --help`)\n")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse does, but what is unknown is refused by the verb that could not read it."""
+        """Same as argparse's, but the verb that cannot read an argument refuses it."""
         found, left = super().parse_known_args(args, namespace)
         if left:
             self.error(self._unknown([str(word) for word in left]))

@@ -1,4 +1,4 @@
-"""Verbs that hold experiments against a baseline over time."""
+"""Verbs that compare experiments with a baseline over time."""
 
 from __future__ import annotations
 
@@ -14,28 +14,34 @@ from hpcbench.cli.parse.shared_options import (
     with_site,
 )
 
-POLICY = "policy: name of a gates/ document, or its file (%s)"
+POLICY = "policy: name of a gates/ definition, or its file; default: %s"
 
 
 def add(verb: Verb) -> None:
-    """Baselines, the gate, regression runs and their history."""
+    """Add baselines, the gate, regression runs and their history."""
     _baseline(verb)
     gate = verb(
-        "gate", "gate:gate", "say whether a candidate may take its baseline's place: GO, NO-GO or "
-        "INCONCLUSIVE",
-        "hpcbench gate @last --baseline main --policy strict.yaml; exit codes: 0 GO, 4 NO-GO, "
-        "5 INCONCLUSIVE",
+        "gate", "gate:gate",
+        "decide whether a candidate may replace its baseline: GO, NO-GO or INCONCLUSIVE",
+        "hpcbench gate @last --baseline main",
+        ("hpcbench gate @last --baseline EXPERIMENT --policy default --dry-run", "judge, and store nothing"),
+        note="exit codes: 0 GO · 4 NO-GO · 5 INCONCLUSIVE",
     )  # fmt: skip
     gate.add_argument("candidate", help=EXPERIMENT)
     gate.add_argument(
-        "--baseline", metavar="NAME", help="name of a baseline, or an experiment (the plan's)"
+        "--baseline",
+        metavar="NAME",
+        help="name of a baseline, or an experiment; default: the plan's",
     )
-    gate.add_argument("--policy", metavar="NAME|FILE", help=POLICY % "the plan's, else default")
     gate.add_argument(
-        "--confirmed-by", action="append", default=[], metavar="EXPERIMENT",
-        help="experiment that asked the same again, judged together with the candidate; may be repeated",
-    )  # fmt: skip
-    gate.add_argument("--dry-run", action="store_true", help="judge, and write no verdict.json")
+        "--policy", metavar="NAME|FILE", help=POLICY % "the plan's, else gates/default"
+    )
+    gate.several(
+        "--confirmed-by",
+        "EXPERIMENT",
+        help="repetition of the candidate, which the gate judges together with it; may be repeated",
+    )
+    gate.flag("--dry-run", help="judge, and write no verdict.json")
     with_registry(gate)
     with_json(gate)
     with_site(gate)
@@ -45,52 +51,61 @@ def add(verb: Verb) -> None:
 
 def _baseline(verb: Verb) -> None:
     verbs = verb(
-        "baseline", "", "name experiments that others are compared with",
-        "hpcbench baseline set 20261120-0312-demo --name main --note 'release 1.4'",
+        "baseline", "", "name experiments as baselines for comparisons",
+        "hpcbench baseline set EXPERIMENT --name main --note 'release 1.4'",
     ).add_subparsers(metavar="VERB", required=True)  # fmt: skip
-    setting = sub(verbs, "set", "gate:set_baseline", "let a name stand for an experiment")
+    setting = sub(
+        verbs, "set", "gate:set_baseline", "give an experiment the name of a baseline",
+        "hpcbench baseline set EXPERIMENT --name main --note 'release 1.4'",
+    )  # fmt: skip
     setting.add_argument("experiment", help=EXPERIMENT)
     setting.add_argument("--name", required=True, help="the name, such as main")
-    setting.add_argument("--note", default="", help="why, for those who ask later")
-    setting.add_argument(
-        "--force", action="store_true", help="also an experiment that is not done, or has no scores"
-    )
+    setting.add_argument("--note", default="", help="reason for the choice, for later readers")
+    setting.flag("--force", help="accept an experiment that is not done, or has no scores")
     with_json(setting)
-    with_json(sub(verbs, "list", "gate:list_baselines", "list what names stand for"))
-    show = sub(verbs, "show", "gate:show_baseline", "show all a name ever stood for")
-    show.add_argument("name", help="as `hpcbench baseline list` shows it")
-    with_json(show)
-    sub(verbs, "remove", "gate:remove_baseline", "give a name up; its history stays").add_argument(
-        "name", help="as `hpcbench baseline list` shows it"
+    with_json(
+        sub(verbs, "list", "gate:list_baselines", "list the baselines", "hpcbench baseline list")
     )
+    show = sub(
+        verbs, "show", "gate:show_baseline", "show all experiments that have had a name",
+        "hpcbench baseline show main",
+    )  # fmt: skip
+    show.add_argument("name", help="name from `hpcbench baseline list`")
+    with_json(show)
+    sub(
+        verbs, "remove", "gate:remove_baseline", "remove a name; its history stays",
+        "hpcbench baseline remove main",
+    ).add_argument("name", help="name from `hpcbench baseline list`")  # fmt: skip
 
 
 def _regress(verb: Verb) -> None:
     regress = verb(
         "regress", "regress:regress",
-        "submit a plan, or judge it against a baseline once it has ended: one command, for cron",
-        "hpcbench regress plan.yaml --baseline main --set-baseline-if-none; each night: "
-        "hpcbench cron install plan.yaml --regress main --at '0 2 * * *'; "
-        "exit codes: 0 GO or not ended yet; alerts: 1 the run failed, 4 NO-GO; "
-        "5 INCONCLUSIVE is an alert unless no sample differs",
+        "submit a plan, or judge its last run against a baseline once the run has ended; for cron",
+        "hpcbench regress PLAN --baseline main --set-baseline-if-none",
+        ("hpcbench cron install PLAN --regress main --at '0 2 * * *'", "every night at two"),
+        note="exit codes: 0 GO, or the run has not ended\n"
+        "alerts: 1 the run failed · 4 NO-GO · 5 INCONCLUSIVE, unless no sample differs",
     )  # fmt: skip
     regress.add_argument("plan", type=Path, help="the plan's YAML file")
     regress.add_argument(
-        "--baseline", metavar="NAME", help="name of a baseline, or an experiment (the plan's)"
-    )
-    regress.add_argument("--policy", metavar="NAME|FILE", help=POLICY % "the plan's, else default")
-    regress.add_argument(
-        "--set-baseline-if-none", action="store_true",
-        help="where there is no such baseline, the first run that ends well becomes it",
-    )  # fmt: skip
-    regress.add_argument(
-        "--promote", action="store_true", help="after GO the candidate becomes the baseline"
+        "--baseline",
+        metavar="NAME",
+        help="name of a baseline, or an experiment; default: the plan's",
     )
     regress.add_argument(
-        "--next", action="store_true",
-        help="once a run has been judged, submit the next one at once; for a job that runs once a night",
-    )  # fmt: skip
-    regress.add_argument("--wait", action="store_true", help="go on until there is a verdict")
+        "--policy", metavar="NAME|FILE", help=POLICY % "the plan's, else gates/default"
+    )
+    regress.flag(
+        "--set-baseline-if-none",
+        help="if the baseline does not exist, the first run that is done becomes the baseline",
+    )
+    regress.flag("--promote", help="make the candidate the baseline after GO")
+    regress.flag(
+        "--next",
+        help="after judging a run, submit the next one at once; for a call that cron makes once a night",
+    )
+    regress.flag("--wait", help="wait for the verdict")
     with_registry(regress)
     with_settings(regress)
     with_json(regress)
@@ -99,31 +114,29 @@ def _regress(verb: Verb) -> None:
 def _history(verb: Verb) -> None:
     history = verb(
         "history", "history:history", "show a metric over all experiments, and where it changed",
-        "hpcbench history anls --plan nightly --since 90d --plot anls.html; every figure there is: "
-        "hpcbench history",
+        ("hpcbench history", "list all metrics"),
+        "hpcbench history exact_match --since 90d --plot history.html",
     )  # fmt: skip
     history.description = (
-        "Show a metric over all experiments, and where it changed. A ◆ marks the first night of a new "
-        "level. Of series without a change at most 5 % ever show one, however often they are read, and "
-        "what is shown once stays."
+        "Show a metric over all experiments, and where it changed. A ◆ marks the first experiment of a new "
+        "level. At most 5 % of the series without a change ever show a ◆, however often a user reads them; "
+        "a ◆ that was shown once stays."
     )
     history.add_argument(
-        "metric", nargs="?", help="metric or figure, with * and ?; none: list what there is"
+        "metric",
+        nargs="?",
+        help="metric or speed figure, `*` and `?` match any characters; default: list all",
     )
-    history.add_argument("--plan", default="*", metavar="NAME", help="only of this plan")
-    history.add_argument("--run-task", default="*", metavar="NAME", help="only of this run task")
+    history.add_argument("--plan", default="*", metavar="NAME", help="only this plan")
+    history.add_argument("--run-task", default="*", metavar="NAME", help="only this run task")
     history.add_argument(
         "--since",
         metavar="WHEN",
-        help="show only later ones: a date 2026-11-01, or 90d, 12w; all of them decide what changed",
+        help="show only experiments after a date (2026-11-01) or of the last 90d, 12w; all count for changes",
     )
     history.add_argument(
-        "--plot", type=Path, metavar="FILE", help="draw it: FILE.svg, .png or .html"
+        "--plot", type=Path, metavar="FILE", help="write a plot: FILE.svg, FILE.png or FILE.html"
     )
-    history.add_argument("--csv", action="store_true", help="print CSV, a line a point")
-    history.add_argument(
-        "--rebuild",
-        action="store_true",
-        help="make the history anew from the experiments there are",
-    )
+    history.flag("--csv", help="print CSV, one line for each experiment")
+    history.flag("--rebuild", help="build the history again from all experiments")
     with_json(history)

@@ -17,132 +17,177 @@ from hpcbench.cli.parse.shared_options import (
 
 
 def add(verb: Verb) -> None:
-    """Verbs about what experiments are made of."""
-    images = verb(
-        "images", "", "look after images", "hpcbench images build vllm-openai"
-    ).add_subparsers(metavar="VERB", required=True)
-    build = sub(images, "build", "images:build", "have images as SIF in the cache, with packages")
-    build.add_argument(
-        "images",
-        nargs="+",
-        help="names of images/ documents, docker://…, oci-archive:FILE, FILE.sif",
-    )
-    with_registry(build)
-    with_json(build)
-    with_json(sub(images, "list", "images:list_images", "list the images in the cache"))
-    show = sub(images, "show", "images:show", "what an image was built from, and what is in it")
-    show.add_argument("image", help="beginning of its digest, or what it was built from")
-    with_json(show)
-    verify = sub(
-        images, "verify", "images:verify", "read images again and hold them against their records"
-    )
-    verify.add_argument("images", nargs="*", default=[], help="beginnings of digests (all)")
-    with_json(verify)
-    prune = sub(images, "prune", "images:prune", "remove images that nobody needs")
-    prune.add_argument(
-        "--free",
-        type=float,
-        metavar="GB",
-        help="so many GiB of them, what was used longest ago first",
-    )
-    prune.add_argument("--older", type=float, metavar="DAYS", help="what was not used for so long")
-    prune.add_argument("--dry-run", action="store_true", help="only tell")
-    save = sub(images, "save", "images:save_images", "write images into a file for another cluster")
-    save.add_argument(
-        "images", nargs="*", default=[], help="beginnings of digests, or what they were built from"
-    )
-    save.add_argument(
-        "--with-hpcbench",
-        action="store_true",
-        help="and hpcbench itself, for a login node without internet",
-    )
-    save.add_argument(
-        "--python", default=f"{sys.version_info[0]}.{sys.version_info[1]}", metavar="3.x",
-        help="of that login node (%(default)s)",
-    )  # fmt: skip
-    save.add_argument("--out", type=Path, default=Path("images.tar"), help="the file (%(default)s)")
-    restored = sub(images, "restore", "images:restore_images", "take images out of such a file")
-    restored.add_argument("file", type=Path, help="what `images save` wrote")
-    lock = sub(
-        images, "lock", "registry:lock_image", "ask the registry for the digest behind a tag"
-    )
-    lock.add_argument("image", help="name of an images/ document, or docker://…")
-    with_registry(lock)
+    """Add verbs about images, models, datasets, and prompts."""
+    _images(verb)
     models = verb(
-        "models", "", "look after models", "hpcbench models fetch Qwen/Qwen2.5-VL-7B-Instruct"
-    ).add_subparsers(metavar="VERB", required=True)
+        "models", "", "fetch, verify and list models",
+        "hpcbench models fetch Qwen/Qwen2.5-VL-7B-Instruct",
+    ).add_subparsers(metavar="VERB", required=True)  # fmt: skip
     verify = sub(
-        models, "verify", "registry:verify_model", "read every byte of a model, compare or lock"
-    )
+        models, "verify", "registry:verify_model",
+        "read every byte of a model, and compare it with its definition or lock the definition",
+        "hpcbench models verify tiny-vlm",
+    )  # fmt: skip
     verify.add_argument(
         "names",
         nargs="*",
         metavar="model",
-        help="name of a models/ document; a URL or the beginning of a key in the cache",
+        help="name of a models/ definition, a URL, or a prefix of a key in the cache",
     )
-    verify.add_argument("--repair", action="store_true", help="bring again what is damaged")
+    verify.flag("--repair", help="fetch damaged files again")
     verify.set_defaults(kind="models", json=False)
     with_registry(verify)
     with_caches(verify, plan=True)
-    _cached(models, "models", "fetch", "bring weights into the cache")
+    _cached(
+        models, "models", "fetch", "fetch weights into the cache",
+        "hpcbench models fetch Qwen/Qwen2.5-VL-7B-Instruct",
+    )  # fmt: skip
 
-    data = verb("data", "", "look after datasets", "hpcbench data check docvqa").add_subparsers(
-        metavar="VERB", required=True
-    )
+    data = verb(
+        "data", "", "make, check and fetch datasets", "hpcbench data check demo_vqa"
+    ).add_subparsers(metavar="VERB", required=True)
     check = sub(
-        data, "check", "data:check", "look at a dataset: counts, broken files, contact sheet"
+        data, "check", "data:check", "check a dataset: counts, damaged files, contact sheet",
+        "hpcbench data check demo_vqa",
+    )  # fmt: skip
+    check.add_argument("name", help="name of a datasets/ definition")
+    check.add_argument("--split", help="only this split")
+    check.add_argument(
+        "--out", type=Path, help="folder for index.html and sheet.png; default: NAME-check"
     )
-    check.add_argument("name", help="name of a datasets/ document")
-    check.add_argument("--split", help="only of this split")
-    check.add_argument("--out", type=Path, help="folder for index.html and sheet.png (NAME-check)")
     with_registry(check)
     with_json(check)
     _add(data)
-    _cached(data, "datasets", "sync", "bring datasets into the cache, or what changed of them")
-    checked = sub(data, "verify", "data:verify", "read every byte of the cache again")
+    _cached(
+        data, "datasets", "sync", "fetch datasets into the cache, or their changed files",
+        "hpcbench data sync demo_vqa",
+    )  # fmt: skip
+    checked = sub(
+        data, "verify", "data:verify", "read every byte of datasets in the cache again",
+        "hpcbench data verify",
+    )  # fmt: skip
     checked.add_argument(
-        "names", nargs="*", default=[], help="names of datasets, or keys; none: all"
+        "names", nargs="*", default=[], help="names of datasets, or keys in the cache; default: all"
     )
-    checked.add_argument("--repair", action="store_true", help="bring again what is damaged")
+    checked.flag("--repair", help="fetch damaged files again")
     checked.set_defaults(kind="datasets")
     with_registry(checked)
     with_caches(checked, plan=True)
     with_json(checked)
 
-    upload = verb("upload", "data:upload", "send results to a storage", "hpcbench upload @last")
+    upload = verb(
+        "upload", "data:upload", "send results to a storage",
+        "hpcbench upload @last --to s3://BUCKET/results",
+    )  # fmt: skip
     upload.add_argument("experiment", nargs="?", default="@last", help=EXPERIMENT)
-    upload.add_argument("--to", metavar="URL", help="place for it; none: those of the plan")
+    upload.add_argument("--to", metavar="URL", help="destination; default: `upload` of the plan")
     with_json(upload)
 
     prompts = verb(
-        "prompts", "", "look at prompts", "hpcbench prompts show demo_vqa --sample easy-0001-code"
+        "prompts", "", "show prompts", "hpcbench prompts show demo_vqa --sample easy-0001-code"
     ).add_subparsers(metavar="VERB", required=True)
-    shown = sub(prompts, "show", "prompts:show", "print the messages a model gets for a sample")
-    shown.add_argument("dataset", help="name of a datasets/ document, or of a run task of --plan")
-    shown.add_argument("--sample", help="its id; none: the first")
-    shown.add_argument("--prompt", help="name of a prompts/ document; none: the ML task's")
-    shown.add_argument("--task", help="name of an ml_tasks/ document (vqa)")
-    shown.add_argument("--model", help="also as the model's chat template writes it")
+    shown = sub(
+        prompts, "show", "prompts:show", "print the messages that a model gets for a sample",
+        "hpcbench prompts show demo_vqa --sample easy-0001-code",
+        ("hpcbench prompts show vqa-easy --plan examples/demo/plan.yaml", "of a run task of a plan"),
+    )  # fmt: skip
+    shown.add_argument("dataset", help="name of a datasets/ definition, or of a run task of --plan")
+    shown.add_argument("--sample", help="id of the sample; default: the first")
+    shown.add_argument(
+        "--prompt", help="name of a prompts/ definition; default: the ML task's prompt"
+    )
+    shown.add_argument("--task", help="name of an ml_tasks/ definition; default: vqa")
+    shown.add_argument("--model", help="also show the text of this model's chat template")
     shown.add_argument(
         "--plan",
         type=Path,
-        help="as the run task of this plan that has this name or dataset (and prompt, and model)",
+        help="use the run task of this plan with this name or dataset (and prompt, and model)",
     )
     with_registry(shown)
     with_json(shown)
     _serve(verb)
 
 
+def _images(verb: Verb) -> None:
+    images = verb(
+        "images", "", "build, verify and list images", "hpcbench images build vllm-openai"
+    ).add_subparsers(metavar="VERB", required=True)
+    build = sub(
+        images, "build", "images:build", "build images as SIF files in the cache, with their packages",
+        "hpcbench images build vllm-openai",
+    )  # fmt: skip
+    build.add_argument(
+        "images",
+        nargs="+",
+        help="names of images/ definitions, docker://…, oci-archive:FILE, FILE.sif",
+    )
+    with_registry(build)
+    with_json(build)
+    with_json(
+        sub(
+            images,
+            "list",
+            "images:list_images",
+            "list the images in the cache",
+            "hpcbench images list",
+        )
+    )
+    show = sub(
+        images, "show", "images:show", "show the source and the content of an image",
+        "hpcbench images show vllm-openai",
+    )  # fmt: skip
+    show.add_argument("image", help="prefix of its digest, or part of its source")
+    with_json(show)
+    verify = sub(
+        images, "verify", "images:verify", "read images again and compare them with their records",
+        "hpcbench images verify",
+    )  # fmt: skip
+    verify.add_argument("images", nargs="*", default=[], help="prefixes of digests; default: all")
+    with_json(verify)
+    prune = sub(
+        images, "prune", "images:prune", "remove interrupted builds and, by age or size, unused images",
+        "hpcbench images prune --older 90 --dry-run",
+    )  # fmt: skip
+    _prune_options(prune)
+    save = sub(
+        images, "save", "images:save_images", "write images into a file for another cluster",
+        "hpcbench images save vllm-openai --with-hpcbench --out images.tar",
+    )  # fmt: skip
+    save.add_argument(
+        "images", nargs="*", default=[], help="prefixes of digests, or parts of their sources"
+    )
+    save.flag("--with-hpcbench", help="add hpcbench itself, for a login node without internet")
+    save.add_argument(
+        "--python", default=f"{sys.version_info[0]}.{sys.version_info[1]}", metavar="3.x",
+        help="version of Python on that login node; default: %(default)s",
+    )  # fmt: skip
+    save.add_argument(
+        "--out", type=Path, default=Path("images.tar"), help="the file; default: %(default)s"
+    )
+    restored = sub(
+        images, "restore", "images:restore_images", "take images from such a file into the cache",
+        "hpcbench images restore images.tar",
+    )  # fmt: skip
+    restored.add_argument("file", type=Path, help="file from `hpcbench images save`")
+    lock = sub(
+        images, "lock", "registry:lock_image", "ask the image registry for the digest of a tag",
+        "hpcbench images lock vllm-openai",
+    )  # fmt: skip
+    lock.add_argument("image", help="name of an images/ definition, or docker://…")
+    with_registry(lock)
+
+
 def _add(verbs: Any) -> None:
-    """The verb that makes a dataset of ordinary files."""
+    """Add the verb that makes a dataset from ordinary files."""
     add = sub(
-        verbs, "add", "data_add:add", "look at a folder, table, archive or URL; write a dataset and a plan",
-        "hpcbench data add scans --annotations answers.csv --answer total,date",
+        verbs, "add", "data_add:add", "inspect a folder, table, archive or URL; write a dataset and a plan",
+        ("hpcbench data add examples/demo/data --annotations kie.jsonl --dry-run", "write nothing"),
+        "hpcbench data add FOLDER --annotations answers.csv --answer total,date",
     )  # fmt: skip
     add.add_argument(
         "source", help="folder, table, .zip or .tar; or s3://…, sftp://…, https://…, hf://…"
     )
-    add.add_argument("--name", help="name of the dataset; none: that of the source")
+    add.add_argument("--name", help="name of the dataset; default: the name of the source")
     add.add_argument(
         "--annotations", metavar="FILE", help="table of the answers, in the folder or elsewhere"
     )
@@ -150,58 +195,85 @@ def _add(verbs: Any) -> None:
         "--answer", metavar="COLUMN,…", help="columns of the right answer; several: one JSON object"
     )
     add.add_argument(
-        "--question", metavar="COLUMN|TEXT", help="column of the question, or one text for all"
+        "--question",
+        metavar="COLUMN|TEXT",
+        help="column of the question, or one text for all samples",
     )
     add.add_argument("--task", metavar="NAME", help="ML task: vqa, kie, ocr, classification, …")
     add.add_argument(
-        "--model", metavar="NAME", help="model of the plan; none: one that can run here"
+        "--model", metavar="NAME", help="model of the plan; default: one that can run on this site"
     )
     add.add_argument(
-        "--out", type=Path, default=Path("registries"), help="registry to write to (%(default)s)"
+        "--out",
+        type=Path,
+        default=Path("registries"),
+        help="registry to write to; default: %(default)s",
     )
-    add.add_argument("--dry-run", action="store_true", help="print dataset and plan; write nothing")
+    add.flag("--dry-run", help="print dataset and plan; write nothing")
 
 
-def _cached(verbs: Any, kind: str, bring: str, text: str) -> None:
-    """Verbs that datasets and models share."""
-    brought = sub(verbs, bring, "data:sync", text)
-    brought.add_argument("names", nargs="*", help=f"names of {kind}/ documents, or URLs")
+def _cached(verbs: Any, kind: str, bring: str, text: str, example: str) -> None:
+    """Add verbs that datasets and models share."""
+    verb = "models" if kind == "models" else "data"
+    brought = sub(verbs, bring, "data:sync", text, example)
+    brought.add_argument("names", nargs="*", help=f"names of {kind}/ definitions, or URLs")
     brought.set_defaults(kind=kind)
     with_registry(brought)
     with_caches(brought, plan=True)
     with_json(brought)
-    listing = sub(verbs, "list", "data:list_versions", "list what the cache holds")
+    listing = sub(
+        verbs,
+        "list",
+        "data:list_versions",
+        f"list the {kind} in the cache",
+        f"hpcbench {verb} list",
+    )
     listing.set_defaults(kind=kind)
     with_caches(listing)
     with_json(listing)
-    prune = sub(verbs, "prune", "data:prune", "remove from the cache what nobody needs")
-    prune.add_argument(
-        "--free",
-        type=float,
-        metavar="GB",
-        help="so many GiB of it, what was used longest ago first",
-    )
-    prune.add_argument("--older", type=float, metavar="DAYS", help="what was not used for so long")
-    prune.add_argument("--dry-run", action="store_true", help="only tell")
+    prune = sub(
+        verbs, "prune", "data:prune", f"remove interrupted transfers and, by age or size, unused {kind}",
+        f"hpcbench {verb} prune --older 90 --dry-run",
+    )  # fmt: skip
+    _prune_options(prune)
     prune.set_defaults(kind=kind)
     with_caches(prune)
 
 
+def _prune_options(prune: Any) -> None:
+    prune.add_argument(
+        "--free",
+        type=float,
+        metavar="GiB",
+        help="free this much space, and remove the least recently used first",
+    )
+    prune.add_argument(
+        "--older", type=float, metavar="DAYS", help="remove what was not used for this many days"
+    )
+    prune.flag("--dry-run", help="list what would be removed; remove nothing")
+
+
 def _serve(verb: Verb) -> None:
-    """The verb that has one model behind the wrapper."""
+    """Add the verb that serves one model behind the wrapper."""
     serve = verb(
         "serve", "serve:serve", "serve one model by OpenAI's API until Ctrl-C",
-        "hpcbench serve tiny-vlm --port 8000; then, with OpenAI's SDK: "
-        'OpenAI(base_url="http://127.0.0.1:8000/v1", api_key=KEY), KEY from the file that it prints',
+        "hpcbench serve tiny-vlm --port 8000",
+        note="Then, with OpenAI's SDK: OpenAI(base_url=\"http://127.0.0.1:8000/v1\", api_key=KEY),\n"
+        "with the key from the file that the command prints.",
     )  # fmt: skip
-    serve.add_argument("model", help="name of a models/ document, or its YAML file")
+    serve.add_argument("model", help="name of a models/ definition, or its YAML file")
     with_registry(serve)
-    serve.add_argument("--port", type=int, help="TCP port besides; none: a Unix socket alone")
-    serve.add_argument("--host", default="127.0.0.1", help="address for --port (%(default)s)")
     serve.add_argument(
-        "--media-root", type=Path, metavar="DIR", help="folder whose images may be named as file://"
+        "--port", type=int, help="also listen on this TCP port; default: a Unix socket only"
     )
     serve.add_argument(
+        "--host", default="127.0.0.1", help="address for --port; default: %(default)s"
+    )
+    serve.add_argument(
+        "--media-root", type=Path, metavar="DIR",
+        help="folder whose images requests may name as file://",
+    )  # fmt: skip
+    serve.add_argument(
         "--restarts", type=int, default=3, metavar="N",
-        help="how often an engine that died is started again (%(default)s)",
+        help="restart an engine that died up to N times; default: %(default)s",
     )  # fmt: skip

@@ -18,136 +18,154 @@ from hpcbench.cli.parse.shared_options import (
 
 def _new(verb: Verb) -> None:
     new = verb(
-        "new", "new:new", "write a first plan by a few questions, and check it",
-        "hpcbench new; without a terminal: hpcbench new --task vqa --dataset demo_vqa --model tiny-vlm",
+        "new", "new:new", "ask a few questions, write a first plan, and check it",
+        ("hpcbench new", "ask in a terminal"),
+        ("hpcbench new --task vqa --dataset demo_vqa --model tiny-vlm", "without questions"),
     )  # fmt: skip
-    new.add_argument("name", nargs="?", metavar="NAME", help="of the plan; written to NAME.yaml")
-    new.add_argument("--task", dest="ml_task", metavar="NAME", help="what the model is to do")
-    new.add_argument("--dataset", metavar="NAME", help="of datasets/, one that fits the task")
+    new.add_argument("name", nargs="?", metavar="NAME", help="name of the plan")
     new.add_argument(
-        "--model", metavar="NAME", help="of models/; one that does not fit is warned of"
+        "--task",
+        dest="ml_task",
+        metavar="NAME",
+        help="name of an ml_tasks/ definition: the work of the model",
     )
     new.add_argument(
-        "--all-models",
-        action="store_true",
-        help="also offer models that the site's GPUs do not hold",
+        "--dataset", metavar="NAME", help="name of a datasets/ definition that fits the task"
     )
     new.add_argument(
-        "--prompt", metavar="NAME", help="of prompts/ (the dataset's, else the task's)"
+        "--model",
+        metavar="NAME",
+        help="name of a models/ definition; hpcbench warns if it does not fit",
+    )
+    new.flag("--all-models", help="also offer models that are too large for the site's GPUs")
+    new.add_argument(
+        "--prompt",
+        metavar="NAME",
+        help="name of a prompts/ definition; default: the dataset's, else the task's",
     )
     new.add_argument(
-        "--metrics", type=words, metavar="A,B", help="of the task (its default metrics)"
+        "--metrics",
+        type=words,
+        metavar="A,B",
+        help="metrics of the task; default: its default metrics",
     )
     new.add_argument(
-        "--limit", type=int, metavar="N", help="at most so many samples, 0: all (50, a first look)"
+        "--limit", type=int, metavar="N", help="maximum number of samples, 0 for all; default: 50"
     )
-    new.add_argument("--out", type=Path, metavar="FILE", help="the plan's file (NAME.yaml)")
-    new.add_argument("--dry-run", action="store_true", help="print the plan; write nothing")
+    new.add_argument(
+        "--out", type=Path, metavar="FILE", help="file of the plan; default: NAME.yaml"
+    )
+    new.flag("--dry-run", help="print the plan; write nothing")
     with_registry(new)
 
 
 def add(verb: Verb) -> None:
-    """Verbs of one experiment's life."""
+    """Add the verbs for an experiment's run."""
     _new(verb)
     submit = verb(
-        "submit", "submit:submit", "run an experiment plan", "hpcbench submit plan.yaml --wait"
-    )
+        "submit", "submit:submit", "run an experiment plan",
+        ("hpcbench submit PLAN --wait", "follow it, print the scores"),
+        ("hpcbench submit examples/demo/plan.yaml --dry-run", "show the jobs, change nothing"),
+        "hpcbench submit examples/demo/plan.yaml --estimate --limit 20 --set parallelism=1",
+    )  # fmt: skip
     submit.add_argument("plan", type=Path, nargs="?", help="the plan's YAML file")
     with_registry(submit)
     with_settings(submit)
-    submit.add_argument(
+    submit.flag(
         "--dry-run",
-        action="store_true",
-        help="print jobs, shards, command lines, what is to be fetched and what fits; touch nothing",
+        help="print jobs, shards, command lines, missing files and what does not fit; change nothing",
+    )
+    submit.flag(
+        "--estimate",
+        help="print GPU-hours, time, disk space, files, jobs and fitting partitions; change nothing",
     )
     submit.add_argument(
-        "--estimate", action="store_true",
-        help="print GPU-hours, time, disk, files, jobs and which partition fits; touch nothing",
-    )  # fmt: skip
-    submit.add_argument(
-        "--limit", type=int, metavar="N", help="ask at most N samples of every run task"
+        "--limit", type=int, metavar="N", help="use at most N samples of every run task"
     )
     submit.add_argument(
         "--pilot", type=int, metavar="N",
-        help="end a run task if none of the first N samples that a worker asks of it has a readable answer "
-        "(20); 0: never",
+        help="stop a run task if a worker gets no readable answer to its first N samples of it; 0: never; "
+        "default: 20",
     )  # fmt: skip
     submit.add_argument(
-        "--max-gpu-hours", type=float, metavar="H", help="submit nothing that could exceed them"
+        "--max-gpu-hours",
+        type=float,
+        metavar="H",
+        help="refuse a plan that could use more GPU-hours",
     )
-    submit.add_argument(
+    submit.flag(
         "--if-idle",
-        action="store_true",
-        help="for cron: submit nothing while the last one of this plan runs; tell how it ended once it has",
+        help="for cron: submit nothing before the last run of this plan has ended; print its outcome before "
+        "the next run",
     )
-    submit.add_argument(
+    submit.flag(
         "--snapshot-env",
-        action="store_true",
-        help="run jobs from a copy of this Python's environment, which no later pip or git changes",
+        help="run jobs from a copy of this Python environment, which later pip or git commands do not change",
     )
-    submit.add_argument("--wait", action="store_true", help="follow it to its end and print scores")
+    submit.flag("--wait", help="follow the experiment to its end and print scores")
     with_json(submit)
     with_site(submit)
 
     rerun = verb(
-        "rerun", "submit:rerun", "run an experiment's plan once more, as it was then",
-        "hpcbench rerun 20261120-1432-demo --wait; a copy of its folder, with the data elsewhere: "
-        "hpcbench rerun ./20261120-1432-demo --source receipts=/data/receipts",
+        "rerun", "submit:rerun", "repeat an experiment with its stored definitions",
+        "hpcbench rerun EXPERIMENT --wait",
+        ("hpcbench rerun EXPERIMENT --source demo_vqa=/data/pages", "with the dataset in another folder"),
     )  # fmt: skip
     rerun.description = (
-        "Run an experiment's plan once more with the documents, overlays and settings of then, which the "
-        "experiment holds; no registry is asked."
+        "Repeat an experiment with the definitions, overlays and settings that are stored in it. hpcbench "
+        "reads no registry."
     )
     rerun.add_argument("experiment", help=EXPERIMENT)
-    rerun.add_argument(
-        "--source", action="append", default=[], metavar="NAME=PLACE",
-        help="where this dataset or model is now, a folder or a URL; may be repeated",
-    )  # fmt: skip
-    rerun.add_argument(
-        "--dry-run", action="store_true", help="print jobs, shards and sbatch text; touch nothing"
+    rerun.several(
+        "--source",
+        "NAME=PLACE",
+        help="present place of this dataset or model, a folder or a URL; may be repeated",
     )
-    rerun.add_argument("--wait", action="store_true", help="follow it to its end and print scores")
+    rerun.flag("--dry-run", help="print jobs, shards and sbatch scripts; change nothing")
+    rerun.flag("--wait", help="follow the experiment to its end and print scores")
     with_json(rerun)
     with_site(rerun)
 
     resume = verb(
-        "resume", "submit:resume", "go on with an experiment", "hpcbench resume 20261120-1432-demo"
-    )
+        "resume", "submit:resume", "continue an experiment, or some of its run tasks",
+        "hpcbench resume @last",
+        ("hpcbench resume @last vqa-hard --pilot 0", "although the pilot of vqa-hard failed"),
+    )  # fmt: skip
     resume.add_argument("experiment", help=EXPERIMENT)
     resume.add_argument(
-        "run_tasks", nargs="*", default=[], help="only these of its run tasks, or beginnings"
+        "run_tasks", nargs="*", default=[], help="only these run tasks, by name or prefix"
     )
     resume.add_argument(
         "--pilot", type=int, metavar="N",
-        help="as of `submit`; 0: go on with a run task although its pilot failed",
+        help="same as for `submit`; 0: continue a run task although its pilot failed",
     )  # fmt: skip
-    resume.add_argument(
-        "--force", action="store_true",
-        help="its run by the local executor on another host is gone: that machine was switched off",
-    )  # fmt: skip
-    resume.add_argument("--wait", action="store_true", help="follow it to its end and print scores")
+    resume.flag(
+        "--force",
+        help="confirm that the host of its local executor was switched off",
+    )
+    resume.flag("--wait", help="follow the experiment to its end and print scores")
     with_json(resume)
     with_site(resume)
 
     pause = verb(
-        "pause", "submit:pause", "let an experiment rest, or some of its run tasks",
-        "hpcbench pause @last invoices",
+        "pause", "submit:pause", "pause an experiment, or some of its run tasks",
+        "hpcbench pause @last vqa-hard",
     )  # fmt: skip
     pause.add_argument("experiment", help=EXPERIMENT)
     pause.add_argument(
-        "run_tasks", nargs="*", default=[], help="only these of its run tasks, or beginnings"
+        "run_tasks", nargs="*", default=[], help="only these run tasks, by name or prefix"
     )
     with_site(pause)
 
     cancel = verb(
         "cancel",
         "submit:cancel",
-        "end an experiment, or some of its run tasks",
+        "cancel an experiment, or some of its run tasks",
         "hpcbench cancel @last",
     )
     cancel.add_argument("experiment", help=EXPERIMENT)
     cancel.add_argument(
-        "run_tasks", nargs="*", default=[], help="only these of its run tasks, or beginnings"
+        "run_tasks", nargs="*", default=[], help="only these run tasks, by name or prefix"
     )
     with_site(cancel)
 
@@ -155,7 +173,9 @@ def add(verb: Verb) -> None:
     with_json(listing)
     with_site(listing)
 
-    status = verb("status", "show:status", "show how far an experiment is", "hpcbench status @last")
+    status = verb(
+        "status", "show:status", "show the progress of an experiment", "hpcbench status @last"
+    )
     status.add_argument("experiment", nargs="?", default="@last", help=EXPERIMENT)
     with_json(status)
     with_site(status)
@@ -179,51 +199,53 @@ def add(verb: Verb) -> None:
 
 
 def _report(verb: Verb) -> None:
-    """The verb that shows scores and writes reports."""
+    """Add the verb that shows scores and writes reports."""
     report = verb(
-        "report", "report:report", "print scores and where the report is, or write it anew",
-        "hpcbench report; as a PDF: hpcbench report @last --format pdf; for a paper: hpcbench report @last "
-        "--format latex --to paper/; on the screen: hpcbench report @last --format markdown --to -",
+        "report", "report:report", "print scores and the path of the report, or write the report again",
+        "hpcbench report @last",
+        ("hpcbench report @last --format markdown --to -", "print it"),
+        ("hpcbench report @last --format latex --to paper", "tables for a paper"),
+        ("hpcbench report @last --format pdf", "write a PDF"),
+        ("hpcbench report @last --methods", "print the methods section of a paper"),
     )  # fmt: skip
     report.add_argument("experiment", nargs="?", default="@last", help=EXPERIMENT)
     report.add_argument(
         "--format", type=words, action="extend", default=[], metavar="NAMES",
-        help="write these anew: html, markdown, json, latex, pdf, or documents of reports/ by name",
+        help="write these formats again: html, markdown, json, latex, pdf, or names of reports/ definitions",
     )  # fmt: skip
     report.add_argument(
         "--to", type=Path, metavar="DIR",
-        help="folder to write to (the experiment's report/; with --site HPCBENCH_HOME/remote); "
-        "- prints one report of text",
+        help="folder to write to; default: report/ of the experiment, with --site HPCBENCH_HOME/remote; "
+        "-: print one text report",
     )  # fmt: skip
-    report.add_argument("--open", action="store_true", help="show it in this machine's browser")
+    report.flag("--open", help="open the report in a browser of this machine")
+    report.flag(
+        "--methods", help="print the methods section of a paper, from the experiment's files"
+    )
+    report.flag("--latex", help="with --methods: as LaTeX instead of Markdown")
     with_registry(report)
     with_json(report)
     with_site(report)
 
 
 def _remote(verb: Verb) -> None:
-    """The verb that answers `--site` of a laptop."""
+    """Add the verb that answers a laptop's `--site`."""
     remote = verb(
-        "remote", "remote:answer", "answer the `--site` of a laptop, over standard input and output",
+        "remote", "remote:answer", "answer the `--site` of another machine, over standard input and output",
         "hpcbench remote hello <<< '{}'",
     )  # fmt: skip
-    remote.add_argument(
-        "what", choices=["hello", "receive", "send", "submit"], help="what it asks for"
-    )
+    remote.add_argument("what", choices=["hello", "receive", "send", "submit"], help="the request")
 
 
 def _notify(verb: Verb) -> None:
-    """The verb that tells what is owed."""
+    """Add the verb that sends missing notifications."""
     notify = verb(
-        "notify", "notify:notify", "tell now what nobody could be told yet, or try notifications",
-        "hpcbench notify @last; before anything runs: hpcbench notify plan.yaml --test",
+        "notify", "notify:notify", "send missing notifications now, or send test notifications",
+        "hpcbench notify @last",
+        ("hpcbench notify PLAN --test", "test the notifications of a plan"),
     )  # fmt: skip
     notify.add_argument("target", nargs="?", default="@last", help=f"{EXPERIMENT}; or a plan")
-    notify.add_argument(
-        "--test",
-        action="store_true",
-        help="send each of its notifications a test, whatever is owed",
-    )
+    notify.flag("--test", help="send a test to each receiver, and nothing else")
     with_registry(notify)
     with_settings(notify)
     with_json(notify)
@@ -231,186 +253,207 @@ def _notify(verb: Verb) -> None:
 
 
 def _score(verb: Verb) -> None:
-    """The verb that makes tables of scores, and scores anew."""
+    """Add the verb that makes tables of scores, and computes scores again."""
     score = verb(
-        "score", "score:score", "tables of scores by any groups, and scores anew without asking a model",
-        "hpcbench score @last --by doc_type; by other metrics: hpcbench score @last --metrics anls,cer "
-        "--metric-option anls.tau=0.3 --save loose; a file: hpcbench score answers.csv --ml-task vqa "
-        "--dataset demo-receipts",
+        "score", "score:score", "print tables of scores by groups, and score answers again without a model",
+        "hpcbench score @last --by outcome",
+        ("hpcbench score @last --metrics anls --metric-option anls.tau=0.3 --save loose", "by other metrics"),
+        ("hpcbench score FILE --ml-task vqa --dataset demo_vqa", "a file of answers"),
     )  # fmt: skip
     score.add_argument("target", help=f"{EXPERIMENT}; or a file of answers, JSONL or CSV")
-    score.add_argument(
-        "--run-task", action="append", default=[], metavar="NAME",
-        help="only this of its run tasks; may be repeated",
-    )  # fmt: skip
+    score.several("--run-task", "NAME", help="only this run task; may be repeated")
     score.add_argument(
         "--metrics", type=words, default=[], metavar="NAME,NAME,…",
-        help="these instead of the plan's; what they say is printed, and kept with --save",
+        help="these metrics instead of the plan's; hpcbench prints their scores, and stores them with --save",
     )  # fmt: skip
     score.add_argument(
         "--metric-option", dest="options", action=MetricOption, default={},
         metavar="METRIC.OPTION=VALUE", help="option of a metric; may be repeated",
     )  # fmt: skip
     score.add_argument(
-        "--on-invalid", choices=["exclude", "zero"], help="count answers without a value so"
+        "--on-invalid",
+        choices=["exclude", "zero"],
+        help="leave answers without a value out, or count them as zero",
     )
     score.add_argument(
         "--by", type=words, default=[], metavar="COLUMN,COLUMN,…",
-        help="a row a group: field, model, prompt, outcome, document …, or metadata such as doc_type",
+        help="one row for each group: field, model, prompt, outcome, document …, or metadata: doc_type",
     )  # fmt: skip
     score.add_argument(
         "--pivot",
         metavar="COLUMN",
-        help="this one of --by goes across: --by doc_type --pivot model",
+        help="show this column of --by across: --by doc_type --pivot model",
     )
-    score.add_argument("--weight", metavar="COLUMN", help="metadata that samples weigh")
-    score.add_argument("--macro", action="store_true", help="the mean over the groups of --by")
+    score.add_argument("--weight", metavar="COLUMN", help="metadata with the weight of each sample")
+    score.flag("--macro", help="print the mean over the groups of --by")
     score.add_argument(
-        "--save", metavar="NAME", help="keep scores and metrics.json in its folder rescored/NAME"
+        "--save",
+        metavar="NAME",
+        help="store scores and metrics.json in rescored/NAME of the experiment",
+    )
+    score.flag("--anew", help="also score answers again that have scores")
+    score.flag("--dry-run", help="list what would be scored; change nothing")
+    score.add_argument(
+        "--dataset", help="for a file: name or file of the dataset's definition, or a folder"
     )
     score.add_argument(
-        "--anew", action="store_true", help="score again what is scored already, too"
+        "--ml-task",
+        metavar="NAME",
+        help="for a file: ML task, which sets the parser of the answers",
     )
-    score.add_argument("--dry-run", action="store_true", help="say what would be scored anew")
-    score.add_argument("--dataset", help="of a file: the dataset's document, its file, or a folder")
-    score.add_argument("--ml-task", metavar="NAME", help="of a file: how its answers are read")
-    score.add_argument("--split", help="of a file: only samples of this split")
+    score.add_argument("--split", help="for a file: only samples of this split")
     score.add_argument(
-        "--annotations", default="annotations.jsonl", help="table inside a folder (%(default)s)"
+        "--annotations",
+        default="annotations.jsonl",
+        help="for a folder: its table; default: %(default)s",
     )
     with_registry(score)
     with_json(score)
 
 
 def _compare(verb: Verb) -> None:
-    """Two runs, or several."""
+    """Add the verb that compares two or more runs."""
     compare = verb(
-        "compare", "compare:compare", "hold candidates against a baseline, sample by sample",
-        "hpcbench compare 20261120-0312-demo @last --margin anls=0.01; several candidates, as a page: "
-        "hpcbench compare main try-a try-b --report compared.html; two run tasks of one experiment: "
-        "hpcbench compare @last @last --run-task vqa-small=vqa-large",
+        "compare", "compare:compare", "compare candidates with a baseline, sample by sample",
+        "hpcbench compare EXPERIMENT @last --margin exact_match=0.01",
+        ("hpcbench compare EXPERIMENT @last --report compared.html", "write a page"),
+        ("hpcbench compare @last @last --run-task vqa-easy=vqa-hard", "two run tasks of one experiment"),
     )  # fmt: skip
     compare.add_argument("baseline", help=EXPERIMENT)
     compare.add_argument(
-        "candidates", nargs="+", metavar="candidate", help="the same of what is compared with it"
+        "candidates",
+        nargs="+",
+        metavar="candidate",
+        help="experiments to compare with the baseline",
+    )
+    compare.several(
+        "--run-task",
+        "ONE[=OTHER]",
+        help="run tasks to pair; may be repeated; default: those with the same name, else the same question",
     )
     compare.add_argument(
-        "--run-task", action="append", default=[], metavar="ONE[=OTHER]",
-        help="run tasks to pair; may be repeated (those of one name, else of one question)",
-    )  # fmt: skip
-    compare.add_argument(
-        "--metric", action="append", default=[], help="only this one; may be repeated"
+        "--metric", action="append", default=[], help="only this metric; may be repeated"
     )
-    compare.add_argument(
-        "--margin", action="append", default=[], metavar="[METRIC=]NUMBER",
-        help="difference that does not matter; without one nothing is found equivalent",
-    )  # fmt: skip
+    compare.several(
+        "--margin",
+        "[METRIC=]NUMBER",
+        help="largest difference that does not matter; without a margin no verdict is `equivalent`",
+    )
     compare.add_argument(
         "--counting", choices=["zero", "exclude"], default="zero",
-        help="what an answer without a value counts, in both: the worst, or its sample nothing (%(default)s)",
+        help="count answers without a value as the worst, or exclude their samples in both; "
+        "default: %(default)s",
     )  # fmt: skip
-    compare.add_argument(
-        "--common", action="store_true",
-        help="where they did not ask the same samples: compare those that both have asked",
-    )  # fmt: skip
+    compare.flag(
+        "--common",
+        help="if the runs asked different samples, compare the samples that both asked",
+    )
     compare.add_argument(
         "--flips",
         type=int,
         metavar="N",
-        help="show N samples lost and N won of each run task (3; with --json and --flips-csv all)",
+        help="show N lost and N won samples of each run task; default: 3, with --json and --flips-csv all",
     )
     compare.add_argument(
-        "--flips-csv", type=Path, metavar="FILE", help="write all of them, of every metric"
+        "--flips-csv",
+        type=Path,
+        metavar="FILE",
+        help="write all lost and won samples of every metric",
     )
     compare.add_argument(
-        "--sample", metavar="ID", help="show what each run made of this sample, and nothing else"
+        "--sample",
+        metavar="ID",
+        help="show only this sample: question, references, and the answer of each run",
     )
     compare.add_argument("--report", type=Path, metavar="FILE", help="write a page, .md or .html")
     with_json(compare)
 
 
 def _ab(verb: Verb) -> None:
-    """Two arms of one plan."""
+    """Add the verb for two arms of one plan."""
     ab = verb(
-        "ab", "ab:ab", "run two arms of a plan in turns on the same nodes, and compare them",
-        "hpcbench ab plan.yaml --a model.engine_options.max_num_seqs=8 --b "
-        "model.engine_options.max_num_seqs=32 --limit 200 --metric answers_per_s --wait; the table again: "
-        "hpcbench ab @last",
+        "ab", "ab:ab", "run two arms of a plan alternately on the same nodes, and compare them",
+        "hpcbench ab examples/demo/plan.yaml --a generation.max_tokens=32 --b generation.max_tokens=64 "
+        "--dry-run",
+        "hpcbench ab PLAN --a model.dtype=bfloat16 --b model.dtype=float16 --metric answers_per_s --wait",
+        ("hpcbench ab @last", "print the table again"),
     )  # fmt: skip
     ab.add_argument(
         "what", metavar="plan|experiment", help=f"the plan's YAML file, or {EXPERIMENT}"
     )
     for letter in "ab":
-        ab.add_argument(
-            f"--{letter}", action="append", default=[], metavar="PATH=VALUE",
-            help=f"setting of arm {letter}: as --set, or short for all run tasks: model.dtype=float16, "
-            "generation.temperature=0; may be repeated",
-        )  # fmt: skip
+        ab.several(
+            f"--{letter}",
+            "PATH=VALUE",
+            help=f"setting of arm {letter}: as for --set, or short for all run tasks (model.dtype=float16, "
+            "generation.temperature=0); may be repeated",
+        )
     ab.add_argument("--limit", type=int, metavar="N", help="only the first N samples of a run task")
-    ab.add_argument(
-        "--metric", action="append", default=[], metavar="NAME",
-        help="what decides: a metric, or answers_per_s, tokens_per_s, ttft_ms, tpot_ms, e2e_ms; may be "
-        "repeated (the first metric of each run task)",
-    )  # fmt: skip
-    ab.add_argument(
-        "--margin", action="append", default=[], metavar="[METRIC=]NUMBER",
-        help="difference that does not matter; of a speed a share, 0.02 for 2 %%",
-    )  # fmt: skip
+    ab.several(
+        "--metric",
+        "NAME",
+        help="metric that decides, or answers_per_s, tokens_per_s, ttft_ms, tpot_ms, e2e_ms; may be "
+        "repeated; default: the first metric of each run task",
+    )
+    ab.several(
+        "--margin",
+        "[METRIC=]NUMBER",
+        help="largest difference that does not matter; for a speed figure a fraction, 0.02 is 2 %%",
+    )
     ab.add_argument(
         "--alpha", type=float, default=0.05,
-        help="risk of any false alarm, over all looks and all that decides (%(default)s)",
+        help="probability of any false alarm, over all looks and all deciding metrics; default: %(default)s",
     )  # fmt: skip
-    ab.add_argument(
-        "--no-early-stop", action="store_true", help="ask all samples, and look once at the end"
-    )
-    ab.add_argument(
-        "--dry-run", action="store_true", help="print blocks, loads and jobs; touch nothing"
-    )
-    ab.add_argument("--wait", action="store_true", help="follow it to its end and print the table")
+    ab.flag("--no-early-stop", help="run all samples, and analyse once at the end")
+    ab.flag("--dry-run", help="print blocks, model loads and jobs; change nothing")
+    ab.flag("--wait", help="follow the experiment to its end and print the table")
     with_registry(ab)
     with_settings(ab)
     with_json(ab)
 
 
 def _power(verb: Verb) -> None:
-    """The verb that tells how many documents a comparison takes."""
+    """Add the verb that computes how many documents a comparison needs."""
     power = verb(
-        "power", "power:power", "tell how many documents a comparison of two runs needs",
-        "hpcbench power --effect 0.03 --questions-per-document 4 --icc 0.3; what 200 documents can show: "
-        "hpcbench power --documents 200; with scores as they spread in an experiment: "
-        "hpcbench power @last --effect 0.03 --metric anls",
+        "power", "power:power", "compute how many documents a comparison of two runs needs",
+        "hpcbench power --effect 0.03 --questions-per-document 4 --icc 0.3",
+        ("hpcbench power --documents 200", "the difference that 200 documents show"),
+        ("hpcbench power @last --effect 0.03 --metric exact_match", "with the spread of measured scores"),
     )  # fmt: skip
     power.description = (
-        "Tell how many documents a comparison of two runs needs to find a difference in 80 % of cases, "
-        "from 10 documents on; samples of a document count less than their number."
+        "Compute how many documents a comparison of two runs needs to find a difference in 80 % of cases. "
+        "Several samples of one document count less than samples of different documents. The computation "
+        "holds from 10 documents on."
     )
     power.add_argument(
-        "experiment", nargs="?", help=f"{EXPERIMENT}; its scores say how they spread"
+        "experiment", nargs="?", help=f"{EXPERIMENT}; hpcbench measures the spread of its scores"
     )
     power.add_argument(
-        "--effect", type=float, metavar="D", help="the difference to be found, in the metric's unit"
+        "--effect", type=float, metavar="D", help="difference to find, in the unit of the metric"
     )
     power.add_argument(
-        "--documents", type=int, metavar="N", help="tell what so many documents can show"
+        "--documents", type=int, metavar="N", help="compute the difference that N documents show"
     )
     power.add_argument(
-        "--sd", type=float, help="standard deviation of samples' scores (0.5, or as seen)"
+        "--sd",
+        type=float,
+        help="standard deviation of samples' scores; default: measured, else 0.5",
     )
     power.add_argument(
-        "--rho", type=float, help="correlation of the two runs' scores of a sample (0.5)"
+        "--rho", type=float, help="correlation of the two runs' scores of a sample; default: 0.5"
     )
     power.add_argument(
         "--questions-per-document", type=float, metavar="M",
-        help="samples a document, on average (1, or as seen)",
+        help="mean number of samples per document; default: measured, else 1",
     )  # fmt: skip
     power.add_argument(
         "--questions-cv", type=float, metavar="CV",
-        help="their standard deviation over that average; 0: all documents are of one size "
-        "(that of 1 to 2 M - 1 samples, each number as frequent, or as seen)",
+        help="standard deviation of that number, divided by its mean; 0: all documents have the same number; "
+        "default: measured, else as for 1 to 2 M - 1 samples with equal frequency",
     )  # fmt: skip
     power.add_argument(
         "--icc", type=float,
-        help="correlation of differences within a document (0, or that of scores as seen)",
+        help="correlation of differences within a document; default: that of the measured scores, else 0",
     )  # fmt: skip
     power.add_argument("--run-task", metavar="NAME", help="only this run task of the experiment")
     power.add_argument("--metric", metavar="NAME", help="only this metric")
@@ -418,123 +461,145 @@ def _power(verb: Verb) -> None:
 
 
 def _usage(verb: Verb) -> None:
-    """The verb that tells what was taken of the cluster."""
+    """Add the verb that shows the usage of the cluster."""
     usage = verb(
         "usage",
         "usage:usage",
-        "show GPU-hours: allocated, used, and wasted by what",
+        "show allocated, used and wasted GPU-hours",
+        "hpcbench usage @last",
         "hpcbench usage --all --by month",
     )
     usage.add_argument(
-        "experiments", nargs="*", default=[], metavar="experiment", help=f"{EXPERIMENT} (@last)"
+        "experiments",
+        nargs="*",
+        default=[],
+        metavar="experiment",
+        help=f"{EXPERIMENT}; default: @last",
     )
-    usage.add_argument("--all", action="store_true", help="of all experiments")
+    usage.flag("--all", help="add up all experiments of this home")
     usage.add_argument(
         "--by",
         choices=["run_task", "model", "experiment", "month"],
-        help="what to add up by (run_task; of several experiments: experiment)",
+        help="one row for each of these; default: run_task, for several experiments: experiment",
     )
     with_json(usage)
     with_site(usage)
 
 
 def _gc(verb: Verb) -> None:
-    """The verb that gives room back."""
+    """Add the verb that frees space."""
     gc = verb(
         "gc",
         "gc:gc",
-        "give back what ended experiments take: files and room",
+        "free files and space that ended experiments no longer need",
         "hpcbench gc --dry-run",
+        ("hpcbench gc --older 90 --dry-run", "list old experiments to delete"),
     )
     gc.add_argument(
-        "experiments", nargs="*", default=[], metavar="experiment", help=f"{EXPERIMENT}; none: all"
+        "experiments",
+        nargs="*",
+        default=[],
+        metavar="experiment",
+        help=f"{EXPERIMENT}; default: all",
     )
     gc.add_argument(
         "--older", type=float, metavar="DAYS",
-        help="also delete whole experiments that ended, unchanged for so long; never a baseline of another",
+        help="also delete ended experiments without a change for this many days, except baselines",
     )  # fmt: skip
-    gc.add_argument("--yes", action="store_true", help="delete without asking")
-    gc.add_argument("--dry-run", action="store_true", help="say what would be done; touch nothing")
+    gc.flag("--yes", help="delete without asking")
+    gc.flag("--dry-run", help="list what would be done; change nothing")
     with_json(gc)
     with_site(gc)
 
 
 def _follow(verb: Verb) -> None:
-    """Verbs that can follow what happens."""
+    """Add verbs that can follow an experiment."""
     events = verb(
-        "events", "follow:events", "show what happened to an experiment, a line each",
-        "hpcbench events @last --follow --kind state,warning",
+        "events", "follow:events", "show the events of an experiment, one a line",
+        "hpcbench events @last --kind state,warning",
+        ("hpcbench events @last --follow", "continue until it has ended"),
     )  # fmt: skip
     events.add_argument("experiment", nargs="?", default="@last", help=EXPERIMENT)
-    events.add_argument("-f", "--follow", action="store_true", help="go on until it has ended")
+    events.flag("-f", "--follow", help="continue until the experiment has ended")
     events.add_argument(
-        "--since", metavar="CURSOR", help="only what came after a cursor that --json has printed"
+        "--since", metavar="CURSOR", help="only events after this cursor, which --json prints"
     )
     events.add_argument(
         "--kind", metavar="K,K,…",
-        help="only these kinds, or sorts of them: state, progress, warning, resources; "
-        "all but the monitor's readings (resources)",
+        help="only these kinds, or these groups of kinds: state, progress, warning, resources; "
+        "default: all but resources, the readings of the monitor",
     )  # fmt: skip
-    events.add_argument("--json", action="store_true", help="print JSON, a line each")
+    events.flag("--json", help="print JSON, one event a line")
     with_site(events)
 
     logs = verb(
         "logs", "follow:logs", "show logs of workers and jobs",
-        "hpcbench logs @last node7 --engine --grep 'out of memory'",
+        ("hpcbench logs @last", "list the logs"),
+        "hpcbench logs @last --engine --grep 'out of memory'",
     )  # fmt: skip
     logs.add_argument("experiment", nargs="?", default="@last", help=EXPERIMENT)
     logs.add_argument(
         "name", nargs="?",
-        help="only logs of this run task, worker, node or job, or whose name begins so; none: list all",
+        help="only logs of this run task, worker, node or job, or logs with this prefix; default: list all",
     )  # fmt: skip
-    logs.add_argument("-f", "--follow", action="store_true", help="go on until it has ended")
-    logs.add_argument("--engine", action="store_true", help="only wrappers' and engines' output")
-    logs.add_argument("--grep", metavar="RE", help="only lines in which this is found")
+    logs.flag("-f", "--follow", help="continue until the experiment has ended")
+    logs.flag("--engine", help="only output of wrappers and engines")
+    logs.add_argument("--grep", metavar="RE", help="only lines that match this regular expression")
     logs.add_argument(
         "-n", "--lines", type=int,
-        help="so many last lines of each log (40; 10 with --follow; all with --grep)",
+        help="number of last lines of each log; default: 40, with --follow 10, with --grep all",
     )  # fmt: skip
     with_json(logs)
     with_site(logs)
 
 
 def _load(verb: Verb) -> None:
-    """The verb that measures speed under load."""
+    """Add the verb that measures speed under load."""
     load = verb(
         "load", "load:load", "run a plan at several loads: rates, latencies, goodput, the knee",
-        "hpcbench load plan.yaml --concurrency 1,8,64 --slo ttft=500,tpot=50 --wait; in requests a second: "
-        "hpcbench load plan.yaml --rate 0.5,1,2 --requests 200",
+        "hpcbench load examples/demo/plan.yaml --concurrency 1,2,4 --run-task vqa-easy --dry-run",
+        "hpcbench load PLAN --concurrency 1,8,64 --slo ttft=500,tpot=50 --wait",
+        ("hpcbench load PLAN --rate 0.5,1,2 --requests 200", "in requests per second"),
     )  # fmt: skip
     load.add_argument("plan", type=Path, help="the plan's YAML file")
     with_registry(load)
     with_settings(load)
     load.add_argument(
         "--concurrency", metavar="N,N,…",
-        help="points with so many requests always in flight; none and no --rate: the plan's own sweep, "
-        "else 1, 2, 4, … 64 as far as there are four samples for each",
+        help="points with these numbers of requests in flight; default without --rate: the sweep of the "
+        "plan, else 1, 2, 4, … 64 with at least four samples for each request in flight",
     )  # fmt: skip
-    load.add_argument("--rate", metavar="R,R,…", help="points with so many requests a second")
+    load.add_argument(
+        "--rate", metavar="R,R,…", help="points with these numbers of requests per second"
+    )
     load.add_argument(
         "--arrival",
         choices=["poisson", "constant"],
-        help="how the requests of a rate come (poisson)",
-    )
-    load.add_argument("--requests", type=int, metavar="N", help="samples of each point (all)")
-    load.add_argument(
-        "--warm-up", type=int, metavar="N", help="samples asked before each point, not counted (8)"
+        help="arrival times of requests at a rate; default: poisson",
     )
     load.add_argument(
-        "--slo", metavar="NAME=MS,…", help="what a good answer keeps: ttft=500,tpot=50,e2e=10000"
+        "--requests", type=int, metavar="N", help="number of samples of each point; default: all"
+    )
+    load.add_argument(
+        "--warm-up",
+        type=int,
+        metavar="N",
+        help="number of samples before each point, not counted; default: 8",
+    )
+    load.add_argument(
+        "--slo",
+        metavar="NAME=MS,…",
+        help="latency limits of goodput in milliseconds: ttft=500,tpot=50,e2e=10000",
     )
     load.add_argument(
         "--run-task",
         action="append",
         metavar="NAME",
-        help="only this of the plan's run tasks; may be repeated",
+        help="only this run task of the plan; may be repeated",
     )
-    load.add_argument("--dry-run", action="store_true", help="print points and jobs; touch nothing")
-    load.add_argument("--wait", action="store_true", help="follow it to its end and print scores")
-    # It submits as `submit` does, without what only that offers.
+    load.flag("--dry-run", help="print points and jobs; change nothing")
+    load.flag("--wait", help="follow the experiment to its end and print scores")
+    # It submits as `submit` does, without options that only `submit` has.
     load.set_defaults(
         estimate=False,
         limit=None,

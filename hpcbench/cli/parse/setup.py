@@ -15,77 +15,94 @@ from hpcbench.cli.parse.shared_options import (
 
 
 def add(verb: Verb) -> None:
-    """Verbs that look at this cluster."""
-    init = verb("init", "setup:init", "look at this cluster, write a site profile", "hpcbench init")
-    init.add_argument("--force", action="store_true", help="replace the profile there is")
-    init.add_argument("--dry-run", action="store_true", help="print the profile; write nothing")
+    """Add verbs about this cluster."""
+    init = verb(
+        "init", "setup:init", "examine this cluster, write a site profile",
+        "hpcbench init",
+        ("hpcbench init --dry-run", "print the profile, write nothing"),
+        ("hpcbench init --ci github", "write a pipeline that runs a plan"),
+        ("hpcbench init --site NAME --ssh USER@HOST", "a profile of a cluster elsewhere"),
+    )  # fmt: skip
+    init.flag("--force", help="replace the existing profile")
+    init.flag("--dry-run", help="print the profile; write nothing")
     init.add_argument(
         "--set", dest="settings", action="append", default=[], metavar="PATH=VALUE",
-        help="set a field of the profile and do not ask for it, slurm.account=docs; may be repeated",
+        help="set a field of the profile instead of asking, for example slurm.account=docs; may be repeated",
     )  # fmt: skip
 
     init.add_argument(
         "--ssh", metavar="[USER@]HOST[:PORT]",
-        help="with --site NAME: a profile of a cluster that is reached over SSH, after trying it",
+        help="with --site NAME: connect to a cluster over SSH, and write its profile",
     )  # fmt: skip
-    init.add_argument("--site", metavar="NAME", default=SUPPRESS, help="its name, with --ssh")
+    init.add_argument(
+        "--site", metavar="NAME", default=SUPPRESS, help="name of that profile, with --ssh"
+    )
     init.add_argument(
         "--ci", choices=["github", "gitlab"],
-        help="write a pipeline that runs a plan and judges it, into this folder's repository, instead",
+        help="write a pipeline instead, into the repository of this folder: it runs and judges a plan",
     )  # fmt: skip
 
     completion = verb(
         "completion", "completion:show",
-        "print what makes a shell complete verbs, options, and names of experiments and documents",
-        "in ~/.bashrc: eval \"$(hpcbench completion bash)\"",
+        "print the script by which a shell completes verbs, options, experiments and definitions",
+        ("hpcbench completion bash", "in ~/.bashrc: eval \"$(hpcbench completion bash)\""),
     )  # fmt: skip
-    completion.add_argument("shell", choices=["bash", "zsh", "fish"])
+    completion.add_argument("shell", choices=["bash", "zsh", "fish"], help="the shell")
 
-    doctor = verb("doctor", "setup:doctor", "check this machine", "hpcbench doctor --run")
+    doctor = verb(
+        "doctor", "setup:doctor", "check this machine",
+        "hpcbench doctor",
+        ("hpcbench doctor --run", "also run a tiny model in one real job"),
+    )  # fmt: skip
     doctor.add_argument(
         "--run", dest="real_run", action="store_true",
-        help="also send the tiny model through one real job",
+        help="also run the tiny model in one real job",
     )  # fmt: skip
     doctor.add_argument(
         "--image", metavar="REF",
-        help="image for that job (docker://…, a .sif); it needs transformers; none: this Python",
+        help="image for that job (docker://… or a .sif) with transformers; default: this Python",
     )  # fmt: skip
     with_json(doctor)
     _cron(verb)
 
 
 def _cron(verb: Verb) -> None:
-    """Verbs that have a plan submitted at certain times."""
+    """Add verbs that submit a plan on a schedule."""
     cron = verb(
-        "cron", "", "have plans submitted at certain times",
-        "hpcbench cron install plan.yaml --at '0 2 * * *'; with --regress the alerts are exit codes 1 and 4, "
-        "and 5 unless no sample differs: those the plan's `notify` sends",
-    ).add_subparsers(metavar="VERB", required=True)  # fmt: skip
-    install = sub(cron, "install", "cron:install", "have a plan submitted at certain times")
+        "cron", "", "submit plans on a schedule", "hpcbench cron install PLAN --at '0 2 * * *'"
+    ).add_subparsers(metavar="VERB", required=True)
+    install = sub(
+        cron, "install", "cron:install", "submit a plan on a schedule",
+        ("hpcbench cron install PLAN --at '0 2 * * *' --dry-run", "every night at two"),
+        ("hpcbench cron install PLAN --at @daily --regress main", "also judge each run against a baseline"),
+        note="With --regress, exit codes 1 and 4 are alerts, and 5 unless no sample differs. The plan's\n"
+        "`notify` sends the alerts.",
+    )  # fmt: skip
     install.add_argument("plan", type=Path, help="the plan's YAML file")
     install.add_argument(
         "--at", required=True, metavar="SCHEDULE",
-        help="as cron writes it: minute, hour, day of the month, month, day of the week, or @daily",
+        help="schedule in cron's form: minute, hour, day of month, month, day of week; or @daily",
     )  # fmt: skip
-    install.add_argument(
-        "--scron", action="store_true", help="in Slurm's own table (scrontab) instead of cron's"
-    )
-    install.add_argument("--name", help="of the line; none: the plan's")
+    install.flag("--scron", help="use Slurm's scrontab instead of crontab")
+    install.add_argument("--name", help="name of the line; default: the plan's name")
     install.add_argument(
         "--regress", metavar="BASELINE",
         help="judge each run against this baseline, then submit the next: hpcbench regress --next",
     )  # fmt: skip
     install.add_argument(
-        "--policy", metavar="NAME|FILE", help="of --regress: gates/ document or file (the plan's)"
-    )
-    install.add_argument(
-        "--set-baseline-if-none", action="store_true",
-        help="of --regress: where there is no such baseline, the first run becomes it",
+        "--policy", metavar="NAME|FILE",
+        help="with --regress: gates/ definition or its file; default: the plan's",
     )  # fmt: skip
-    install.add_argument("--dry-run", action="store_true", help="print the line; change nothing")
+    install.flag(
+        "--set-baseline-if-none",
+        help="with --regress: if the baseline does not exist, the first run becomes the baseline",
+    )
+    install.flag("--dry-run", help="print the line; change nothing")
     with_registry(install)
     with_settings(install)
-    with_json(sub(cron, "list", "cron:list_entries", "list plans that are submitted so"))
-    sub(cron, "remove", "cron:remove", "submit a plan no more").add_argument(
-        "name", help="as `hpcbench cron list` shows it"
+    with_json(
+        sub(cron, "list", "cron:list_entries", "list the plans on a schedule", "hpcbench cron list")
     )
+    sub(
+        cron, "remove", "cron:remove", "stop submitting a plan", "hpcbench cron remove demo"
+    ).add_argument("name", help="name from `hpcbench cron list`")

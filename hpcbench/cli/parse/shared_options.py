@@ -1,26 +1,34 @@
-"""What all verbs are made of."""
+"""Parts that all verbs share."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-Verb = Callable[[str, str, str, str], argparse.ArgumentParser]
-"""Adds a verb: name, function, text, example."""
-
-EXPERIMENT = "experiment: id, unique beginning of one, name of a baseline, path, or @last"
+from hpcbench.cli.parse.command_line import CommandLine, Example, examples
 
 
-def sub(
-    verbs: Any, name: str, run: str, text: str, example: str | None = None
-) -> argparse.ArgumentParser:
-    added: argparse.ArgumentParser = verbs.add_parser(
+class Verb(Protocol):
+    """Adds a verb: name, function, help text, examples, and a note below them."""
+
+    def __call__(
+        self, name: str, run: str, text: str, *shown: Example, note: str = ""
+    ) -> CommandLine: ...
+
+
+EXPERIMENT = (
+    "experiment: its id or a unique prefix, the name of a baseline, a path, or @last (the newest)"
+)
+
+
+def sub(verbs: Any, name: str, run: str, text: str, *shown: Example, note: str = "") -> CommandLine:
+    """Add a verb below a verb, such as `models fetch`."""
+    added: CommandLine = verbs.add_parser(
         name,
         help=text,
         description=text[0].upper() + text[1:] + ".",
-        epilog=f"example: {example}" if example else None,
+        epilog=examples(shown, note),
     )
     added.set_defaults(run=f"hpcbench.cli.{run}", below=name)
     return added
@@ -29,14 +37,15 @@ def sub(
 def with_registry(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--registry", type=Path, action="append", default=[], metavar="DIR",
-        help="further registry of documents; may be repeated, the last one wins",
+        help="additional registry of definitions; may be repeated, the last one takes precedence",
     )  # fmt: skip
 
 
 def with_settings(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--set", dest="settings", action="append", default=[], metavar="PATH=VALUE",
-        help="set a value of the plan, run_tasks.NAME.limit=20, or of a document, models/X:dtype=float16",
+        help="set a value of the plan (run_tasks.NAME.limit=20) or of a definition "
+        "(models/NAME:dtype=float16); may be repeated",
     )  # fmt: skip
 
 
@@ -45,35 +54,35 @@ def with_json(verb: argparse.ArgumentParser) -> None:
 
 
 def with_site(verb: argparse.ArgumentParser) -> None:
-    """The verb may run on a cluster's login node, from elsewhere."""
+    """Let the verb run on a cluster's login node, from another machine."""
     verb.add_argument(
-        "--site", metavar="NAME", default=argparse.SUPPRESS,  # else it would hide that before the verb
-        help="run it on the cluster of this site profile, through its `ssh:`",
+        "--site", metavar="NAME", default=argparse.SUPPRESS,  # a default would hide `--site` before the verb
+        help="run the verb on the cluster of this site profile, by its `ssh:`",
     )  # fmt: skip
     verb.set_defaults(elsewhere=True)
 
 
 def with_caches(verb: argparse.ArgumentParser, *, plan: bool = False) -> None:
-    """The verb is about the caches of a site: those of `--site`, else of the plan's site, else the own."""
+    """Let the verb use a site's caches: of `--site`, else of the plan's site, else of the user's own."""
     verb.add_argument(
         "--site", metavar="NAME", default=argparse.SUPPRESS,
-        help="with home, caches, folders of models, credentials and mirrors of this site profile",
+        help="use the home, caches, model folders, credentials and mirrors of this site profile",
     )  # fmt: skip
     if plan:
         verb.add_argument(
             "--plan", type=Path, metavar="FILE",
-            help="those of this plan, with the site that it names",
+            help="take the datasets or models of this plan, and the site that it names",
         )  # fmt: skip
     verb.set_defaults(elsewhere=True, caches=True)
 
 
 def words(text: str) -> list[str]:
-    """`a,b` as a list."""
+    """Parse `a,b` into a list."""
     return [word for word in (part.strip() for part in text.split(",")) if word]
 
 
 class MetricOption(argparse.Action):
-    """`METRIC.OPTION=VALUE`, the value as YAML reads it: metric → option → value."""
+    """Parse `METRIC.OPTION=VALUE`, the value as YAML: metric → option → value."""
 
     def __call__(
         self,
@@ -87,7 +96,9 @@ class MetricOption(argparse.Action):
         place, equals, value = str(values).partition("=")
         metric, dot, name = place.rpartition(".")
         if not equals or not dot or not metric or not name:
-            parser.error(f"{option} {values}: METRIC.OPTION=VALUE, such as anls.tau=0.3")
+            parser.error(
+                f"{option} {values} is not of the form METRIC.OPTION=VALUE, for example anls.tau=0.3"
+            )
         found = {key: dict(more) for key, more in getattr(namespace, self.dest).items()}
         found.setdefault(metric, {})[name] = read_value(f"{option} {values}", value)
         setattr(namespace, self.dest, found)

@@ -11,24 +11,23 @@ from hpcbench.cli.parse.shared_options import (
 
 
 def add(verb: Verb) -> None:
-    """`track`."""
+    """Add `track`."""
     track = verb(
         "track", "track:track",
-        "send to MLflow, W&B or Phoenix what of an experiment is not there yet",
-        "hpcbench track @last; hpcbench track @last --live; "
+        "send an experiment's new results to MLflow, W&B or Phoenix",
+        ("hpcbench track @last", "send them to the trackers of the plan"),
+        ("hpcbench track @last --live", "send results until the experiment has ended"),
         "hpcbench track @last --tracker phoenix --option url=http://localhost:6006",
     )  # fmt: skip
     track.add_argument("experiment", nargs="?", default="@last", help=EXPERIMENT)
     track.add_argument(
         "--tracker", metavar="NAME",
-        help="only this one; with --option also one that the plan does not name; none: the plan's",
+        help="only this tracker, with --option also one that the plan lacks; default: all of the plan",
     )  # fmt: skip
     track.add_argument(
         "--option", dest="options", action="append", default=[], metavar="KEY=VALUE",
-        help="option of the tracker, over the plan's, see docs/trackers.md; may be repeated",
+        help="option of the tracker, instead of the plan's, see docs/trackers.md; may be repeated",
     )  # fmt: skip
-    track.add_argument(
-        "--live", action="store_true", help="go on with what comes, until the experiment has ended"
-    )
+    track.flag("--live", help="continue with new results until the experiment has ended")
     with_json(track)
     with_site(track)

@@ -1,9 +1,9 @@
 """May a candidate take its baseline's place? Checks by a policy, one verdict: GO, NO-GO or INCONCLUSIVE.
 
-    judge(baseline, candidate, policy)      every check the policy asks for, and what follows from them
+    judge(baseline, candidate, policy)      every check of the policy, and the verdict that follows
 
-A verdict is a file of the candidate, `report/verdict.json`. What could not be judged never passes in
-silence.
+A verdict is a file of the candidate, `report/verdict.json`. A check that could not be judged never passes
+silently.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ from hpcbench.comparison.gate.verdict import (
     verdict_of,
 )
 from hpcbench.errors import RunFailed, UserError
-from hpcbench.experiment.ending import is_scored
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.outcome import outcome
-from hpcbench.experiment.results import metrics_of
-from hpcbench.schema.documents import Gate
+from hpcbench.experiment.view.evaluated import metrics_of
+from hpcbench.schema.definitions import Gate
 
 
 def judge(
@@ -40,25 +39,25 @@ def judge(
     """Compare a candidate with its baseline by a policy. Writes nothing.
 
     Args:
-        baseline: what is compared with; it has scores.
-        candidate: what is judged.
-        policy: margins, and what counts how much.
+        baseline: the experiment to compare with; it has scores.
+        candidate: the experiment to judge.
+        policy: margins, and how much each check counts.
         confirmations: experiments that asked run tasks of the candidate again; judged together with it.
-        state: how the candidate ended; None: what its `outcome.json` says.
+        state: the candidate's final state; None: the state in its `outcome.json`.
 
     Raises:
-        UserError: candidate and baseline are one experiment.
+        UserError: candidate and baseline are the same experiment.
         RunFailed: one of them has no scores at all, or nothing of the baseline was scored.
     """
     if baseline.path.resolve() == candidate.path.resolve():
         raise UserError(
-            f"{candidate.id} is the baseline itself", remedy="a gate judges another experiment"
+            f"{candidate.id} is the baseline itself", remedy="name two different experiments"
         )
     for one in (baseline, candidate, *confirmations):
         if not one.metrics_file.exists():
-            raise RunFailed(f"{one.id} has no scores: `hpcbench score {one.id}`")
-    if not any(is_scored(table) for table in metrics_of(baseline)["run_tasks"].values()):
-        raise RunFailed(f"{baseline.id} is no baseline: nothing of it was scored")
+            raise RunFailed(f"{one.id} has no scores: run `hpcbench score {one.id}`")
+    if not any(table.is_scored for table in metrics_of(baseline).run_tasks.values()):
+        raise RunFailed(f"{baseline.id} cannot be the baseline: none of its samples has a score")
     checks = list(_checks(side_of([baseline]), side_of([candidate, *confirmations]), policy))
     checks[:0] = [*_ended(candidate, state), *_whole(baseline)]
     return decide(baseline.id, candidate.id, policy, checks, [one.id for one in confirmations])
@@ -77,11 +76,11 @@ def _checks(baseline: Side, candidate: Side, policy: Gate) -> Iterator[Check]:
 
 
 def _ended(candidate: Experiment, state: str | None) -> Iterator[Check]:
-    """An experiment that did not end well is no whole candidate; one without any score fails."""
+    """An experiment that did not end well is no complete candidate; a failed experiment fails."""
     known = outcome(candidate)
     found = state or (known.state if known else None)
     if found != "done":
-        why = f"it is {found}" if found else "it has not ended"
+        why = f"the candidate is {found}" if found else "the candidate has not ended"
         if known is not None and known.state == found:
             why += known.why
         verdict: Found = "fail" if found == "failed" else "inconclusive"
@@ -89,7 +88,7 @@ def _ended(candidate: Experiment, state: str | None) -> Iterator[Check]:
 
 
 def _whole(baseline: Experiment) -> Iterator[Check]:
-    """A baseline that is incomplete was named by hand: the verdict mentions it, and does not depend on it."""
+    """A user named an incomplete baseline: the verdict mentions this, and does not depend on it."""
     known = outcome(baseline)
     if known is not None and known.state == "incomplete":
         why = f"the baseline is incomplete{known.why}"

@@ -1,18 +1,18 @@
-"""Scores of a candidate against those of its baseline: non-inferior by a margin, or not, or not to be told.
+"""Scores of a candidate compared with its baseline's: non-inferior by a margin, inferior, or undecided.
 
 Samples are paired, documents are the unit of chance (`statistics.compare`), and the two-sided interval
 of the difference is compared with the margin M, in the direction in which the metric is better:
 
-- pass: the whole interval lies above -M; this is the test for non-inferiority at half the usual error
+- pass: the whole interval is above -M; this is the test for non-inferiority at half the usual error
   (Piaggio et al. 2012, JAMA 308:2594, figure 1);
-- fail: the whole interval lies below -M: worse by more than is allowed, and not by chance;
-- inconclusive: else, with the number of documents that would tell.
+- fail: the whole interval is below -M: worse than the margin allows, and not by chance;
+- inconclusive: else, with the number of documents that would decide.
 
-So a candidate that is no worse than the margin is called failing in at most 2.5 % of cases (at 95 %),
-and one that is worse passes in at most 2.5 %. Answers that are all the same are judged like others: few
-documents without a difference prove little. Of several runs of a run task each sample counts with its
-mean over them, so the model's own chance is in the interval, and shrinks with every repeat (Miller 2024,
-arXiv 2411.00640, section 3.1).
+So a candidate that is within the margin fails in at most 2.5 % of cases (at 95 %), and a candidate that is
+worse passes in at most 2.5 %. Identical answers are judged like others: few documents without a difference
+prove little. With several runs of a run task, each sample counts with its mean over them. So the interval
+includes the model's own randomness, and shrinks with every repeat (Miller 2024, arXiv 2411.00640,
+section 3.1).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from hpcbench.comparison.results import MetricDifference
 from hpcbench.evaluation import load_metrics
 from hpcbench.evaluation.aggregate import Scored
 from hpcbench.evaluation.versions import other_reading
-from hpcbench.experiment.ending import is_scored, why_nothing
-from hpcbench.schema.documents import Gate, QualityRule
+from hpcbench.experiment.ending import why_nothing
+from hpcbench.schema.definitions import Gate, QualityRule
 from hpcbench.schema.rules import rule_for
 
 
@@ -40,14 +40,14 @@ def quality_checks(
 
     Args:
         name: the run task.
-        baseline: its runs there.
-        candidate: its runs here, one or more.
-        policy: the gate's.
+        baseline: the run task's runs in the baseline.
+        candidate: its runs in the candidate, one or more.
+        policy: the gate's policy.
     """
     ours = [_scored(run) for run in baseline]
     theirs = [_scored(run) for run in candidate]
     sides = [[one for one in runs if one is not None] for runs in (ours, theirs)]
-    # A sample that nobody has answered is one that failed: the run task's policy says what it counts.
+    # A sample without an answer counts as failed: the run task's policy says how failed samples count.
     samples = SamplePairs.of(sides[0], sides[1], only_asked=False) if all(sides) else None
     differs = list(
         dict.fromkeys(what for run in candidate for what in not_same(baseline[0], run, policy.same))
@@ -65,7 +65,8 @@ def quality_checks(
             other = samples.other_signature(metric)
             why = "; ".join(differs)
             if other is not None:
-                why = f"another metric of that name: {' there, '.join(other)} here"
+                there, here = other
+                why = f"the signatures differ: {there} in the baseline, {here} in the candidate"
                 why += _scored_before(metric, (*baseline, *candidate), (*sides[0], *sides[1]))
             if why:
                 check = Check(name, metric, "quality", rule.level, "inconclusive", why)
@@ -81,7 +82,7 @@ def _missing(
     runs: tuple[Sequence[Run], Sequence[Run]],
     scored: Sequence[Sequence[Scored]],
 ) -> Check | None:
-    """The check where a run of either side has no value of a metric; None: all have one."""
+    """The check where a run of either side has no value of a metric; None: all runs have one."""
     lacking = [
         len(some) - sum(metric in one.metrics for one in known)
         for some, known in zip(runs, scored, strict=True)
@@ -90,11 +91,11 @@ def _missing(
     verdict: Found = "inconclusive"
     level = rule.level
     if lacking[0]:
-        why = "the baseline has no scores of it: `hpcbench score` makes them from its answers"
+        why = "the baseline has no scores of this metric: `hpcbench score` computes them from its answers"
     elif lacking[1]:
-        verdict, level, why = "fail", "critical", "the candidate has none"
+        verdict, level, why = "fail", "critical", "the candidate has no scores of this metric"
     elif nothing[0]:
-        why = f"in the baseline {nothing[0]}"
+        why = f"the baseline: {nothing[0]}"
     elif nothing[1]:
         verdict, why = "fail", nothing[1]
     else:
@@ -114,26 +115,27 @@ def coverage_check(
         "difference": None if None in (here, there) else here - there,  # type: ignore[operator]
     }
     if here is None:
-        why = "the candidate does not tell how many samples are ok"
+        why = "the files of the candidate do not show how many samples are ok"
         return Check(name, "coverage", "coverage", rule.level, "inconclusive", why, **told)
     enough = here >= rule.least
-    why = f"{here:.1%} of samples are ok, {rule.least:.1%} are asked for"
+    why = f"{here:.1%} of samples are ok, the policy requires {rule.least:.1%}"
     return Check(
         name, "coverage", "coverage", rule.level, "pass" if enough else "fail", why, **told
     )
 
 
 def _unscored(runs: Sequence[Run], metric: str) -> Iterator[str]:
-    """Why runs have no value of a metric; nothing where one of them has a value."""
-    known = [run.scores for run in runs if metric in run.scores.get("metrics", ())]
-    if len(known) == len(runs) and all(table["metrics"][metric] is None for table in known):
+    """Why runs have no value of a metric; nothing where one run has a value."""
+    tables = [run.scores for run in runs]
+    known = [one for one in tables if one is not None and metric in one.metrics]
+    if len(known) == len(runs) and all(table.metrics[metric] is None for table in known):
         for table in known:
-            yield f"{metric} scored no sample" if is_scored(table) else why_nothing(table)
+            yield f"{metric} scored no sample" if table.is_scored else why_nothing(table)
 
 
 def _coverage(runs: Sequence[Run]) -> float | None:
-    """Mean over runs; None: not all of them tell it."""
-    known = [one for run in runs if (one := run.scores.get("coverage")) is not None]
+    """Mean over runs; None: a run has no coverage."""
+    known = [run.scores.coverage for run in runs if run.scores is not None]
     return sum(known) / len(known) if known and len(known) == len(runs) else None
 
 
@@ -145,7 +147,7 @@ def _scored(run: Run) -> Scored | None:
 
 
 def _read_otherwise(runs: Sequence[Run], scored: Sequence[Scored | None]) -> Iterator[str]:
-    """Which runs' answers were read by another version of the parser than the first's."""
+    """The first run whose answers were read by another parser version than the first run's, as a text."""
     known = [(run, one) for run, one in zip(runs, scored, strict=True) if one is not None]
     for run, one in known[1:]:
         ids = known[0][0].experiment.id, run.experiment.id
@@ -156,7 +158,7 @@ def _read_otherwise(runs: Sequence[Run], scored: Sequence[Scored | None]) -> Ite
 
 
 def _scored_before(metric: str, runs: Sequence[Run], scored: Sequence[Scored]) -> str:
-    """What to do where scores are of an earlier version of a metric than there is now; else nothing."""
+    """The remedy where an earlier version of a metric wrote the scores; else empty."""
     for run, one in zip(runs, scored, strict=False):
         if one.signature(metric) != one.metrics[metric].signature:
             return f": run `hpcbench score {run.experiment.id}`"
@@ -168,7 +170,7 @@ def _judged(name: str, metric: str, rule: QualityRule, samples: SamplePairs, pol
     pairs = samples.metric(metric)
     both = pairs.both
     if not both.any():
-        why = "no sample is scored in both"
+        why = "no sample has a score in both experiments"
         return Check(name, metric, "quality", rule.level, "inconclusive", why)
     alone = [count - int(both.sum()) for count in pairs.counted]
     found = MetricDifference(
@@ -182,7 +184,7 @@ def _judged(name: str, metric: str, rule: QualityRule, samples: SamplePairs, pol
 
 
 def _check(one: MetricDifference, rule: QualityRule, policy: Gate, *, same: bool) -> Check:
-    """The difference against the margin."""
+    """The difference compared with the margin."""
     found = one.comparison
     margin = max(rule.absolute or 0.0, (rule.relative or 0.0) * abs(found.baseline))
     low, high = found.interval.low, found.interval.high
@@ -199,27 +201,27 @@ def _check(one: MetricDifference, rule: QualityRule, policy: Gate, *, same: bool
     verdict: Found = "inconclusive"
     if taken:
         verdict = "pass"
-        why = f"none of {found.n} samples differs, which the policy takes for proof"
+        why = f"none of {found.n} samples differs: a pass by the policy (`identical: pass`)"
     elif not margin:
-        why = "a margin of a share of 0 is none: give an absolute one, too"
+        why = "the baseline is 0, and so is its relative margin: give an absolute margin, too"
     elif low is None or high is None:
-        why = f"{found.clusters} documents tell no chance from a difference"
+        why = f"{found.clusters} documents are too few for an interval"
     elif same and max(-low, high) >= margin:
         why = (
-            f"no sample differs, but {found.clusters} documents cannot exclude a drop of {margin:.3g}: "
-            f"that takes {_needed(found, margin)} documents without a difference"
+            f"no sample differs, but {found.clusters} documents cannot exclude that it is worse "
+            f"by {margin:.3g}: that takes {_needed(found, margin)} documents without a difference"
         )
     else:
         better, worse = (high, low) if found.higher_is_better else (-low, -high)
         shown = f"{_signed(low)} to {_signed(high)} on {found.clusters} documents"
         if worse > -margin:
-            verdict, why = "pass", f"{shown}: no worse than {margin:.3g}"
+            verdict, why = "pass", f"{shown}: not worse by more than {margin:.3g}"
         elif better < -margin:
             verdict, why = "fail", f"{shown}: worse by more than {margin:.3g}"
         else:
             why = (
-                f"{shown}: whether it is worse by more than {margin:.3g} cannot be told; "
-                f"if it is not worse at all, about {_needed(found, margin)} documents would tell"
+                f"{shown}: undecided whether it is worse by more than {margin:.3g}; "
+                f"if it is not worse, about {_needed(found, margin)} documents would decide"
             )
     if found.only_baseline or found.only_candidate:
         why += f" ({found.n} samples in common, {found.only_baseline} only in the baseline)"

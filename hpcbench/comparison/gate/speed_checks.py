@@ -1,13 +1,13 @@
-"""Speed and memory of a candidate against its baseline, where the two can be compared at all.
+"""Speed and memory of a candidate compared with its baseline, where the two can be compared.
 
-Figures are `performance.json`'s. The ratio candidate ÷ baseline is taken on logarithms: of one run a
-side, the figures' own intervals are put together by MOVER (Zou & Donner 2008, Statistics in Medicine
-27:1693, formula for a difference of two estimates with separate intervals); of several runs, Student's t
-over the runs' logarithms with pooled variance, unless the first is wider. What runs of one machine do to
-each other is only seen in several runs, so one run a side may find a difference where there is none:
-repeat, or let the policy `confirm`.
+Figures come from `performance.json`. The ratio candidate ÷ baseline is computed on logarithms. With one run
+on each side, MOVER combines the figures' own intervals (Zou & Donner 2008, Statistics in Medicine 27:1693,
+formula for a difference of two estimates with separate intervals). With several runs, the interval is
+Student's t over the runs' logarithms with pooled variance, unless the first is wider. Only several runs show
+how runs on one machine affect each other, so one run on each side may find a difference where there is
+none: repeat, or let the policy `confirm`.
 
-Nothing passes in silence: another GPU type or driver, another load, a client that was the bottleneck, a
+Nothing passes silently: another GPU type or driver, another load, a client that was the bottleneck, and a
 figure that only one side has are inconclusive, with the reason.
 """
 
@@ -23,7 +23,8 @@ from hpcbench.comparison.gate.sides import Run
 from hpcbench.comparison.gate.verdict import Check, CheckKind, Found
 from hpcbench.comparison.results import SpeedRatio
 from hpcbench.comparison.speed import incomparable
-from hpcbench.schema.documents import MEMORY_FIGURES, SPEED_FIGURES, Gate, RatioRule
+from hpcbench.experiment.view.evaluated import Figure, Speed
+from hpcbench.schema.definitions import MEMORY_FIGURES, SPEED_FIGURES, Gate, RatioRule
 from hpcbench.schema.rules import rule_for
 from hpcbench.statistics import log_widths
 from hpcbench.statistics.clusters import t_quantile
@@ -61,12 +62,12 @@ def speed_checks(
 
 
 def measured(run: Run) -> tuple[str | None, Mapping[str, MeasuredFigure]]:
-    """What a run's times depend on, in words, and every figure of speed and memory that it has, by name.
+    """The hardware that a run's times depend on, in words, and every figure of speed and memory, by name.
 
-    It is its GPUs' types, else the CPU; None: nobody knows.
+    The hardware is the types of its GPUs, else the CPU; None: unknown.
     """
     names = (*SPEED_FIGURES, *MEMORY_FIGURES)
-    return _hardware(run.speed), {
+    return _hardware(run), {
         name: found for name in names if (found := _figure(run, name)) is not None
     }
 
@@ -79,7 +80,7 @@ def _checked(
     sides: Sequence[Sequence[Run]],
     confidence: float,
 ) -> Check | None:
-    """One figure; None where neither side can have it, as GPU memory without a GPU."""
+    """One figure; None where neither side can have it, such as GPU memory without a GPU."""
     values = [
         [found for run in runs if (found := _figure(run, figure)) is not None] for runs in sides
     ]
@@ -94,34 +95,33 @@ def _checked(
     }
     why = _why_not(kind, figure, sides)
     if lacking:
-        why = f"the {' and the '.join(lacking)} cannot tell it: {_why_lacking(figure, sides)}"
+        why = f"no value in the {' and the '.join(lacking)}: {_why_lacking(figure, sides)}"
     if why:
         return Check(name, figure, kind, rule.level, "inconclusive", why, **shown)
     return _judged(name, kind, rule, ratio(figure, values[0], values[1], confidence))
 
 
 def _expected(figure: str, sides: Sequence[Sequence[Run]]) -> bool:
-    """Whether one would look for a figure that neither side has: it was measured, but not long enough."""
-    told = [run.speed for runs in sides for run in runs]
+    """Whether a figure that neither side has should exist: it was measured, but not long enough."""
+    told = [run.speed for runs in sides for run in runs if run.speed is not None]
     if figure in MEMORY_FIGURES:
         return False
     if figure.endswith("_per_s"):
-        return figure != "good_per_s" or any(one.get("attainment") for one in told)
-    return any(one.get(f"{figure.rpartition('_')[0]}_ms") for one in told)
+        return figure != "good_per_s" or any(one.attainment for one in told)
+    return any(one.latency(f"{figure.rpartition('_')[0]}_ms") for one in told)
 
 
 def _why_lacking(figure: str, sides: Sequence[Sequence[Run]]) -> str:
-    """What a figure would have needed."""
-    latency, _, at = figure.rpartition("_")
+    """What a figure would need."""
     for run in (run for runs in sides for run in runs if _figure(run, figure) is None):
-        entry = (run.speed.get(f"{latency}_ms") or {}).get(at)
-        if isinstance(entry, Mapping) and entry.get("needs"):
-            return f"it needs {entry['needs']} answers"
+        entry = _percentile(run, figure)
+        if entry is not None and entry.needs:
+            return f"the figure needs {entry.needs} answers"
     return "see the notes in performance.json"
 
 
 def _judged(name: str, kind: CheckKind, rule: RatioRule, found: SpeedRatio) -> Check:
-    """The ratio's interval against the margin."""
+    """The ratio's interval compared with the margin."""
     middle, low, high = found.ratio, found.low, found.high
     assert middle is not None  # figures are above 0
     told = f"{middle:.3g} × the baseline"
@@ -130,12 +130,12 @@ def _judged(name: str, kind: CheckKind, rule: RatioRule, found: SpeedRatio) -> C
     # A latency may grow to 1 + margin, a rate fall to 1 / (1 + margin): the same step on logarithms.
     higher = found.higher_is_better
     allowed = 1 / (1 + rule.relative) if higher else 1 + rule.relative
-    # Memory has one value a run, and no chance that it would tell of.
+    # Memory has one value for each run, and no random variation.
     least, most = (low, high) if low is not None and high is not None else (middle, middle)
     verdict: Found = "inconclusive"
-    why = f"{told}: whether it passes {allowed:.3g} cannot be told"
+    why = f"{told}: the interval contains the limit of {allowed:.3g}"
     if kind == "speed" and low is None:
-        why = f"{told}: a value without an interval"
+        why = f"{told}: the ratio has no interval, so the check cannot decide"
     elif (least >= allowed) if higher else (most <= allowed):
         verdict, why = "pass", f"{told}, {allowed:.3g} is allowed"
     elif (most < allowed) if higher else (least > allowed):
@@ -157,7 +157,7 @@ def ratio(
     candidate: Sequence[MeasuredFigure],
     level: float = 0.95,
 ) -> SpeedRatio:
-    """Candidate ÷ baseline with its interval, from the runs of either side; see the module's top.
+    """Candidate ÷ baseline with its interval, from the runs of either side; see the module's docstring.
 
     Args:
         figure: its name.
@@ -166,7 +166,7 @@ def ratio(
         level: confidence of the interval between runs.
 
     Returns:
-        The ratio of geometric means; without an interval where nothing tells of chance.
+        The ratio of geometric means; without an interval where no data shows random variation.
     """
     logs = [[math.log(one.value) for one in some] for some in (baseline, candidate)]
     means = [math.fsum(some) / len(some) for some in logs]
@@ -207,40 +207,47 @@ def _middle(values: Sequence[MeasuredFigure]) -> float:
 def _why_not(kind: CheckKind, figure: str, sides: Sequence[Sequence[Run]]) -> str:
     """Why two sides cannot be compared; empty: they can."""
     memory = figure if kind == "memory" else None
-    first, *others = [run.speed for runs in sides for run in runs]
+    first, *others = [run.speed or Speed() for runs in sides for run in runs]
     texts = (text for other in others for text in incomparable(first, other, memory))
     return "; ".join(dict.fromkeys(texts))
 
 
-def _hardware(told: Mapping[str, Any]) -> str | None:
-    kinds = told.get("hardware")
+def _hardware(run: Run) -> str | None:
+    kinds = run.speed.hardware if run.speed is not None else None
     if not kinds:
         return None
-    return " + ".join(
-        sorted({", ".join(one.get("gpus") or ()) or str(one.get("cpu")) for one in kinds})
-    )
+    return " + ".join(sorted({", ".join(one.gpus or ()) or str(one.cpu) for one in kinds}))
 
 
 def _figure(run: Run, name: str) -> MeasuredFigure | None:
     """One figure of a run; None: it has none above 0."""
+    if run.speed is None:
+        return None
     if name in MEMORY_FIGURES:
-        found = _entry({"value": (run.speed.get("memory") or {}).get(name)})
+        size = run.speed.memory.figure(name) if run.speed.memory is not None else None
+        found = None if size is None else MeasuredFigure(float(size))
     elif name == "documents_per_s":
         each = _documents_per_answer(run)
-        rate = _entry(run.speed.get("answers_per_s"))
+        rate = _entry(run.speed.answers_per_s)
         found = None if rate is None or each is None else _times(rate, each)
     elif name.endswith("_per_s"):
-        found = _entry(run.speed.get(name))
+        found = _entry(run.speed.rate(name))
     else:
-        latency, _, at = name.rpartition("_")
-        found = _entry((run.speed.get(f"{latency}_ms") or {}).get(at))
+        found = _entry(_percentile(run, name))
     return found if found is not None and found.value > 0 else None
 
 
-def _entry(entry: Mapping[str, Any] | None) -> MeasuredFigure | None:
-    if entry is None or entry.get("value") is None:
+def _percentile(run: Run, name: str) -> Figure | None:
+    """A figure such as `ttft_p95` of a run; None: it has no such latency."""
+    latency, _, at = name.rpartition("_")
+    found = run.speed.latency(f"{latency}_ms") if run.speed is not None else None
+    return None if found is None else found.figure(at)
+
+
+def _entry(entry: Figure | None) -> MeasuredFigure | None:
+    if entry is None or entry.value is None:
         return None
-    return MeasuredFigure(float(entry["value"]), entry.get("low"), entry.get("high"))
+    return MeasuredFigure(float(entry.value), entry.low, entry.high)
 
 
 def _times(one: MeasuredFigure, factor: float) -> MeasuredFigure:
@@ -249,5 +256,5 @@ def _times(one: MeasuredFigure, factor: float) -> MeasuredFigure:
 
 
 def _documents_per_answer(run: Run) -> float | None:
-    answered, documents = run.scores.get("answered"), run.scores.get("documents")
-    return documents / answered if answered and documents else None
+    told = run.scores
+    return told.documents / told.answered if told and told.answered and told.documents else None

@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from hpcbench.experiment.layout import Experiment
-from hpcbench.files.atomic import read_json, write_json
-from hpcbench.schema.documents import Gate, GateLevel
+from hpcbench.experiment.view.as_written import verdict_data
+from hpcbench.files.atomic import write_json
+from hpcbench.schema.definitions import Gate, GateLevel
 
 VERSION = 1
 """Of `verdict.json`."""
@@ -33,7 +34,7 @@ class Check:
     kind: CheckKind
     """What it is about."""
     level: GateLevel
-    """`critical` decides the verdict, `advisory` is only told."""
+    """`critical` decides the verdict, `advisory` is only listed."""
     verdict: Found
     """What was found."""
     why: str
@@ -60,20 +61,20 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a gate says of a candidate."""
+    """What a gate concludes about a candidate."""
 
     baseline: str
     """Id of the experiment it was compared with."""
     candidate: str
     """Id of the candidate."""
     policy: str
-    """Name of the gates document."""
+    """Name of the gate's definition."""
     verdict: Word
     """The answer."""
     reasons: tuple[str, ...]
     """What decided it, the weightiest first."""
     checks: tuple[Check, ...]
-    """All that was looked at."""
+    """All checks."""
     confirmed_by: tuple[str, ...] = ()
     """Experiments that asked the same again, judged together with the candidate."""
     time: str = ""
@@ -104,8 +105,8 @@ class Verdict:
         """Put it into the candidate's `report/verdict.json`, where reports and notifications look for it.
 
         Returns:
-            What stands there now. Where the last verdict said the same, that stays, with its time: nobody
-            needs to be told of it again.
+            The content of the file now. If the last verdict was the same, the file keeps it with its time,
+            so that hpcbench sends no second notification.
         """
         told, before = self.to_json(), verdict_of(candidate)
         if before is not None and {**before, "time": self.time} == told:
@@ -116,12 +117,12 @@ class Verdict:
 
 
 def verdict_of(candidate: Experiment) -> dict[str, Any] | None:
-    """What the last gate said of an experiment; None where none did, or what it wrote is damaged."""
+    """The last verdict on an experiment; None: there is none, or its file is damaged."""
     try:
-        found = read_json(candidate.verdict_file)
+        found = verdict_data(candidate)
     except (FileNotFoundError, ValueError):
         return None
-    return found if isinstance(found, dict) and found.get("verdict") in EXIT_CODES else None
+    return found if found.get("verdict") in EXIT_CODES else None
 
 
 def decide(
@@ -131,12 +132,12 @@ def decide(
     checks: Sequence[Check],
     confirmed_by: Sequence[str] = (),
 ) -> Verdict:
-    """The verdict that follows from checks, by the policy's word.
+    """The verdict that follows from checks, by the policy.
 
-    A critical check that fails makes it NO-GO. Else one that is inconclusive, no critical check at all, and
-    metrics of the policy of which none was there, make it INCONCLUSIVE (or NO-GO, `on_inconclusive`): what
-    was not judged never passes. Advisory checks are told, and make it INCONCLUSIVE where `on_advisory`
-    says so.
+    A critical check that fails makes it NO-GO. Otherwise three things make it INCONCLUSIVE (or NO-GO, by
+    `on_inconclusive`): an inconclusive critical check, no critical check at all, or a policy with metrics of
+    which the experiments have none. Nothing passes without a judgement. Advisory checks are listed, and make
+    it INCONCLUSIVE only by `on_advisory`.
     """
     critical = [one for one in checks if one.level == "critical"]
     failed = [one for one in critical if one.verdict == "fail"]
@@ -163,10 +164,10 @@ def decide(
 
 
 def worth_an_alert(verdict: Mapping[str, Any]) -> bool:
-    """Whether people are to be notified of what `verdict.json` holds.
+    """Whether hpcbench notifies people of the verdict in `verdict.json`.
 
-    NO-GO is. INCONCLUSIVE is, unless nothing is open but checks of answers that are the baseline's: those say
-    that the dataset is small, and would say so every night.
+    It does for NO-GO, and for INCONCLUSIVE unless all inconclusive critical checks have the same answers as
+    the baseline. Such checks only show that the dataset is small, and would repeat this every night.
     """
     if verdict["verdict"] != "INCONCLUSIVE":
         return bool(verdict["verdict"] == "NO-GO")
@@ -182,7 +183,7 @@ def _taken_for_proof(critical: Sequence[Check]) -> Iterator[str]:
     if passed:
         yield (
             f"{len(passed)} checks pass because no sample differs (`identical: pass`): "
-            "that a worse candidate passes in at most 2.5 % does not hold for them"
+            "they do not limit to 2.5 % the cases in which a worse candidate passes"
         )
 
 
@@ -190,6 +191,6 @@ def _nothing_judged(
     policy: Gate, checks: Sequence[Check], critical: Sequence[Check]
 ) -> Iterator[str]:
     if not critical:
-        yield "the policy has no critical check for what these experiments hold: nothing was judged"
+        yield "the policy has no critical check that applies to these experiments: nothing was judged"
     elif policy.metrics and not any(one.kind == "quality" for one in checks):
-        yield "no metric of the policy is among the baseline's: no quality was judged"
+        yield "the baseline has no metric of the policy: quality was not judged"

@@ -1,13 +1,16 @@
-"""What an experiment's files say, for all who ask: typed, incremental, loose and archived alike.
+"""An experiment's files for all readers: typed, incremental, loose and archived alike.
 
-    workers     runs of workers with their events, all at once or only what is new
-    readings    what their monitors saw
-    attempts    which worker had which shard, when, and what it brought
-    answer      single answers; `answers` gives those of a run task as frames
-    evaluated   scores and speed of run tasks, damage included
-    usage       GPU-hours, as they were written at the end
-    logs        every log of events, whole
+    workers     runs of workers with their events, all of them or only new events
+    readings    readings of their monitors
+    attempts    which worker had which shard, when, and with how many answers
+    answer      single answers; `answers` gives the answers of a run task as frames
+    scores      files of scores, a row a sample
+    evaluated   metrics.json and performance.json: one type for the writer and all readers
+    usage       GPU-hours, as written at the end
+    as_written  the resolved plan, the manifest, a gate's verdict, a report's summary
+    logs        every log of events, whole; text logs of jobs and engines
 
-Status, resume, usage, reports, exports and the portal ask here. An import contract keeps all other rooms from
-the archives.
+Status, resume, usage, reports, exports and the portal read through this package. An import contract keeps all
+other packages from the archives, and `tests/unit/test_view_alone.py` from every other file that they do not
+write themselves.
 """

@@ -1,4 +1,4 @@
-"""Single answers as workers recorded them: what of one is read, and where to find it."""
+"""Single answers as workers recorded them: their fields, and a search for them."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from hpcbench.schema.records import Response
 from hpcbench.speed import ANSWERED, LATENCIES
 
 MISSING = "missing"
-"""Stands where an outcome would for a sample nobody has asked about yet."""
+"""Outcome of a sample that no worker has asked about yet."""
 
 
 class Answer(NamedTuple):
-    """What evaluation needs of a response; of its times only what is told beside each sample."""
+    """The part of a response that evaluation needs; `e2e_ms` is its only time."""
 
     sample_id: str
     """The sample it belongs to."""
     outcome: str
-    """How it ended."""
+    """How the request ended."""
     text: str | None
-    """The answer as it came; None without one."""
+    """The answer as received; None without an answer."""
     error: str | None = None
     """One line on why there is no answer."""
     prompt: str = ""
@@ -36,19 +36,19 @@ class Answer(NamedTuple):
     e2e_ms: float | None = None
     """End to end, ms: send → last chunk; None without an answer to a request that was sent."""
     completion_tokens: int | None = None
-    """The engine's count; None: it did not tell."""
+    """The engine's count; None: the engine gave none."""
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Answer:
-        """Read what `Response.to_json` wrote.
+        """Read a record of `Response.to_json`.
 
         Raises:
-            KeyError, TypeError: it is no response.
+            KeyError, TypeError: the record is no response.
         """
         record["times"]
         usage, text = record["usage"], record["text"]
         if text is not None and not isinstance(text, str):
-            raise TypeError("an answer is a text")
+            raise TypeError("the text of an answer is not text")
         return cls(
             str(record["sample_id"]),
             str(record["outcome"]),
@@ -62,7 +62,7 @@ class Answer(NamedTuple):
 
 
 def e2e_ms(record: Mapping[str, Any]) -> float | None:
-    """End to end, ms, as `speed` has it; what is damaged in times costs the time, not the answer."""
+    """End to end, ms, as `speed` defines it; damaged times lose the time, not the answer."""
     try:
         times = record["times"]
         if record["outcome"] not in ANSWERED or not record["tries"]:
@@ -78,16 +78,16 @@ def _count(usage: Any) -> int | None:
 
 
 def is_answered(answer: Answer | None) -> bool:
-    """Whether there is an answer."""
+    """Whether the sample has an answer."""
     return answer is not None and answer.outcome in ANSWERED
 
 
 MOST_BYTES = 64 << 20
-"""Of answers that are read for one page; of what stands in further shards nothing is told there."""
+"""Bytes of answers that are read for one page; answers in further shards are left out there."""
 
 
 FEW = 4
-"""Samples up to which each is looked for alone."""
+"""Up to so many samples, each sample is searched for alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +97,13 @@ class Recorded:
     record: Mapping[str, Any]
     """Its line."""
     shard: int
-    """Shard it was asked in."""
+    """Number of the answer's shard."""
     attempt: int
-    """Attempt that brought it."""
+    """The answer's attempt."""
 
     @property
     def times(self) -> dict[str, float | None]:
-        """Seconds, by the names of `speed`; none of them where there is no answer of a real request."""
+        """Seconds, by the names of `speed`; empty without an answer to a request that was sent."""
         try:
             response = Response.from_json(self.record)
             if response.text is None or not response.tries:
@@ -118,18 +118,18 @@ class Recorded:
 
     @property
     def latency(self) -> float | None:
-        """Seconds from sending to the last text; None where there is no answer of a real request."""
+        """Seconds from sending to the last text; None without an answer to a request that was sent."""
         found = e2e_ms(self.record)
         return None if found is None else round(found / 1000, 9)
 
     @property
     def output_tokens(self) -> int | None:
-        """Tokens as the engine counted them."""
+        """Output tokens, counted by the engine."""
         return self.usage["completion_tokens"]
 
     @property
     def usage(self) -> dict[str, int | None]:
-        """Tokens as the engine counted them, and as the tokenizer did."""
+        """Tokens, counted by the engine and by the tokenizer."""
         told = self.record.get("usage")
         told = told if isinstance(told, Mapping) else {}
         counts = {name: told.get(name) for name in ("prompt_tokens", "completion_tokens")}
@@ -140,13 +140,13 @@ class Recorded:
 def records_at(
     experiment: Experiment, run_task: str, wanted: Mapping[int, str], most: int = MOST_BYTES
 ) -> dict[int, Recorded]:
-    """Answers to samples, those that can be found.
+    """Answers to samples; samples whose answer is not found are left out.
 
     Args:
         experiment: the experiment.
         run_task: its name.
         wanted: place of a sample → its id.
-        most: bytes that are read.
+        most: maximum number of bytes to read.
     """
     cut = experiment.work.cut(run_task)
     if cut is None or not wanted:
@@ -198,7 +198,7 @@ _HEAD = b'{"sample_id":"'
 
 
 def _by_id(data: bytes) -> dict[bytes, bytes]:
-    """Id of a sample, as it is written → the first line that begins with it."""
+    """Id of a sample, as written in the file → the first line that starts with it."""
     found: dict[bytes, bytes] = {}
     for line in data.split(b"\n"):
         if line.startswith(_HEAD):
@@ -207,14 +207,14 @@ def _by_id(data: bytes) -> dict[bytes, bytes]:
 
 
 def _form(sample: str) -> bytes:
-    """An id as workers write it."""
+    """An id in the form that workers write."""
     return json.dumps(sample).encode()
 
 
 def _line_of(data: bytes, sample: str) -> Mapping[str, Any] | None:
-    """The first sound answer to a sample among lines.
+    """The first sound answer to a sample in some lines.
 
-    Its id is looked for as text, which takes a thousandth of the time of decoding all lines.
+    The id is searched for as text, in a thousandth of the time of decoding all lines.
     """
     forms = {json.dumps(sample), json.dumps(sample, ensure_ascii=False)}
     for form in forms:
@@ -233,6 +233,6 @@ def _line_of(data: bytes, sample: str) -> Mapping[str, Any] | None:
 
 
 def _is_sound(record: Mapping[str, Any]) -> bool:
-    """As far as every reader wants it."""
+    """Whether outcome and text have the types that every reader needs."""
     text = record.get("text")
     return isinstance(record.get("outcome"), str) and (text is None or isinstance(text, str))

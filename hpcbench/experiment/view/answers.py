@@ -1,6 +1,6 @@
-"""Responses as frames, a few MiB of lines at a time: decoded by polars, by Python only where that fails.
+"""Responses as frames, a few MiB of lines at a time: decoded by polars, by Python only where polars fails.
 
-Times follow the formulas of `speed`, which docs/measuring.md defines; a test holds the two together.
+Times follow the formulas of `speed`, which docs/measuring.md defines; a test compares the two.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_FILES = 2_000
 """Files whose lines are decoded at once."""
 
 Damage = Callable[[Path, int], None]
-"""Is told of a file and how many of its lines were left out."""
+"""Receives a file and the number of its lines that were left out."""
 
 _OUTCOMES: tuple[Outcome, ...] = ("ok", "truncated", "refused", "invalid", "failed")
 
@@ -43,7 +43,7 @@ class _Piece:
 
 
 def answers_stamp(experiment: Experiment, run_task: str) -> tuple[int, ...]:
-    """What tells the answers of a run task now from those of another time, while workers write, too."""
+    """A stamp that changes with the answers of a run task, also while workers write."""
     folder, sizes = experiment.shards(run_task), 0
     try:
         changed = folder.path.stat().st_mtime_ns
@@ -62,18 +62,18 @@ def answer_frames(
     damage: Damage = lambda path, lines: None,
     columns: Collection[str] | None = None,
 ) -> Iterator[Any]:
-    """The answers of a run task, one a sample: that of the lowest attempt, as in every reader.
+    """The answers of a run task, one a sample: the lowest attempt's answer, as in every reader.
 
     Args:
         experiment: the experiment.
         run_task: its name.
-        damage: is told of lines that were left out.
-        columns: only these; None: all.
+        damage: is called for lines that were left out.
+        columns: columns to read; None: all.
 
     Yields:
-        Frames with the columns of `RESPONSES` that are its own, `chunk_ms` among them.
+        Frames with the columns of `RESPONSES` that come from responses, including `chunk_ms`.
     """
-    last: tuple[int, Any] | None = None  # a shard may go on in the next frame
+    last: tuple[int, Any] | None = None  # a shard may continue in the next frame
     for pieces in _batches(experiment, run_task):
         frame = _decoded(pieces, damage, columns).unique(
             ["shard", "sample_id"], keep="first", maintain_order=True
@@ -84,7 +84,7 @@ def answer_frames(
 
 
 def _batches(experiment: Experiment, run_task: str) -> Iterator[list[_Piece]]:
-    """Lines of all attempts in order, so many at a time as `BLOCK` says."""
+    """Lines of all attempts in order, about `BLOCK` bytes at a time."""
     folder = experiment.shards(run_task)
     attempts = attempts_in(folder.names)
     pieces, size = list[_Piece](), 0
@@ -104,13 +104,13 @@ def _batches(experiment: Experiment, run_task: str) -> Iterator[list[_Piece]]:
 
 
 def _counting(pages: Iterable[bytes], gone: frozenset[str] | None) -> Iterator[bytes]:
-    """Lines without the answers that were withdrawn."""
+    """Lines without withdrawn answers."""
     for page in pages:
         yield page if not gone else without(page, gone)
 
 
 def without(lines: bytes, samples: Collection[str]) -> bytes:
-    """Whole lines of responses without those to some samples."""
+    """Whole lines of responses, without the responses to some samples."""
     return b"".join(
         line
         for line in lines.splitlines(keepends=True)
@@ -124,7 +124,7 @@ def _decoded(pieces: list[_Piece], damage: Damage, columns: Collection[str] | No
     import polars
 
     data, lines = b"".join(piece.data for piece in pieces), sum(one.lines for one in pieces)
-    # Half a surrogate pair stands as its escape, which polars reads as something else.
+    # Half a surrogate pair is written as its escape, which polars misreads.
     frame = None if b"\\ud" in data else _parsed(data, lines, columns)
     if frame is None:
         mended = [_mended(piece, damage) for piece in pieces]
@@ -147,7 +147,7 @@ def _decoded(pieces: list[_Piece], damage: Damage, columns: Collection[str] | No
 
 
 def _parsed(data: bytes, lines: int, columns: Collection[str] | None) -> Any:
-    """Lines decoded by polars; None where one of them is not what a worker writes."""
+    """Lines decoded by polars; None if one of them is not in the form that workers write."""
     import polars
 
     if not lines:
@@ -168,7 +168,7 @@ _FOR: Mapping[str, tuple[str, ...]] = {
     "error": ("error",), "prompt": ("prompt",), "image_sha256": ("images", "image_sha256"),
     "recount": ("recount",),
 }  # fmt: skip
-"""Field of a record → columns that need it, of those that take long."""
+"""Slow field of a record → columns that need it."""
 
 
 _STAMPS: Mapping[str, tuple[str, ...]] = {
@@ -182,7 +182,7 @@ _STAMPS: Mapping[str, tuple[str, ...]] = {
 
 
 def _schema(columns: Collection[str] | None) -> dict[str, Any]:
-    """What is read of a record for some columns, or all; all else is left alone."""
+    """The fields of a record that some columns, or all, need; other fields are not read."""
     import polars
 
     whole, text = polars.Int64, polars.String
@@ -213,7 +213,7 @@ def _schema(columns: Collection[str] | None) -> dict[str, Any]:
 
 
 def _mended(piece: _Piece, damage: Damage) -> list[bytes]:
-    """The lines of a piece that are responses, as polars reads them."""
+    """The lines of a piece that are responses, rewritten for polars."""
     lines = [_line(line) for line in piece.data.split(b"\n")[:-1]]
     sound = [line for line in lines if line is not None]
     if len(sound) < len(lines):
@@ -222,7 +222,7 @@ def _mended(piece: _Piece, damage: Damage) -> list[bytes]:
 
 
 def _line(line: bytes) -> bytes | None:
-    """A response written anew, every field of its type; None: it is none."""
+    """A response rewritten with every field of its type; None: the line is no response."""
     record = parse_line(line)
     try:
         assert record is not None
@@ -265,12 +265,12 @@ def _text(value: Any) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str):
-        raise TypeError("no text")
+        raise TypeError("not text")
     return value.encode("utf-8", "backslashreplace").decode()
 
 
 def _new(frame: Any, last: tuple[int, Any] | None) -> tuple[Any, tuple[int, Any] | None]:
-    """Rows that were not told before, and the samples of the last shard so far."""
+    """Rows that were not yielded before, and the samples of the last shard so far."""
     import numpy
     import polars
 
@@ -291,7 +291,7 @@ def _new(frame: Any, last: tuple[int, Any] | None) -> tuple[Any, tuple[int, Any]
 
 @cache
 def _expressions(columns: tuple[str, ...] | None) -> list[Any]:
-    """Columns of the table, or some of them, from fields of records; times by the formulas of `speed`."""
+    """Expressions for all or some columns of the table from fields of records; times as in `speed`."""
     import polars
 
     col, when = polars.col, polars.when

@@ -1,4 +1,4 @@
-"""Attempts at the shards of a run task: which worker had which shard, when, and what it brought."""
+"""Attempts at the shards of a run task: which worker had which shard, when, and with how many answers."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ class Attempt:
     owner: str
     """Id of the worker, see `Owner.id`."""
     begin: float
-    """When it was claimed, seconds since the epoch on the worker's clock."""
+    """Time of the claim, seconds since the epoch on the worker's clock."""
     end: float | None
-    """When the worker let go of it; None: it never said so, or still works on it."""
+    """Time of the last event; None: the worker wrote none, or still works on the shard."""
     ended: str
-    """`done`, `drained`, `failed`; empty where it never said."""
+    """`done`, `drained`, `failed`; empty without a last event."""
     answered: int
-    """Answers it got itself, by its last word; 0 where it had none."""
+    """Answers of this attempt alone, by its last event; 0 without one."""
 
     @property
     def seconds(self) -> float:
-        """How long it took; 0 where it never said."""
+        """Duration; 0 without a last event."""
         return max(0.0, self.end - self.begin) if self.end is not None else 0.0
 
 
 class Attempts:
-    """All attempts at the shards of a run task, from one look at its folder."""
+    """All attempts at the shards of a run task, from one listing of its folder."""
 
     def __init__(self, experiment: Experiment, run_task: str) -> None:
         self.run_task = run_task
@@ -46,10 +46,10 @@ class Attempts:
         self._numbers = attempts_in(self._folder.names)
 
     def by_shard(self, most: int | None = None) -> Iterator[list[Attempt]]:
-        """Attempts that workers made, a shard at a time; shards that no worker took are left out.
+        """Attempts of workers, a shard at a time; shards that no worker took are left out.
 
         Args:
-            most: look at so many shards at most, evenly spread; None: at all.
+            most: maximum number of shards to read, evenly spread; None: all.
         """
         known = sorted(self._numbers)
         if most is not None and len(known) > most:
@@ -65,19 +65,19 @@ class Attempts:
                 yield found
 
     def began(self, index: int, number: int) -> float:
-        """When an attempt was claimed, seconds since the epoch on its worker's clock; 0: nobody can say."""
+        """Time of an attempt's claim, seconds since the epoch on its worker's clock; 0: unknown."""
         first, _ = ends_of(self._folder.read(events_name(index, number)))
         return float((first or {}).get("time", 0.0))
 
     def answers(self, attempt: Attempt) -> Iterator[dict[str, Any]]:
-        """Answers of an attempt as they were recorded, those that can be read."""
+        """The readable answers of an attempt, as recorded."""
         return self._folder.records(responses_name(attempt.shard, attempt.number))
 
     def answer_bytes(self, attempt: Attempt) -> int | None:
-        """What the answers of an attempt take on disk; None where it has none.
+        """Bytes on disk of an attempt's answers; None: it has no answers.
 
         Raises:
-            OSError: its file cannot be looked at.
+            OSError: the file cannot be inspected.
         """
         name = responses_name(attempt.shard, attempt.number)
         if name not in self._folder.names:
@@ -86,10 +86,10 @@ class Attempts:
         return entry.bytes if entry is not None else (self._folder.path / name).stat().st_size
 
     def only(self, index: int) -> tuple[Iterator[bytes], Iterator[dict[str, Any]]] | None:
-        """Answers of a shard that was asked in one go; None if it took several.
+        """Answers of a shard with answers of exactly one attempt; None for any other shard.
 
         Returns:
-            Whole lines, some MiB at a time, and the records in them; either is read as it is iterated over.
+            Whole lines, some MiB at a time, and the records in them; each iterator reads the file on demand.
         """
         names = [
             name
@@ -101,7 +101,7 @@ class Attempts:
         return self._folder.pages(names[0]), self._folder.records(names[0])
 
     def released(self, index: int, owner: str) -> str:
-        """Why a shard was taken from a worker that is gone; empty where nobody said."""
+        """Why a shard was taken from a worker that is gone; empty without a recorded reason."""
         mine = False
         for number in self._numbers.get(index, ()):
             for event in self._folder.records(events_name(index, number)):
@@ -120,7 +120,7 @@ def _attempt(
     last: Mapping[str, Any] | None,
     before: int,
 ) -> tuple[Attempt | None, int]:
-    """An attempt, and how many samples of its shard were answered after it."""
+    """An attempt, and the number of answered samples of its shard after it."""
     if first is None or last is None or first["event"] != "claimed":
         return None, before
     said = last["event"] in ("done", "drained", "failed")

@@ -1,199 +1,531 @@
-"""What evaluation wrote of run tasks, typed, for readers that must live with damage and other versions.
+"""The files of evaluation: `metrics.json` and `performance.json`, one type for the writer and all readers.
 
-A field that is damaged has its default; a run task whose table is none at all is left out. Readers for whom
-that would be wrong take `experiment/results.py`, which refuses the file instead.
+    metrics_of, performance_of    the whole file, or one line on why it cannot be read
+    scores, speeds                its sound parts, for readers that must accept damage
+
+This version's rules for coverage, and for whether a run task has a value, apply to files of every earlier
+version of hpcbench. Missing fields stay unset and unknown fields are kept: `to_json` returns the data that
+was read.
 """
 
 from __future__ import annotations
 
-import math
-import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
-from pydantic_core import from_json
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from hpcbench.experiment.counts import Counts, counts_of
-from hpcbench.experiment.ending import if_whole
+from hpcbench.errors import EnvironmentFault
+from hpcbench.experiment.counts import Counts
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.results import METRICS_VERSION, PERFORMANCE_VERSION
+from hpcbench.experiment.view.as_written import json_object
 
-LARGEST = 64 << 20
-"""Bytes of the largest file that is read: a thousand run tasks with all their groups have fewer."""
+METRICS_VERSION = 2
+"""Version of `metrics.json`: 2 since it has invalid answers, faults and groups."""
 
+PERFORMANCE_VERSION = 3
+"""Version of `performance.json`: 3 since TPOT counts an answer's final token in both time and count, or in
+neither."""
 
-def finite(value: object) -> float | None:
-    """A number that JSON can say; None for all else."""
-    if type(value) is float:  # most are
-        return value if math.isfinite(value) else None
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
-        return float(value)
-    return None
+Number = int | float
+"""A number as written: 1 and 1.0 are not the same bytes."""
 
 
-def _object(value: object) -> object:
-    return value if isinstance(value, dict) else {}
+class Part(BaseModel):
+    """A part of `metrics.json` or `performance.json`."""
+
+    # Models are built when a file is first read: most commands read no file.
+    model_config = ConfigDict(
+        frozen=True, extra="allow", allow_inf_nan=False, protected_namespaces=(), defer_build=True
+    )
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return self.model_dump(mode="json", exclude_unset=True)
 
 
-def _objects(value: object) -> list[object]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+# --- metrics.json ---------------------------------------------------------------------------------------
 
 
-Number = Annotated[float | None, BeforeValidator(finite)]
-Count = Annotated[int, BeforeValidator(lambda value: int(finite(value) or 0))]
-Flag = Annotated[bool, BeforeValidator(lambda value: value is not False)]
-Text = Annotated[str, BeforeValidator(str)]
-PartT = TypeVar("PartT", bound=BaseModel)
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", protected_namespaces=())
-
-
-class MetricValue(_Part):
+class MetricValue(Part):
     """A metric over a whole run task."""
 
-    value: Number = None
-    """None: no sample is scored."""
-    low: Number = None
-    """Lower end of its interval."""
-    high: Number = None
-    """Upper end of its interval."""
-    n: Count = 0
+    value: Number
+    low: Number | None = None
+    """Lower end of its interval; None where undefined."""
+    high: Number | None = None
+    """Upper end of its interval; None where undefined."""
+    level: Number | None = None
+    """Confidence level of the interval, 0.95."""
+    n: int = 0
     """Samples scored."""
-    clusters: Count = 0
-    """Documents they belong to."""
-    higher_is_better: Flag = True
-    """Whether more of it is better."""
+    clusters: int = 0
+    """Documents of these samples."""
+    method: str = ""
+    """Method of the interval, or why there is none."""
+    average: str = ""
+    """`micro`: over all samples; `macro`: the mean of the groups' values."""
+    signature: str = ""
+    """The metric with all its options."""
+    reading: str = ""
+    """Parser and its version; empty: version 1."""
+    higher_is_better: bool = True
+    """Whether a higher value is better."""
+    invalid: int = 0
+    """Samples whose answer has no value."""
+    faults: int = 0
+    """Samples that the metric failed on."""
+    value_if: Mapping[str, Number | None] | None = None
+    """With invalid answers: the value if they are excluded, and if they get the worst score."""
 
 
-class Lost(_Part):
-    """Samples without an answer, of one cause."""
+class Lost(Part):
+    """Samples without an answer, with one common cause."""
 
-    outcome: Text = ""
+    outcome: str = ""
     """How their requests ended."""
-    message: Text = ""
+    message: str = ""
     """Why."""
-    count: Count = 1
+    count: int = 1
     """How many."""
+    sample: str | None = None
+    """One of them."""
 
 
-class Scores(_Part):
-    """What `metrics.json` says of a run task."""
+class Unread(Part):
+    """Answers without a value, with one common cause."""
 
-    metrics: Annotated[
-        Mapping[str, Annotated[MetricValue, BeforeValidator(_object)]], BeforeValidator(_object)
-    ] = {}
-    """Metric → its value."""
-    errors: Annotated[tuple[Lost, ...], BeforeValidator(_objects)] = ()
-    """Samples without an answer, by cause."""
-    counts: Counts | None = None
-    """Counts of its samples; None where they are damaged."""
+    reason: str
+    count: int = 1
+    """How many."""
+    sample: str | None = None
+    """Sample of one of them."""
 
 
-class Figure(_Part):
-    """A figure of speed."""
+class Fault(Part):
+    """Samples that a metric failed on, with one common cause."""
 
-    value: Number = None
+    metric: str
+    message: str
+    count: int = 1
+    """How many."""
+    sample: str | None = None
+    """One of them."""
+
+
+class GroupRow(Part):
+    """A metric over one group of samples."""
+
+    by: Mapping[str, str | None]
+    """Field → the samples' common value; None: the samples lack the field."""
+    metric: str
+    asked: int = 0
+    """Samples, or fields of samples, of the group."""
+    answered: int = 0
+    """Asked samples with an answer."""
+    coverage: Number = 0
+    value: Number | None = None
+    """None if no sample is scored."""
+    low: Number | None = None
+    high: Number | None = None
+    n: int = 0
+    """Samples scored."""
+    documents: int = 0
+    """Documents of these samples."""
+    method: str = ""
+    average: str = ""
+    invalid: int = 0
+    faults: int = 0
+    value_if: Mapping[str, Number | None] | None = None
+
+
+class Level(Part):
+    """A run task by groups of its samples."""
+
+    by: tuple[str, ...]
+    """Fields that define the groups."""
+    groups: int
+    """Number of groups."""
+    rows: tuple[GroupRow, ...] = ()
+    """Empty for a level with too many groups."""
+
+
+class Scores(Part):
+    """A run task in `metrics.json`, see docs/scores.md."""
+
+    asked: int
+    answered: int
+    """The same as `responded`."""
+    responded: int = 0
+    """For this and the next five fields, see `experiment/counts.py`."""
+    ok: int = 0
+    unreadable: int = 0
+    failed: int = 0
+    skipped: int = 0
+    coverage: Number = 0
+    invalid: int | None = None
+    """The same as `unreadable`."""
+    unusable: int = 0
+    """All unusable samples of the dataset, in the run task's part or not."""
+    documents: int = 0
+    """Documents with an answer."""
+    ml_task: str = ""
+    model: str = ""
+    dataset: str = ""
+    split: str | None = None
+    prompt: str = ""
+    on_failed: str = ""
+    """Treatment of samples without an answer: `exclude` or `zero`."""
+    on_invalid: str = ""
+    """Treatment of answers without a value."""
+    outcomes: Mapping[str, int] = {}
+    """Outcome → number of requests."""
+    errors: tuple[Lost, ...] = ()
+    """Samples without an answer, by cause, the most frequent first."""
+    invalid_reasons: tuple[Unread, ...] = ()
+    """Answers without a value, by cause, the most frequent first."""
+    metrics: Mapping[str, MetricValue | None] = {}
+    """Metric → its value; None where no sample is scored."""
+    faults: tuple[Fault, ...] = ()
+    """Samples that metrics failed on, by cause, the most frequent first."""
+    groups: tuple[Level, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_one_rule(cls, table: Any) -> Any:
+        """Convert older tables: these count unreadable answers in the coverage and value empty ones at 0."""
+        if not isinstance(table, Mapping):
+            return table
+        try:
+            counts = _counts_of(table)
+            entries = table.get("metrics") or {}
+            told = {**table, **counts.to_json()}
+            valued = not entries or any(one is not None for one in entries.values())
+            return told if counts.ok and valued else _without_values(told)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"counts of samples are missing or damaged: {error!r}") from None
+
+    @property
+    def counts(self) -> Counts:
+        """Counts of its samples."""
+        unasked = self.outcomes.get("missing", 0)
+        return Counts(self.asked, self.responded, self.unreadable, self.skipped, unasked)
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether any sample was scored; without metrics: whether any is ok."""
+        return self.ok > 0 and (not self.metrics or bool(self.values))
+
+    @property
+    def values(self) -> dict[str, MetricValue]:
+        """Metrics that have a value, in the file's order."""
+        return {name: one for name, one in self.metrics.items() if one is not None}
+
+
+class Metrics(Part):
+    """The content of `metrics.json`."""
+
+    version: int = METRICS_VERSION
+    run_tasks: Mapping[str, Scores]
+
+
+def _counts_of(table: Mapping[str, Any]) -> Counts:
+    return Counts(
+        asked=int(table["asked"]),
+        responded=int(table["answered"]),
+        unreadable=int(table.get("invalid") or 0),
+        skipped=int(table.get("skipped") or 0),
+    )
+
+
+def _without_values(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The table of a run task without a scored sample: no metric and no group has a value."""
+    none = {"value": None, "low": None, "high": None, "n": 0, "value_if": None}
+    levels = [dict(level) for level in table.get("groups") or ()]
+    return {
+        **table,
+        "metrics": dict.fromkeys(table.get("metrics") or ()),
+        "groups": [
+            {**level, "rows": [{**dict(row), **none} for row in level["rows"]]} for level in levels
+        ],
+    }
+
+
+# --- performance.json -----------------------------------------------------------------------------------
+
+
+class Figure(Part):
+    """A figure of speed with its interval, see docs/measuring.md."""
+
+    value: Number | None = None
     """None: too little data."""
+    low: Number | None = None
+    high: Number | None = None
+    needs: int | None = None
+    """For a percentile without a value: the number of requests it would need."""
+    bound: Number | None = None
+    """MLPerf's bound for a percentile."""
 
 
-class Latency(_Part):
-    """A latency's distribution, ms."""
+class Latency(Part):
+    """A latency, or gaps between chunks or tokens, ms."""
 
-    p50: Annotated[Figure, BeforeValidator(_object)] = Figure()
-    p95: Annotated[Figure, BeforeValidator(_object)] = Figure()
+    n: int = 0
+    """Values."""
+    answers: int | None = None
+    """For gaps: the number of answers they come from."""
+    mean: Figure = Figure.model_construct()
+    p50: Figure = Figure.model_construct()
+    p90: Figure = Figure.model_construct()
+    p95: Figure = Figure.model_construct()
+    p99: Figure = Figure.model_construct()
+    quantiles: tuple[Number, ...] = ()
+    """The shape of the distribution."""
+    min: Number | None = None
+    max: Number | None = None
 
-
-class Memory(_Part):
-    """Memory, bytes."""
-
-    gpu_peak: Number = None
-    """What its GPUs held at most."""
-    effective: Number = None
-    """What was needed of that, where the engine said it."""
-
-
-class Client(_Part):
-    """How late the client itself was."""
-
-    client_bound: bool = False
-    """Whether the client, not the engine, was the bottleneck."""
-
-
-class Speed(_Part):
-    """What `performance.json` says of a run task."""
-
-    requests: Count | None = None
-    """Requests that were to be sent."""
-    tries: Count | None = None
-    """Times they were sent."""
-    e2e_ms: Annotated[Latency, BeforeValidator(_object)] = Latency()
-    """From sending to the last text."""
-    tokens_per_s: Annotated[Figure, BeforeValidator(_object)] = Figure()
-    """Output tokens a second."""
-    memory: Annotated[Memory, BeforeValidator(_object)] = Memory()
-    client: Annotated[Client, BeforeValidator(_object)] = Client()
-    valid: Flag = True
-    """False: the client was too slow, and the figures are its own as much as the engine's."""
-
-
-def scores_in(table: object) -> Scores | None:
-    """A run task's part of `metrics.json`; None: it is none."""
-    found = _part(Scores, if_whole(table))
-    if found is None:
-        return None
-    try:
-        return found.model_copy(update={"counts": counts_of(table)})  # type: ignore[arg-type]
-    except (KeyError, TypeError, ValueError):
+    def figure(self, name: str) -> Figure:
+        """A percentile, or the mean, by its name."""
+        found = getattr(self, name)
+        assert isinstance(found, Figure)
         return found
 
 
-def speed_in(table: object) -> Speed | None:
-    """A run task's part of `performance.json`; None: it is none."""
-    return _part(Speed, table)
+class Attainment(Figure):
+    """Good answers ÷ requests."""
+
+    slo: Mapping[str, Any] = {}
+    """Limits that a good answer keeps."""
+    good: int = 0
+
+
+class Window(Part):
+    """The steady window in which rates are measured."""
+
+    seconds: Number = 0
+    answers: int = 0
+    in_flight: Number | None = None
+    """Requests in flight, on average."""
+    pieces: int = 0
+
+
+class Client(Part):
+    """Lag of the client itself, ms."""
+
+    client_bound: bool = False
+    """Whether the client, not the engine, was the bottleneck."""
+    lag_p50_ms: Number | None = None
+    lag_p99_ms: Number | None = None
+    lag_max_ms: Number | None = None
+
+
+class Memory(Part):
+    """Memory, bytes: the known figures of `monitor.MemoryFigures`."""
+
+    gpus: int | None = None
+    gpu_peak: Number | None = None
+    gpu_peak_source: str | None = None
+    torch_allocated: Number | None = None
+    torch_reserved: Number | None = None
+    kv_peak: Number | None = None
+    kv_reserved: Number | None = None
+    weights: Number | None = None
+    non_torch: Number | None = None
+    activation: Number | None = None
+    graphs: Number | None = None
+    effective: Number | None = None
+    host_peak: Number | None = None
+    host_held_peak: Number | None = None
+    host_source: str | None = None
+
+    def figure(self, name: str) -> Number | None:
+        """A number of bytes by its name."""
+        found = getattr(self, name)
+        assert found is None or isinstance(found, (int, float))
+        return found
+
+    def source(self, name: str) -> str | None:
+        """How a figure was measured: `gpu_peak_source`, `host_source`."""
+        found = getattr(self, name)
+        assert found is None or isinstance(found, str)
+        return found
+
+
+class Load(Part):
+    """The load that a run task was under."""
+
+    concurrency: int | str | None = None
+    """Requests at once; `auto` in files of earlier versions."""
+    rate: Number | None = None
+    """Requests a second; None: a fixed number at once."""
+    arrival: str | None = None
+    warm_up: int = 0
+    sweep: str | None = None
+    """The plan's run task whose sweep has this point."""
+    chosen: Mapping[str, int] | None = None
+    """Worker → requests at once that `concurrency: auto` chose there."""
+
+    @property
+    def at_once(self) -> int | str | None:
+        """Requests in flight: a number, or `4 to 8` where workers differ."""
+        chosen = sorted({*(self.chosen or {}).values()})
+        if len(chosen) > 1:
+            return f"{chosen[0]} to {chosen[-1]}"
+        return chosen[0] if chosen else self.concurrency
+
+
+class Machine(Part):
+    """A kind of machine whose workers asked a run task's samples."""
+
+    gpus: tuple[str, ...] | None = None
+    driver: str | None = None
+    cuda: str | None = None
+    cpu: str | None = None
+    nodes: tuple[str, ...] = ()
+    workers: int = 0
+
+
+class Speed(Part):
+    """A run task in `performance.json`, see docs/measuring.md."""
+
+    load: Load = Load.model_construct()
+    requests: int | None = None
+    """Requests that were to be sent."""
+    answered: int | None = None
+    tries: int | None = None
+    """How often these requests were sent, retries included."""
+    ttft_ms: Latency | None = None
+    tpot_ms: Latency | None = None
+    e2e_ms: Latency | None = None
+    ttft_due_ms: Latency | None = None
+    e2e_due_ms: Latency | None = None
+    queue_ms: Latency | None = None
+    prepare_ms: Latency | None = None
+    chunk_gap_ms: Latency | None = None
+    itl_ms: Latency | None = None
+    window: Window = Window.model_construct()
+    answers_per_s: Figure | None = None
+    tokens_per_s: Figure | None = None
+    good_per_s: Figure | None = None
+    whole: Mapping[str, Number | None] = {}
+    """Rates and seconds over the whole run task, not only the window."""
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    tokens_each: Mapping[str, tuple[Number, ...] | None] = {}
+    recount: Mapping[str, Number] | None = None
+    """Comparison of the engine's count of tokens with the tokenizer's."""
+    attainment: Attainment | None = None
+    client: Client | None = None
+    memory: Memory | None = None
+    valid: bool = True
+    """False: the client was too slow, so the figures measure the client as much as the engine."""
+    notes: tuple[str, ...] = ()
+    hardware: tuple[Machine, ...] | None = None
+    """None: a worker does not report it."""
+
+    def latency(self, name: str) -> Latency | None:
+        """A latency by its key, `ttft_ms`."""
+        found = getattr(self, name, None)
+        return found if isinstance(found, Latency) else None
+
+    def rate(self, name: str) -> Figure | None:
+        """A rate by its key, `tokens_per_s`."""
+        found = getattr(self, name, None)
+        return found if isinstance(found, Figure) else None
+
+
+class Sweep(Part):
+    """One run task under rising load."""
+
+    points: tuple[str, ...]
+    """Run tasks, in the plan's order."""
+    knee: str | None = None
+    """The point with the best ratio of throughput to latency, among points with fixed requests at once."""
+    rate_knee: str | None = None
+    """The same among points with fixed requests a second."""
+    best: str | None = None
+    """The valid point with the most good answers a second."""
+
+
+class Performance(Part):
+    """The content of `performance.json`."""
+
+    version: int = PERFORMANCE_VERSION
+    run_tasks: Mapping[str, Speed]
+    sweeps: Mapping[str, Sweep]
+
+
+# --- reading --------------------------------------------------------------------------------------------
+
+PartT = TypeVar("PartT", bound=Part)
+
+
+def metrics_of(experiment: Experiment) -> Metrics:
+    """The content of `metrics.json`.
+
+    Raises:
+        EnvironmentFault: the file is missing, damaged, or of another version of hpcbench.
+    """
+    return _whole(Metrics, experiment, experiment.metrics_file, METRICS_VERSION)
+
+
+def performance_of(experiment: Experiment) -> Performance:
+    """The content of `performance.json`.
+
+    Raises:
+        EnvironmentFault: as `metrics_of`.
+    """
+    return _whole(Performance, experiment, experiment.performance_file, PERFORMANCE_VERSION)
 
 
 def scores(experiment: Experiment) -> Mapping[str, Scores]:
-    """Run task → what evaluation found; nothing where it has not, or where that cannot be read."""
-    read = {
-        name: scores_in(table)
-        for name, table in _tables(experiment.metrics_file, METRICS_VERSION).items()
-    }
-    return {name: one for name, one in read.items() if one is not None}
+    """Run task → its scores; missing or damaged scores are left out."""
+    return _sound(Scores, experiment.metrics_file, METRICS_VERSION)
 
 
 def speeds(experiment: Experiment) -> Mapping[str, Speed]:
-    """Run task → its speed; nothing where it is not measured, or where that cannot be read."""
-    tables = _tables(experiment.performance_file, PERFORMANCE_VERSION)
-    read = {name: speed_in(table) for name, table in tables.items()}
-    return {name: one for name, one in read.items() if one is not None}
+    """Run task → its speed; missing or damaged tables are left out."""
+    return _sound(Speed, experiment.performance_file, PERFORMANCE_VERSION)
 
 
-def read_object(path: Path) -> Mapping[str, Any]:
-    """The object that a JSON file holds; an empty one where there is none, it is damaged or far too large."""
-    try:
-        with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size > LARGEST:
-                return {}
-            found = from_json(file.read())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _part(kind: type[PartT], table: object) -> PartT | None:
-    if not isinstance(table, dict):
-        return None
+def sound(kind: type[PartT], table: object) -> PartT | None:
+    """A part of a file; None: the table is no such part, or damaged."""
     try:
         return kind.model_validate(table)
     except ValidationError:
         return None
 
 
-def _tables(path: Path, version: int) -> Mapping[str, Any]:
-    found = read_object(path)
+def _sound(kind: type[PartT], path: Path, version: int) -> Mapping[str, PartT]:
+    try:
+        found = json_object(path)
+    except (OSError, ValueError):
+        return {}
     tables = found.get("run_tasks") if found.get("version", version) == version else None
-    return tables if isinstance(tables, dict) else {}
+    read = (
+        {name: sound(kind, one) for name, one in tables.items()} if isinstance(tables, dict) else {}
+    )
+    return {name: one for name, one in read.items() if one is not None}
+
+
+def _whole(kind: type[PartT], experiment: Experiment, path: Path, version: int) -> PartT:
+    try:
+        found = json_object(path)
+        if found.get("version", version) != version:
+            what = f"has version {found['version']}, and this hpcbench reads version {version}"
+            raise _unreadable(experiment, path, what)
+        return kind.model_validate(found)
+    except FileNotFoundError:
+        raise _unreadable(experiment, path, "does not exist") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise _unreadable(experiment, path, f"is damaged: {place}: {first['msg']}") from None
+    except ValueError as error:
+        raise _unreadable(experiment, path, f"is damaged: {error}") from None
+
+
+def _unreadable(experiment: Experiment, path: Path, what: str) -> EnvironmentFault:
+    remedy = f"`hpcbench score {experiment.id}` writes it again, from the answers"
+    return EnvironmentFault(f"{path} {what}", remedy=remedy)

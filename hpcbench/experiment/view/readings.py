@@ -1,4 +1,4 @@
-"""Readings of workers' monitors: two lines a second, so that few readers want all of them."""
+"""Readings of workers' monitors: two lines a second, so few readers need all of them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ TAIL_BYTES = 16_384
 """More than the longest reading: eight GPUs take some 1,500 bytes."""
 
 BLOCKS, BLOCK_BYTES = 64, 16 * 1024
-"""What is read of a file that is longer than all of them."""
+"""Number and size of the blocks that are read of a larger file."""
 
 
 def monitor_heard(experiment: Experiment, run: WorkerRun) -> float:
-    """When a run's monitor last wrote, which it does also while a model loads; 0: it never did."""
+    """Time of a monitor's last write, also while a model loads; 0: it never wrote."""
     try:
         with experiment.worker_monitor(run.group, run.id).open("rb") as file:
             return os.fstat(file.fileno()).st_mtime
@@ -28,7 +28,7 @@ def monitor_heard(experiment: Experiment, run: WorkerRun) -> float:
 
 
 def last_reading(experiment: Experiment, run: WorkerRun) -> Mapping[str, Any]:
-    """What the monitor of a run that works saw last; empty where it saw nothing yet."""
+    """The last reading of a working run's monitor; empty: no reading yet."""
     try:
         with experiment.worker_monitor(run.group, run.id).open("rb") as file:
             file.seek(max(0, file.seek(0, 2) - TAIL_BYTES))
@@ -42,7 +42,7 @@ def last_reading(experiment: Experiment, run: WorkerRun) -> Mapping[str, Any]:
 
 
 def readings(experiment: Experiment) -> Iterator[Iterator[list[dict[str, Any]]]]:
-    """Of each monitor blocks of readings without a gap: one, or of a large file evenly spread ones."""
+    """Each monitor's readings in blocks without gaps: one block, or evenly spread blocks of a large file."""
     folder = experiment.workers()
     for name in sorted(folder.names):
         if name.endswith(MONITOR):

@@ -1,4 +1,4 @@
-"""What an experiment took of the cluster, as `usage.json` holds it."""
+"""Resources that an experiment took of the cluster, as written in `usage.json`."""
 
 from __future__ import annotations
 
@@ -13,32 +13,34 @@ from hpcbench.files.atomic import read_json
 Cause = Literal["starting", "loading", "failed_loads", "idle", "lost", "after_last_answer"]
 """Why allocated time was not used.
 
-`starting` until the worker's first word · `loading` models · `failed_loads` of models that did not become
-ready · `idle` no shard to work on, or between two · `lost` answers thrown away or asked again after a kill ·
+`starting` until the worker's first event · `loading` models · `failed_loads` of models that did not become
+ready · `idle` without a shard, or between two · `lost` answers thrown away or asked again after a kill ·
 `after_last_answer` until the job was over.
 """
 
 CAUSES: tuple[Cause, ...] = get_args(Cause)
 
 Unit = Literal["GPU", "CPU"]
-"""What hours are of: CPUs where a job has no GPU."""
+"""Device of the hours: CPUs where a job has no GPU."""
 
 
 class Hours(BaseModel):
-    """Hours of GPUs, or of CPUs where there are none."""
+    """Hours of GPUs, or of CPUs where a job has no GPU."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", protected_namespaces=())
+    model_config = ConfigDict(
+        frozen=True, extra="ignore", protected_namespaces=(), defer_build=True
+    )
 
     run_task: str = ""
     """Run task; empty in sums over several."""
     model: str = ""
     """Model; empty in sums over several."""
     unit: Unit = "GPU"
-    """What the hours are of."""
+    """Device of the hours."""
     allocated: float = 0.0
-    """What jobs held."""
+    """Hours that jobs held."""
     used: float = 0.0
-    """Of these, with requests under way whose answers count."""
+    """Allocated hours with requests in flight whose answers count."""
     starting: float = 0.0
     loading: float = 0.0
     failed_loads: float = 0.0
@@ -48,11 +50,11 @@ class Hours(BaseModel):
 
     @property
     def wasted(self) -> float:
-        """Allocated and not used."""
+        """Allocated hours that were not used."""
         return float(sum(getattr(self, cause) for cause in CAUSES))
 
     def plus(self, other: Hours) -> Hours:
-        """The sum, called like this one."""
+        """The sum, with the names of this one."""
         names = ("allocated", "used", *CAUSES)
         return self.model_copy(
             update={name: getattr(self, name) + getattr(other, name) for name in names}
@@ -60,47 +62,60 @@ class Hours(BaseModel):
 
 
 class Waited(BaseModel):
-    """How long jobs waited from their submission to their start, seconds."""
+    """Wait of jobs from submission to start, seconds."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     first: float
-    """Until the first one started."""
+    """Until the first job started."""
     median: float
     longest: float
 
 
 class Usage(BaseModel):
-    """What an experiment took."""
+    """Resources that an experiment took."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     version: Literal[1] = 1
     experiment: str = ""
-    """Its id."""
+    """The experiment's id."""
     month: str = ""
-    """Month in which its first job started, `2026-11`; empty if none did."""
+    """Month in which its first job started, `2026-11`; empty if no job started."""
     source: Literal["slurm", "workers"] = "workers"
-    """Who said how long jobs held what they held: Slurm's accounting, or the workers themselves, who do not
-    know of the time before their first word and after their last."""
+    """Source of the jobs' durations: Slurm's accounting, or the workers themselves, which do not know the
+    time before their first event and after their last."""
     jobs: int = 0
-    """Allocations, each run of a requeued job one."""
+    """Allocations; each run of a requeued job counts as one."""
     hours: tuple[Hours, ...]
-    """Of each run task."""
+    """Hours of each run task."""
     waited: Waited | None = None
-    """Wait in Slurm's queue; None: not known, or there is none. It is no waste: nothing is allocated."""
+    """Wait in Slurm's queue; None: unknown, or no queue. It is no waste: nothing is allocated."""
     energy_wh: float | None = None
-    """What nodes drew for its jobs by Slurm's count, watt-hours; else what its GPUs drew; None: not known."""
+    """Energy of the nodes for its jobs by Slurm's count, watt-hours; else of its GPUs; None: unknown."""
     energy_source: Literal["slurm", "gpus"] | None = None
     gpu_utilisation: Mapping[str, float] = {}
-    """Run task → mean utilisation of GPUs while it was asked, percent, where it was measured."""
+    """Run task → mean utilisation of GPUs while its samples were asked, percent, where measured."""
     complete: bool = True
-    """Whether every job had ended when this was counted: the one that reports may be one of them."""
+    """Whether every job had ended at the time of counting: the reporting job may itself be one of them."""
+
+
+def read_usage(experiment: Experiment) -> Usage:
+    """Resources that an experiment took, as written at its end.
+
+    Raises:
+        OSError: the file is not written yet, or cannot be read.
+        ValueError: the file is damaged.
+    """
+    try:
+        return Usage.model_validate(read_json(experiment.usage_file))
+    except RecursionError as error:
+        raise ValueError(str(error)) from None
 
 
 def written_usage(experiment: Experiment) -> Usage | None:
-    """What an experiment took, as it was written down at its end; None where that cannot be read."""
+    """Resources that an experiment took, as written at its end; None: the file cannot be read."""
     try:
-        return Usage.model_validate(read_json(experiment.usage_file))
-    except (OSError, ValueError, RecursionError):
+        return read_usage(experiment)
+    except (OSError, ValueError):
         return None

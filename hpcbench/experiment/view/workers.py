@@ -1,4 +1,4 @@
-"""Runs of workers as their events tell them: a run is one process of one array task, and has its own file."""
+"""Runs of workers, read from their events: a run is one process of one array task, with its own file."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ TROUBLES = (
     "model_failed", "engine_died", "disk_full", "failed", "shard_failed", "bad_node", "poisonous",
     "unreadable", "fenced", "alarm",
 )  # fmt: skip
-"""Events of workers that tell of trouble."""
+"""Events of workers that report trouble."""
 
 EVENTS, MONITOR = ".events.jsonl", ".monitor.jsonl"
-"""Endings of a run's files: events, and its monitor's readings."""
+"""Suffixes of a run's files: events, and its monitor's readings."""
 
 _DULL = tuple(
     b'{"event":"%s"' % kind for kind in (b"progress", b"loading", b"resources", b"shard_claimed")
 )
-"""Beginnings of lines that are most of a file; of each kind only the last one of a look counts."""
+"""Prefixes of the most frequent lines of a file; only the last line of each kind in a look counts."""
 
 Hear = Callable[["WorkerRun", Mapping[str, Any]], object]
-"""Is told every event of a run, in order."""
+"""Receives every event of a run, in order."""
 
 
 @dataclass
@@ -38,7 +38,7 @@ class WorkerRun:
     """One run of one array task."""
 
     group: str
-    """Its group."""
+    """The worker's group."""
     id: str
     """`JOB-RESTART`."""
     job: str = ""
@@ -46,23 +46,23 @@ class WorkerRun:
     restart: int = 0
     """SLURM_RESTART_COUNT."""
     node: str = ""
-    """Node as Slurm calls it."""
+    """The node's name in Slurm."""
     pid: int = 0
     """Process on that node."""
     host: str = ""
-    """Name of that node's host."""
+    """Host name of that node."""
     started: float = 0.0
-    """When it said its first word, seconds since the epoch by its clock."""
+    """Time of its first event, seconds since the epoch by its clock."""
     last: float = 0.0
-    """When it said its last word so far, by its clock."""
+    """Time of its newest event, by its clock."""
     heard: float = 0.0
-    """When it was last heard of, by the shared file system's clock or its own."""
+    """Time of its last sign of life, by the shared file system's clock or its own."""
     ahead: float = 0.0
     """Seconds that its clock is ahead of the shared file system's."""
     model: str | None = None
     """Model it holds or loads."""
     loading: float | None = None
-    """Since when it loads its model; None: it loads none."""
+    """Start of its current load; None: it loads no model."""
     shard: str | None = None
     """Shard it works on, by its last progress."""
     answered: int | None = None
@@ -70,17 +70,17 @@ class WorkerRun:
     last_words: str | None = None
     """Kind of its last event, once it has ended."""
     log: str = ""
-    """A file with more."""
+    """A log file with details."""
     owner: Mapping[str, Any] = field(default_factory=dict)
-    """It, as the owner of shards; empty while its first line is not whole."""
+    """Its record as an owner of shards; empty while its first line is not whole."""
     troubles: list[Mapping[str, Any]] = field(default_factory=list)
-    """Events that tell of trouble, and signals that ended it."""
+    """Events that report trouble, and signals that ended it."""
     events: list[Mapping[str, Any]] = field(default_factory=list)
     """Its events in order, where the reader keeps them."""
 
     @property
     def stem(self) -> str:
-        """What the names of its files begin with."""
+        """Prefix of the names of its files."""
         return f"{self.group}.{self.id}"
 
     @property
@@ -90,12 +90,12 @@ class WorkerRun:
 
     @property
     def over(self) -> bool:
-        """Whether it said its last word."""
+        """Whether it wrote its last event."""
         return self.last_words is not None
 
     @property
     def ending(self) -> str:
-        """Its last word, and why; empty while it has not said it."""
+        """Its last event and the reason; empty before that event."""
         if self.last_words is None:
             return ""
         why = next(
@@ -134,19 +134,19 @@ class WorkerRun:
 
 
 def run_task_of(event: Mapping[str, Any]) -> str:
-    """Run task of the shard that an event tells of; empty where it tells of none."""
+    """Run task of an event's shard; empty for an event without a shard."""
     return str(event.get("shard", "")).rpartition("/")[0]
 
 
 def worker_runs(
     experiment: Experiment, most: int | None = None, tell: Tell | None = None
 ) -> Iterator[WorkerRun]:
-    """Every run there ever was, by name, with all its events; runs that said nothing are left out.
+    """Every run, past or present, by name, with all its events; runs without events are left out.
 
     Args:
         experiment: the experiment.
-        most: read about so many at most, evenly spread; None: all.
-        tell: is told of each line that cannot be read: file, number.
+        most: approximate maximum number of runs to read, evenly spread; None: all.
+        tell: is called for each unreadable line: file, number.
     """
     files = list(experiment.worker_records(tell))
     for path, records in files[:: max(1, len(files) // most) if most else 1]:
@@ -159,53 +159,61 @@ def worker_runs(
             yield run
 
 
+@dataclass(slots=True)
+class _Listing:
+    """Files of all workers. Tails refer to this and not to the runs, which refer to the tails: no cycle."""
+
+    experiment: Experiment
+    found: Folder | None = None
+    """The folder as the current look listed it."""
+
+    def folder(self) -> Folder:
+        if self.found is None:
+            self.found = self.experiment.workers()
+        return self.found
+
+
 class WorkerRuns:
-    """All runs of an experiment; each look reads what is new.
+    """All runs of an experiment; each look reads only new events.
 
     Args:
         experiment: the experiment.
-        hear: is told every event, after its run has learnt from it.
-        dull: whether also those that a later one of their kind makes old; else they are not even parsed.
+        hear: is called for every event, after its run has taken it.
+        dull: whether to include events that a later event of their kind replaces; else these are not parsed.
     """
 
     def __init__(
         self, experiment: Experiment, hear: Hear = lambda run, event: None, *, dull: bool = False
     ) -> None:
         self._experiment, self._hear, self._dull = experiment, hear, dull
+        self._listing = _Listing(experiment)
         self._known: dict[str, WorkerRun] = {}
         self._files: dict[str, ArchivedTail] = {}
-        self._folder: Folder | None = None
 
     def monitor(self, run: WorkerRun) -> ArchivedTail:
-        """What the monitor of a run writes."""
-        return ArchivedTail(self._listed, run.stem + MONITOR)
-
-    def _listed(self) -> Folder:
-        """What all workers wrote, as the look that is under way found it."""
-        if self._folder is None:
-            self._folder = self._experiment.workers()
-        return self._folder
+        """The file of a run's monitor."""
+        return ArchivedTail(self._listing.folder, run.stem + MONITOR)
 
     def look(
         self,
         choose: Callable[[list[str]], list[str]] = lambda stems: stems,
         until: float | None = None,
     ) -> tuple[list[WorkerRun], bool]:
-        """Runs as they are now, and whether all that they said is read.
+        """The current runs, and whether all their events are read.
 
         Args:
-            choose: chooses among their stems, which come sorted.
-            until: end of the look, by the monotonic clock; the next look goes on where it stopped.
+            choose: chooses among the sorted stems.
+            until: end of the look, by the monotonic clock; the next look continues from there.
         """
-        self._folder = None
-        names = self._listed().names
+        self._listing.found = None
+        names = self._listing.folder().names
         stems = sorted(name.removesuffix(EVENTS) for name in names if name.endswith(EVENTS))
         found, whole = [], True
         for stem in choose(stems):
             run = self._known.get(stem)
             if run is None:
                 run = self._known[stem] = _run_of(stem)
-                self._files[stem] = ArchivedTail(self._listed, stem + EVENTS)
+                self._files[stem] = ArchivedTail(self._listing.folder, stem + EVENTS)
             if not run.over:
                 whole = self._listen(stem, run, until) and whole
             found.append(run)
@@ -227,13 +235,13 @@ class WorkerRuns:
                 run.ahead = at - file.written
             if until is not None and time.monotonic() > until:
                 return False
-        # Of the open file: over NFS a mere look at its name may be minutes old.
+        # Time of the open file: over NFS a stat by name may be minutes old.
         run.heard = max(run.heard, file.written or 0.0)
         return file.whole
 
 
 def parsed(lines: bytes) -> Iterable[dict[str, Any]]:
-    """Records of whole lines; what is damaged is left out, for other lines are no less true."""
+    """Records of whole lines; damaged lines are left out, the other lines stay valid."""
     try:
         found = from_json(b"[%s]" % b",".join(lines.splitlines()))  # at once: half the time
     except ValueError:

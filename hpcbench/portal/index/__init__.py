@@ -1,8 +1,8 @@
-"""What is known of experiments without opening them: a disposable index of a home.
+"""A disposable index of a home's experiments, so that the portal need not open them.
 
-The experiments' directories are the truth; `following` reads them into the index, and everything else of the
-portal asks it. It may be deleted, damaged or of another version at any time: it is then made again, and
-nothing is lost. SQLite on a local disk holds it, or PostgreSQL where a group shares one; both answer alike.
+The experiments' directories are the truth; the follower reads them into the index, and the rest of the portal
+queries the index. If the index is deleted, damaged or of another version, it is built again, and nothing is
+lost. The database is SQLite on a local disk, or PostgreSQL for a group; both give the same answers.
 """
 
 from __future__ import annotations
@@ -26,36 +26,36 @@ from hpcbench.portal.models.experiments import (
 from hpcbench.status.models import ExperimentStatus
 
 Order = Literal["asc", "desc"]
-"""Which end comes first; what has no value is last in both."""
+"""Sort order; rows without a value are last in both."""
 
 ExperimentSort = Literal[
     "id", "plan", "state", "created", "updated", "owner", "run_tasks", "samples", "answered", "progress",
     "rate", "score", "gpu_hours", "failures", "verdict",
 ]  # fmt: skip
-"""Columns that experiments can be sorted by."""
+"""Sort columns of experiments."""
 
 RunTaskSort = Literal[
     "experiment", "name", "ml_task", "model", "dataset", "prompt", "state", "samples", "answered", "progress",
     "rate", "coverage", "invalid", "score", "latency_p50", "latency_p95", "tokens_per_second",
     "peak_memory_gb",
 ]  # fmt: skip
-"""Columns that run tasks can be sorted by; `score` is the first metric."""
+"""Sort columns of run tasks; `score` is the first metric."""
 
 COUNTED_TO = 10_000
-"""No list is counted further."""
+"""Most rows of a list that are counted."""
 
 MOST = 200
-"""Rows of a page at most."""
+"""Most rows of a page."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExperimentQuery:
-    """Which experiments, in which order. Of several values of a filter one has to fit."""
+    """Filters and order of experiments. An experiment has to match one of a filter's values."""
 
     states: tuple[str, ...] = ()
     """States."""
     text: str = ""
-    """Words, each of which stands in the id, plan, owner, a model, dataset or baseline's name."""
+    """Words; each has to occur in the id, plan, owner, or a model's, dataset's or baseline's name."""
     models: tuple[str, ...] = ()
     """Models."""
     datasets: tuple[str, ...] = ()
@@ -65,23 +65,23 @@ class ExperimentQuery:
     sort: ExperimentSort = "created"
     """Column to sort by."""
     order: Order = "desc"
-    """Which end comes first."""
+    """Sort order."""
     after: str | None = None
-    """`Page.next` of the page before; it holds with the same filters and order only."""
+    """`Page.next` of the previous page; valid only with the same filters and order."""
     limit: int = 50
-    """Rows, at most 200."""
+    """Rows of the page, at most 200."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunTaskQuery:
-    """Which run tasks, in which order. Of several values of a filter one has to fit."""
+    """Filters and order of run tasks. A run task has to match one of a filter's values."""
 
     experiment: str | None = None
-    """Of one experiment; None: of all."""
+    """Only run tasks of this experiment; None: of all experiments."""
     states: tuple[str, ...] = ()
     """States."""
     text: str = ""
-    """Words, each of which stands in the name, experiment, model, dataset, prompt or ML task."""
+    """Words; each has to occur in the name, experiment, model, dataset, prompt or ML task."""
     models: tuple[str, ...] = ()
     """Models."""
     datasets: tuple[str, ...] = ()
@@ -89,91 +89,91 @@ class RunTaskQuery:
     sort: RunTaskSort = "name"
     """Column to sort by."""
     order: Order = "asc"
-    """Which end comes first."""
+    """Sort order."""
     after: str | None = None
     """As in `ExperimentQuery`."""
     limit: int = 50
-    """Rows, at most 200."""
+    """Rows of the page, at most 200."""
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What was written about an experiment once it had ended, as far as its page shows it."""
+    """Facts written after an experiment's end, as far as its page shows them."""
 
     usage: Usage = field(default_factory=Usage)
-    """What it took."""
+    """Its use of resources."""
     summary: tuple[str, ...] = ()
-    """What came out: blocks of the report's own Markdown."""
+    """Its results: blocks of the report's own Markdown."""
     verdict: Mapping[str, Any] | None = None
-    """What a gate said."""
+    """A gate's verdict."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What takes many files to find out of an experiment, and is therefore kept."""
+    """Facts of an experiment that come from many files, and are therefore kept."""
 
     status: ExperimentStatus
-    """How it is."""
+    """Its status."""
     figures: tuple[FigureName, ...] = ()
-    """Figures there are."""
+    """Its available figures."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """All that the index holds of an experiment."""
+    """An experiment's entry in the index."""
 
     row: ExperimentRow
-    """Its row; `trend` is not kept but found."""
+    """Its row; `trend` is not stored but computed for each answer."""
     run_tasks: tuple[RunTaskRow, ...]
     """Its run tasks, in the order of the plan."""
     account: Account
-    """What was written about it."""
+    """Facts written after its end."""
     stamp: str
-    """What the entry was made of; while it is the same there is nothing to read again. Empty: it runs."""
+    """Stamp of its files; while the stamp is the same, the entry is valid. Empty: the experiment runs."""
 
 
 class Index(Protocol):
     """An index of one home. Every method may be called from any thread.
 
-    All raise `IndexFault` where the database does not answer.
+    All methods raise `IndexFault` if the database does not answer.
     """
 
-    # --- what routes ask --------------------------------------------------------------------------------
+    # --- reads of the routes ----------------------------------------------------------------------------
 
     def version(self, experiment: str | None = None) -> int:
-        """Another one whenever something of the index, or of one experiment, changed; 0: it is not there."""
+        """A number that changes with the index, or with one experiment; 0: not in the index."""
         ...
 
     def experiments(self, query: ExperimentQuery) -> Page[ExperimentRow]:
         """A page of experiments.
 
         Raises:
-            BadCursor: `after` is none of this list.
+            BadCursor: `after` does not belong to this list.
         """
         ...
 
     def experiment(self, identity: str) -> ExperimentRow | None:
-        """An experiment's row; None: it is not known."""
+        """An experiment's row; None: the experiment is unknown."""
         ...
 
     def account(self, identity: str) -> Account | None:
-        """What was written about it; None: it is not known."""
+        """Facts written after an experiment's end; None: the experiment is unknown."""
         ...
 
     def run_tasks(self, query: RunTaskQuery) -> Page[RunTaskRow]:
         """A page of run tasks.
 
         Raises:
-            BadCursor: `after` is none of this list.
+            BadCursor: `after` does not belong to this list.
         """
         ...
 
     def run_task(self, experiment: str, name: str) -> RunTaskRow | None:
-        """A run task's row; None: it is not known."""
+        """A run task's row; None: the run task is unknown."""
         ...
 
     def matrix(self, experiment: str) -> tuple[Matrix, ...]:
-        """Models × datasets of an experiment, one an ML task: states while it runs, then scores."""
+        """Matrices of models × datasets, one per ML task: states while the experiment runs, then scores."""
         ...
 
     def experiment_facets(self, query: ExperimentQuery) -> tuple[Facet, ...]:
@@ -185,37 +185,37 @@ class Index(Protocol):
         ...
 
     def search(self, text: str, limit: int = 20) -> tuple[Hit, ...]:
-        """What begins with a text, or has words that begin with its words; the best hits first."""
+        """Names that begin with a text, or have words that begin with its words; the best hits first."""
         ...
 
     def known(self, experiment: str) -> Known | None:
-        """What was kept of an experiment by `keep`, for as long as its entry has the same stamp."""
+        """Facts of an experiment from `keep`, while its entry has the same stamp."""
         ...
 
-    # --- what the follower writes -------------------------------------------------------------------------
+    # --- calls of the follower ----------------------------------------------------------------------------
 
     def stamps(self) -> dict[str, str]:
         """Experiment → stamp of its entry."""
         ...
 
     def unknown(self) -> list[str]:
-        """Experiments with a stamp of which `keep` has kept nothing that still holds, the newest first."""
+        """Experiments with a stamp and without valid facts from `keep`, the newest first."""
         ...
 
     def put(self, entries: Sequence[Entry]) -> None:
-        """Write entries, in place of older ones; what is the same already is left alone."""
+        """Write entries, in place of older ones; equal entries are not written again."""
         ...
 
     def keep(self, experiment: str, stamp: str, known: Known) -> None:
-        """Keep what was found out of an experiment that does not change by itself."""
+        """Keep the facts of an experiment that does not change by itself."""
         ...
 
     def remove(self, experiments: Iterable[str]) -> None:
-        """Forget experiments that are gone."""
+        """Remove experiments that no longer exist."""
         ...
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
         ...
 
 
@@ -227,14 +227,14 @@ class IndexFault(PortalFault):
 
 
 class BadCursor(PortalFault):
-    """Where a page is to go on is said by something that no page of this list said."""
+    """The cursor of a request does not come from a page of this list."""
 
-    def __init__(self, error: str = "`after` is no place in this list") -> None:
-        super().__init__(400, "bad_request", error, "begin at the first page")
+    def __init__(self, error: str = "`after` is no cursor of this list") -> None:
+        super().__init__(400, "bad_request", error, "start from the first page: leave `after` out")
 
 
 def open_index(url: str | None, home: Path) -> Index:
-    """The index of a home; an empty one where there is none yet, or what there is cannot be read.
+    """The index of a home; an empty one if there is none yet, or if it cannot be read.
 
     Args:
         url: `postgresql://…`, `sqlite:///PATH`, or None: SQLite on a local disk.

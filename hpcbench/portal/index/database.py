@@ -39,12 +39,12 @@ from hpcbench.portal.models.experiments import ExperimentRow, Facet, Hit, Matrix
 ResultT = TypeVar("ResultT")
 
 KEPT = 256
-"""Answers that are kept until something changes: totals and facets."""
+"""Most totals and facets in memory; they are valid until the index changes."""
 
 _KNOWN: TypeAdapter[Known] = TypeAdapter(Known)
 
 ENTRIES_AT_ONCE = 20
-"""Entries that are written together; meanwhile others that write the same home wait."""
+"""Entries in one transaction; other writers of the home wait for its end."""
 
 
 class DatabaseIndex:
@@ -64,7 +64,7 @@ class DatabaseIndex:
         """See `open_index`."""
         return cls(Store(url, home), home)
 
-    # --- what routes ask --------------------------------------------------------------------------------
+    # --- reads of the routes ----------------------------------------------------------------------------
 
     def version(self, experiment: str | None = None) -> int:
         """See `Index`."""
@@ -181,10 +181,10 @@ class DatabaseIndex:
         body = self._store.read(lambda connection: connection.execute(statement).scalar())
         try:
             return None if body is None else _KNOWN.validate_json(body)
-        except ValidationError:  # of another version of hpcbench
+        except ValidationError:  # written by another version of hpcbench
             return None
 
-    # --- what the follower writes -------------------------------------------------------------------------
+    # --- calls of the follower ----------------------------------------------------------------------------
 
     def stamps(self) -> dict[str, str]:
         """See `Index`."""
@@ -248,7 +248,7 @@ class DatabaseIndex:
     def _remembered(
         self, connection: Connection, key: Hashable, make: Callable[[], ResultT]
     ) -> ResultT:
-        """What is made once for each version of the index."""
+        """A result that is computed once per version of the index."""
         version = (
             connection.execute(select(HOMES.c.version).where(HOMES.c.home == self._home)).scalar()
             or 0
@@ -258,6 +258,6 @@ class DatabaseIndex:
 
 
 def _filters(query: ExperimentQuery | RunTaskQuery) -> Hashable:
-    """What a query wants, without order and place."""
+    """A query's filters, without order and place."""
     default = type(query)()
     return replace(query, sort=default.sort, order=default.order, after=None, limit=default.limit)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Where SQLite's file lies: on a disk of this machine, for SQLite's locks and its log need one."""
+"""The path of SQLite's file: on a local disk, because SQLite's locks and its log need one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOCAL = frozenset(
         "tmpfs", "xfs", "zfs",
     }
 )  # fmt: skip
-"""File systems of one machine. All others are taken for network ones: there are too many of these."""
+"""Local file systems. All others count as network file systems, which are too many to list."""
 
 MOUNTS = Path("/proc/self/mountinfo")
 
@@ -24,18 +24,18 @@ _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
 def home_key(home: Path) -> str:
-    """What tells the homes of a database apart."""
+    """A key that identifies a home in a database."""
     return hashlib.sha256(os.fsencode(home.absolute())).hexdigest()[:24]
 
 
 def default_file(home: Path) -> Path:
-    """The index's file of a home; its folder is made where there is none.
+    """The index file of a home; its folder is created if needed.
 
-    It is in the user's cache where that is on a local disk, else in `/tmp`.
+    The file is in the user's cache if the cache is on a local disk, else in `/tmp`.
 
     Raises:
-        EnvironmentFault: somebody else has made the folder in `/tmp`.
-        OSError: the folder cannot be made.
+        EnvironmentFault: another account owns the folder in `/tmp`.
+        OSError: the folder cannot be created.
     """
     name = f"{home_key(home)}-{VERSION}.sqlite"
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
@@ -43,7 +43,7 @@ def default_file(home: Path) -> Path:
         folder = cache / "hpcbench" / "portal"
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        except OSError:  # a home that is full, or read-only
+        except OSError:  # the home is full or read-only
             pass
         else:
             if os.access(folder, os.W_OK):
@@ -52,11 +52,11 @@ def default_file(home: Path) -> Path:
 
 
 def is_local(path: Path, mounts: str | None = None) -> bool:
-    """Whether a folder, there or not yet, is on a disk of this machine.
+    """Whether a folder, which need not exist, is on a disk of this machine.
 
     Args:
         path: the folder.
-        mounts: what /proc says of mounts; None: it is read. Where nothing says it, all is local.
+        mounts: content of /proc/self/mountinfo; None: read it. A folder without a known mount is local.
     """
     if mounts is None:
         try:

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from hpcbench.portal.models.experiments import Matrix, MatrixCell, MatrixRow, RunTaskRow, Score
 
 MOST = 2_000
-"""Run tasks that are shown so; the list has all of them."""
+"""Most run tasks in matrices; the list has all run tasks."""
 
 
 def matrices(run_tasks: Sequence[RunTaskRow]) -> tuple[Matrix, ...]:
-    """One matrix an ML task.
+    """One matrix per ML task.
 
     Args:
-        run_tasks: in the order of the plan.
+        run_tasks: rows in the order of the plan.
     """
     kinds: dict[str, list[RunTaskRow]] = {}
     for row in run_tasks[:MOST]:
@@ -62,7 +62,7 @@ def _score(row: RunTaskRow, metric: str | None) -> Score | None:
 def _best(
     rows: Sequence[RunTaskRow], scores: dict[str, Score | None], *, up: bool
 ) -> dict[str, float]:
-    """Dataset → the best value, where there is more than one."""
+    """Dataset → its best value; only datasets with more than one value."""
     values: dict[str, list[float]] = {}
     for row in rows:
         score = scores[row.name]
@@ -73,7 +73,7 @@ def _best(
 
 
 def _variants(rows: Sequence[RunTaskRow]) -> list[str]:
-    """What tells run tasks of one model and dataset apart: nothing, the prompt, or the run task's name."""
+    """Label of each row among rows of one model and dataset: empty, the prompt, or the run task's name."""
     prompts: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         prompts.setdefault((row.model, row.dataset), []).append(row.prompt)

@@ -1,7 +1,7 @@
-"""Going on where a page ended, by the values of its last row: no row is skipped or told twice.
+"""Continues a list after a page, by the values of the page's last row: no row is skipped or repeated.
 
-A list is sorted by a column and, where that is the same, by the row's key. What has no value comes last,
-whichever end comes first; so a page may be put together from two questions, which both follow an index.
+A list is sorted by a column and, for equal values, by the row's key. Rows without a value come last in both
+orders; so a page may combine the rows of two queries, which both use an index.
 """
 
 from __future__ import annotations
@@ -21,41 +21,41 @@ from hpcbench.portal.index import BadCursor, Order
 from hpcbench.portal.index.text_keys import clean
 
 LONGEST = 4_000
-"""Characters of a cursor."""
+"""Longest cursor, characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a row stands in a list."""
+    """The position of a row in a list."""
 
     value: str | float | int | None
-    """What it is sorted by."""
+    """Value of the sort column."""
     key: tuple[str, ...]
-    """What tells it from all others."""
+    """Key of the row."""
 
 
 def cursor(place: Place, of: str) -> str:
-    """A place in a list as clients carry it.
+    """A place in a list as text for clients.
 
     Args:
         place: the place.
-        of: the list: its filters and order.
+        of: filters and order of the list.
     """
     data = json.dumps([_digest(of), place.value, *place.key], ensure_ascii=False)
     return base64.urlsafe_b64encode(data.encode()).decode().rstrip("=")
 
 
 def place_of(text: str, of: str, keys: int, kind: type) -> Place:
-    """The place that a cursor says.
+    """The place of a cursor.
 
     Args:
-        text: what a client sent.
-        of: the list it is used for.
-        keys: how many values a key has.
-        kind: what the list is sorted by: str or float.
+        text: the cursor from a client.
+        of: filters and order of the requested list.
+        keys: number of values in a key.
+        kind: type of the sort column: str or float.
 
     Raises:
-        BadCursor: it says none, or one of another list.
+        BadCursor: the text is no cursor, or a cursor of another list.
     """
     try:
         if len(text) > LONGEST:
@@ -65,7 +65,7 @@ def place_of(text: str, of: str, keys: int, kind: type) -> Place:
     except (ValueError, TypeError, binascii.Error, RecursionError):
         raise BadCursor from None
     if digest != _digest(of):
-        raise BadCursor("`after` is of a list with other filters or another order")
+        raise BadCursor("`after` comes from a list with other filters or another order")
     if (
         not (value is None or _is(value, kind))
         or len(key) != keys
@@ -76,7 +76,7 @@ def place_of(text: str, of: str, keys: int, kind: type) -> Place:
 
 
 def _is(value: object, kind: type) -> bool:
-    """Whether a value is of a kind that a column can be compared with."""
+    """Whether a value has a type that can be compared with the column."""
     if isinstance(value, str):
         return kind is str and clean(value) == value
     if isinstance(value, bool) or kind is not float:
@@ -93,14 +93,14 @@ def pages(
     order: Order,
     after: Place | None,
 ) -> list[Select[Any]]:
-    """The questions whose answers, one after the other, are what comes after a place.
+    """Queries whose rows, one query after the other, follow a place.
 
     Args:
         statement: the list, without an order.
-        column: what it is sorted by.
-        keys: what tells rows with the same value apart.
-        order: which end comes first.
-        after: the place; None: the beginning.
+        column: the sort column.
+        keys: columns that order rows with the same value.
+        order: the sort order.
+        after: the place; None: the start of the list.
     """
     turn = _down if order == "desc" else _up
     own = [key for key in keys if key is not column]
@@ -117,14 +117,14 @@ def pages(
 def beyond(
     columns: Sequence[ColumnElement[Any]], values: Sequence[Any], order: Order
 ) -> ColumnElement[bool]:
-    """Rows that come after these values: the first column decides, then the second …"""
+    """Condition for rows after these values: the first column decides, then the second …"""
     first, *more = columns
     value, *others = values
     past: ColumnElement[bool] = first < value if order == "desc" else first > value
     if not more:
         return past
     deeper = beyond(more, others, order)
-    # With the range of the first column on its own, so that an index can be followed.
+    # A separate condition for the range of the first column lets the database use an index.
     within = first <= value if order == "desc" else first >= value
     return and_(within, or_(past, deeper))
 

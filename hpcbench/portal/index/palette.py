@@ -1,4 +1,4 @@
-"""Hits for the palette: names that begin with what was typed, or have words that do."""
+"""Hits for the palette: names that begin with the typed text, or have words that begin with it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from hpcbench.portal.index.text_keys import asked, heads
 from hpcbench.portal.models.experiments import Hit
 
 CANDIDATES = 400
-"""Names that are looked at for each kind."""
+"""Most names that are examined for each kind."""
 
 KINDS = ("experiment", "plan", "model", "dataset", "run_task")
-"""Of hits that are as good, those of an earlier kind come first."""
+"""Kinds of hits; of equally good hits, an earlier kind comes first."""
 
 Find = Callable[[Connection, str, Sequence[str]], Iterator[Hit]]
 
@@ -28,10 +28,10 @@ _LAST = "\U0010ffff"
 
 
 def search(connection: Connection, home: str, text: str, limit: int) -> tuple[Hit, ...]:
-    """The best hits first: the same name, then names that begin so, then words that do; short before long.
+    """The best hits first: equal names, then names that begin with the text, then words; short before long.
 
-    A run task is found once for each experiment that has it, the newest first. Words that its name has not
-    are looked for in the experiment's, so that each of many of one name can be reached.
+    A run task gives one hit for each experiment that has it, the newest first. The experiment's id has to
+    contain the words that the run task's name lacks, so users can reach each of many run tasks of one name.
     """
     words = asked(text)
     if not words:
@@ -42,7 +42,7 @@ def search(connection: Connection, home: str, text: str, limit: int) -> tuple[Hi
         for name in _names(connection, home, kind, words)
     ]
     ordered = sorted(found, key=lambda one: (one[0], KINDS.index(one[1]), one[2]))
-    # Names outlive their experiments: some of those that are taken may lead nowhere any more.
+    # Names outlive their experiments: some of the chosen names may have no experiment any more.
     best = [(kind, name) for _, kind, name in ordered[: 2 * limit]]
     known: dict[tuple[str, str], list[Hit]] = {}
     for kind in KINDS:
@@ -54,7 +54,7 @@ def search(connection: Connection, home: str, text: str, limit: int) -> tuple[Hi
 
 
 def _chosen(groups: Sequence[Sequence[Hit]], limit: int) -> tuple[Hit, ...]:
-    """Hits in the order of their groups; of too many, some of each rather than all of the first."""
+    """Hits in the order of their groups; above the limit, some hits of each group, not all of the first."""
     turns = sorted((turn, at) for at, group in enumerate(groups) for turn in range(len(group)))
     return tuple(groups[at][turn] for at, turn in sorted((at, turn) for turn, at in turns[:limit]))
 
@@ -68,7 +68,7 @@ def _names(connection: Connection, home: str, kind: str, words: Sequence[str]) -
 
 
 def _left(name: str, words: Sequence[str]) -> tuple[str, ...]:
-    """Words that no word of a name begins with."""
+    """Words that are no prefix of a word of the name."""
     begins = heads(name)
     return tuple(word for word in words if not any(head.startswith(word) for head in begins))
 
@@ -78,7 +78,7 @@ def _candidates(connection: Connection, home: str, kind: str, word: str) -> list
     statement = (
         select(own.name)
         .where(own.home == home, own.kind == kind, own.word >= word, own.word < word + _LAST)
-        # Newest first: ids of experiments begin with their day.
+        # Newest first: ids of experiments begin with the date.
         .order_by(own.word.desc() if kind == "experiment" else own.word, own.name)
         .limit(CANDIDATES)
     )
@@ -113,7 +113,7 @@ def _hits(
 def _run_tasks(
     connection: Connection, home: str, names: Sequence[str], left: Sequence[str], limit: int
 ) -> Iterator[Hit]:
-    """Run tasks of these names in experiments whose ids have the words that are left, newest first."""
+    """Run tasks of these names in experiments whose ids contain the words of `left`, newest first."""
     own = RUN_TASKS.c
     within = (func.lower(own.experiment).contains(word, autoescape=True) for word in left)
     ranked = (
@@ -163,4 +163,4 @@ _HITS: dict[str, Find] = {
     "model": _members("model"),
     "dataset": _members("dataset"),
 }
-"""Kind → what tells of names where they lead; run tasks have their own way."""
+"""Kind → function from names to hits; run tasks have a function of their own."""

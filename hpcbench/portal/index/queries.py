@@ -1,4 +1,4 @@
-"""What lists, facets and the palette ask the database."""
+"""Database queries of lists, facets and trends."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ QueryT = TypeVar("QueryT", ExperimentQuery, RunTaskQuery)
 RowT = TypeVar("RowT", ExperimentRow, RunTaskRow)
 
 TREND = 10
-"""Experiments whose values a row shows."""
+"""Most experiments in a row's trend."""
 
 FACET = 50
-"""Values of a facet."""
+"""Most values of a facet."""
 
 
 def _experiment_filters(query: ExperimentQuery) -> dict[str, ColumnElement[bool]]:
@@ -60,14 +60,14 @@ def _run_task_filters(query: RunTaskQuery) -> dict[str, ColumnElement[bool]]:
 
 
 class Listed(Generic[QueryT, RowT]):
-    """One of the two long lists.
+    """The list of experiments or of run tasks.
 
     Args:
         table: its table.
-        keys: columns that tell its rows apart.
+        keys: columns that identify a row.
         row: the model of a row.
         page: the model of a page.
-        filters: what a query wants, by the name of the filter.
+        filters: returns a query's conditions by the name of the filter.
     """
 
     def __init__(
@@ -84,10 +84,10 @@ class Listed(Generic[QueryT, RowT]):
         self._filters: Callable[[QueryT], dict[str, ColumnElement[bool]]] = filters
 
     def page(self, connection: Connection, home: str, query: QueryT, total: int) -> Page[RowT]:
-        """A page.
+        """A page of the list.
 
         Raises:
-            BadCursor: `after` is none of this list.
+            BadCursor: `after` does not belong to this list.
         """
         column, keys = self._table.c[query.sort], [self._table.c[key] for key in self._keys]
         of = repr(sorted(asdict(query).items() - {("after", query.after), ("limit", query.limit)}))
@@ -109,13 +109,13 @@ class Listed(Generic[QueryT, RowT]):
         )
 
     def total(self, connection: Connection, home: str, query: QueryT) -> int:
-        """How many rows there are, counted to COUNTED_TO."""
+        """Number of rows, counted up to COUNTED_TO."""
         some = select(true()).select_from(self._table).where(self._where(home, query))
         counted = select(func.count()).select_from(some.limit(COUNTED_TO).subquery())
         return int(connection.execute(counted).scalar_one())
 
     def facet(self, connection: Connection, home: str, query: QueryT, name: str) -> Facet:
-        """Values of a column and how many rows have each, whatever its own filter says."""
+        """Values of a column with their numbers of rows; the column's own filter is ignored."""
         where = self._where(home, query, without=name)
         if name in self._table.c:
             value = self._table.c[name]
@@ -148,7 +148,7 @@ RUN_TASK_LIST: Listed[RunTaskQuery, RunTaskRow] = Listed(
 def with_trends(
     connection: Connection, home: str, rows: Sequence[ExperimentRow]
 ) -> tuple[ExperimentRow, ...]:
-    """The rows, each with the values of its plan's last experiments up to its own."""
+    """The rows, each with the values of its plan's last experiments up to its own experiment."""
     scored = [row for row in rows if row.score is not None]
     known = _trends(connection, home, {row.plan for row in scored})
     return tuple(
@@ -160,7 +160,7 @@ def with_trends(
 def _trends(
     connection: Connection, home: str, plans: Iterable[str]
 ) -> Mapping[tuple[str, str], list[tuple[float, str, float]]]:
-    """Plan and metric → time, id, value of its experiments, oldest first."""
+    """Plan and metric → time, id and value of the plan's experiments, oldest first."""
     own = EXPERIMENTS.c
     asked_for = (
         select(own.plan, own.metric, own.created, own.id, own.score)

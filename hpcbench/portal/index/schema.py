@@ -1,7 +1,7 @@
-"""Tables of the index. A change of anything here needs another VERSION.
+"""Tables of the index. Every change of this module's tables needs another VERSION.
 
-Text is compared by its code points in both databases: SQLite does so by itself, PostgreSQL by collation `C`.
-What lists are sorted and filtered by stands in columns of its own; a whole row is kept as JSON beside them.
+Both databases compare text by code points: SQLite by default, PostgreSQL by collation `C`. Values for sorting
+and filtering have columns of their own; the column `body` has the whole row as JSON.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sqlalchemy import (
 )
 
 VERSION = 3
-"""Of the tables; an index of another version is left alone, or made anew where it is in the way."""
+"""Version of the tables; an index of another version stays, or is built again if it is in the way."""
 
 SCHEMA = f"hpcbench_portal_{VERSION}"
 """PostgreSQL's schema, so that portals of two versions can share a database."""
@@ -26,7 +26,7 @@ SCHEMA = f"hpcbench_portal_{VERSION}"
 METADATA = MetaData()
 
 _TEXT = Text().with_variant(Text(collation="C"), "postgresql")
-_REAL = Float(53)  # double precision in both
+_REAL = Float(53)  # double precision in both databases
 
 EXPERIMENT_NUMBERS = ("created", "updated", "progress", "rate", "score", "gpu_hours")
 EXPERIMENT_COUNTS = ("run_tasks", "samples", "answered", "failures")
@@ -37,7 +37,7 @@ RUN_TASK_NUMBERS = (
 RUN_TASK_COUNTS = ("samples", "answered", "invalid")
 
 META = Table("meta", METADATA, Column("version", Integer, nullable=False))
-"""One row: whose tables these are."""
+"""One row: the version of the tables."""
 
 HOMES = Table(
     "homes",
@@ -45,7 +45,7 @@ HOMES = Table(
     Column("home", _TEXT, primary_key=True),
     Column("version", BigInteger, nullable=False),
 )
-"""A home, and a number that grows with every change. Who writes holds its row."""
+"""A home, and a number that grows with every change. A writer locks the home's row."""
 
 EXPERIMENTS = Table(
     "experiments",
@@ -102,7 +102,7 @@ TERMS = Table(
     Column("word", _TEXT, primary_key=True),
     Column("name", _TEXT, primary_key=True),
 )
-"""What begins at each word of a name, in small letters: for the palette. Names outlive their experiments."""
+"""Texts from each word of a name on, in lower case, for the palette. Names outlive their experiments."""
 
 KNOWN = Table(
     "known",

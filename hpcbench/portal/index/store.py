@@ -1,6 +1,6 @@
-"""The database that holds an index: opened, its tables made, mended where it is damaged or gone.
+"""The index's database: opens it, creates its tables, and repairs it if it is damaged or missing.
 
-What is asked and what is written is one SQL for SQLite and PostgreSQL, by SQLAlchemy.
+SQLite and PostgreSQL get the same statements, by SQLAlchemy.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ from hpcbench.secret import mask
 ResultT = TypeVar("ResultT")
 
 BUSY_SECONDS = 5.0
-"""So long a writer waits for another one."""
+"""How long a writer waits for another writer."""
 
 _PRAGMAS = (
     "journal_mode=WAL", "synchronous=NORMAL", "cache_size=-4096", "temp_store=MEMORY",
     "case_sensitive_like=ON",
 )  # fmt: skip
-"""Of each connection. What is looked for is in small letters already."""
+"""Settings of each connection. Search texts are already in lower case."""
 
 CONNECTIONS = 6
-"""Most that are open at once: requests run in a pool of about as many threads."""
+"""Most open connections: requests run in a pool of about as many threads."""
 
 
 class Store:
@@ -68,14 +68,14 @@ class Store:
         home: folder of experiments and caches.
 
     Raises:
-        IndexFault: it cannot be used.
+        IndexFault: the database cannot be used.
     """
 
     def __init__(self, url: str | None, home: Path) -> None:
         self._url = _url(url, home)
         self._lock = threading.Lock()
         self.generation = 0
-        """Changes when the tables were made anew, and what they held is gone."""
+        """Changes when the tables are created again; the old rows are then gone."""
         self._inode: int | None = None
         try:
             self._engine = self._open()
@@ -91,12 +91,12 @@ class Store:
 
     @property
     def _file(self) -> Path | None:
-        """SQLite's file."""
+        """SQLite's file; None: another database."""
         own = self._url.get_backend_name() == "sqlite" and self._url.database
         return Path(self._url.database) if own and self._url.database else None
 
     def read(self, work: Callable[[Connection], ResultT]) -> ResultT:
-        """Ask something.
+        """Read from the database.
 
         Raises:
             IndexFault: the database does not answer.
@@ -104,12 +104,12 @@ class Store:
         return self._do(lambda engine: _reading(engine, work))
 
     def write(self, home: str, work: Callable[[Connection, int], bool]) -> None:
-        """Change something of a home, alone: others that want to wait.
+        """Write to a home; other writers of the home wait.
 
         Args:
             home: the home.
-            work: is given the number that the change has; says whether it changed anything. It may be
-                called again where the database was mended meanwhile.
+            work: gets the number of the change; returns whether it changed anything. It may be called again
+                after a repair of the database.
 
         Raises:
             IndexFault: the database does not answer.
@@ -117,12 +117,12 @@ class Store:
         self._do(lambda engine: _writing(engine, home, work))
 
     def check(self) -> None:
-        """See whether the file is still where it was; if not, begin a new one."""
+        """Check that the file is still in its place; if not, start a new file."""
         if self._file is not None and _inode(self._file) != self._inode:
             self._mend(self._engine)
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
         self._engine.dispose()
 
     def _do(self, ask: Callable[[Engine], ResultT]) -> ResultT:
@@ -139,7 +139,7 @@ class Store:
                 raise _fault(again) from again
 
     def _mend(self, broken: Engine) -> None:
-        """Make the tables anew, unless another thread has done so since."""
+        """Create the tables again, unless another thread has already done so."""
         with self._lock:
             if self._engine is not broken:
                 return
@@ -178,11 +178,13 @@ def _url(url: str | None, home: Path) -> URL:
         try:
             return URL.create("sqlite+pysqlite", database=str(default_file(home)))
         except (OSError, EnvironmentFault) as error:
-            raise IndexFault(f"no room for the index: {error}") from None
+            raise IndexFault(f"no folder for the index: {error}") from None
     try:
         found = make_url(url)
     except (ArgumentError, ValueError):
-        raise IndexFault("`--index` is no address of a database") from None
+        raise IndexFault(
+            "`--index` is no address of a database", "give postgresql://… or sqlite:///PATH"
+        ) from None
     drivers = {
         "sqlite": "sqlite+pysqlite",
         "postgresql": "postgresql+psycopg",
@@ -190,10 +192,12 @@ def _url(url: str | None, home: Path) -> URL:
     }
     driver = drivers.get(found.drivername.partition("+")[0])
     if driver is None or (driver.startswith("sqlite") and not found.database):
-        raise IndexFault("`--index` takes postgresql://… or sqlite:///PATH")
+        raise IndexFault(
+            "`--index` has an unknown kind of database", "give postgresql://… or sqlite:///PATH"
+        )
     if driver.startswith("sqlite") and not is_local(Path(str(found.database)).absolute().parent):
         raise IndexFault(
-            "the index cannot lie on a network file system", "name a folder on a local disk"
+            "the index cannot be on a network file system", "name a folder on a local disk"
         )
     return found.set(drivername=driver)
 
@@ -208,7 +212,7 @@ def _sqlite(url: URL) -> Engine:
 
     @event.listens_for(engine, "connect")
     def _connected(connection: Any, _: Any) -> None:
-        connection.isolation_level = None  # we say ourselves where a transaction begins
+        connection.isolation_level = None  # `_begin` starts transactions
         for pragma in _PRAGMAS:
             connection.execute(f"PRAGMA {pragma}")
 
@@ -230,7 +234,7 @@ def _postgresql(url: URL) -> Engine:
 
 
 def _make_tables(connection: Connection) -> None:
-    """See that the tables are there, and of this version."""
+    """Ensure that the tables exist and have this version."""
     schema = None
     if connection.dialect.name == "postgresql":
         schema = SCHEMA
@@ -246,9 +250,9 @@ def _make_tables(connection: Connection) -> None:
 
 
 def _begin(connection: Connection) -> None:
-    """Begin to write."""
+    """Start a transaction that writes."""
     if connection.dialect.name == "sqlite":
-        # At once with the right to write: two that both have read first could not both go on.
+        # Take the write lock first: of two transactions that have both read, only one could continue.
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
@@ -270,11 +274,11 @@ def _writing(engine: Engine, home: str, work: Callable[[Connection, int], bool])
 
 
 def _take(connection: Connection, home: str) -> int:
-    """Hold a home's row, and give the number of its next change."""
+    """Lock a home's row, and return the number of its next change."""
     statement = select(HOMES.c.version).where(HOMES.c.home == home).with_for_update()
     found = connection.execute(statement).scalar()
     if found is None:
-        # From the clock: clients that remember an earlier index must not take this one for it.
+        # From the clock: clients with answers of an earlier index must see another number.
         number = int(time.time() * 1000)
         _insert_new(connection, home, number)
         found = connection.execute(statement).scalar()
@@ -291,7 +295,7 @@ def _insert_new(connection: Connection, home: str, number: int) -> None:
 
 
 def _can_be_mended(error: SQLAlchemyError) -> bool:
-    """Whether it may work with new tables, or a new connection."""
+    """Whether new tables or a new connection may help."""
     if not isinstance(error, DatabaseError) or isinstance(error, (IntegrityError, DataError)):
         return False
     told = str(error.orig).lower()
@@ -300,7 +304,7 @@ def _can_be_mended(error: SQLAlchemyError) -> bool:
 
 def _fault(error: Exception) -> IndexFault:
     told = str(error.orig if isinstance(error, DBAPIError) else error).strip().partition("\n")[0]
-    remedy = "it is made again when the portal starts; with --index, see whether the database is up"
+    remedy = "restart the portal, which makes the index again; with --index, check that the database runs"
     return IndexFault(f"the index's database does not answer: {mask(told)[:300]}", remedy)
 
 

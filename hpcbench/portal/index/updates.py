@@ -1,4 +1,4 @@
-"""How entries become rows. What is the same already is not written."""
+"""Writes entries as rows; unchanged rows are not written."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from hpcbench.portal.models.experiments import RunTaskRow
 ACCOUNT: TypeAdapter[Account] = TypeAdapter(Account)
 
 AT_ONCE = 500
-"""Values in one statement."""
+"""Most values in one statement."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class _Wanted:
 
 
 def put(connection: Connection, version: int, *, home: str, entries: Iterable[Entry]) -> bool:
-    """Write entries; returns whether anything had to be written."""
+    """Write entries; returns whether any of them had changed."""
     changed = False
     for entry in entries:
         changed |= _put(connection, home, _wanted(home, entry, version))
@@ -46,7 +46,7 @@ def put(connection: Connection, version: int, *, home: str, entries: Iterable[En
 
 
 def remove(connection: Connection, _: int, *, home: str, experiments: Sequence[str]) -> bool:
-    """Forget experiments; returns whether there were any."""
+    """Remove experiments; returns whether any of them existed."""
     gone = 0
     for begin in range(0, len(experiments), AT_ONCE):
         some = experiments[begin : begin + AT_ONCE]
@@ -64,7 +64,7 @@ def remove(connection: Connection, _: int, *, home: str, experiments: Sequence[s
 def keep(
     connection: Connection, _: int, *, home: str, experiment: str, stamp: str, body: str
 ) -> bool:
-    """Keep what was found out of an experiment."""
+    """Write the kept facts of an experiment."""
     own = KNOWN.c
     connection.execute(delete(KNOWN).where(own.home == home, own.experiment == experiment))
     connection.execute(
@@ -95,7 +95,7 @@ def _put(connection: Connection, home: str, wanted: _Wanted) -> bool:
 def _put_run_tasks(
     connection: Connection, home: str, experiment: str, wanted: Mapping[str, dict[str, Any]]
 ) -> set[str]:
-    """Write those that changed; returns their names."""
+    """Write changed run tasks and delete removed ones; returns the names of both."""
     own = RUN_TASKS.c
     here = (own.home == home) & (own.experiment == experiment)
     before = {

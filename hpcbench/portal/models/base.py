@@ -20,23 +20,23 @@ class Page(Model, Generic[ItemT]):
 
     items: tuple[ItemT, ...]
     next: str | None = None
-    """Give it as `after` to get what follows; None: this was the end."""
+    """Give it as `after` to get the next page; None: this page is the last."""
     total: int
-    """How many there are in all, counted up to `counted_to`."""
+    """Number of items of the whole list, counted up to `counted_to`."""
     counted_to: int = 10_000
-    """No further is counted: a total of so many means `so many or more`."""
+    """The portal counts no further: a `total` of this value means this number or more."""
 
 
 class Fault(Model):
-    """Why something was not done; every error has this body."""
+    """Error: every failed request has this body."""
 
     error: str
-    """In one line."""
+    """What is wrong, in one line."""
     remedy: str = ""
     """What to do about it."""
     code: str
     """A stable word: `not_found`, `not_signed_in`, `refused`, `bad_request`, `conflict`, `busy` …"""
     id: str = ""
-    """Of this answer, in the portal's log too."""
+    """Id of the answer; the portal's log has the same id."""
     progress: float | None = None
-    """Share that is done of what is still being made, 0 to 1, where that is known."""
+    """For a computation in progress: the share that is done, 0 to 1; None: unknown."""

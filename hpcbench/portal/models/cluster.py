@@ -11,141 +11,141 @@ class ClusterJob(Model):
     """One of the user's jobs, or an array of them."""
 
     id: str
-    """Job id; of waiting array tasks that of the array."""
+    """Job id; for waiting array tasks, the id of the array."""
     name: str
-    """Its name."""
+    """Name of the job."""
     partition: str
-    """Where."""
+    """Its partition."""
     state: str
-    """Slurm's word."""
+    """Slurm's state."""
     tasks: int = 1
-    """Array tasks it stands for."""
+    """Number of array tasks in this row."""
     gpus: int = 0
-    """GPUs it holds or wants, each task."""
+    """GPUs of each task, allocated or requested."""
     gpu_type: str = ""
-    """Their type."""
+    """Type of the GPUs."""
     node: str = ""
-    """Where it runs."""
+    """Its node, once it runs."""
     restarts: int = 0
-    """How often it was requeued."""
+    """Number of requeues."""
     why: str = ""
-    """Why it waits, in plain words."""
+    """Reason why it waits, in plain words."""
     submitted: float | None = None
-    """When."""
+    """Time of submission, seconds since the epoch."""
     started: float | None = None
-    """When it started, or is expected to."""
+    """Start time, or the expected one, seconds since the epoch."""
     ends: float | None = None
-    """When its time is up."""
+    """Time at which its time limit ends, seconds since the epoch."""
     experiment: str | None = None
-    """The experiment it works for."""
+    """Id of its experiment."""
 
 
 class Partition(Model):
-    """A queue."""
+    """A partition."""
 
     name: str
-    """Its name."""
+    """Name of the partition."""
     up: bool
-    """Whether jobs start there."""
+    """Whether Slurm starts jobs in it."""
     default: bool = False
-    """Whether jobs go there unasked."""
+    """Whether Slurm uses it for jobs that name no partition."""
     nodes: int
-    """Nodes."""
+    """Number of nodes."""
     idle: int
-    """Nodes without a job."""
+    """Number of nodes without a job."""
     time_limit: str
-    """Longest job."""
+    """Longest time limit of a job."""
     gpus: Mapping[str, int]
-    """Type of GPU → how many there are."""
+    """Type of GPU → number of GPUs."""
     free_gpus: Mapping[str, int] | None = None
-    """Type of GPU → how many are free on nodes that are up; None: Slurm does not say."""
+    """Type of GPU → number of free GPUs on nodes that are up; None: Slurm does not report it."""
     down_gpus: Mapping[str, int] | None = None
-    """Type of GPU → how many are on nodes that are down or drained; None: Slurm does not say."""
+    """Type of GPU → number of GPUs on nodes that are down or drained; None: Slurm does not report it."""
 
 
 class NodeCell(Model):
     """A node in the grid."""
 
     name: str
-    """Its name."""
+    """Name of the node."""
     partition: str
     """Its first partition."""
     state: str
-    """Slurm's word."""
+    """Slurm's state."""
     gpus: int = 0
-    """GPUs."""
+    """Number of GPUs."""
     gpus_used: int = 0
-    """GPUs that jobs hold."""
+    """Number of allocated GPUs."""
     cpus: int = 0
-    """CPUs."""
+    """Number of CPUs."""
     cpus_used: int = 0
-    """CPUs that jobs hold."""
+    """Number of allocated CPUs."""
     mine: int = 0
-    """Jobs of the user on it."""
+    """Number of the user's jobs on it."""
     gpu_type: str = ""
     """Type of its GPUs, where Slurm names one."""
     up: bool = True
-    """Whether jobs may start on it."""
+    """Whether Slurm may start jobs on it."""
     why: str = ""
-    """Why not, as its administrators say."""
+    """The administrators' reason why Slurm starts no jobs on it."""
 
 
 class Room(Model):
-    """How full a file system or quota is."""
+    """Usage of a file system or quota."""
 
     name: str
     """home, cache, scratch."""
     path: str
-    """Which folder."""
+    """Its folder."""
     used: int
-    """Bytes."""
+    """Bytes in use."""
     size: int
-    """Bytes."""
+    """Size or limit, bytes."""
     files_used: int | None = None
-    """Files, where the file system says."""
+    """Number of files; None: the file system does not report it."""
     files: int | None = None
-    """Files there may be."""
+    """Largest number of files."""
     quota: bool = False
-    """Whether it is the user's quota; else of the whole file system."""
+    """Whether these are the figures of the user's quota; else of the whole file system."""
 
 
 class LocalWork(Model):
     """An experiment that runs as processes of this machine, without Slurm."""
 
     experiment: str
-    """The experiment."""
+    """Id of the experiment."""
     plan: str
     """Name of its plan."""
     answered: int
-    """Samples with an answer."""
+    """Number of samples with an answer."""
     samples: int
-    """Samples to ask about."""
+    """Number of samples to send to the models."""
     processes: int
-    """Processes of it that live here."""
+    """Number of its processes that run on this machine."""
     started: float
-    """When it was submitted."""
+    """Time of submission, seconds since the epoch."""
 
 
 class Cluster(Model):
-    """The cluster as Slurm sees it, asked at most every 30 s for all readers."""
+    """The cluster's state from Slurm, queried at most every 30 s for all readers."""
 
     available: bool
-    """Whether there is a Slurm here."""
+    """Whether this machine has Slurm."""
     asked: float | None
-    """When it was asked."""
+    """Time of the last query, seconds since the epoch."""
     fault: str | None = None
-    """Why it did not answer; what is shown is then older."""
+    """Error of the last query; the other fields are then older."""
     asking: bool = False
-    """Whether it is being asked right now: `ClusterNews` tells when it has answered."""
+    """Whether a query runs; `ClusterNews` reports its end."""
     jobs: tuple[ClusterJob, ...] = ()
-    """The user's own."""
+    """The user's jobs."""
     partitions: tuple[Partition, ...] = ()
-    """Queues."""
+    """Partitions."""
     nodes: tuple[NodeCell, ...] = ()
     """Nodes, at most 2,000."""
     nodes_total: int = 0
-    """Nodes there are."""
+    """Number of all nodes."""
     room: tuple[Room, ...] = ()
     """File systems."""
     local: tuple[LocalWork, ...] = ()
-    """Experiments that run here without Slurm."""
+    """Experiments that run on this machine without Slurm."""

@@ -1,4 +1,4 @@
-"""Runs held against each other, and what they did differently."""
+"""Runs compared with each other, and what they did differently."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ class CompareSide(Model):
     """One of the runs compared."""
 
     run: str
-    """As requests name it: `EXPERIMENT` or `EXPERIMENT:RUN_TASK`."""
+    """The run as requests name it: `EXPERIMENT` or `EXPERIMENT:RUN_TASK`."""
     experiment: str
-    """Its experiment's id."""
+    """Id of its experiment."""
     run_task: str | None = None
-    """Only this run task of it; None: all."""
+    """Name of the only run task that is compared; None: all run tasks."""
     plan: str
-    """Its plan."""
+    """Name of its plan."""
     models: tuple[str, ...]
-    """Its models."""
+    """Names of its models."""
     created: float
-    """When it was submitted."""
+    """Time of submission, seconds since the epoch."""
 
 
 class MetricCompared(Model):
@@ -33,96 +33,100 @@ class MetricCompared(Model):
     candidate: str
     """Run task of the candidate."""
     metric: str
-    """Its name."""
+    """Name of the metric."""
     signature: str
-    """With its options."""
+    """Signature: the metric with all its options."""
     higher_is_better: bool
-    """Of the metric."""
+    """Whether a higher value is better."""
     values: tuple[float | None, float | None]
-    """Baseline's and candidate's."""
+    """Value of the baseline, value of the candidate."""
     difference: float | None
-    """Candidate minus baseline over the pairs."""
+    """Candidate minus baseline, over the pairs of samples."""
     low: float | None
-    """Lower end of its interval."""
+    """Lower end of the 95 % interval of the difference."""
     high: float | None
-    """Upper end."""
+    """Upper end of the 95 % interval of the difference."""
     p: float | None
-    """After Holm over all."""
+    """P-value with Holm's correction over all comparisons of the request."""
     verdict: str
     """better, worse, equivalent, inconclusive."""
     n: int
-    """Pairs."""
+    """Number of pairs of samples."""
     documents: int
-    """Documents they belong to."""
+    """Number of documents of these samples."""
     won: int
-    """Samples that the candidate did better."""
+    """Samples with a better score for the candidate."""
     lost: int
-    """Samples that it did worse."""
+    """Samples with a worse score for the candidate."""
     tied: int
-    """Samples that they did alike."""
+    """Samples with equal scores."""
     both_right: int
-    """Of the tied, those with the best value."""
+    """Tied samples with the best score."""
+    both_partly: int
+    """Tied samples with a score between the best and the worst."""
     both_wrong: int
-    """Of the tied, those without."""
+    """Tied samples with the worst score."""
     only: tuple[int, int] = (0, 0)
-    """Samples that only the baseline has scored, and only the candidate; they take no part."""
+    """Number of samples that only the baseline has scored, and only the candidate; the comparison leaves them
+    out."""
     detectable: float | None = None
-    """Where it is inconclusive: a true difference that would be found in 80 % of cases."""
+    """For the verdict inconclusive: the true difference that the test detects with 80 % power."""
     if_worst: str | None = None
-    """The verdict if what only one of them has scored counted as the worst; None: nothing was left out so."""
+    """The verdict if a missing score of one run counted as the worst; None: no score is missing."""
     differs: tuple[str, ...]
-    """What else is not the same in both."""
+    """Other differences between the two run tasks."""
 
 
 class Candidate(Model):
-    """A run held against the baseline."""
+    """A run compared with the baseline."""
 
     side: CompareSide
-    """Which."""
+    """The run."""
     metrics: tuple[MetricCompared, ...]
-    """Every metric that both have."""
+    """Comparison of each metric that both runs have."""
     refused: tuple[Mapping[str, Any], ...]
-    """What cannot be compared: `baseline`, `candidate`, `metric`, `why`, `remedy`."""
+    """Comparisons that are not possible: `baseline`, `candidate`, `metric`, `why`, `remedy`."""
     careful: tuple[str, ...]
-    """What to know before believing it."""
+    """Warnings on the comparison."""
     speed: tuple[Mapping[str, Any], ...]
-    """Figures of speed and memory as `compare --json` has them."""
+    """Figures of speed and memory, as in `hpcbench compare --json`."""
     speed_careful: tuple[str, ...]
-    """Why figures of some run tasks are not comparable, with the run tasks."""
+    """Reasons why figures of speed are not comparable, with their run tasks."""
     speed_notes: tuple[str, ...]
-    """What to know of them."""
+    """Notes on the figures of speed."""
     differences: tuple[Mapping[str, Any], ...]
-    """Configuration: `path`, `one`, `other`."""
+    """Differences of the configuration: `path`, `one`, `other`."""
 
 
 class Comparison(Model):
     """Two to eight runs, the first one the baseline."""
 
     baseline: CompareSide
-    """What the others are held against."""
+    """The baseline."""
     candidates: tuple[Candidate, ...]
-    """The others."""
+    """Each candidate, compared with the baseline."""
 
 
 class FlipRow(Model):
-    """A sample that two runs did differently (or alike, if asked)."""
+    """A sample whose scores differ between two runs (or are equal, if requested)."""
 
     sample: str
-    """Its id."""
+    """Id of the sample."""
     document: str
-    """The document it belongs to."""
-    change: Literal["won", "lost", "both_right", "both_wrong"]
-    """What the candidate did."""
+    """Id of its document."""
+    change: Literal["won", "lost", "both_right", "both_partly", "both_wrong"]
+    """Change from the baseline to the candidate."""
     scores: tuple[float | None, float | None]
-    """Baseline's and candidate's."""
+    """Score of the baseline, score of the candidate."""
     answers: tuple[str | None, str | None]
-    """Theirs, shortened; None: there is none."""
+    """Answer of the baseline, answer of the candidate, shortened; None: no answer."""
     notes: tuple[str, str]
-    """How the request ended where there is no answer, why it cannot be read where it cannot; else empty."""
+    """For each run: the outcome where there is no answer, the reason where the answer is unreadable; else
+    empty."""
     references: tuple[str, ...]
     """Acceptable answers, shortened."""
     places: tuple[int, int]
-    """Where to find it in either run task."""
+    """Place of the sample in the run task of the baseline, and of the candidate."""
 
 
 class FlipPage(Model):
@@ -133,12 +137,12 @@ class FlipPage(Model):
     candidate: str
     """Run task of the candidate."""
     metric: str
-    """The metric they are flips by."""
+    """Name of the metric that decides the change."""
     items: tuple[FlipRow, ...]
-    """In order."""
+    """Samples, the greatest change first."""
     next: str | None = None
-    """Give it as `after`."""
+    """Give it as `after` to get the next page; None: this page is the last."""
     total: int
-    """How many there are of the change asked for."""
+    """Number of samples with the requested change."""
     counts: Mapping[str, int]
-    """Change → samples."""
+    """Change → number of samples."""

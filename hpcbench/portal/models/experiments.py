@@ -19,36 +19,36 @@ class Score(Model):
     """A metric's value."""
 
     metric: str
-    """Its name."""
+    """Name of the metric."""
     value: float | None
     """None: no sample is scored."""
     low: float | None = None
     """Lower end of the 95 % interval."""
     high: float | None = None
-    """Upper end."""
+    """Upper end of the 95 % interval."""
     n: int = 0
     """Samples scored."""
     documents: int = 0
-    """Documents they belong to."""
+    """Documents of these samples."""
     higher_is_better: bool = True
-    """Whether more of it is better."""
+    """Whether a higher value is better."""
 
 
 class SampleCounts(Model):
     """Counts of samples, see docs/measuring.md."""
 
     asked: int
-    """Samples that are asked about: responded + failed."""
+    """Samples to send to the model: responded + failed."""
     responded: int
-    """Those with an answer: ok + unreadable."""
+    """Samples with an answer: ok + unreadable."""
     ok: int
-    """Those whose answer was read."""
+    """Samples with an answer that could be read."""
     unreadable: int
-    """Those whose answer could not be read."""
+    """Samples with an answer that could not be read."""
     failed: int
-    """Those without an answer."""
+    """Samples without an answer."""
     skipped: int
-    """Bad rows of the dataset beside them."""
+    """Bad rows of the dataset; `asked` does not include them."""
     coverage: float
     """ok ÷ (asked + skipped)."""
 
@@ -57,214 +57,216 @@ class ExperimentRow(Model):
     """An experiment in the list."""
 
     id: str
-    """The experiment."""
+    """Id of the experiment."""
     plan: str
     """Name of its plan."""
     state: State | Literal["unreadable"]
-    """See `hpcbench status`."""
+    """State, as in `hpcbench status`."""
     created: float
-    """When it was submitted."""
+    """Time of submission, seconds since the epoch."""
     updated: float
-    """When something of it last changed."""
+    """Time of the last change, seconds since the epoch."""
     owner: str
     """Account that submitted it."""
     models: tuple[str, ...]
-    """Its models."""
+    """Names of its models."""
     datasets: tuple[str, ...]
-    """Its datasets."""
+    """Names of its datasets."""
     run_tasks: int
-    """How many run tasks it has."""
+    """Number of its run tasks."""
     tasks_by_state: Mapping[str, int]
-    """State of a run task → how many."""
+    """State → number of run tasks."""
     samples: int
-    """Samples to ask about."""
+    """Number of samples to send to the models."""
     answered: int
-    """Samples that are done, however their requests ended."""
+    """Number of samples whose request has ended, with any outcome."""
     counts: SampleCounts | None = None
-    """Of its run tasks together; None: not all are evaluated."""
+    """Counts over all its run tasks; None: not all are evaluated."""
     scored: int = 0
-    """Run tasks whose first metric has a value."""
+    """Number of run tasks whose first metric has a value."""
     rate: float | None = None
-    """Answers a second over the last minutes."""
+    """Answers per second over the last minutes."""
     eta: str | None = None
-    """When the last answer will be there, in words."""
+    """Estimated time of the last answer, as text."""
     score: Score | None = None
-    """Mean of the first metric over its run tasks where they share one, or that of its only run task."""
+    """Mean of the first metric over its run tasks where they have the same first metric, or the value of its
+    only run task."""
     gpu_hours: float | None = None
     """GPU-hours allocated; None: not counted yet."""
     failures: int = 0
-    """Causes of failures."""
+    """Number of causes of failures."""
     verdict: str | None = None
-    """What a gate said: GO, NO-GO, INCONCLUSIVE."""
+    """Verdict of a gate: GO, NO-GO, INCONCLUSIVE."""
     baselines: tuple[str, ...] = ()
-    """Names of baselines it is."""
+    """Names under which it is a baseline."""
     trend: tuple[float, ...] = ()
-    """First metric of the last ten experiments of the same plan, oldest first."""
+    """Value of the first metric in the last ten experiments of the same plan, oldest first."""
 
 
 class RunTaskRow(Model):
     """A run task in a list."""
 
     experiment: str
-    """Its experiment."""
+    """Id of its experiment."""
     name: str
-    """Its name."""
+    """Name of the run task."""
     ml_task: str
-    """Kind of work."""
+    """Name of its ML task."""
     model: str
-    """Its model."""
+    """Name of its model."""
     dataset: str
-    """Its dataset, with its split after a slash where it has one."""
+    """Name of its dataset; if there is a split, `DATASET/SPLIT`."""
     prompt: str
-    """Its prompt."""
+    """Name of its prompt."""
     state: RunTaskState
     """Its state."""
     reason: str | None = None
-    """Why it is stopped, paused or cancelled."""
+    """Reason of the states stopped, paused and cancelled."""
     samples: int
-    """Samples to ask about."""
+    """Number of samples to send to the model."""
     answered: int
-    """Samples that are done, however their requests ended."""
+    """Number of samples whose request has ended, with any outcome."""
     counts: SampleCounts | None = None
-    """Once it is evaluated."""
+    """Counts of samples; None: not evaluated yet."""
     rate: float | None = None
-    """Answers a second."""
+    """Answers per second."""
     coverage: float | None = None
-    """As in `counts`."""
+    """The same as `counts.coverage`."""
     invalid: int = 0
     """The same as `counts.unreadable`."""
     scores: tuple[Score, ...] = ()
-    """Its metrics, the first one leading."""
+    """Values of its metrics; the first metric is the leading one."""
     latency_p50: float | None = None
-    """Seconds."""
+    """Median E2E latency, seconds."""
     latency_p95: float | None = None
-    """Seconds."""
+    """95th percentile of the E2E latency, seconds."""
     tokens_per_second: float | None = None
-    """Output tokens a second."""
+    """Output tokens per second."""
     speed_valid: bool = True
-    """Whether latencies and rates are the engine's: False where the client was too slow."""
+    """Whether latencies and rates measure the engine; False: the client was too slow."""
     peak_memory_gb: float | None = None
-    """GPU memory at its peak, GiB."""
+    """Peak of the GPU memory, GiB."""
 
 
 class Hit(Model):
-    """Something that the palette may jump to."""
+    """A target of the command palette."""
 
     kind: Literal["experiment", "plan", "model", "dataset", "run_task"]
-    """What it is; a plan, model or dataset leads to the list of experiments with it."""
+    """Kind of the target; a plan, model or dataset leads to the list of its experiments."""
     name: str
     """Its name."""
     experiment: str | None = None
-    """The experiment; of a run task, the one that this entry leads to."""
+    """Id of the experiment; for a run task, the experiment that the palette opens."""
     detail: str = ""
-    """What tells it from others, for people."""
+    """Text that distinguishes it from other targets of the same name."""
     count: int = 1
-    """Experiments that have it."""
+    """Number of experiments with this name."""
 
 
 class Facet(Model):
-    """How many samples have each value of something."""
+    """Number of samples for each value of a field."""
 
     field: str
     """`outcome`, `reason`, `score`, or a column of the dataset's metadata."""
     counts: tuple[tuple[str, int], ...]
-    """Value → samples, most frequent first, at most 50; scores lowest first, as `LOW..HIGH`: the least and
-    the greatest value of a bin, which as `low` and `high` choose its samples and no others."""
+    """Value → number of samples; at most 50 values, the most frequent first. For scores: bins `LOW..HIGH`,
+    the lowest first; LOW and HIGH are the least and the greatest value of the bin, and as `low` and `high`
+    they select exactly its samples."""
 
 
 class MatrixCell(Model):
-    """One run task where a model's row crosses a dataset's column."""
+    """The run task of one model (row) on one dataset (column)."""
 
     run_task: str
-    """The run task."""
+    """Name of the run task."""
     state: RunTaskState
     """Its state."""
     reason: str | None = None
-    """Why it is in it; null: there is nothing to say."""
+    """Reason of the state; None: no reason is recorded."""
     answered: int
-    """Samples that are done, however their requests ended."""
+    """Number of samples whose request has ended, with any outcome."""
     samples: int
-    """Samples to ask about."""
+    """Number of samples to send to the model."""
     coverage: float | None = None
-    """ok ÷ (asked + skipped), once evaluated."""
+    """ok ÷ (asked + skipped); None: not evaluated yet."""
     score: Score | None = None
-    """Of the matrix's metric."""
+    """Value of the matrix's metric."""
     leads: bool = False
-    """Whether nobody in its column has a better value; says nothing of chance."""
+    """Whether no model of the column has a better value; the lead may be chance."""
 
 
 class MatrixRow(Model):
-    """A model."""
+    """A row of the matrix: one model."""
 
     model: str
-    """The model."""
+    """Name of the model."""
     variant: str = ""
-    """What tells it from other rows of the model: a prompt, or the run task's name."""
+    """Text that distinguishes rows of the same model: a prompt, or the name of the run task."""
     cells: tuple[MatrixCell | None, ...]
-    """A cell a column."""
+    """One cell for each column; None: no run task."""
 
 
 class Matrix(Model):
-    """Models down, datasets across, for one ML task."""
+    """Models in rows, datasets in columns, for one ML task."""
 
     ml_task: str
-    """The ML task."""
+    """Name of the ML task."""
     metric: str | None
-    """The metric shown; None: its run tasks have none."""
+    """Name of the metric; None: the run tasks have no metric."""
     higher_is_better: bool = True
-    """Of the metric."""
+    """Whether a higher value of the metric is better."""
     columns: tuple[str, ...]
-    """Datasets, with splits after a slash."""
+    """Datasets; if there is a split, `DATASET/SPLIT`."""
     rows: tuple[MatrixRow, ...]
-    """Models."""
+    """Rows, one or more for each model."""
 
 
 class Usage(Model):
-    """What an experiment took."""
+    """Resources that an experiment used."""
 
     gpu_hours: float | None = None
-    """Allocated."""
+    """GPU-hours allocated."""
     gpu_hours_used: float | None = None
-    """With a model at work."""
+    """GPU-hours with requests in flight whose answers count."""
     gpu_hours_wasted: float | None = None
-    """Lost to failures and idling."""
+    """All other GPU-hours: starting, loading, idling, lost work."""
     queue_wait: float | None = None
-    """Longest wait of a job for Slurm, seconds."""
+    """Longest wait of a job in Slurm's queue, seconds."""
 
 
 class FigureName(Model):
-    """A figure that can be asked for."""
+    """A figure that a client can request."""
 
     name: str
     """Its name in requests."""
     title: str
-    """For people."""
+    """Title of the figure."""
     group: str
-    """quality, speed, resources, failures."""
+    """Group of the figure: quality, speed, resources, failures."""
 
 
 class ExperimentDetail(Model):
-    """All that the page of an experiment shows at once; run tasks come by page."""
+    """The content of the page of an experiment; its run tasks have a list of their own."""
 
     row: ExperimentRow
-    """As in the list."""
+    """The row of the list of experiments."""
     status: ExperimentStatus | None
-    """What `hpcbench status --json` prints; None: it cannot be read."""
+    """The output of `hpcbench status --json`; None: the status cannot be read."""
     sentence: str
-    """How it stands, in a sentence."""
+    """Status in one sentence."""
     matrices: tuple[Matrix, ...]
-    """One an ML task."""
+    """One matrix for each ML task."""
     failures: tuple[Failure, ...]
-    """What went wrong, by cause."""
+    """Failures, by cause."""
     waits: tuple[Wait, ...]
-    """Jobs that wait, and for what."""
+    """Waiting jobs, with the reason."""
     usage: Usage
-    """What it took."""
+    """Resources that it used."""
     summary: tuple[str, ...]
-    """What came out, once reported: blocks of the report's own Markdown."""
+    """Results as blocks of Markdown, as in the report; empty: no report yet."""
     verdict: Mapping[str, Any] | None = None
-    """`report/verdict.json`: what a gate said."""
+    """Content of `report/verdict.json`: the verdict of a gate."""
     figures: tuple[FigureName, ...] = ()
-    """Figures there are."""
+    """Available figures."""
     reports: tuple[str, ...] = ()
-    """Ids of files of the report that may be fetched."""
+    """Ids of the files of the report that a client can request."""

@@ -11,65 +11,65 @@ from hpcbench.status.models import RunTaskState, State
 
 
 class Progress(Model):
-    """How far a run task is."""
+    """Progress of a run task."""
 
     run_task: str
-    """The run task."""
+    """Name of the run task."""
     state: RunTaskState
     """Its state."""
     answered: int
-    """Samples with an answer."""
+    """Number of samples with an answer."""
     samples: int
-    """Samples to ask about."""
+    """Number of samples to send to the model."""
     rate: float | None = None
-    """Answers a second."""
+    """Answers per second."""
 
 
 class ExperimentNews(Model):
-    """An experiment changed: fetch again what is shown of it."""
+    """An experiment has changed: the client fetches its data again."""
 
     kind: Literal["experiment"] = "experiment"
-    """What this is."""
+    """Kind of the message."""
     seq: int
-    """Number of the message, for resuming."""
+    """Number of the message; a client resumes from it."""
     time: float
-    """When."""
+    """Time, seconds since the epoch."""
     experiment: str
-    """Which."""
+    """Id of the experiment."""
     state: State | Literal["unreadable"]
     """Its state now."""
     answered: int
-    """Samples with an answer."""
+    """Number of samples with an answer."""
     samples: int
-    """Samples to ask about."""
+    """Number of samples to send to the models."""
     progress: tuple[Progress, ...] = ()
-    """Run tasks that moved, at most 200."""
+    """Run tasks with progress, at most 200."""
     changed: tuple[
         Literal["progress", "state", "scores", "failures", "resources", "new", "gone"], ...
     ]
-    """What changed."""
+    """Parts that have changed."""
 
 
 class ClusterNews(Model):
-    """Slurm was asked again."""
+    """The portal has queried Slurm again."""
 
     kind: Literal["cluster"] = "cluster"
-    """What this is."""
+    """Kind of the message."""
     seq: int
     """Number of the message."""
     time: float
-    """When."""
+    """Time, seconds since the epoch."""
 
 
 class Reset(Model):
-    """Messages were lost to this reader: fetch everything again."""
+    """The reader missed messages: it fetches all data again."""
 
     kind: Literal["reset"] = "reset"
-    """What this is."""
+    """Kind of the message."""
     seq: int
-    """Number of the message to go on from."""
+    """Number of the message from which the reader resumes."""
     time: float
-    """When."""
+    """Time, seconds since the epoch."""
 
 
 News = Annotated[ExperimentNews | ClusterNews | Reset, Field(discriminator="kind")]
@@ -77,9 +77,9 @@ News = Annotated[ExperimentNews | ClusterNews | Reset, Field(discriminator="kind
 
 
 class Polled(Model):
-    """Messages since a number, for those whom no stream reaches."""
+    """Messages after a number, for clients without a stream."""
 
     news: tuple[News, ...]
-    """In order."""
+    """Messages, the oldest first."""
     seq: int
-    """Ask for what comes after it."""
+    """Give it as `after` in the next request."""

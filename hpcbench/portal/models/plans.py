@@ -1,4 +1,4 @@
-"""Documents, what is wrong with them, what a plan comes to, submissions."""
+"""Plans and definitions, their problems, the run tasks of a plan, submissions."""
 
 from __future__ import annotations
 
@@ -7,190 +7,191 @@ from typing import Literal
 from hpcbench.portal.models.base import Model
 from hpcbench.portal.models.run_tasks import CommandLine
 
-DocumentKind = Literal[
+DefinitionKind = Literal[
     "plans", "ml_tasks", "run_tasks", "models", "datasets", "metrics", "prompts", "reports", "packages",
     "gates", "images", "sites",
 ]  # fmt: skip
-"""Kinds of documents that can be read; those of a folder of plans, and those of its registries."""
+"""Kinds of files that can be read: plans of a folder of plans, and definitions of its registries."""
 
 
-class DocumentRow(Model):
-    """A YAML document that can be looked at."""
+class DefinitionRow(Model):
+    """A YAML file in the list: a plan or a definition."""
 
     id: str
-    """Its id in requests."""
-    kind: DocumentKind
-    """What it is."""
+    """Id of the file in requests."""
+    kind: DefinitionKind
+    """Kind of the file."""
     name: str
-    """Its name."""
+    """Name of the plan or definition."""
     folder: str
-    """Where it lies, for people."""
+    """Folder of the file, as pages show it."""
     origin: Literal["own", "shipped", "site", "user"]
-    """The folder of plans and its registries; what hpcbench ships; the cluster's registry; the user's."""
+    """`own`: the folder of plans and its registries; `shipped`: part of hpcbench; `site`: the cluster's
+    registry; `user`: the user's registry."""
     writable: bool
-    """Whether the portal may write it."""
+    """Whether the portal may write the file."""
     updated: float
-    """When it last changed."""
+    """Time of the last change, seconds since the epoch."""
     counts: bool = True
-    """Whether it is the one of its kind and name that plans get; else one of a later registry hides it."""
+    """Whether plans use this definition; False: a later registry has one of the same kind and name."""
 
 
-class Document(Model):
-    """A YAML document."""
+class Definition(Model):
+    """A YAML file: a plan or a definition."""
 
-    row: DocumentRow
-    """As in the list."""
+    row: DefinitionRow
+    """The row of the list."""
     text: str
-    """As it is written."""
+    """Text of the file."""
     etag: str
-    """Give it as `If-Match` when writing."""
+    """Give it as `If-Match` when writing the file."""
 
 
-class DocumentText(Model):
-    """What to write into a document."""
+class DefinitionText(Model):
+    """The new text of a plan or definition."""
 
     text: str
-    """All of it."""
+    """The whole text."""
 
 
-class NewDocument(Model):
-    """A document to make."""
+class NewDefinition(Model):
+    """A new plan or definition."""
 
-    kind: DocumentKind
-    """What it is."""
+    kind: DefinitionKind
+    """Kind of the file."""
     name: str
-    """Its name: letters, digits, `._-`, and `/` for folders."""
+    """Name: letters, digits, `._-`, and `/` for folders."""
     text: str
-    """What it says."""
+    """Text of the file."""
 
 
 class Starter(Model):
-    """A text to begin a new document with."""
+    """A text from which the user starts a new plan or definition."""
 
-    kind: DocumentKind
-    """What it is."""
+    kind: DefinitionKind
+    """Kind of the file."""
     name: str
-    """Of the starter."""
+    """Name of the starter."""
     title: str
-    """What it is for."""
+    """Purpose, in a few words."""
     text: str
     """The text."""
 
 
 class CheckAsked(Model):
-    """A text that an editor holds."""
+    """The text in an editor."""
 
-    kind: DocumentKind
-    """What it is."""
+    kind: DefinitionKind
+    """Kind of the file."""
     text: str
-    """All of it, saved or not."""
+    """The whole text, saved or not."""
     id: str | None = None
-    """The document whose text it is to be; None: a new one."""
+    """Id of the file that the text replaces; None: a new file."""
     name: str | None = None
-    """Name of a new one."""
+    """Name of a new file."""
     estimate: bool = False
-    """Whether to say what the plan would take, too: that reads its datasets, and asks Slurm."""
+    """Whether to estimate the resources, too: the estimate reads the datasets and queries Slurm."""
 
 
 class Note(Model):
-    """A problem of a document, at its place."""
+    """A problem of a plan or definition, with its place."""
 
     line: int
-    """From 1."""
+    """Line, from 1."""
     column: int
-    """From 1."""
+    """Column, from 1."""
     end_line: int | None = None
-    """Where the place ends, if known."""
+    """Line of the end, from 1, if known."""
     end_column: int | None = None
-    """Where the place ends, if known."""
+    """Column of the end, from 1, if known."""
     severity: Literal["error", "warning"]
-    """An error keeps it from being submitted."""
+    """A plan with an error cannot be submitted."""
     message: str
     """What is wrong."""
     remedy: str = ""
     """What to do about it."""
     file: str = ""
-    """Where it is, if not in this document: another document as `KIND/NAME`, or a file."""
-    document: str | None = None
-    """Id of that other document, if it is one."""
+    """Another file that has the problem: `KIND/NAME`, or a path; empty: this text."""
+    definition: str | None = None
+    """Id of this other file in requests, if it is a definition."""
 
 
 class Expanded(Model):
-    """A run task that a plan comes to."""
+    """A run task of a plan."""
 
     name: str
-    """Its name."""
+    """Name of the run task."""
     ml_task: str
-    """Kind of work."""
+    """Name of its ML task."""
     model: str
-    """Its model."""
+    """Name of its model."""
     dataset: str
-    """Its dataset."""
+    """Name of its dataset."""
     prompt: str
-    """Its prompt."""
+    """Name of its prompt."""
     samples: int | None = None
-    """Samples to ask about; None: not measured."""
+    """Number of samples to send to the model; None: unknown without an estimate."""
     gpus: int = 0
     """GPUs of a worker."""
 
 
 class Estimate(Model):
-    """What a plan would take."""
+    """Estimated resources of a plan."""
 
     gpu_hours: float | None
-    """GPU-hours; None: its jobs hold no GPU."""
+    """GPU-hours; None: its jobs use no GPU."""
     hours: float | None
-    """Wall time at its parallelism, hours, without waiting in a queue."""
+    """Run time with the workers of the plan, hours, without the wait in the queue."""
     bytes: int | None
-    """Answers on disk."""
+    """Size of the answers on disk, bytes."""
     samples: int | None = None
-    """Samples of all its run tasks."""
+    """Number of samples of all run tasks."""
     measured: bool = False
-    """Whether all of it rests on earlier experiments."""
+    """Whether all rates come from earlier experiments."""
     lines: tuple[str, ...]
-    """As `submit --estimate` prints it."""
+    """Output of `hpcbench submit --estimate`."""
 
 
 class Checked(Model):
-    """What the registry says of a plan's text."""
+    """Result of a check of a plan's or definition's text."""
 
     problems: tuple[Note, ...]
-    """In order of lines."""
+    """Problems, in the order of lines."""
     run_tasks: tuple[Expanded, ...]
-    """What it comes to, as far as it can be read; at most 2,000."""
+    """Run tasks of the plan, as far as it can be read; at most 2,000."""
     run_tasks_total: int = 0
-    """How many there are in all."""
+    """Number of all run tasks."""
     estimate: Estimate | None = None
-    """None: not asked, or there are errors."""
+    """The estimate; None: not requested, or the text has errors."""
     estimate_fault: str = ""
-    """Why there is no estimate, though one was asked for."""
+    """Reason why a requested estimate is missing."""
     commands: tuple[CommandLine, ...] = ()
-    """To copy."""
+    """Commands to copy."""
 
 
 class SubmissionAsked(Model):
     """A plan to submit."""
 
-    document: str
+    definition: str
     """Id of the plan."""
     etag: str
-    """Of the text that was looked at: another one is not submitted."""
+    """`etag` of the text that the user has seen; the portal submits no other text."""
 
 
 class Submitted(Model):
-    """A submission that was begun."""
+    """A submission."""
 
     submission: str
-    """Its id in requests."""
-    document: str
+    """Id of the submission in requests."""
+    definition: str
     """Id of the plan."""
     name: str
     """Name of the plan."""
     started: float
-    """When."""
+    """Start time, seconds since the epoch."""
     id: str | None
-    """The experiment; None: not yet known."""
+    """Id of the experiment; None: not known yet."""
     log: tuple[str, ...]
-    """What `hpcbench submit` said."""
+    """Output of `hpcbench submit`."""
     state: Literal["running", "done", "failed"]
-    """Of the command."""
+    """State of the command."""

@@ -11,95 +11,95 @@ class TrendPoint(Model):
     """One experiment's value."""
 
     experiment: str
-    """Its id."""
+    """Id of the experiment."""
     time: float
-    """When it was made."""
+    """Time of the experiment, seconds since the epoch."""
     value: float
-    """The value."""
+    """Value of the figure."""
     low: float | None
     """Lower end of its interval."""
     high: float | None
-    """Upper end."""
+    """Upper end of its interval."""
 
 
 class Acknowledgement(Model):
-    """Somebody took note of a regression."""
+    """A user acknowledged a regression."""
 
     reason: str
-    """Why it is no alarm any more."""
+    """Reason why the regression is no alarm any more."""
     by: str
-    """Account."""
+    """Account of the user."""
     time: float
-    """When."""
+    """Time of the note, seconds since the epoch."""
     until: float | None = None
-    """Muted until then; None: for good."""
+    """End of the mute, seconds since the epoch; None: no end."""
 
 
 class Regression(Model):
-    """A level that changed."""
+    """A change of the level of a figure."""
 
     id: str
-    """Of this change, lasting."""
+    """Permanent id of the change."""
     before: float
-    """Level before."""
+    """Level before the change."""
     after: float
-    """Level since."""
+    """Level after the change."""
     worse: bool
-    """Whether it is for the worse."""
+    """Whether the new level is worse."""
     first: str
     """First experiment of the new level."""
     last_good: str
     """Last experiment of the old level."""
     time: float
-    """When."""
+    """Time of the first experiment of the new level, seconds since the epoch."""
     acknowledged: Acknowledgement | None = None
-    """Who took note of it."""
+    """The acknowledgement of the change; None: there is none."""
 
 
 class TrendRow(Model):
     """One figure of one run task over time: a row of the heat map."""
 
     id: str
-    """Of this trend, lasting."""
+    """Permanent id of the trend."""
     plan: str
-    """The plan."""
+    """Name of the plan."""
     run_task: str
-    """The run task."""
+    """Name of the run task."""
     name: str
-    """Metric or figure."""
+    """Name of the metric or figure."""
     kind: str
     """quality, speed, memory or coverage."""
     model: str
-    """Its model."""
+    """Name of the model."""
     signature: str
-    """What makes values comparable."""
+    """Signature: only values with equal signatures are compared."""
     higher_is_better: bool
-    """Of the figure."""
+    """Whether a higher value is better."""
     points: tuple[TrendPoint, ...]
-    """In order of time, the newest 60."""
+    """The newest 60 values, in order of time."""
     changes: tuple[Regression, ...]
-    """Where the level changed, in order of time."""
+    """Changes of the level, in order of time."""
 
 
 class Trends(Model):
-    """Rows of the heat map, those that fell last first."""
+    """Rows of the heat map, the most recent regression first."""
 
     names: tuple[str, ...]
-    """All figures there are."""
+    """Names of all figures."""
     plans: tuple[str, ...]
-    """All plans there are."""
+    """Names of all plans."""
     rows: tuple[TrendRow, ...]
-    """Those asked for, at most 200."""
+    """The requested rows, at most 200."""
     pending: int = 0
-    """Rows whose changes are still being worked out: ask again in a moment."""
+    """Number of rows whose changes are not computed yet: repeat the request in a moment."""
     left_out: int = 0
-    """Rows that are not among them: ask for one figure or plan."""
+    """Number of rows that the answer leaves out: request one figure or one plan."""
 
 
 class AcknowledgeRequest(Model):
-    """Taking note of a regression."""
+    """Acknowledge a regression."""
 
     reason: str = Field(min_length=1, max_length=500)
-    """Why it is no alarm any more."""
+    """Reason why the regression is no alarm any more."""
     until: float | None = None
-    """Muted until then; None: for good."""
+    """End of the mute, seconds since the epoch; None: no end."""

@@ -11,160 +11,160 @@ from hpcbench.status.models import Failure
 
 
 class Figure(Model):
-    """A figure as Plotly draws it, and as a table."""
+    """A figure for Plotly, with its table."""
 
     name: str
-    """Its name."""
+    """Name of the figure."""
     title: str
-    """For people."""
+    """Title of the figure."""
     described: str
-    """What it shows, in words: for those who do not see it."""
+    """Description of the content, for screen readers."""
     plotly: Mapping[str, Any]
     """`data` and `layout` of Plotly."""
     columns: tuple[str, ...]
-    """Heads of its table."""
+    """Headings of its table."""
     rows: tuple[tuple[Any, ...], ...]
     """Rows of its table."""
     notes: tuple[str, ...] = ()
-    """What to know when reading it."""
+    """Notes for the reader of the figure."""
     data_hash: str
-    """Changes when what it shows changes."""
+    """Hash of the data: it changes with them."""
 
 
 class DatasetObject(Model):
-    """A stretch of a run task's dataset: a shard."""
+    """A shard: a slice of a run task's dataset."""
 
     index: int
-    """Its number."""
+    """Number of the shard, from 0."""
     state: str
     """State of the shard."""
     samples: int
-    """Samples in it."""
+    """Number of its samples."""
     answered: int
-    """Samples that are done, however their requests ended."""
+    """Number of samples whose request has ended, with any outcome."""
     attempt: int
-    """Newest attempt; 0: nobody ever claimed it."""
+    """Number of the newest attempt; 0: no worker has claimed the shard."""
     node: str | None = None
     """Node of its worker."""
     cause: str | None = None
-    """Why it is lost, silent or failed."""
+    """Reason of the states lost, silent and failed."""
     since: float | None = None
-    """When the newest attempt began."""
+    """Start of the newest attempt, seconds since the epoch."""
 
 
 class Phase(Model):
-    """A stretch of time of a run task's worker or job."""
+    """A phase of a run task's worker or job."""
 
     what: Literal["queued", "starting", "loading", "inference", "idle", "evaluation", "ended"]
-    """What was going on."""
+    """Kind of the phase."""
     worker: str
-    """Worker, or step of the round."""
+    """Name of the worker, or step of the round."""
     node: str = ""
-    """Where."""
+    """Name of the node."""
     begin: float
-    """From."""
+    """Start, seconds since the epoch."""
     end: float | None
-    """To; None: it goes on."""
+    """End, seconds since the epoch; None: the phase continues."""
 
 
 class Advice(Model):
-    """What to ask for next time."""
+    """Advice on the resources to request next time."""
 
     level: Literal["note", "warning"]
-    """How urgent."""
+    """Urgency."""
     text: str
-    """In plain words, with the figures."""
+    """The advice, with the figures."""
     change: str = ""
-    """The line of a model's document or plan that would do it."""
+    """The line of a model's definition or of the plan that follows the advice."""
 
 
 class CommandLine(Model):
-    """Something to copy."""
+    """A command to copy."""
 
     title: str
-    """What it does."""
+    """Purpose of the command."""
     text: str
     """The command."""
 
 
 class RunTaskDetail(Model):
-    """All that the page of a run task shows at once."""
+    """The content of the page of a run task."""
 
     row: RunTaskRow
-    """As in the list."""
+    """The row of the list of run tasks."""
     engine: str
-    """Engine of its model."""
-    documents: Mapping[str, Any]
-    """`model`, `dataset`, `prompt`, `ml_task`, `resources` as resolved, secrets as references."""
+    """Engine of the model."""
+    definitions: Mapping[str, Any]
+    """`model`, `dataset`, `prompt`, `ml_task`, `resources` as resolved; secrets appear as references."""
     timeline: tuple[Phase, ...]
-    """What happened when."""
+    """Phases, in order of time."""
     metrics: tuple[Mapping[str, Any], ...]
     """Entries of `metrics.json`, each with `metric`."""
     groups: tuple[Mapping[str, Any], ...]
     """Levels of groups, each with its rows, as in `metrics.json`."""
     performance: Mapping[str, Any] | None
-    """Its part of `performance.json`."""
+    """Entry of the run task in `performance.json`."""
     outcomes: Mapping[str, int]
-    """Outcome of requests → how many."""
+    """Outcome → number of requests."""
     invalid_reasons: tuple[Mapping[str, Any], ...]
-    """Why answers cannot be read."""
+    """Reasons why answers are unreadable."""
     failures: tuple[Failure, ...]
-    """What went wrong with it, by cause."""
+    """Failures of the run task, by cause."""
     advice: tuple[Advice, ...]
-    """On over- and under-asked resources."""
+    """Advice on resources."""
     commands: tuple[CommandLine, ...]
-    """To copy: run again, engine's line, status, logs, sbatch."""
+    """Commands to copy: run again, the engine's command line, status, logs, sbatch."""
     figures: tuple[FigureName, ...]
-    """Figures there are of it."""
+    """Available figures."""
 
 
 class LogSource(Model):
     """A log that can be read."""
 
     id: str
-    """Its id in requests."""
+    """Id of the log in requests."""
     title: str
-    """For people."""
+    """Title of the log."""
     kind: Literal["worker", "job", "engine"]
-    """Who wrote it."""
+    """Writer of the log."""
     size: int
-    """Bytes."""
+    """Size, bytes."""
     updated: float
-    """When it last grew."""
+    """Time of the last growth, seconds since the epoch."""
 
 
 class LogLine(Model):
-    """A line; control characters are gone."""
+    """A line of a log, without control characters."""
 
     number: int
-    """From 1; counted from the first line of this answer where `LogChunk.first` is None."""
+    """Number of the line in the log, from 1; where `LogChunk.first` is None, the number in this answer."""
     at: int
-    """Its offset, bytes."""
+    """Offset of the line, bytes."""
     text: str
-    """The line; of one that is longer than 4,000 bytes a piece."""
+    """Text of the line; a line of more than 4,000 bytes comes in pieces."""
     continued: bool = False
-    """Whether it goes on where the one before it ended: a piece of the same line."""
+    """Whether this is a further piece of the previous line."""
     level: Literal["error", "warning", ""] = ""
-    """What it looks like."""
+    """Level, guessed from the text."""
 
 
 class LogChunk(Model):
     """Part of a log."""
 
     lines: tuple[LogLine, ...]
-    """In order."""
+    """Lines, in order."""
     first: int | None = None
-    """Number of the first line in the log, or of the line that the first piece is of; None: too far in to be
-    counted, or these are lines of a search."""
+    """Number of the first line in the log; None: the line is too far from the beginning to be counted, or the
+    answer has the lines of a search."""
     begin: int
-    """Offset of the first line, bytes; give it as `before` for earlier lines. Of a search: so far back was
-    searched, 0 when all was."""
+    """Offset of the first line, bytes; give it as `before` to get earlier lines. After a search: the offset
+    up to which the portal has searched backwards; 0: the whole log."""
     end: int
-    """Offset behind the last line; give it as `after` for what came since."""
+    """Offset after the last line, bytes; give it as `after` to get later lines."""
     size: int
-    """Size of the log now."""
+    """Size of the log now, bytes."""
     errors: tuple[int, ...] = ()
-    """Offsets of the last lines that look like errors, at most 100."""
+    """Offsets of the last lines that look like errors, bytes; at most 100."""
 
 
 class Strip(Model):
@@ -173,62 +173,62 @@ class Strip(Model):
     what: Literal[
         "gpu_use", "gpu_memory", "gpu_power", "gpu_temperature", "host_memory", "cpu", "rate"
     ]
-    """What is measured."""
+    """The measured figure."""
     worker: str
-    """The worker that measured it."""
+    """Name of the worker."""
     device: str = ""
-    """Number of the GPU."""
+    """Number of the GPU; empty: the host."""
     unit: str
-    """%, GiB, W, °C, CPUs, 1/s."""
+    """Unit: %, GiB, W, °C, CPUs, 1/s."""
     limit: float | None = None
-    """What there is of it."""
+    """Capacity of the device, in the same unit."""
     times: tuple[float, ...]
-    """When."""
+    """Times, seconds since the epoch."""
     values: tuple[float | None, ...]
-    """How much."""
+    """Values; None: no reading."""
 
 
 class Resources(Model):
     """Strips for GPU, memory and CPU, at most 600 points each."""
 
     strips: tuple[Strip, ...]
-    """Each device and figure."""
+    """One strip for each device and figure."""
     marks: tuple[tuple[float, str], ...] = ()
-    """Events to mark: when, and what."""
+    """Events to mark: time and text."""
     until: float
-    """Newest reading; give it as `since` for what came after."""
+    """Time of the newest reading; give it as `since` to get later readings."""
     partial: bool = False
-    """Whether more is there than could be read at once: ask again, without `since`."""
+    """Whether the portal has not read all readings yet: repeat the request without `since`."""
 
 
 class Origin(Model):
-    """What an experiment's figures depend on."""
+    """The inputs that determine an experiment's figures."""
 
     facts: tuple[tuple[str, str], ...]
-    """What, and its value: versions, commits, digests, hashes, seeds."""
+    """Name and value of each: versions, commits, digests, hashes, seeds."""
     reproduce: str
-    """One command that runs the same again."""
+    """One command that runs the same plan again."""
     plan: str
-    """The plan as it was written; empty where it cannot be read."""
+    """Text of the plan; empty: it cannot be read."""
 
 
 class ConfigurationPlace(Model):
-    """One place of the configuration that is not the same."""
+    """A setting that differs."""
 
     path: str
-    """Where, with dots; `*` stands for every run task that both have."""
+    """Path of the setting, with dots; `*` means each run task that both experiments have."""
     baseline: Any
-    """What the baseline has there; None: nothing."""
+    """Value in the baseline; None: not set."""
     experiment: Any
-    """What the experiment has there; None: nothing."""
+    """Value in the experiment; None: not set."""
 
 
 class ConfigurationDiff(Model):
-    """How an experiment's configuration differs from a baseline's."""
+    """Differences between an experiment's configuration and the baseline's."""
 
     baseline: str | None
     """Id of the baseline; None: there is none."""
     why: str = ""
-    """Why it cannot be compared; empty: it can."""
+    """Reason why the comparison is not possible; empty: it is possible."""
     differences: tuple[ConfigurationPlace, ...] = ()
-    """Places that are not the same, at most 2,000."""
+    """Settings that differ, at most 2,000."""

@@ -14,23 +14,23 @@ class SampleRow(Model):
     """A sample in the list of a run task."""
 
     place: int
-    """Its number among the samples asked, from 0: its address."""
+    """Number of the sample in the run task, from 0; addresses use it."""
     sample: str
-    """Its id."""
+    """Id of the sample."""
     document: str
-    """The document it belongs to."""
+    """Id of its document."""
     outcome: str
-    """How the request ended; `missing`: nobody has asked yet."""
+    """Outcome of the request; `missing`: not sent yet."""
     reason: str | None = None
-    """Why the answer cannot be read."""
+    """Reason why the answer is unreadable."""
     scores: Mapping[str, float | None]
     """Metric → value."""
     answer: str | None
     """Beginning of the answer."""
     latency: float | None = None
-    """Seconds."""
+    """E2E latency, seconds."""
     output_tokens: int | None = None
-    """Tokens of the answer."""
+    """Number of output tokens."""
     flagged: bool = False
     """Whether the user has flagged it."""
 
@@ -39,19 +39,19 @@ class SamplePage(Model):
     """Samples of a run task."""
 
     items: tuple[SampleRow, ...]
-    """In order."""
+    """Samples, in the requested order."""
     next: str | None = None
-    """Give it as `after`."""
+    """Give it as `after` to get the next page; None: this page is the last."""
     total: int
-    """Samples that pass the filter."""
+    """Number of samples that pass the filter."""
     of: int
-    """Samples of the run task."""
+    """Number of samples of the run task."""
     first: int = 0
-    """Number of the first item among those that pass, from 0: long lists are entered anywhere."""
+    """Number of the first item among the samples that pass the filter, from 0: a page may start anywhere."""
     live: bool
-    """Whether the run task is not evaluated yet: answers without scores, and more may come."""
+    """Whether the run task is not evaluated yet: answers have no scores, and more answers may come."""
     version: str
-    """Changes when samples change."""
+    """A text that changes when samples change."""
     metrics: tuple[str, ...]
     """Metrics in `scores`."""
 
@@ -60,117 +60,117 @@ class SampleImage(Model):
     """An image of a sample."""
 
     url: str
-    """Where to get it, relative to the API."""
+    """Address of the image, relative to the API."""
     name: str
-    """What it is called."""
+    """Name of the image."""
     width: int | None = None
-    """Pixels."""
+    """Width, pixels."""
     height: int | None = None
-    """Pixels."""
+    """Height, pixels."""
     page: int | None = None
-    """Page of a document, from 1."""
+    """Number of the page in its document, from 1."""
 
 
 class Box(Model):
-    """A place on an image."""
+    """A box on an image."""
 
     image: int
-    """Which image, from 0."""
+    """Number of the image, from 0."""
     left: float
-    """Share of the image's width."""
+    """Left edge, as a share of the image's width."""
     top: float
-    """Share of the image's height."""
+    """Top edge, as a share of the image's height."""
     width: float
-    """Share of the image's width."""
+    """Width, as a share of the image's width."""
     height: float
-    """Share of the image's height."""
+    """Height, as a share of the image's height."""
     label: str = ""
-    """What is there."""
+    """Text of the box."""
     of: Literal["reference", "answer"] = "reference"
-    """Who says so."""
+    """Source of the box."""
 
 
 class Word(Model):
-    """A stretch of text in a word diff from the reference to the answer."""
+    """Words of a diff from the reference to the answer."""
 
     kind: Literal["same", "lost", "added"]
-    """In both, only in the reference, only in the answer."""
+    """`same`: in both texts; `lost`: only in the reference; `added`: only in the answer."""
     text: str
     """The words."""
 
 
 class MetricAccount(Model):
-    """What a metric says of a sample, and why."""
+    """Score of a sample by one metric, with the explanation."""
 
     metric: str
-    """Its name."""
+    """Name of the metric."""
     value: float | None
-    """Its value; None: it does not count."""
+    """Score; None: the sample does not count."""
     higher_is_better: bool
-    """Whether more of it is better."""
+    """Whether a higher value is better."""
     signature: str
-    """The metric with all its options."""
+    """Signature: the metric with all its options."""
     why: str
-    """In words: what was compared with what, numerator and denominator, or the fault."""
+    """Explanation: the compared texts, numerator and denominator, or the fault."""
     fields: tuple[Mapping[str, Any], ...] = ()
-    """Where it scores fields: `field`, `value`, `reference`, `answer`."""
+    """For metrics of fields: `field`, `value`, `reference`, `answer` of each."""
 
 
 class Flag(Model):
-    """Whether the user has marked a sample."""
+    """The user's flag on a sample."""
 
     flagged: bool
-    """Whether it is."""
+    """Whether the sample is flagged."""
     note: str = Field(default="", max_length=2_000)
-    """What the user noted."""
+    """The user's note."""
 
 
 class SampleDetail(Model):
-    """All of one sample."""
+    """One sample with all its data."""
 
     row: SampleRow
-    """As in the list; its answer stands below in full."""
+    """The row of the list; the whole answer is in `answer`."""
     note: str = ""
-    """What the user noted when marking it."""
+    """The user's note."""
     images: tuple[SampleImage, ...]
     """Its images, in order."""
     missing_images: str | None = None
-    """Why there are none, where there should be some."""
+    """Reason why images are missing."""
     boxes: tuple[Box, ...] = ()
-    """Places on the images."""
+    """Boxes on the images."""
     system: str | None = None
     """System prompt."""
     prompt: str | None
-    """What was asked."""
+    """User prompt."""
     fields: Mapping[str, Any]
-    """Fields of the sample that the prompt may use."""
+    """Fields of the sample that the prompt can use."""
     metadata: Mapping[str, Any]
     """Metadata of the sample."""
     references: tuple[str, ...]
     """Acceptable answers."""
     answer: str | None
-    """As it came."""
+    """Text of the answer, unchanged."""
     reasoning: str | None = None
-    """What the model thought aloud."""
+    """Reasoning text of the model."""
     prediction: str | None
-    """What was read out of it."""
+    """Prediction: the value that the parser read from the answer."""
     error: str | None = None
-    """Why there is no answer."""
+    """Reason why there is no answer."""
     diff: tuple[Word, ...]
-    """From the nearest reference to the prediction, by words."""
+    """Diff by words from the nearest reference to the prediction."""
     not_compared: tuple[int, int] = (0, 0)
-    """Characters at the ends of the reference and of the prediction that `diff` leaves out."""
+    """Number of characters at the ends of the reference and of the prediction that `diff` leaves out."""
     accounts: tuple[MetricAccount, ...]
-    """What each metric says."""
+    """Score by each metric."""
     times: Mapping[str, float | None]
-    """queue, ttft, latency … in seconds."""
+    """Times of the request, seconds: queue, ttft, latency …"""
     usage: Mapping[str, int | None]
-    """Tokens."""
+    """Numbers of tokens."""
     raw: Mapping[str, Any]
-    """The response as it was recorded, secrets masked."""
+    """The response as it was recorded; secrets are masked."""
     rank: int = 0
-    """How many samples come before it, with the same filter and order."""
+    """Number of samples before this one, with the same filter and order."""
     previous: int | None = None
-    """Place of the sample before, with the same filter."""
+    """Place of the previous sample, with the same filter and order."""
     following: int | None = None
-    """Place of the sample after, with the same filter."""
+    """Place of the next sample, with the same filter and order."""

@@ -10,78 +10,78 @@ from hpcbench.portal.models.base import Model
 
 
 class Session(Model):
-    """Who is signed in where."""
+    """The current session."""
 
     user: str
-    """Name of the account the portal runs as."""
+    """Account under which the portal runs."""
     host: str
-    """Host it runs on."""
+    """Host of the portal."""
     version: str
-    """Of hpcbench."""
+    """Version of hpcbench."""
     home: str
-    """Folder of the experiments."""
+    """Path of the home (`HPCBENCH_HOME`)."""
     mode: str
     """RUN_MODE: prod or dev."""
     may_edit: bool
-    """Whether plans can be written (`--allow-edit`)."""
+    """Whether the portal may write plans and definitions (`--allow-edit`)."""
     may_submit: bool
-    """Whether plans can be submitted (`--allow-submit`)."""
+    """Whether the portal may submit plans (`--allow-submit`)."""
     expires: float
-    """When the session has to be renewed."""
+    """Time at which the session ends without a renewal, seconds since the epoch."""
     tunnel: str
-    """The `ssh -L` line, to be shown where the tunnel has died."""
+    """The `ssh -L` line, for the case that the tunnel is closed."""
 
 
 class SignIn(Model):
-    """How a browser signs in."""
+    """Sign-in of a browser."""
 
     code: str = Field(max_length=200)
-    """A one-time code: what follows `#t=` in the link."""
+    """One-time code: the text after `#t=` in the link."""
 
 
 class SignInCode(Model):
-    """A fresh one-time code, for `hpcbench portal url`."""
+    """A new one-time code, for `hpcbench portal url`."""
 
     code: str
     """The code."""
     seconds: float
-    """How long it can be used."""
+    """Time for which the code is valid, seconds."""
 
 
 Scope = Literal["read", "plan-edit", "submit"]
-"""What a token is good for; `plan-edit` is for the user's own notes too."""
+"""Permission of a token; `plan-edit` also covers the user's own notes."""
 
 
 class TokenRow(Model):
-    """A token of the user's for scripts; what it says itself is known to nobody but its holder."""
+    """A user's token for scripts, without its secret."""
 
     id: str
-    """Its id, which is no secret."""
+    """Id of the token, no secret."""
     name: str
-    """What it is for, in the user's words."""
+    """Purpose, in the user's words."""
     scopes: tuple[Scope, ...]
-    """What it is good for."""
+    """Permissions of the token."""
     created: float
-    """When it was made."""
+    """Time of creation, seconds since the epoch."""
     expires: float
-    """When it ends."""
+    """Time of expiry, seconds since the epoch."""
 
 
 class NewToken(Model):
-    """A token to be made."""
+    """A request for a new token."""
 
     name: str = Field(min_length=1, max_length=100)
-    """What it is for."""
+    """Purpose of the token."""
     scopes: tuple[Scope, ...] = Field(default=("read",), min_length=1)
-    """What it shall be good for."""
+    """Permissions of the token."""
     days: float = Field(default=30.0, gt=0, le=366)
-    """How long."""
+    """Days until it expires."""
 
 
 class TokenMade(Model):
-    """A new token; it is shown this once."""
+    """A new token; the portal shows its secret only once."""
 
     row: TokenRow
-    """As in the list."""
+    """The row of the list of tokens."""
     token: str
-    """For `Authorization: Bearer …`."""
+    """The secret, for `Authorization: Bearer …`."""

@@ -1,4 +1,4 @@
-"""What the portal answers, a module a kind of page."""
+"""Routes of the portal, one module per kind of page."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from hpcbench.portal.models.base import Fault
 
 
 def room(tag: str) -> APIRouter:
-    """Where a module's routes of the API go.
+    """A router for a module's routes of the API.
 
-    Each knows its whole path: of a router that the application includes FastAPI would make every route a
-    second time, while the first page waits.
+    Each route has its whole path: FastAPI would create every route of an included router a second time, while
+    the first page waits.
     """
-    fault = {"model": Fault, "description": "Why it was not done."}
+    fault = {"model": Fault, "description": "The error."}
     return APIRouter(prefix=API, tags=[tag], responses={"default": fault})

@@ -12,7 +12,7 @@ router = room("cluster")
 
 @router.get("/cluster", operation_id="getCluster")
 def get_cluster(portal: Here) -> Cluster:
-    """The last word on the cluster; where it is older than 30 s, Slurm is asked again beside."""
+    """The last known state of the cluster; after 30 s the portal queries Slurm in the background."""
     found = portal.extra.get("cluster")
     if not isinstance(found, Watch):
         found = portal.extra.setdefault("cluster", Watch(portal))

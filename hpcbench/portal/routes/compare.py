@@ -1,4 +1,4 @@
-"""Runs side by side: metrics with verdicts, samples lost and won, figures."""
+"""Routes of comparisons: metrics with verdicts, lost and won samples, figures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Runs = Annotated[
     list[str],
     Query(
         max_length=comparison.MOST_RUNS,
-        description="2 to 8, the baseline first: `EXPERIMENT`, or `EXPERIMENT:RUN_TASK`.",
+        description="2 to 8 runs, the baseline first: `EXPERIMENT` or `EXPERIMENT:RUN_TASK`.",
     ),
 ]
 Wait = Annotated[
@@ -36,10 +36,12 @@ Wait = Annotated[
     Query(
         ge=0,
         le=PATIENCE,
-        description="Seconds; then 202 and a `Fault` say how far it is: ask again.",
+        description="Seconds to wait; then 202 with a `Fault` gives the progress: repeat the request.",
     ),
 ]
-Common = Annotated[bool, Query(description="Compare what both have asked, where that differs.")]
+Common = Annotated[
+    bool, Query(description="Compare the common samples where the runs have different samples.")
+]
 
 
 @router.get("/compare", response_model=comparisons.Comparison, operation_id="compare")
@@ -48,13 +50,13 @@ async def compare(
     common: Common = False,
     wait: Wait = PATIENCE,
 ) -> Any:  # fmt: skip
-    """Each run held against the first one, sample by sample."""
+    """Each run compared with the first one, sample by sample."""
 
     def work() -> comparisons.Comparison:
         asked = Asked(read_runs(portal, runs), run_task, other, metric, common)
         return comparisons_of(portal).whole(asked).told
 
-    # No fault, which a browser would report. Only here: a download must not look as if it were there.
+    # 202: a browser would report a fault. Only here: an unfinished download must not look complete.
     return await patiently(work, wait, later=202)
 
 
@@ -65,7 +67,7 @@ async def flips(
     after: Annotated[int, Query(ge=0, le=10**9)] = 0,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> Any:  # fmt: skip
-    """Samples that two runs did differently, or alike if asked; the greatest change first."""
+    """Samples whose scores differ between two runs, or are equal, if requested; the greatest change first."""
 
     def work() -> comparisons.FlipPage:
         found = comparisons_of(portal).changes(
@@ -85,10 +87,10 @@ def pair(
     metric: str,
     common: bool,
 ) -> Asked:
-    """Two run tasks, as a request names them.
+    """The two run tasks of a request.
 
     Raises:
-        PortalFault: there is no such run.
+        PortalFault: a run does not exist.
     """
     runs = read_runs(portal, [baseline, candidate])
     return Asked(runs, run_task, other or run_task, metric, common)
@@ -103,7 +105,7 @@ async def figures(
     portal: Here, runs: Runs, run_task: Name = "", other: Name = "", metric: Name = "",
     common: Common = False,
 ) -> Any:  # fmt: skip
-    """Figures there are of a comparison."""
+    """Available figures of a comparison."""
 
     def work() -> tuple[experiments.FigureName, ...]:
         asked = Asked(read_runs(portal, runs), run_task, other, metric, common)

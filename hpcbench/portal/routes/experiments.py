@@ -1,4 +1,4 @@
-"""Lists of experiments and run tasks, the page of an experiment, and the palette: all from the index."""
+"""Routes of lists, of an experiment's page and of the palette: all from the index."""
 
 from __future__ import annotations
 
@@ -42,11 +42,14 @@ from hpcbench.portal.status_cache import figures_of, known_of
 router = room("experiments")
 
 OBJECTS = 2_000
-"""Dataset objects of a page at most: small rows, of which a page shows all at once."""
+"""Most dataset objects of a page: rows are small, and the page shows all rows at once."""
 
-Values = Annotated[list[str], Query(max_length=100, description="May be repeated; one has to fit.")]
-Text = Annotated[str, Query(max_length=200, description="Words, each of which has to be there.")]
-After = Annotated[str | None, Query(max_length=4_000, description="`next` of the page before.")]
+Values = Annotated[
+    list[str],
+    Query(max_length=100, description="May be repeated; at least one value has to match."),
+]
+Text = Annotated[str, Query(max_length=200, description="Words; each has to occur.")]
+After = Annotated[str | None, Query(max_length=4_000, description="`next` of the previous page.")]
 Limit = Annotated[int, Query(ge=1, le=MOST)]
 Identity = Annotated[str, Path(max_length=200)]
 
@@ -57,7 +60,7 @@ def list_experiments(
     dataset: Values = [], plan: Values = [], sort: ExperimentSort = "created",  # noqa: B006
     order: Order = "desc", after: After = None, limit: Limit = 50,
 ) -> Response:  # fmt: skip
-    """Experiments, the newest first unless asked otherwise; what has no value comes last."""
+    """Experiments, the newest first by default; rows without a value come last."""
     query = ExperimentQuery(
         tuple(state), text, tuple(model), tuple(dataset), tuple(plan), sort, order, after, limit
     )
@@ -71,14 +74,14 @@ def experiment_facets(
     here: Here, request: Request, state: Values = [], text: Text = "", model: Values = [],  # noqa: B006
     dataset: Values = [], plan: Values = [],  # noqa: B006
 ) -> Response:  # fmt: skip
-    """States, models, datasets and plans, and how many experiments have each."""
+    """States, models, datasets and plans, each with its number of experiments."""
     query = ExperimentQuery(tuple(state), text, tuple(model), tuple(dataset), tuple(plan))
     return _answer(here, request, lambda: here.index.experiment_facets(query))
 
 
 @router.get("/experiments/{experiment}", operation_id="experiment", response_model=ExperimentDetail)
 def show_experiment(here: Here, request: Request, experiment: Identity) -> Response:
-    """All that the page of an experiment shows at once."""
+    """The content of the page of an experiment."""
     row = _row(here, experiment)
     known = _known(here, row)
     version = f"{here.index.version(experiment)}-{known.status.time if known else 0}"
@@ -98,7 +101,7 @@ def list_run_tasks_of(
     """Run tasks of an experiment."""
     version = here.index.version(experiment)
     if not version:
-        _row(here, experiment)  # which says why
+        _row(here, experiment)  # raises a fault with the reason
     query = RunTaskQuery(
         experiment, tuple(state), text, tuple(model), tuple(dataset), sort, order, after, limit
     )
@@ -114,7 +117,7 @@ def list_objects(
     here: Here, experiment: Identity, run_task: Identity, after: After = None,
     limit: Annotated[int, Query(ge=1, le=OBJECTS)] = 200,
 ) -> Response:  # fmt: skip
-    """Stretches of a run task's dataset, and how far each is."""
+    """Shards of a run task, each with its progress."""
     return _json(objects(here, opened(here, experiment, run_task), run_task, after, limit))
 
 
@@ -136,14 +139,14 @@ def run_task_facets(
     here: Here, request: Request, experiment: str | None = None, state: Values = [], text: Text = "",  # noqa: B006
     model: Values = [], dataset: Values = [],  # noqa: B006
 ) -> Response:  # fmt: skip
-    """States, models and datasets, and how many run tasks have each; of one experiment or of all."""
+    """States, models and datasets, each with its number of run tasks; of one experiment or of all."""
     query = RunTaskQuery(experiment, tuple(state), text, tuple(model), tuple(dataset))
     return _answer(here, request, lambda: here.index.run_task_facets(query))
 
 
 @router.get("/search", operation_id="search", response_model=tuple[Hit, ...])
 def search(here: Here, request: Request, text: Text, limit: Limit = 20) -> Response:
-    """Experiments, plans, models, datasets and run tasks whose words begin so; for the palette."""
+    """Experiments, plans, models, datasets and run tasks with a word that begins so; for the palette."""
     return _answer(here, request, lambda: here.index.search(text, limit))
 
 
@@ -154,12 +157,14 @@ def _row(portal: Portal, identity: str) -> ExperimentRow:
     """The row of an experiment.
 
     Raises:
-        PortalFault: there is none, or it has not been read yet.
+        PortalFault: the experiment does not exist, or has not been read yet.
     """
     row = portal.index.experiment(identity)
     if row is None:
         experiment_of(portal, identity)
-        raise PortalFault(503, "busy", f"{identity} is being read", "try again in a moment")
+        raise PortalFault(
+            503, "busy", f"the portal is still reading {identity}", "try again in a moment"
+        )
     return row
 
 
@@ -182,7 +187,7 @@ def _detail(portal: Portal, row: ExperimentRow, known: Known | None) -> Experime
 
 
 def _known(portal: Portal, row: ExperimentRow) -> Known | None:
-    """How it is: as the follower knows, as it was kept, or by a look now that others wait for."""
+    """Status and figures of an experiment: from the follower, the index, or a scan, one scan at a time."""
     if row.state == "unreadable":
         return None
     follower = follower_of(portal)
@@ -197,7 +202,7 @@ def _known(portal: Portal, row: ExperimentRow) -> Known | None:
 
 
 def _reports(portal: Portal, identity: str) -> Iterable[str]:
-    """Files of the report, but for what only the others show."""
+    """Files of the report, without pictures, which its pages show."""
     folder = experiment_of(portal, identity).report_dir
     try:
         with os.scandir(folder) as found:
@@ -213,15 +218,15 @@ def _reports(portal: Portal, identity: str) -> Iterable[str]:
 def _answer(
     portal: Portal, request: Request, make: Callable[[], Any], version: str | None = None
 ) -> Response:
-    """An answer that clients may keep until the index changes; 304 where they have it already.
+    """An answer that clients may keep until the index changes; 304 if the client already has it.
 
     Args:
         portal: the portal.
-        request: what was asked.
-        make: the answer.
-        version: of what it is made of; None: of the whole index.
+        request: the request.
+        make: returns the answer.
+        version: version of the answer's data; None: version of the whole index.
     """
-    # Read first: what changes meanwhile is told with the older number, and asked for again.
+    # Read the version first: an answer with later changes then has the older number, and clients ask again.
     number = version or str(portal.index.version())
     etag = f'W/"{hpcbench.__version__}-{number}"'
     headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
@@ -235,6 +240,6 @@ _ANY: TypeAdapter[Any] = TypeAdapter(Any)
 
 
 def _json(answer: Any, headers: dict[str, str] | None = None) -> Response:
-    """JSON straight from the models: these are made here, so nothing is validated again."""
+    """JSON directly from the models, without another validation: the portal itself creates the models."""
     text = answer.model_dump_json() if isinstance(answer, BaseModel) else _ANY.dump_json(answer)
     return Response(text, headers=headers, media_type="application/json")

@@ -1,4 +1,4 @@
-"""Lists as files, as they are seen: with the filter and the order of the page."""
+"""Routes of exports: lists as files, with the filter and the order of the page."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ async def comparison(
     other: Name = "", metric: Name = "", change: Change | None = None, common: Common = False,
     form: Asking = "csv",
 ) -> Response:  # fmt: skip
-    """Metrics of a comparison; or samples of the first two runs that were lost, won, or done alike."""
+    """Metrics of a comparison; or samples of the first two runs: lost, won or tied."""
 
     def work() -> Response:
         found = comparisons_of(portal)
@@ -125,12 +125,14 @@ async def comparison(
         return sent(exporting.comparison(found.whole(asked).told), form, f"compare-{runs[0]}")
 
     if len(runs) < 2:
-        raise PortalFault(400, "bad_request", "name two runs at least")
+        raise PortalFault(
+            400, "bad_request", "the request names fewer than two runs", "name two runs at least"
+        )
     return await patiently(work)
 
 
 def _listed(ask: Callable[[str | None], Page[PageT]], flat: Callable[[PageT], Any]) -> Table:
     try:
         return exporting.listed(ask, flat)
-    except BadCursor as error:  # the list changed under us, and no page goes on
+    except BadCursor as error:  # the list has changed, and no page continues it
         raise PortalFault(409, "conflict", str(error)) from error

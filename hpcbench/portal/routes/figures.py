@@ -1,4 +1,4 @@
-"""Figures of experiments and run tasks, as Plotly draws them and as tables."""
+"""Routes of figures of experiments and run tasks, for Plotly and as tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from hpcbench.portal.routes.run_tasks import opened
 
 router = room("figures")
 
-Theme = Annotated[Literal["light", "dark"], Query(description="Of the page it is drawn on.")]
+Theme = Annotated[
+    Literal["light", "dark"], Query(description="Theme of the page: the figure uses its colours.")
+]
 
 
 @router.get(
@@ -26,9 +28,9 @@ Theme = Annotated[Literal["light", "dark"], Query(description="Of the page it is
     response_model=tuple[FigureName, ...],
 )
 def list_figures(here: Here, experiment: str) -> tuple[FigureName, ...]:
-    """Figures there are of an experiment."""
+    """Available figures of an experiment."""
     found = opened(here, experiment)
-    known = here.index.known(experiment)  # of one that has ended; to find out takes 50 ms
+    known = here.index.known(experiment)  # of an ended experiment; `figures.names` takes 50 ms
     return known.figures if known is not None else figures.names(found, results_of(here))
 
 

@@ -1,4 +1,4 @@
-"""What happens, as it happens: a stream for browsers, a WebSocket for programs, and answers to who asks."""
+"""Routes of live messages: a stream for browsers, a WebSocket for programs, and polls."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from hpcbench.portal.routes import room
 from hpcbench.portal.routes.session import access_of, who_of
 
 BEAT_SECONDS = 15.0
-"""Longest silence of a stream: proxies cut what says nothing."""
+"""Longest silence of a stream: proxies cut silent connections."""
 
 LONGEST_POLL = 25.0
-"""Longest that a poll waits for something to happen, seconds."""
+"""Longest wait of a poll for a message, seconds."""
 
 router = room("live")
 
 After = Annotated[
-    int | None, Query(ge=0, description="Number of the last message there is already.")
+    int | None, Query(ge=0, description="Number of the last message that the client has.")
 ]
 
 
@@ -36,7 +36,7 @@ async def events(
     after: After = None,
     last_event_id: Annotated[str, Header()] = "",
 ) -> StreamingResponse:
-    """Server-sent events, each of them a `News`; resumes behind `Last-Event-ID`."""
+    """Server-sent events, each of them a `News`; resumes after `Last-Event-ID`."""
     place = int(last_event_id) if last_event_id.isdigit() and len(last_event_id) < 17 else after
     lines = _lines(portal.hub, place, access_of(request), who_of(request))
     return StreamingResponse(
@@ -47,7 +47,7 @@ async def events(
 async def _lines(hub: Hub, after: int | None, access: Access, who: Who) -> AsyncIterator[bytes]:
     place = hub.seq if after is None else after
     with hub.reading():
-        # A number without data: nothing happens, but the browser knows where to go on.
+        # An id without data is no message, but the browser knows where to resume.
         yield f"retry: 2000\nid: {place}\n\n".encode()
         while not hub.closed and access.desk.still(who):
             found = await hub.wait(place, BEAT_SECONDS)
@@ -64,7 +64,7 @@ async def poll(
     after: After = None,
     wait: Annotated[float, Query(ge=0, le=LONGEST_POLL, description="Seconds to wait.")] = 0,
 ) -> Polled:
-    """What came since a message; without `after`, only where to go on."""
+    """Messages after a message; without `after`, only the number from which to continue."""
     portal.hub.polled()
     if after is None:
         return Polled(news=(), seq=portal.hub.seq)
@@ -73,7 +73,7 @@ async def poll(
 
 @router.websocket("/ws")
 async def web_socket(socket: WebSocket, after: After = None) -> None:
-    """The messages of the stream, each as text, for programs; what they send is not read."""
+    """The messages of the stream, each as text, for programs; messages from programs are not read."""
     access, who = access_of(socket), who_of(socket)
     hub: Hub = socket.app.state.portal.hub
     await socket.accept()
@@ -87,4 +87,4 @@ async def web_socket(socket: WebSocket, after: After = None) -> None:
                     await socket.send_text(message.model_dump_json())
         await socket.close(1001)
     except (WebSocketDisconnect, RuntimeError):
-        return  # it went away
+        return  # the client has disconnected

@@ -1,4 +1,4 @@
-"""Pages without scripts, for text browsers on the login node: experiments, and how far they are."""
+"""Pages without scripts, for text browsers on the login node: experiments and their progress."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from hpcbench.portal.routes.session import access_of, exchange, give_cookie, who
 from hpcbench.visible import finalize
 
 ROWS = 100
-"""Rows of a page."""
+"""Most rows of a page."""
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
 
 @router.get(f"{PLAIN}/login")
 async def ask_code() -> Response:
-    """The form for the code: nothing on this page could read it from the fragment."""
+    """The form for the code: without a script, the page cannot read the code from the link's fragment."""
     return _page("login.html", title="hpcbench portal", fault="")
 
 
@@ -64,7 +64,7 @@ def experiments(portal: Here, after: str | None = None) -> Response:
     try:
         page = portal.index.experiments(ExperimentQuery(after=after, limit=ROWS))
     except BadCursor:
-        raise PortalFault(400, "bad_request", "there is no such page of the list") from None
+        raise PortalFault(400, "bad_request", "the list has no such page") from None
     return _page(
         "experiments.html", title="Experiments", base="",
         rows=page.items, total=_counted(page.total, page.counted_to), after=page.next,
@@ -81,7 +81,7 @@ def experiment(experiment: str, portal: Here, after: str | None = None) -> Respo
         query = RunTaskQuery(experiment=experiment, after=after, limit=ROWS)
         page = portal.index.run_tasks(query)
     except BadCursor:
-        raise PortalFault(400, "bad_request", "there is no such page of the list") from None
+        raise PortalFault(400, "bad_request", "the list has no such page") from None
     return _page(
         "experiment.html", title=row.id, base="../",
         row=row, tasks=page.items, after=page.next,
@@ -107,7 +107,7 @@ def _page(name: str, status: int = 200, **given: Any) -> Response:
 
 
 def _bar(done: int, of: int) -> str:
-    """A bar of characters: a text browser shows no other."""
+    """A bar of characters, for text browsers."""
     share = done / of if of else 0.0
     full = int(20 * share)
     return f"[{'#' * full}{'.' * (20 - full)}] {100 * share:3.0f} %"

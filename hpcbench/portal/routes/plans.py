@@ -1,4 +1,4 @@
-"""Routes of plans and the documents around them: read, checked, written, submitted."""
+"""Routes of plans and their definitions: read, check, write, submit."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.models.plans import (
     CheckAsked,
     Checked,
-    Document,
-    DocumentKind,
-    DocumentRow,
-    DocumentText,
+    Definition,
+    DefinitionKind,
+    DefinitionRow,
+    DefinitionText,
     Estimate,
     Expanded,
-    NewDocument,
+    NewDefinition,
     Note,
     Starter,
     SubmissionAsked,
@@ -34,8 +34,8 @@ from hpcbench.portal.plan_checks import Checker
 from hpcbench.portal.plan_starters import STARTERS
 from hpcbench.portal.plan_submission import Submissions
 from hpcbench.portal.routes import room
-from hpcbench.portal.user_documents import (
-    Documents,
+from hpcbench.portal.user_definitions import (
+    Definitions,
     File,
     as_bytes,
     tag,
@@ -45,111 +45,115 @@ from hpcbench.schema.describe import json_schema
 router = room("plans")
 
 DONE = "hpcbench.what"
-"""Key of a request's scope: what was done, in words, for the record of changes."""
+"""Key of a request's scope: the route's description of its change, for the log of changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """What these routes keep between requests."""
+    """Objects that these routes keep between requests."""
 
-    documents: Documents
+    definitions: Definitions
     checker: Checker
     submissions: Submissions
 
 
 def desk_of(portal: Here) -> Desk:
-    """The desk of a portal, made with the first request."""
+    """The desk of a portal, created with the first request."""
     found = portal.extra.get("plans")
     if not isinstance(found, Desk):
         options = portal.options
-        documents = Documents(options.plans, options.may_edit, options.umask)
+        definitions = Definitions(options.plans, options.may_edit, options.umask)
         submissions = Submissions(
-            portal.home / "portal" / "submissions", documents, umask=options.umask
+            portal.home / "portal" / "submissions", definitions, umask=options.umask
         )
-        made = Desk(documents, Checker(documents.plans), submissions)
+        made = Desk(definitions, Checker(definitions.plans), submissions)
         found = portal.extra.setdefault("plans", made)
         assert isinstance(found, Desk)
     return found
 
 
 AtDesk = Annotated[Desk, Depends(desk_of)]
-IfMatch = Annotated[str, Header(alias="If-Match", description="`etag` of the text that was read.")]
+IfMatch = Annotated[
+    str, Header(alias="If-Match", description="`etag` of the text that the client read.")
+]
 
 
-@router.get("/documents", operation_id="listDocuments")
-def list_documents(desk: AtDesk, kind: DocumentKind | None = None) -> tuple[DocumentRow, ...]:
-    """Documents of a kind, or all, by kind and name; those of the user's own folder first."""
+@router.get("/definitions", operation_id="listDefinitions")
+def list_definitions(desk: AtDesk, kind: DefinitionKind | None = None) -> tuple[DefinitionRow, ...]:
+    """Plans and definitions of one kind, or of all, by kind and name; the user's own folder comes first."""
     rows = [
-        desk.documents.row(one) for one in desk.documents.all().values() if kind in (None, one.kind)
+        desk.definitions.row(one)
+        for one in desk.definitions.all().values()
+        if kind in (None, one.kind)
     ]
     return tuple(sorted(rows, key=lambda one: (one.origin != "own", one.kind, one.name)))
 
 
-@router.get("/documents/starters", operation_id="listStarters")
-def list_starters(kind: DocumentKind | None = None) -> tuple[Starter, ...]:
-    """Texts to begin a new document with."""
+@router.get("/definitions/starters", operation_id="listStarters")
+def list_starters(kind: DefinitionKind | None = None) -> tuple[Starter, ...]:
+    """Texts from which a user starts a new plan or definition."""
     return tuple(one for one in STARTERS if kind in (None, one.kind))
 
 
-@router.post("/documents/check", operation_id="checkDocument")
-def check_document(asked: CheckAsked, desk: AtDesk) -> Checked:
-    """What the registry says of a text; nothing is written."""
-    documents = desk.documents
+@router.post("/definitions/check", operation_id="checkDefinition")
+def check_definition(asked: CheckAsked, desk: AtDesk) -> Checked:
+    """Check a text without writing it."""
+    definitions = desk.definitions
     as_bytes(asked.text)
     if asked.id is not None:
-        file = documents.find(asked.id)
+        file = definitions.find(asked.id)
     else:
-        parts = documents.place(asked.kind, asked.name or "unnamed")
-        file = File(asked.kind, asked.name or "unnamed", documents.plans, parts, "own", 0.0)
+        parts = definitions.place(asked.kind, asked.name or "unnamed")
+        file = File(asked.kind, asked.name or "unnamed", definitions.plans, parts, "own", 0.0)
     found = desk.checker.ask(_request(file, asked.text) | {"estimate": asked.estimate})
-    return _checked(documents, file, found)
+    return _checked(definitions, file, found)
 
 
-@router.get("/documents/{id}", operation_id="getDocument")
-def get_document(id: str, desk: AtDesk, response: Response) -> Document:
-    """A document's text."""
-    return _document(desk.documents, desk.documents.find(id), response)
+@router.get("/definitions/{id}", operation_id="getDefinition")
+def get_definition(id: str, desk: AtDesk, response: Response) -> Definition:
+    """The text of a plan or definition."""
+    return _definition(desk.definitions, desk.definitions.find(id), response)
 
 
-@router.post("/documents", status_code=201, operation_id="createDocument")
-def create_document(
-    new: NewDocument, desk: AtDesk, request: Request, response: Response
-) -> Document:
-    """Make a document in the user's own folder; 409 where the name is taken."""
+@router.post("/definitions", status_code=201, operation_id="createDefinition")
+def create_definition(
+    new: NewDefinition, desk: AtDesk, request: Request, response: Response
+) -> Definition:
+    """Create a plan or definition in the user's own folder; 409: the name exists."""
     request.scope[DONE] = f"create {new.kind} {new.name[:200]}"
-    _refuse_unreadable(desk, desk.documents.place(new.kind, new.name), new.text)
-    file = desk.documents.create(new.kind, new.name, new.text)
-    return _document(desk.documents, file, response)
+    _refuse_unreadable(desk, desk.definitions.place(new.kind, new.name), new.text)
+    file = desk.definitions.create(new.kind, new.name, new.text)
+    return _definition(desk.definitions, file, response)
 
 
-@router.put("/documents/{id}", operation_id="writeDocument")
-def write_document(
+@router.put("/definitions/{id}", operation_id="writeDefinition")
+def write_definition(
     id: str,
-    text: DocumentText,
+    text: DefinitionText,
     desk: AtDesk,
     request: Request,
     response: Response,
     if_match: IfMatch,
-) -> Document:
-    """Replace a document; 412 where it is not any more what the writer saw."""
-    file = desk.documents.find(id)
+) -> Definition:
+    """Replace the text of a plan or definition; 412: the file has changed since the client read it."""
+    file = desk.definitions.find(id)
     request.scope[DONE] = f"write {file.kind} {file.name}"
     _refuse_unreadable(desk, file.parts, text.text)
-    desk.documents.write(file, text.text, if_match)
-    return _document(desk.documents, file, response)
+    desk.definitions.write(file, text.text, if_match)
+    return _definition(desk.definitions, file, response)
 
 
-@router.delete("/documents/{id}", status_code=204, operation_id="deleteDocument")
-def delete_document(id: str, desk: AtDesk, request: Request, if_match: IfMatch) -> None:
-    """Remove a document; 412 where it is not any more what the user saw."""
-    file = desk.documents.find(id)
+@router.delete("/definitions/{id}", status_code=204, operation_id="deleteDefinition")
+def delete_definition(id: str, desk: AtDesk, request: Request, if_match: IfMatch) -> None:
+    """Delete a plan or definition; 412: the file has changed since the client read it."""
+    file = desk.definitions.find(id)
     request.scope[DONE] = f"delete {file.kind} {file.name}"
-    desk.documents.delete(file, if_match)
+    desk.definitions.delete(file, if_match)
 
 
 @router.get("/schemas/{kind}", operation_id="getSchema")
-def get_schema(kind: DocumentKind, response: Response) -> Mapping[str, Any]:
-    """JSON Schema of a kind of document, for editors."""
+def get_schema(kind: DefinitionKind, response: Response) -> Mapping[str, Any]:
+    """JSON Schema of a kind of definition, for editors."""
     schema = json_schema("experiments" if kind == "plans" else kind)
     response.headers["ETag"] = tag(json.dumps(schema).encode())
     return schema
@@ -157,11 +161,11 @@ def get_schema(kind: DocumentKind, response: Response) -> Mapping[str, Any]:
 
 @router.post("/submissions", status_code=202, operation_id="submitPlan")
 def submit_plan(asked: SubmissionAsked, desk: AtDesk, portal: Here, request: Request) -> Submitted:
-    """Submit a plan; what the command says is read under `/submissions/{id}`."""
+    """Submit a plan; `/submissions/{id}` has the output of the command."""
     if not portal.options.may_submit:
         remedy = "start the portal with --allow-submit"
         raise PortalFault(403, "refused", "this portal may not submit plans", remedy)
-    file = desk.documents.find(asked.document)
+    file = desk.definitions.find(asked.definition)
     identity = desk.submissions.begin(file, asked.etag)
     request.scope[DONE] = f"submit {file.name} ({identity})"
     return desk.submissions.look(identity)
@@ -169,24 +173,24 @@ def submit_plan(asked: SubmissionAsked, desk: AtDesk, portal: Here, request: Req
 
 @router.get("/submissions/{id}", operation_id="getSubmission")
 def get_submission(id: str, desk: AtDesk) -> Submitted:
-    """How far a submission is."""
+    """State of a submission."""
     return desk.submissions.look(id)
 
 
 def close(portal: Portal) -> None:
-    """Let go of what waits; submissions live on."""
+    """Close the checker; submissions continue."""
     found = portal.extra.get("plans")
     if isinstance(found, Desk):
         found.checker.close()
 
 
-# --- in words and places ------------------------------------------------------------------------------------
+# --- answers ------------------------------------------------------------------------------------------------
 
 
-def _document(documents: Documents, file: File, response: Response) -> Document:
-    text, etag = documents.read(file)
+def _definition(definitions: Definitions, file: File, response: Response) -> Definition:
+    text, etag = definitions.read(file)
     response.headers["ETag"] = etag
-    return Document(row=documents.row(file), text=text, etag=etag)
+    return Definition(row=definitions.row(file), text=text, etag=etag)
 
 
 def _request(file: File, text: str) -> dict[str, Any]:
@@ -194,13 +198,13 @@ def _request(file: File, text: str) -> dict[str, Any]:
 
 
 def _refuse_unreadable(desk: Desk, parts: tuple[str, ...], text: str) -> None:
-    """What is no YAML, or YAML without an end, is not written; drafts stay in the browser.
+    """Refuse a text that is no YAML, or YAML without an end; drafts stay in the browser.
 
     Raises:
-        PortalFault: so it is; or nothing may be written at all.
+        PortalFault: the text is refused.
     """
-    if not desk.documents.may_edit:
-        return  # refused in a moment, with a better word
+    if not desk.definitions.may_edit:
+        return  # the write itself refuses, with a better message
     as_bytes(text)
     if not text.strip():
         return
@@ -208,15 +212,17 @@ def _refuse_unreadable(desk: Desk, parts: tuple[str, ...], text: str) -> None:
     if found["problems"]:
         first = found["problems"][0]
         place = f"line {first['line']}, column {first['column']}: " if first["line"] else ""
-        what = f"no YAML that hpcbench reads: {place}{first['message']}"
-        raise PortalFault(422, "not_yaml", what, "mend it, then save; your draft is kept")
+        what = f"this is not valid YAML: {place}{first['message']}"
+        raise PortalFault(
+            422, "not_yaml", what, "correct it, then save; the browser keeps your draft"
+        )
 
 
-def _checked(documents: Documents, file: File, found: Mapping[str, Any]) -> Checked:
+def _checked(definitions: Definitions, file: File, found: Mapping[str, Any]) -> Checked:
     estimate = found.get("estimate")
     samples: Mapping[str, int] = (estimate or {}).get("by_run_task", {})
-    problems = [_note(documents, file, one, "error") for one in found["problems"]]
-    problems += [_note(documents, file, one, "warning") for one in found["warnings"]]
+    problems = [_note(definitions, file, one, "error") for one in found["problems"]]
+    problems += [_note(definitions, file, one, "warning") for one in found["warnings"]]
     known = {**estimate} if estimate else None
     if known is not None:
         del known["by_run_task"]
@@ -234,12 +240,12 @@ def _checked(documents: Documents, file: File, found: Mapping[str, Any]) -> Chec
     )
 
 
-def _note(documents: Documents, file: File, problem: Mapping[str, Any], severity: str) -> Note:
+def _note(definitions: Definitions, file: File, problem: Mapping[str, Any], severity: str) -> Note:
     place, other = Path(problem["file"] or file.path), None
-    path = place if place.is_absolute() else documents.plans / place
+    path = place if place.is_absolute() else definitions.plans / place
     called = ""
     if path != file.path:
-        other = documents.at(path)
+        other = definitions.at(path)
         called = f"{other.kind}/{other.name}" if other else str(place)
     return Note.model_validate(
         {
@@ -249,7 +255,7 @@ def _note(documents: Documents, file: File, problem: Mapping[str, Any], severity
             "message": secret.mask(problem["message"]),
             "remedy": secret.mask(problem["remedy"] or ""),
             "file": called,
-            "document": other.id if other else None,
+            "definition": other.id if other else None,
         }
     )
 
@@ -261,18 +267,18 @@ def _commands(file: File) -> tuple[CommandLine, ...]:
 
 
 def commands_of(root: Path, parts: Sequence[str]) -> tuple[CommandLine, ...]:
-    """Commands for a plan, as a shell takes them.
+    """Shell commands for a plan.
 
     Args:
-        root: folder of the plan's documents.
-        parts: names from there to the plan.
+        root: folder of the plan and its registries.
+        parts: parts of the path from `root` to the plan.
     """
     name = "/".join(parts)
     plan = shlex.quote(f"./{name}" if name.startswith("-") else name)
     there = f"cd {shlex.quote(str(root))} && hpcbench"
     return (
-        CommandLine(title="Check it", text=f"{there} validate {plan}"),
-        CommandLine(title="What it would take", text=f"{there} submit {plan} --estimate"),
-        CommandLine(title="Jobs it would make", text=f"{there} submit {plan} --dry-run"),
-        CommandLine(title="Submit it", text=f"{there} submit {plan}"),
+        CommandLine(title="Check the plan", text=f"{there} validate {plan}"),
+        CommandLine(title="Estimate its resources", text=f"{there} submit {plan} --estimate"),
+        CommandLine(title="Show its jobs, submit nothing", text=f"{there} submit {plan} --dry-run"),
+        CommandLine(title="Submit the plan", text=f"{there} submit {plan}"),
     )

@@ -1,4 +1,4 @@
-"""Results over months: trends, where they changed, and who took note of it."""
+"""Routes of results over months: trends, their changes, and notes on changes."""
 
 from __future__ import annotations
 
@@ -27,12 +27,18 @@ def history_of(portal: Portal) -> History:
 def get_trends(
     here: Here,
     name: Annotated[str | None, Query(max_length=200, description="Metric or figure.")] = None,
-    plan: Annotated[str | None, Query(max_length=200, description="Only of this plan.")] = None,
+    plan: Annotated[
+        str | None, Query(max_length=200, description="Only trends of this plan.")
+    ] = None,
     since: Annotated[
-        float, Query(allow_inf_nan=False, description="Only experiments made then or later.")
+        float,
+        Query(
+            allow_inf_nan=False,
+            description="Only experiments since this time, seconds since the epoch.",
+        ),
     ] = 0.0,
 ) -> Response:
-    """Rows of the heat map, those that fell last first; without a name all metrics of quality."""
+    """Rows of the heat map, the most recent regression first; without a name, all metrics of quality."""
     return Response(history_of(here).answer(name, plan, since), media_type="application/json")
 
 
@@ -42,7 +48,7 @@ def get_trends(
     response_model=Regression,
 )
 def acknowledge(here: Here, regression: str, body: AcknowledgeRequest) -> Regression:
-    """Take note of a change: it is no alarm any more, for good or until a day."""
+    """Acknowledge a change: it is no alarm any more, without an end or until a time."""
     return _noted(here, regression, body.reason, body.until)
 
 
@@ -52,7 +58,7 @@ def acknowledge(here: Here, regression: str, body: AcknowledgeRequest) -> Regres
     response_model=Regression,
 )
 def unacknowledge(here: Here, regression: str) -> Regression:
-    """Take a note back."""
+    """Withdraw an acknowledgement."""
     return _noted(here, regression, None, None)
 
 
@@ -61,7 +67,11 @@ def _noted(portal: Portal, identity: str, reason: str | None, until: float | Non
         found = note(history_of(portal), identity, reason, getpass.getuser(), until)
     except OSError as error:
         what = f"the note cannot be written: {error.strerror or error}"
-        raise PortalFault(503, "busy", what, "look at room and rights of HOME/results") from None
+        raise PortalFault(
+            503, "busy", what, "check free space and permissions of HOME/results"
+        ) from None
     if found is None:
-        raise PortalFault(404, "not_found", f"no change '{identity[:40]}'", "fetch the trends anew")
+        raise PortalFault(
+            404, "not_found", f"no change '{identity[:40]}'", "fetch the trends again"
+        )
     return found

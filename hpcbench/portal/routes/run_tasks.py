@@ -1,4 +1,4 @@
-"""A run task's page, and what an experiment's pages show besides lists."""
+"""Routes of a run task's page, and of the parts of an experiment's pages other than lists."""
 
 from __future__ import annotations
 
@@ -35,21 +35,19 @@ SANDBOX = (
     "sandbox allow-popups; default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
 )
-"""What a report's page may do: be looked at. It has another origin than the portal, so no cookie of it."""
+"""Security policy of a report's page: display only. Its origin is not the portal's, so it gets no cookie."""
 
 PIECE = 1 << 18
-"""Bytes of a file that are sent at once."""
+"""Bytes of a file sent at once."""
 
-RunTask = Annotated[
-    str | None, Query(max_length=200, description="Only what concerns this run task.")
-]
+RunTask = Annotated[str | None, Query(max_length=200, description="Only data of this run task.")]
 
 
 def opened(portal: Portal, identity: str, run_task: str | None = None) -> Seen:
-    """The experiment of a request; where it names a run task, one that the plan has.
+    """The experiment of a request; checks that its plan has the run task, if one is given.
 
     Raises:
-        PortalFault: there is none, or it cannot be read.
+        PortalFault: the experiment or run task does not exist, or the experiment cannot be read.
     """
     experiment = results_of(portal).experiment(portal, identity)
     names = experiment.run_tasks
@@ -64,12 +62,15 @@ def opened(portal: Portal, identity: str, run_task: str | None = None) -> Seen:
     response_model=RunTaskDetail,
 )
 def run_task(here: Here, experiment: str, run_task: str) -> RunTaskDetail:
-    """All that the page of a run task shows at once."""
+    """The content of the page of a run task."""
     found = opened(here, experiment, run_task)
     row = here.index.run_task(experiment, run_task)
     if row is None:
         raise PortalFault(
-            404, "not_found", f"run task '{run_task}' is not known yet", "try again in a moment"
+            404,
+            "not_found",
+            f"the portal has not read run task '{run_task}' yet",
+            "try again in a moment",
         )
     return describe(found, row, results_of(here), workers_of(here, found))
 
@@ -110,16 +111,16 @@ def read_log(
     here: Here,
     experiment: str,
     log: str,
-    after: Annotated[int | None, Query(ge=0, description="What comes from this offset on.")] = None,
+    after: Annotated[int | None, Query(ge=0, description="Lines from this offset, bytes.")] = None,
     before: Annotated[
-        int | None, Query(ge=0, description="What stands before this offset.")
+        int | None, Query(ge=0, description="Lines before this offset, bytes.")
     ] = None,
     grep: Annotated[
-        str, Query(max_length=200, description="Only lines in which this stands.")
+        str, Query(max_length=200, description="Only lines that contain this text.")
     ] = "",
     lines: Annotated[int, Query(ge=1, le=logs.MOST_LINES)] = logs.LINES,
 ) -> LogChunk:
-    """A part of a log; its end, unless asked otherwise."""
+    """A part of a log; by default its end."""
     found = opened(here, experiment)
     try:
         with logs.opened(found, log) as source:
@@ -134,7 +135,7 @@ def read_log(
     "/experiments/{experiment}/provenance", operation_id="provenance", response_model=Origin
 )
 def get_provenance(here: Here, experiment: str) -> Origin:
-    """What the figures depend on, and how to run the same again."""
+    """The inputs that determine the figures, and a command that runs the same again."""
     return origin(opened(here, experiment))
 
 
@@ -150,7 +151,7 @@ def get_configuration(
         str | None, Query(max_length=200, description="An experiment or a baseline's name.")
     ] = None,
 ) -> ConfigurationDiff:
-    """How the configuration differs from a baseline's: the plan's, unless another one is named."""
+    """How the configuration differs from a baseline's: the plan's, by default."""
     return configuration(here, opened(here, experiment), baseline)
 
 
@@ -168,14 +169,14 @@ def get_report_file(here: Here, experiment: str, file: str) -> StreamingResponse
         headers["Content-Security-Policy"] = SANDBOX
         media_type = "text/html; charset=utf-8"
     else:
-        # A picture that is looked at as a page is one: SVG may hold scripts.
+        # A browser may open a picture as a page: SVG may contain scripts.
         headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(file, safe='')}"
         headers["Content-Security-Policy"] = "default-src 'none'; sandbox"
     return StreamingResponse(_pieces(descriptor, size), media_type=media_type, headers=headers)
 
 
 def _pieces(descriptor: int, size: int) -> Iterator[bytes]:
-    """A file's first so many bytes; closes it."""
+    """The first `size` bytes of a file; closes the file."""
     try:
         at = 0
         while at < size and (block := os.pread(descriptor, min(PIECE, size - at), at)):

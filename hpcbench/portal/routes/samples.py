@@ -1,4 +1,4 @@
-"""Samples of a run task: pages, facets, one in full, its images, and the user's marks."""
+"""Routes of a run task's samples: pages, facets, full samples, images, and the user's marks."""
 
 from __future__ import annotations
 
@@ -33,23 +33,27 @@ Match = Annotated[str | None, Header(alias="If-None-Match", max_length=200)]
 
 
 def chosen_by(
-    text: Annotated[str, Query(max_length=500, description="In id, answer or references.")] = "",
+    text: Annotated[
+        str, Query(max_length=500, description="Text in id, answer or references.")
+    ] = "",
     outcome: Annotated[str, Query(max_length=40)] = "",
     reason: Annotated[str, Query(max_length=2_000)] = "",
-    metric: Annotated[str, Query(max_length=200, description="Of `low` and `high`.")] = "",
+    metric: Annotated[str, Query(max_length=200, description="Metric of `low` and `high`.")] = "",
     low: Annotated[float | None, Query(allow_inf_nan=False)] = None,
     high: Annotated[float | None, Query(allow_inf_nan=False)] = None,
     latency_over: Annotated[float | None, Query(ge=0, allow_inf_nan=False)] = None,
     where: Annotated[list[str] | None, Query(max_length=8, description="`COLUMN:VALUE`.")] = None,
-    wrong: Annotated[bool, Query(description="Not the best value, unreadable or failed.")] = False,
-    flagged: Annotated[bool, Query(description="Marked by the user.")] = False,
+    wrong: Annotated[
+        bool, Query(description="Below the best score, unreadable or failed.")
+    ] = False,
+    flagged: Annotated[bool, Query(description="Flagged by the user.")] = False,
 ) -> Chosen:
-    """Which samples a request is about."""
+    """A request's filter of samples."""
     pairs = []
     for one in where or ():
         name, colon, value = one.partition(":")
         if not colon or not name:
-            raise PortalFault(400, "bad_request", "`where` is COLUMN:VALUE")
+            raise PortalFault(400, "bad_request", "`where` has no colon", "give COLUMN:VALUE")
         pairs.append((name, value))
     return Chosen(
         text, outcome, reason, metric, low, high, latency_over, tuple(pairs), wrong, flagged
@@ -60,7 +64,7 @@ def sorted_by(
     sort: Annotated[str, Query(max_length=200, description="A column or metric.")] = "place",
     order: Literal["asc", "desc"] = "asc",
 ) -> Sorted:
-    """In which order a request wants them."""
+    """A request's order of samples."""
     return Sorted(sort, order)
 
 
@@ -75,7 +79,7 @@ async def answered(
     match: str | None,
     make: Callable[[Sheet], AnswerT],
 ) -> AnswerT | Response:
-    """An answer about the samples of a run task, or that the client has it already."""
+    """An answer about the samples of a run task; 304 if the client already has it."""
 
     def work() -> tuple[AnswerT | None, str]:
         sheet = sheet_of(portal, *names)
@@ -97,10 +101,10 @@ async def samples(
     chosen: Choice, ordered: Ordering,
     after: Annotated[str | None, Query(max_length=4_000)] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
-    skip: Annotated[int, Query(ge=0, le=10**9, description="Rows before; without `after`.")] = 0,
+    skip: Annotated[int, Query(ge=0, le=10**9, description="Rows to skip; only without `after`.")] = 0,
     match: Match = None,
 ) -> Any:  # fmt: skip
-    """A page of samples; what nobody has asked yet is there as `missing`."""
+    """A page of samples; samples that were not sent yet are `missing`."""
 
     def make(sheet: Sheet) -> SamplePage:
         return page_of(sheet, chosen, ordered, after, limit, skip)
@@ -115,7 +119,7 @@ async def facets(
     portal: Here, request: Request, response: Response, experiment: Id, run_task: Id,
     chosen: Choice, match: Match = None,
 ) -> Any:  # fmt: skip
-    """How many of the chosen samples have each outcome, reason, score and value of metadata."""
+    """Number of the chosen samples for each outcome, reason, score and value of metadata."""
 
     def make(sheet: Sheet) -> tuple[Facet, ...]:
         return facets_of(sheet, chosen)
@@ -128,10 +132,10 @@ async def facets(
 @router.get(f"{BELOW}/named", response_model=tuple[SampleRow, ...], operation_id="samplesNamed")
 async def named_so(
     portal: Here, experiment: Id, run_task: Id,
-    text: Annotated[str, Query(min_length=1, max_length=200, description="In the id.")],
+    text: Annotated[str, Query(min_length=1, max_length=200, description="Text in the id.")],
     limit: Annotated[int, Query(ge=1, le=20)] = 5,
 ) -> tuple[SampleRow, ...]:  # fmt: skip
-    """Samples that are called so, the nearest first: for who knows an id."""
+    """Samples whose id contains the text, the best match first."""
     return await patiently(lambda: named(sheet_of(portal, experiment, run_task), text, limit))
 
 
@@ -178,13 +182,13 @@ def image(
 def flag(
     portal: Here, experiment: Id, run_task: Id, place: Number, mark: Flag | None = None
 ) -> Flag:
-    """Mark a sample, with a note if there is one; `flagged: false` takes the mark away."""
+    """Flag a sample, with a note if there is one; `flagged: false` removes the flag."""
     return _mark(portal, (experiment, run_task), place, mark or Flag(flagged=True))
 
 
 @router.delete(f"{BELOW}/{{place:int}}/flag", response_model=Flag, operation_id="unflagSample")
 def unflag(portal: Here, experiment: Id, run_task: Id, place: Number) -> Flag:
-    """Take a sample's mark away."""
+    """Remove the flag of a sample."""
     return _mark(portal, (experiment, run_task), place, Flag(flagged=False))
 
 
@@ -203,7 +207,7 @@ def _mark(portal: Portal, names: tuple[str, str], place: int, mark: Flag) -> Fla
     except EnvironmentFault as fault:
         raise PortalFault(500, "unwritable", fault.message, fault.remedy or "") from fault
     except OSError as error:
-        what = f"the mark could not be written: {error.strerror}"
+        what = f"the flag could not be written: {error.strerror}"
         raise PortalFault(507, "unwritable", what) from error
     return Flag(flagged=mark.flagged, note=mark.note if mark.flagged else "")
 

@@ -1,4 +1,4 @@
-"""Signing in and out, and tokens of scripts."""
+"""Routes for signing in and out, and for tokens of scripts."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ router = room("session")
 
 
 def access_of(request: HTTPConnection) -> Access:
-    """By what rules the portal that a request came to lets people in."""
+    """The access rules of a request's portal."""
     return cast(Access, request.app.state.access)
 
 
 def who_of(request: HTTPConnection) -> Who:
-    """Who asks; the guard has let him in."""
+    """The client of a request, which the guard has admitted."""
     return cast(Who, request.scope[WHO])
 
 
@@ -48,13 +48,13 @@ async def sign_in(body: SignIn, request: Request, response: Response, portal: He
 
 @router.post("/session/refresh", operation_id="renewSession", response_model=Session)
 async def renew(request: Request, response: Response, portal: Here) -> Session:
-    """Go on for another 15 minutes: new cookies for the old."""
+    """Renew the session for another 15 minutes, with new cookies."""
     desk = access_of(request).desk
     shown = request.cookies.get(desk.refresh_cookie, "")
     keys = desk.sessions.renew(shown) if shown else None
     if keys is None:
         raise PortalFault(
-            401, "not_signed_in", "the session has ended", "`hpcbench portal url` gives a new link"
+            401, "not_signed_in", "the session has ended", "get a new link: `hpcbench portal url`"
         )
     set_cookies(request, response, portal, keys)
     return _session(portal, keys.expires)
@@ -62,7 +62,7 @@ async def renew(request: Request, response: Response, portal: Here) -> Session:
 
 @router.get("/session", operation_id="session", response_model=Session)
 async def session(request: Request, portal: Here) -> Session:
-    """Who is signed in where."""
+    """The current session."""
     return _session(portal, who_of(request).expires)
 
 
@@ -87,50 +87,50 @@ async def new_code(request: Request) -> SignInCode:
 
 @router.get("/tokens", operation_id="tokens", response_model=tuple[TokenRow, ...])
 def tokens(request: Request) -> tuple[TokenRow, ...]:
-    """Tokens of scripts that have not ended."""
+    """Valid tokens of scripts."""
     return access_of(request).desk.tokens.rows()
 
 
 @router.post("/tokens", operation_id="newToken", response_model=TokenMade, status_code=201)
 def new_token(body: NewToken, request: Request) -> TokenMade:
-    """Make a token; it is shown this once."""
+    """Create a token; only this answer has its secret."""
     return access_of(request).desk.tokens.create(body)
 
 
 @router.delete("/tokens/{id}", operation_id="revokeToken", status_code=204, response_class=Response)
 def revoke_token(id: str, request: Request) -> Response:
-    """End a token."""
+    """Revoke a token."""
     if not access_of(request).desk.tokens.revoke(id):
         raise PortalFault(404, "not_found", "there is no such token")
     return Response(status_code=204)
 
 
 def exchange(request: Request, code: str, *, plain: bool) -> Keys:
-    """Keys for a code.
+    """Keys in exchange for a one-time code.
 
     Raises:
-        PortalFault: it is wrong, or there were too many wrong ones just now.
+        PortalFault: the code is wrong, or there were too many wrong codes just now.
     """
     desk = access_of(request).desk
     peer = request.scope.get(PEER)
     one = f"code:{getattr(peer, 'uid', None)}"
     wait = desk.backoff.wait(one)
     if wait > 0:
-        raise PortalFault(429, "busy", "too many failures", f"try again in {int(wait) + 1} s")
+        raise PortalFault(429, "busy", "too many wrong codes", f"try again in {int(wait) + 1} s")
     keys = desk.sessions.sign_in(code, plain=plain)
     if keys is None:
         desk.backoff.failed(one)
         raise PortalFault(
             401,
             "not_signed_in",
-            "this link is used up or too old",
-            "`hpcbench portal url` gives another",
+            "the link was used already, or is too old",
+            "get a new link: `hpcbench portal url`",
         )
     return keys
 
 
 def set_cookies(request: Request, response: Response, portal: Portal, keys: Keys) -> None:
-    """Give a browser its keys, where no script and no other site gets at them."""
+    """Give a browser its keys, as cookies that no script can read and no other site can use."""
     desk = access_of(request).desk
     if keys.access is not None:
         give_cookie(request, response, desk.access_cookie, keys.access, _path(portal, False))
@@ -139,7 +139,7 @@ def set_cookies(request: Request, response: Response, portal: Portal, keys: Keys
 
 
 def give_cookie(request: Request, response: Response, name: str, value: str, path: str) -> None:
-    """Set one cookie with all its locks; when it ends is the portal's matter, and the browser's own end."""
+    """Set one protected cookie; it lasts until the browser closes, and the portal limits its key's time."""
     response.set_cookie(
         name,
         value,
@@ -151,7 +151,7 @@ def give_cookie(request: Request, response: Response, name: str, value: str, pat
 
 
 def _path(portal: Portal, renewing: bool) -> str:
-    # The key that renews goes nowhere but where it is used.
+    # Browsers send the renewal key only to the routes of the session.
     return (
         f"{portal.options.root_path}/api/v1/session" if renewing else f"{portal.options.root_path}/"
     )

@@ -1,7 +1,7 @@
-"""Figures of what was measured: from `metrics.json`, `performance.json`, counts and points to descriptions.
+"""Figures of measurements: from `metrics.json`, `performance.json`, counts and points to descriptions.
 
-Every builder takes plain data, and gives no figure where there is nothing to show. What is too much for one
-figure is drawn in another form (many curves as medians with ranges), and what is left out is told in a note.
+Every builder takes plain data, and gives no figure where there is nothing to show. Too much data for one
+figure is drawn in another form (many curves as medians with ranges), and a note says what is left out.
 """
 
 from hpcbench.reporting.charts.runs import Moment, flow, history

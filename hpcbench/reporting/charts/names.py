@@ -7,7 +7,7 @@ import re
 
 
 def stem(*parts: str) -> str:
-    """Parts of a name as the stem of a file: what a file's name cannot hold is told apart by a hash."""
+    """Parts of a name as the stem of a file; a hash replaces the difference that a file name cannot hold."""
     told = [part for part in parts if part]
     plain = [re.sub(r"[^A-Za-z0-9_.-]+", "-", part).strip("-.") for part in told]
     name = "-".join(filter(None, plain))[:80]

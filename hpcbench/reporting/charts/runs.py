@@ -1,4 +1,4 @@
-"""Figures of several runs: what became of the samples of one in another, and values over time."""
+"""Figures of several runs: how samples changed from one run to another, and values over time."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class Moment:
 def flow(
     counts: Mapping[tuple[str, str], int], baseline: str, candidate: str, what: str = "outcomes"
 ) -> Figure | None:
-    """What became of the samples of one run in another; None without any.
+    """How samples changed from one run to another; None without samples.
 
     Args:
         counts: (outcome in the baseline, outcome in the candidate) → samples.
-        baseline: what the left side is called.
-        candidate: what the right side is called.
-        what: flows, in a word: `outcomes`, the name of a run task.
+        baseline: label of the left side.
+        candidate: label of the right side.
+        what: subject of the flows: `outcomes`, the name of a run task.
     """
     pairs = sorted(counts, key=lambda pair: (_rank(pair[0]), _rank(pair[1])))
     flows = tuple(
@@ -51,7 +51,7 @@ def flow(
     return Figure(
         stem("flow", candidate, what), f"From {baseline} to {candidate}: {what}", "sankey",
         Axis(baseline), Axis(candidate), flows=flows, outcomes=True,
-        notes=(f"{moved} of {whole} samples ended otherwise.",),
+        notes=(f"{moved} of {whole} samples changed their outcome.",),
     )  # fmt: skip
 
 
@@ -66,13 +66,13 @@ def _rank(end: str) -> tuple[int, str]:
 def history(
     what: str, runs: Mapping[str, Sequence[Moment]], unit: str = "", notes: Sequence[str] = ()
 ) -> Figure | None:
-    """A metric or figure over experiments, a line for each of `runs`; changes of level are ringed.
+    """A metric or figure over experiments, one line for each of `runs`; changes of level are ringed.
 
     Args:
-        what: is shown, `anls ↑`.
-        runs: name, as a rule of the run task → its values, in any order.
+        what: the figure's label, `anls ↑`.
+        runs: name, usually the run task's → its values, in any order.
         unit: of the values.
-        notes: what else must be known.
+        notes: further notes for the reader.
     """
     series = []
     for name, moments in runs.items():

@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from hpcbench.evaluation import number_format as form
 from hpcbench.experiment.counts import DEFINITIONS, OUTCOMES
+from hpcbench.experiment.view.evaluated import GroupRow, Level, Scores
 from hpcbench.reporting.charts.names import stem
 from hpcbench.reporting.figures import Axis, Figure, Matrix, Series
 from hpcbench.reporting.figures.style import outcome_rank
-from hpcbench.reporting.tables import MetricRow
+from hpcbench.reporting.tables import MetricRow, first_metric
 
 BINS = 20
 """Bins of a distribution of scores."""
 
 OUTLINES = 5
-"""Histograms that lie over each other; more of them as rows of a heatmap."""
+"""Most histograms drawn over each other; more become rows of a heatmap."""
 
 METRICS = 8
-"""Metrics abreast in one figure."""
+"""Metrics side by side in one figure."""
 
 ROWS = 60
 """Run tasks in one figure of scores."""
 
 MOST = 12
-"""Figures of one sort in a report."""
+"""Figures of one kind in a report."""
 
 
 def metrics(rows: Sequence[MetricRow]) -> Iterator[Figure]:
-    """Every metric with its interval, a row a run task; of many run tasks a figure for each ML task.
+    """Every metric with its interval, a row for each run task; with many run tasks a figure for each ML task.
 
-    A metric that goes beyond 1 has a figure of its own: on one scale with shares it would hide them.
+    A metric that exceeds 1 has its own figure: on one scale it would hide the shares.
     """
     known = [row for row in rows if row.value is not None]
     several = len({row.run_task for row in known}) > ROWS
@@ -88,30 +88,28 @@ def _dots(rows: Sequence[MetricRow], kind: str, alone: str) -> Figure:
 
 
 def _covered(row: MetricRow) -> str:
-    """Stands beside the first metric of a run task, where coverage is not whole."""
+    """Label beside the first metric of a run task whose coverage is not complete."""
     return "" if row.coverage >= 1 else f"coverage {form.share(row.coverage)}"
 
 
-def categories(
-    run_tasks: Mapping[str, Mapping[str, Any]], metric: str | None = None
-) -> Iterator[Figure]:
-    """How well each category did, a bar a run task that was asked the same samples by the same metric.
+def categories(run_tasks: Mapping[str, Scores], metric: str | None = None) -> Iterator[Figure]:
+    """The value of each category, one bar for each run task with the same samples and metric.
 
     Args:
-        run_tasks: what `metrics.json` says of them; only those with `groups` have categories.
-        metric: which; None: the first of each run task.
+        run_tasks: their scores in `metrics.json`; only run tasks with `groups` have categories.
+        metric: its name; None: the first of each run task.
     """
-    found: dict[tuple[Any, ...], dict[str, Mapping[str, Any]]] = {}
+    found: dict[tuple[str, str | None, tuple[str, ...], str], dict[str, Level]] = {}
     for name, table in run_tasks.items():
-        chosen = metric or next((key for key, entry in table["metrics"].items() if entry), None)
-        for level in table["groups"]:
-            if level["groups"] > 1 and any(row["metric"] == chosen for row in level["rows"]):
-                key = table["dataset"], table["split"], tuple(level["by"]), chosen
+        chosen = metric or first_metric(table)
+        for level in table.groups:
+            if chosen and level.groups > 1 and any(row.metric == chosen for row in level.rows):
+                key = table.dataset, table.split, level.by, chosen
                 found.setdefault(key, {})[name] = level
     for (dataset, split, by, chosen), levels in list(found.items())[:MOST]:
         where = f"{dataset}, {split}" if split else dataset
-        entry = run_tasks[next(iter(levels))]["metrics"][chosen] or {}
-        better = form.arrow(higher_is_better=entry.get("higher_is_better", True))
+        entry = run_tasks[next(iter(levels))].metrics.get(chosen)
+        better = form.arrow(higher_is_better=entry is None or entry.higher_is_better)
         series = [_bars(name, level, chosen) for name, level in levels.items()]
         low = min((v for one in series for v in one.low or () if v is not None), default=0.0)
         yield Figure(
@@ -124,34 +122,34 @@ def categories(
         )
 
 
-def _bars(name: str, level: Mapping[str, Any], metric: str) -> Series:
-    rows = [row for row in level["rows"] if row["metric"] == metric]
-    names = [", ".join(str(row["by"][one] or "–") for one in level["by"]) for row in rows]
+def _bars(name: str, level: Level, metric: str) -> Series:
+    rows = [row for row in level.rows if row.metric == metric]
+    names = [", ".join(row.by[one] or "–" for one in level.by) for row in rows]
     return Series(
         name,
         tuple(names),
-        tuple(row["value"] for row in rows),
-        tuple(row["low"] for row in rows),
-        tuple(row["high"] for row in rows),
+        tuple(row.value for row in rows),
+        tuple(row.low for row in rows),
+        tuple(row.high for row in rows),
         tuple(_counted(row) for row in rows),
     )
 
 
-def _counted(row: Mapping[str, Any]) -> str:
-    told = f"n {row['asked']}"
-    return told if row["coverage"] >= 1 else f"{told}, coverage {form.share(row['coverage'])}"
+def _counted(row: GroupRow) -> str:
+    told = f"n {row.asked}"
+    return told if row.coverage >= 1 else f"{told}, coverage {form.share(row.coverage)}"
 
 
 def binned(values: Sequence[float | None], low: float = 0.0, high: float = 1.0) -> list[int]:
-    """How many of the values lie in each of `BINS` equal bins; those without a value are left out.
+    """How many values are in each of `BINS` equal bins; missing values are left out.
 
-    A bin takes its lower edge, the last one both. Values outside are counted in the bin that is nearest.
+    A bin includes its lower edge, the last bin both edges. Values outside count in the nearest bin.
     """
     counts = [0] * BINS
     for value in values:
         if value is not None and value == value:
             place = (min(max(value, low), high) - low) / (high - low) * BINS
-            # A product may miss an edge by its last bit: 0.15 of 20 bins must begin the fourth.
+            # A product may miss an edge by its last bit: 0.15 of 20 bins must start the fourth.
             counts[min(int(place + 1e-9), BINS - 1)] += 1
     return counts
 
@@ -162,14 +160,14 @@ def distribution(
     low: float = 0.0,
     high: float = 1.0,
 ) -> Figure | None:
-    """How samples' scores are distributed: a histogram; of many run tasks a heatmap with a row each.
+    """The distribution of samples' scores: a histogram; for many run tasks a heatmap with one row for each.
 
-    A pie would say how large shares are, and neither their order nor that nothing lies between right and
-    wrong, which is what tells a metric that gives all or nothing from one that gives parts.
+    A pie would show the sizes of shares, but neither their order nor a gap between right and wrong.
+    The gap distinguishes a metric that gives all or nothing from a metric that gives parts.
 
     Args:
         counts: run task → `binned` scores.
-        metric: which, with its arrow if wanted.
+        metric: its name, optionally with its arrow.
         low: of the first bin.
         high: of the last bin.
     """
@@ -180,7 +178,7 @@ def distribution(
     edges = tuple(low + (high - low) * place / count for place in range(count + 1))
     shares = {name: tuple(n / sum(some) for n in some) for name, some in there.items()}
     x = Axis(metric)
-    title = f"How {metric} of samples is distributed"
+    title = f"Distribution of {metric} over samples"
     if len(there) > OUTLINES:
         spans = tuple(
             f"{edge:.3g}–{upper:.3g}" for edge, upper in zip(edges, edges[1:], strict=False)
@@ -201,19 +199,19 @@ def distribution(
     return Figure(stem("distribution", metric), title, "histogram", x, up, series)
 
 
-def outcomes(run_tasks: Mapping[str, Mapping[str, Any]]) -> Iterator[Figure]:
-    """Samples without an answer that counts, by what became of them; none where all went well.
+def outcomes(run_tasks: Mapping[str, Scores]) -> Iterator[Figure]:
+    """Samples without an answer that counts, by outcome; no figure where all went well.
 
     Args:
-        run_tasks: what `metrics.json` says of them.
+        run_tasks: their scores in `metrics.json`.
     """
     wrong: dict[str, dict[str, float]] = {}
     for name, table in run_tasks.items():
-        counts = {OUTCOMES[key]: n for key, n in table["outcomes"].items() if key != "ok" and n}
-        if table["invalid"]:
-            counts["unreadable"] = table["invalid"]
-        if counts and table["asked"]:
-            wrong[name] = {key: n / table["asked"] * 100 for key, n in counts.items()}
+        counts = {OUTCOMES[key]: n for key, n in table.outcomes.items() if key != "ok" and n}
+        if table.unreadable:
+            counts["unreadable"] = table.unreadable
+        if counts and table.asked:
+            wrong[name] = {key: n / table.asked * 100 for key, n in counts.items()}
     if not wrong:
         return
     kinds = sorted({key for shares in wrong.values() for key in shares}, key=outcome_rank)
@@ -225,8 +223,8 @@ def outcomes(run_tasks: Mapping[str, Mapping[str, Any]]) -> Iterator[Figure]:
     if "unreadable" in kinds:
         notes.append(f"Unreadable: {DEFINITIONS['unreadable']}.")
     if len(wrong) < len(run_tasks):
-        notes.append(f"All samples of {len(run_tasks) - len(wrong)} other run tasks ended well.")
+        notes.append(f"All samples of {len(run_tasks) - len(wrong)} other run tasks are ok.")
     yield Figure(
-        "outcomes", "Samples that did not end well", "bar", Axis("run task", scale="category"),
+        "outcomes", "Samples that are not ok, by outcome", "bar", Axis("run task", scale="category"),
         Axis("share of samples", "%", low=0.0), series, notes=tuple(notes), outcomes=True,
     )  # fmt: skip

@@ -1,16 +1,18 @@
-"""Figures of speed and memory, made of `performance.json`."""
+"""Figures of speed and memory, from `performance.json`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from hpcbench.evaluation import number_format as form
+from hpcbench.experiment.view import evaluated as measured
+from hpcbench.experiment.view.evaluated import Latency, MetricValue, Scores, Speed, Sweep
 from hpcbench.reporting.charts.names import stem
 from hpcbench.reporting.figures import Axis, Figure, Scale, Series
+from hpcbench.reporting.tables import first_metric
 
 CURVES = 12
-"""Distributions that are drawn as curves; more of them as medians with ranges."""
+"""Most distributions drawn as curves; more become medians with ranges."""
 
 MOST = 12
 """Figures of quality and speed in a report."""
@@ -22,42 +24,44 @@ MEMORY = {
     "effective": "effective need",
     "host_held_peak": "host",
 }
-"""Figures of memory, by their names in `performance.json`, and what they are called."""
+"""Figures of memory: name in `performance.json` → label."""
 
 
-def tradeoffs(metrics: Mapping[str, Any], performance: Mapping[str, Any]) -> Iterator[Figure]:
-    """Quality over speed of run tasks that were asked the same, by the kind of machine that ran them.
+def tradeoffs(scores: Mapping[str, Scores], speeds: Mapping[str, Speed]) -> Iterator[Figure]:
+    """Quality over speed of run tasks with the same question, by the kind of machine that ran them.
 
-    On the Pareto front is who nobody of the same machine and load equals in both and beats in one: speed of
-    another machine says nothing about a model.
+    A run task is on the Pareto front if no other on the same machine and load is at least as good in both and
+    better in one: speed on another machine says nothing about a model.
 
     Args:
-        metrics: `metrics.json`.
-        performance: `performance.json`.
+        scores: run task → its scores.
+        speeds: run task → its speed.
     """
-    groups: dict[tuple[Any, ...], list[str]] = {}
-    for name, table in metrics["run_tasks"].items():
-        rate = (performance["run_tasks"].get(name) or {}).get("answers_per_s") or {}
-        metric = next((key for key, entry in table["metrics"].items() if entry), None)
-        if rate.get("value") is not None and metric is not None:
-            key = table["ml_task"], table["dataset"], table["split"], metric
+    groups: dict[tuple[str, str, str | None, str], list[str]] = {}
+    for name, table in scores.items():
+        metric = first_metric(table)
+        if name in speeds and _rate(speeds[name]).value is not None and metric is not None:
+            key = table.ml_task, table.dataset, table.split, metric
             groups.setdefault(key, []).append(name)
     several = [(key, names) for key, names in groups.items() if len(names) > 1]
     for (ml_task, dataset, split, metric), names in several[:MOST]:
         where = f"{dataset}, {split}" if split else dataset
-        entries = {name: metrics["run_tasks"][name]["metrics"][metric] for name in names}
-        tables = {name: performance["run_tasks"][name] for name in names}
-        better_up = next(iter(entries.values())).get("higher_is_better", True)
+        entries = {name: scores[name].values[metric] for name in names}
+        tables = {name: speeds[name] for name in names}
+        better_up = next(iter(entries.values())).higher_is_better
         machines: dict[str, list[str]] = {}
         for name in names:
             machines.setdefault(machine(tables[name]), []).append(name)
         notes = [
-            "On the front: nobody on the same machine is as good and as fast, and better in one."
+            "Pareto front: no other run task on the same machine is at least as good and as fast, and better "
+            "in one of the two."
         ]
         if len(machines) > 1:
-            notes.append("Not the same machine for all: compare speeds within one colour only.")
-        if any(not tables[name].get("valid", True) for name in names):
-            notes.append("Some were held up by the client: measured speed is too low for them.")
+            notes.append(
+                "The run tasks ran on different machines: compare speeds within one colour only."
+            )
+        if any(not tables[name].valid for name in names):
+            notes.append("The client limited some run tasks: their measured speed is too low.")
         yield Figure(
             stem("tradeoff", ml_task, where, metric),
             f"Quality and speed on {where}",
@@ -75,35 +79,44 @@ def tradeoffs(metrics: Mapping[str, Any], performance: Mapping[str, Any]) -> Ite
 def _traded(
     kind: str,
     names: Sequence[str],
-    entries: Mapping[str, Mapping[str, Any]],
-    tables: Mapping[str, Mapping[str, Any]],
+    entries: Mapping[str, MetricValue],
+    tables: Mapping[str, Speed],
     better_up: bool,
 ) -> Series:
-    rates = [tables[name]["answers_per_s"] for name in names]
+    rates = [_rate(tables[name]) for name in names]
     some = [entries[name] for name in names]
     sign = 1.0 if better_up else -1.0
     points = [
-        (float(rate["value"]), sign * entry["value"])
+        (float(rate.value or 0.0), sign * entry.value)
         for rate, entry in zip(rates, some, strict=True)
     ]
     return Series(
         kind or "run tasks",
-        tuple(rate["value"] for rate in rates),
-        tuple(entry["value"] for entry in some),
-        tuple(entry["low"] for entry in some),
-        tuple(entry["high"] for entry in some),
+        _values(rates),
+        tuple(entry.value for entry in some),
+        tuple(entry.low for entry in some),
+        tuple(entry.high for entry in some),
         labels=tuple(names),
         highlight=front(points),
-        x_low=tuple(rate["low"] for rate in rates),
-        x_high=tuple(rate["high"] for rate in rates),
+        x_low=tuple(rate.low for rate in rates),
+        x_high=tuple(rate.high for rate in rates),
     )
 
 
-def machine(table: Mapping[str, Any]) -> str:
-    """The GPUs that a run task of `performance.json` ran on, `2 × NVIDIA H100`; empty where nobody tells."""
+def _rate(table: Speed) -> measured.Figure:
+    return table.answers_per_s or measured.Figure()
+
+
+def _values(figures: Iterable[measured.Figure]) -> tuple[float, ...]:
+    """Values of the figures that have one."""
+    return tuple(one.value for one in figures if one.value is not None)
+
+
+def machine(table: Speed) -> str:
+    """The GPUs that a run task of `performance.json` ran on, `2 × NVIDIA H100`; empty where unknown."""
     kinds = []
-    for one in table.get("hardware") or ():
-        gpus = [str(gpu) for gpu in one.get("gpus") or ()]
+    for one in table.hardware or ():
+        gpus = one.gpus or ()
         counted = {gpu: gpus.count(gpu) for gpu in gpus}
         kinds.append(", ".join(f"{n} × {gpu}" if n > 1 else gpu for gpu, n in counted.items()))
     return " and ".join(dict.fromkeys(filter(None, kinds)))
@@ -120,37 +133,37 @@ def front(points: Sequence[tuple[float, float]]) -> tuple[bool, ...]:
     )
 
 
-def sweep(name: str, swept: Mapping[str, Any], run_tasks: Mapping[str, Any]) -> Figure | None:
-    """Latency over throughput, a point a load, the knee of either kind ringed; None below two points.
+def sweep(name: str, swept: Sweep, run_tasks: Mapping[str, Speed]) -> Figure | None:
+    """Latency over throughput, one point for each load, both kinds of knee ringed; None below two points.
 
     Args:
-        name: of the sweep.
-        swept: one of `performance.json`'s sweeps.
-        run_tasks: what it says of run tasks.
+        name: the sweep's name.
+        swept: a sweep of `performance.json`.
+        run_tasks: run tasks of `performance.json`.
     """
     points = [
         one
-        for one in swept["points"]
-        if run_tasks[one]["answers_per_s"] and run_tasks[one]["e2e_due_ms"]
+        for one in swept.points
+        if _rate(run_tasks[one]).value is not None and run_tasks[one].e2e_due_ms is not None
     ]
     if len(points) < 2:
         return None
-    paced = [one for one in points if run_tasks[one]["load"]["rate"] is not None]
+    paced = [one for one in points if run_tasks[one].load.rate is not None]
     kept = [one for one in points if one not in paced]
     series = [
-        _loads(title, some, run_tasks, swept.get(mark))
-        for title, some, mark in (
-            ("so many at once", kept, "knee"),
-            ("so many a second", paced, "rate_knee"),
+        _loads(title, some, run_tasks, knee)
+        for title, some, knee in (
+            ("fixed requests in flight", kept, swept.knee),
+            ("fixed requests per second", paced, swept.rate_knee),
         )
         if some
     ]
-    late = [one for one in points if not run_tasks[one]["valid"]]
+    late = [one for one in points if not run_tasks[one].valid]
     notes: tuple[str, ...] = ()
     if late:
         crosses = _loads("client-bound: not valid", late, run_tasks, None)
         series.append(Series(crosses.name, crosses.x, crosses.y, mark="point"))
-        notes = ("Client-bound: the client ran late, and not the engine was measured.",)
+        notes = ("Client-bound: the client was too slow, so the figures are not the engine's.",)
     return Figure(
         stem("sweep", name),
         f"Latency over throughput: {name}",
@@ -163,76 +176,73 @@ def sweep(name: str, swept: Mapping[str, Any], run_tasks: Mapping[str, Any]) -> 
     )
 
 
-def _loads(title: str, names: Sequence[str], tables: Mapping[str, Any], knee: str | None) -> Series:
-    rates = [tables[name]["answers_per_s"] for name in names]
-    means = [tables[name]["e2e_due_ms"]["mean"] for name in names]
-    loads = [tables[name]["load"] for name in names]
+def _loads(
+    title: str, names: Sequence[str], tables: Mapping[str, Speed], knee: str | None
+) -> Series:
+    rates = [_rate(tables[name]) for name in names]
+    means = [(tables[name].e2e_due_ms or Latency()).mean for name in names]
+    loads = [tables[name].load for name in names]
     return Series(
         title,
-        tuple(rate["value"] for rate in rates),
-        tuple(mean["value"] / 1000 for mean in means),
-        tuple(None if mean["low"] is None else mean["low"] / 1000 for mean in means),
-        tuple(None if mean["high"] is None else mean["high"] / 1000 for mean in means),
-        tuple(
-            f"{load['concurrency']}" if load["rate"] is None else f"{load['rate']:g}/s"
-            for load in loads
-        ),
+        _values(rates),
+        tuple(_seconds(mean.value) for mean in means),
+        tuple(_seconds(mean.low) for mean in means),
+        tuple(_seconds(mean.high) for mean in means),
+        tuple(f"{load.concurrency}" if load.rate is None else f"{load.rate:g}/s" for load in loads),
         "line",
         tuple(name == knee for name in names) if knee in names else None,
-        tuple(rate["low"] for rate in rates),
-        tuple(rate["high"] for rate in rates),
+        tuple(rate.low for rate in rates),
+        tuple(rate.high for rate in rates),
     )
 
 
-def latencies(performance: Mapping[str, Any], names: Sequence[str]) -> Iterator[Figure]:
-    """How TTFT and E2E of these run tasks are distributed: cumulated; of many run tasks medians with ranges.
+def _seconds(ms: float | None) -> float | None:
+    return None if ms is None else ms / 1000
+
+
+def latencies(speeds: Mapping[str, Speed]) -> Iterator[Figure]:
+    """Distributions of TTFT and E2E of run tasks: cumulated; for many run tasks medians with ranges.
 
     Args:
-        performance: `performance.json`.
-        names: of its run tasks.
+        speeds: run task → its speed.
     """
     for key, title in (("ttft_ms", "TTFT"), ("e2e_due_ms", "E2E from due")):
         found = {
-            name: table
-            for name in names
-            if (table := performance["run_tasks"][name].get(key)) and table.get("quantiles")
+            name: latency
+            for name, table in speeds.items()
+            if (latency := table.latency(key)) is not None and latency.quantiles
         }
         if not found:
             continue
         where = stem("latency", key.removesuffix("_ms"))
-        values = {name: tuple(table["quantiles"]) for name, table in found.items()}
+        values = {name: latency.quantiles for name, latency in found.items()}
         axis = Axis(title, "ms", scale=_scale(values))
         if len(found) > CURVES:
             yield _ranges(where, f"{title} by run task", axis, values)
             continue
         yield Figure(
-            where, f"{title}: share of answers that took at most so long", "ecdf", axis,
+            where, f"{title}: cumulative distribution", "ecdf", axis,
             Axis("share of answers"),
             tuple(Series(name, some, _cumulated(found[name])) for name, some in values.items()),
         )  # fmt: skip
 
 
-def tokens(performance: Mapping[str, Any]) -> Iterator[Figure]:
-    """How long the answers of each run task are: a line over its answers, from the shortest to the longest.
+def tokens(speeds: Mapping[str, Speed]) -> Iterator[Figure]:
+    """Lengths of each run task's answers: a line over its answers, from the shortest to the longest.
 
-    The line shows what a mean hides: how many are short, where the tail begins, and, as a level end, how many
-    were cut at the same greatest length. Of many run tasks medians with ranges. What an older version
-    measured has sums alone, and is drawn as tokens of a mean answer.
+    The line shows what a mean hides: how many answers are short, where the tail starts, and, as a level end,
+    how many were cut at the same greatest length. Many run tasks are drawn as medians with ranges.
+    Measurements of an older version contain only sums, and are drawn as tokens of a mean answer.
 
     Args:
-        performance: `performance.json`.
+        speeds: run task → its speed.
     """
-    tables: Mapping[str, Any] = performance["run_tasks"]
-    each = {name: table.get("tokens_each") or {} for name, table in tables.items()}
-    found = {
-        name: tuple(float(one) for one in counts["completion_tokens"])
-        for name, counts in each.items()
-        if counts.get("completion_tokens")
-    }
+    each = {name: table.tokens_each.get("completion_tokens") for name, table in speeds.items()}
+    found = {name: tuple(map(float, counts)) for name, counts in each.items() if counts}
     if found:
-        axis = Axis("tokens of an answer", scale=_scale(found))
+        axis = Axis("tokens per answer", scale=_scale(found))
         if len(found) > CURVES:
-            yield _ranges("tokens", "Tokens of an answer, by run task", axis, found)
+            yield _ranges("tokens", "Tokens per answer, by run task", axis, found)
             return
         yield Figure(
             "tokens", "Tokens of each answer, from the shortest to the longest", "line",
@@ -243,28 +253,31 @@ def tokens(performance: Mapping[str, Any]) -> Iterator[Figure]:
             ),
         )  # fmt: skip
         return
-    known = {n: t for n, t in tables.items() if t["answered"] and t.get("completion_tokens")}
-    if known:
-        means = tuple(table["completion_tokens"] / table["answered"] for table in known.values())
+    means = {
+        name: table.completion_tokens / table.answered
+        for name, table in speeds.items()
+        if table.answered and table.completion_tokens
+    }
+    if means:
         yield Figure(
-            "tokens", "Tokens of a mean answer", "bar", Axis("run task", scale="category"),
-            Axis("tokens", low=0.0), (Series("answer", tuple(known), means),),
+            "tokens", "Mean tokens per answer", "bar", Axis("run task", scale="category"),
+            Axis("tokens", low=0.0), (Series("answer", tuple(means), tuple(means.values())),),
         )  # fmt: skip
 
 
 def _levels(quantiles: Sequence[float]) -> list[float]:
-    """Which share each of evenly spaced quantiles belongs to, from 0 to 1."""
+    """The share, from 0 to 1, of each of evenly spaced quantiles."""
     last = max(1, len(quantiles) - 1)
     return [place / last for place in range(len(quantiles))]
 
 
-def _cumulated(table: Mapping[str, Any]) -> tuple[float, ...]:
-    """Share of values at or below each of a latency's `quantiles`, which are all values, or some of many."""
-    count = len(table["quantiles"])
-    if count == table["n"]:
+def _cumulated(latency: Latency) -> tuple[float, ...]:
+    """Share of values at or below each of a latency's `quantiles`, which are all values, or a selection."""
+    count = len(latency.quantiles)
+    if count == latency.n:
         return tuple((place + 1) / count for place in range(count))
-    least = 1 / table["n"]
-    return tuple(max(least, level) for level in _levels(table["quantiles"]))
+    least = 1 / latency.n
+    return tuple(max(least, level) for level in _levels(latency.quantiles))
 
 
 def _scale(found: Mapping[str, Sequence[float]]) -> Scale:
@@ -280,29 +293,28 @@ def _ranges(name: str, title: str, axis: Axis, found: Mapping[str, Sequence[floa
     return Figure(
         name, title, "interval", Axis("run task", scale="category"), axis,
         (Series("median", tuple(found), at(0.5), at(0.05), at(0.95)),),
-        notes=("Dot: median. Line: from 5 % to 95 % of answers, no interval of confidence.",),
+        notes=("Dot: median. Line: 5th to 95th percentile of answers, not a confidence interval.",),
     )  # fmt: skip
 
 
-def memory(performance: Mapping[str, Any]) -> Figure | None:
-    """Peaks of memory of the run tasks where it was measured, GiB.
+def memory(speeds: Mapping[str, Speed]) -> Figure | None:
+    """Memory peaks of run tasks whose memory was measured, GiB.
 
     Args:
-        performance: `performance.json`.
+        speeds: run task → its speed.
     """
-    known = {
-        name: table["memory"] for name, table in performance["run_tasks"].items() if table["memory"]
-    }
+    known = {name: table.memory for name, table in speeds.items() if table.memory is not None}
     series = []
     for key, title in MEMORY.items():
         values = tuple(
-            None if peaks.get(key) is None else peaks[key] / 2**30 for peaks in known.values()
+            None if (peak := peaks.figure(key)) is None else peak / 2**30
+            for peaks in known.values()
         )
         if any(value is not None for value in values):
             series.append(Series(title, tuple(known), values))
     if not series:
         return None
     return Figure(
-        "memory", "Peaks of memory", "interval", Axis("run task", scale="category"),
+        "memory", "Peak memory", "interval", Axis("run task", scale="category"),
         Axis("peak", "GiB", low=0.0), tuple(series),
     )  # fmt: skip

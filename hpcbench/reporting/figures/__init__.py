@@ -1,9 +1,9 @@
-"""Figures: described once as plain data, then drawn, made interactive (Plotly) and told as a table.
+"""Figures: described once as plain data, then drawn, made interactive (Plotly) and written as a table.
 
     figure = Figure("pareto", "Quality and speed", "scatter", Axis("answers", "/s"), Axis("anls"), series)
     svg(figure), png(figure, "dark"), plotly(figure, "light"), table(figure)
 
-Names in a figure come from plans, datasets and models, and are not trusted: they are text in every form.
+Names in a figure come from plans, datasets and models, and are not trusted: every form treats them as text.
 """
 
 from hpcbench.reporting.figures.drawing import png, svg

@@ -1,4 +1,4 @@
-"""What all drawings of a figure share: the page, colours, rings, scales, where a value stands."""
+"""Common parts of all drawings of a figure: the page, colours, rings, scales, positions of values."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 SHORT = 2000
-"""A logarithmic axis whose end is less than so many times its beginning has ticks at 1, 2 and 5."""
+"""A logarithmic axis whose end is less than this many times its start has ticks at 1, 2 and 5."""
 
 
 class Pen:
-    """A figure on its way to paper."""
+    """A figure while it is drawn."""
 
     def __init__(self, figure: Figure, page: Page) -> None:
         self.figure = figure
         self.page = page
         self.notes = [clean(note) for note in figure.notes]
-        """What is written below; a drawing adds what it leaves out."""
+        """Notes below the drawing; a drawing adds what it leaves out."""
         self.labels: list[tuple[float, float, str]] = []
-        """Points that are to be labelled, and with what."""
+        """Points to label, and their labels."""
         self.dots: list[tuple[float, float]] = []
         """All points that a label should not hide."""
         self.names = shortened([one.name for one in figure.series[:NAMED]])
-        """Of the series that have a colour of their own."""
+        """Names of the series that have their own colour."""
         self.ring: Line2D | None = None
-        """What the legend shows of rings; None: there are none."""
+        """The ring in the legend; None: there are no rings."""
 
     def shade(self, place: int) -> str:
         """A series' colour."""
@@ -51,11 +51,11 @@ class Pen:
         return colour(place) if place < NAMED else self.page.soft
 
     def name(self, place: int) -> str | None:
-        """What the legend calls a series; None: it has no place there."""
+        """A series' name in the legend; None: the legend does not contain it."""
         return self.names[place] if place < NAMED else None
 
     def at(self, value: object, axis: Axis) -> float | None:
-        """A number where it stands on this axis: of a time the days since 1970; None: nowhere."""
+        """A number's position on this axis: for a time the days since 1970; None: no position."""
         found = finite(value)
         if found is None or (axis.scale == "log" and found <= 0):
             return None
@@ -82,7 +82,7 @@ class Pen:
         )  # fmt: skip
 
     def rings(self, axes: Axes, xs: Sequence[float], ys: Sequence[float]) -> None:
-        """Around points that are marked; the legend says what that means."""
+        """Rings around marked points; the legend explains them."""
         if xs:
             (drawn,) = axes.plot(
                 xs, ys, linestyle="none", marker="o", markersize=12, fillstyle="none",
@@ -91,7 +91,7 @@ class Pen:
             self.ring = self.ring or drawn
 
     def scale(self, axes: Axes, which: str, axis: Axis) -> None:
-        """Make one direction count as its axis does, and end where that ends."""
+        """Set the scale and the limits of one direction from its axis."""
         ticks = axes.xaxis if which == "x" else axes.yaxis
         if axis.scale == "log":
             (axes.set_xscale if which == "x" else axes.set_yscale)("log")
@@ -105,7 +105,7 @@ class Pen:
         elif axis.scale == "time":
             from matplotlib import dates
 
-            known: Any = dates  # it has no types
+            known: Any = dates  # matplotlib.dates has no types
             locator = known.AutoDateLocator(tz="UTC", minticks=3, maxticks=9)
             ticks.set_major_locator(locator)
             ticks.set_major_formatter(known.ConciseDateFormatter(locator, tz="UTC"))
@@ -114,7 +114,7 @@ class Pen:
             (axes.set_xlim if which == "x" else axes.set_ylim)(low, high)
 
     def plain(self, axes: Axes, grid: Any, without: Sequence[str]) -> None:
-        """No background, a faint grid, only the frame that is needed."""
+        """No background, a faint grid, only the necessary frame."""
         axes.patch.set_alpha(0)
         if grid is not None:
             axes.grid(axis=grid, color=self.page.soft, alpha=0.25, linewidth=0.6)

@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 POINTS = 40
-"""A line of more points has no markers."""
+"""A line with more points has no markers."""
 
 LABELS = 15
-"""Of more labelled points only those with a ring show it."""
+"""If more points have labels, only points with a ring show them."""
 
 TICKS = 24
-"""Categories named below a line."""
+"""Most categories named below a line."""
 
 
 def draw(pen: Pen, axes: Axes) -> None:
-    """All series of a line, scatter or ecdf."""
+    """All series of a line, scatter or ecdf figure."""
     figure = pen.figure
     order = categories(figure.series) if figure.x.scale == "category" else []
     places = {name: place for place, name in enumerate(order)}
@@ -108,7 +108,7 @@ def _intervals(
 
 
 def draw_bins(pen: Pen, axes: Axes) -> None:
-    """All series of a histogram: one filled, several as outlines."""
+    """All series of a histogram: a single series filled, several as outlines."""
     alone = len(pen.figure.series) == 1
     for place, one in enumerate(pen.figure.series):
         edges = [finite(edge) or 0.0 for edge in one.x]

@@ -25,20 +25,20 @@ WIDTH = 8.6
 """Inches."""
 
 LINE = 0.21
-"""Inches of a line of the legend."""
+"""Inches for a line of the legend."""
 
 NOTE = 0.15
-"""Inches of a line of the notes."""
+"""Inches for a line of the notes."""
 
 _LOCK = threading.Lock()
-"""matplotlib's settings are the process's: one drawing at a time."""
+"""matplotlib's settings are global in the process: one drawing at a time."""
 
 
 def svg(figure: Figure) -> str:
-    """A figure as one SVG element, the same bytes for the same figure; text stays text.
+    """A figure as one SVG element; equal figures give equal bytes; text stays text.
 
     It has no background and is readable on white and on dark paper. On a page that sets the property `--ink`
-    text and axes take that colour. `<title>` and `<desc>` tell it to whoever cannot see it.
+    text and axes have that colour. `<title>` and `<desc>` describe it to readers who cannot see it.
     """
     out = io.StringIO()
     with _drawn(figure, Page("none", INK, INK)) as canvas:
@@ -47,7 +47,7 @@ def svg(figure: Figure) -> str:
 
 
 def png(figure: Figure, theme: Theme = "light") -> bytes:
-    """A figure as PNG, 150 dots an inch, with the background of the theme."""
+    """A figure as PNG, 150 dots per inch, with the background of the theme."""
     out = io.BytesIO()
     with _drawn(figure, PAGES[theme]) as canvas:
         canvas.savefig(out, format="png", dpi=150, metadata={"Software": None})
@@ -56,7 +56,7 @@ def png(figure: Figure, theme: Theme = "light") -> bytes:
 
 @contextmanager
 def _drawn(figure: Figure, page: Page) -> Iterator[Canvas]:
-    """The figure on its canvas, within the settings that it must be saved with."""
+    """The figure on its canvas, within the settings that saving requires."""
     import matplotlib
 
     settings: Any = {
@@ -73,10 +73,10 @@ def _drawn(figure: Figure, page: Page) -> Iterator[Canvas]:
         "savefig.facecolor": page.paper,
     }
     with _LOCK, warnings.catch_warnings(), matplotlib.rc_context():
-        # A letter that the font lacks: in SVG the reader's own font has it.
+        # A letter that the font lacks: for SVG the reader's own font has it.
         warnings.filterwarnings("ignore", message=r"Glyph \d+")
         warnings.filterwarnings("ignore", message=r"Matplotlib currently does not support")
-        matplotlib.rcdefaults()  # the same picture whatever a matplotlibrc says
+        matplotlib.rcdefaults()  # no matplotlibrc changes the picture
         matplotlib.rcParams.update(settings)
         yield _canvas(figure, page)
 
@@ -145,15 +145,15 @@ def _empty(figure: Figure) -> bool:
 
 
 _PLACES = ((7, 5), (-7, 5), (7, -5), (-7, -5), (9, 0), (-9, 0), (0, 9), (0, -9))
-"""Where a label may stand beside its point, in points of type; diagonal first, away from intervals."""
+"""Possible places of a label beside its point, in points of type; diagonal first, away from intervals."""
 
 
 def _write_labels(pen: Pen, axes: Axes, canvas: Canvas) -> None:
-    """Beside their points, where nothing else is written; one without room is left to the table."""
+    """Write labels beside their points, on free space; a label without space appears only in the table."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.transforms import Bbox
 
-    canvas.draw_without_rendering()  # only then is it known where points lie
+    canvas.draw_without_rendering()  # this computes where the points are
     agg: Any = FigureCanvasAgg(canvas)
     inside = axes.get_window_extent(agg.get_renderer())
     dots = [

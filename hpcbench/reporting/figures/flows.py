@@ -1,4 +1,4 @@
-"""Where blocks and bands of a flow between two sides lie: pure geometry, from 0 (bottom) to 1 (top)."""
+"""Positions of blocks and bands of a flow between two sides: pure geometry, from 0 (bottom) to 1 (top)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hpcbench.reporting.figures.model import Flow
 from hpcbench.reporting.figures.style import outcome_rank
 
 GAP = 0.03
-"""Between blocks, as long as they take no more than a third of the height."""
+"""Height between blocks, as long as all gaps take no more than a third of the total height."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Ribbon:
 
 
 def names_of(flows: Sequence[Flow]) -> list[str]:
-    """Names of both sides from top to bottom: outcomes in their order, then others as they come."""
+    """Names of both sides from top to bottom: outcomes in their order, then others in order of appearance."""
     names = list(dict.fromkeys([flow.source for flow in flows] + [flow.target for flow in flows]))
     return sorted(names, key=lambda name: outcome_rank(name)[0])
 
@@ -46,7 +46,7 @@ def names_of(flows: Sequence[Flow]) -> list[str]:
 def laid_out(flows: Sequence[Flow]) -> tuple[list[Side], list[Side], list[Ribbon]]:
     """Blocks of both sides from top to bottom, and bands.
 
-    Both sides have one order, see `names_of`. A count is as high on both sides. Flows of 0 are left out.
+    Both sides have one order, see `names_of`, and one height for a count. Flows of 0 are left out.
     """
     there = [flow for flow in flows if flow.count]
     order = names_of(there)

@@ -12,21 +12,21 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 ROW = 0.26
-"""Inches of a category with one series."""
+"""Inches for a category with one series."""
 
 MORE = {"bar": 0.11, "interval": 0.08}
-"""Inches of every further series."""
+"""Inches for every further series."""
 
 
 TALL = 18.0
-"""Inches that rows may take together."""
+"""Inches that all rows together may take."""
 
 
 def draw(pen: Pen, axes: Axes) -> float:
     """All series of a figure.
 
     Returns:
-        Inches that it needs from top to bottom.
+        Inches that the figure needs from top to bottom.
     """
     figure = pen.figure
     names = categories(figure.series)

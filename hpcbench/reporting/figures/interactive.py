@@ -31,17 +31,17 @@ from hpcbench.reporting.figures.style import (
 )
 
 NAMES = 60
-"""Letters of a name on an axis or in a legend; what the mouse shows has all."""
+"""Letters of a name on an axis or in a legend; the hover text has all."""
 
 
 LABELS = 15
-"""Of a series with more points only the mouse shows what they are called."""
+"""Points of a series with more points show their labels only in the hover text."""
 
 
 def plotly(figure: Figure, theme: Theme = "light") -> dict[str, Any]:
     """A figure as `{"data": […], "layout": {…}}`, plain data without NaN.
 
-    `layout.meta` holds what Plotly has no place for: `described`, the alternative text, and `notes`.
+    `layout.meta` holds values without a place in Plotly: `described`, the alternative text, and `notes`.
     """
     page = PAGES[theme]
     if figure.kind == "sankey":
@@ -58,7 +58,7 @@ def plotly(figure: Figure, theme: Theme = "light") -> dict[str, Any]:
 
 
 def harmless(text: str) -> str:
-    """A name as Plotly shows it letter by letter: it reads tags and, where MathJax is loaded, `$`."""
+    """A name that Plotly shows literally: it interprets tags and, with MathJax, `$`."""
     safe = clean(text)
     for letter, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("$", "&#36;")):
         safe = safe.replace(letter, entity)
@@ -101,7 +101,7 @@ def _layout(figure: Figure, page: Page) -> dict[str, Any]:
         "meta": {"described": described(figure), "notes": _notes(figure)},
     }
     if figure.kind == "sankey":
-        # One above and one below: side by side, long names meet where the page is narrow.
+        # One above and one below: side by side, long names collide on a narrow page.
         heads = (
             (0, "left", 1.02, "bottom", figure.x.titled),
             (1, "right", -0.02, "top", figure.y.titled),
@@ -141,7 +141,7 @@ def _layout(figure: Figure, page: Page) -> dict[str, Any]:
 
 
 def _notes(figure: Figure) -> list[str]:
-    """What stands below a drawing, and what its legend says of rings."""
+    """The notes below a drawing, and the legend's explanation of rings."""
     ringed = any(any(one.highlight or ()) for one in figure.series)
     notes = [*figure.notes, *([f"Ringed: {figure.marked}."] if ringed else [])]
     return [clean(note) for note in notes]
@@ -161,7 +161,7 @@ def _axis(axis: Axis, page: Page) -> dict[str, Any]:
     if axis.scale == "linear" and (low is not None or high is not None):
         if low is not None and high is not None:
             return found | {"range": [low, high], "autorange": False}
-        # Plotly takes an open end as: find it yourself.
+        # Plotly computes an open end itself.
         return found | {"range": [low, high], "autorange": "max" if high is None else "min"}
     return found
 
@@ -196,7 +196,7 @@ def _curve(figure: Figure, one: Series, place: int, page: Page) -> dict[str, Any
 
 
 def _sides(figure: Figure, one: Series) -> list[str]:
-    """Labels stand above their points and towards the middle, where there is room."""
+    """Labels are above their points and towards the middle, where there is space."""
     known = [finite(x) for other in figure.series for x in other.x]
     places = [x for x in known if x is not None]
     middle = (min(places) + max(places)) / 2 if places else 0.0
@@ -292,7 +292,7 @@ def _flows(figure: Figure, page: Page) -> dict[str, Any]:
         "node": {
             "label": [_short(name) for name in (*left, *right)],
             "color": [shades[name] for name in (*left, *right)],
-            # Plotly would put either side in an order of its own; it takes 0 and 1 as: no place is given.
+            # Plotly would sort both sides itself; it reads 0 and 1 as: no place is given.
             "x": [0.001] * len(left) + [0.999] * len(right),
             "y": [_inside(1 - (one.low + one.high) / 2) for side in blocks for one in side],
             "line": {"width": 0},
@@ -321,7 +321,7 @@ def _markers(one: Series, place: int, shade: str, page: Page) -> dict[str, Any]:
     return {
         "color": shade,
         "symbol": SYMBOLS[marker],
-        "opacity": 1,  # where sizes differ Plotly would take 0.7
+        "opacity": 1,  # where sizes differ Plotly's default is 0.7
         "size": [12 if ring else 8 for ring in ringed],
         "line": {"color": page.ink, "width": [2 if ring else 0 for ring in ringed]},
     }
@@ -346,7 +346,7 @@ def _distances(values: tuple[Any, ...], ends: Ends) -> list[float]:
 
 
 def _hover(figure: Figure, one: Series) -> list[str]:
-    """What the mouse shows of each point: name, label, values with their intervals."""
+    """The hover text of each point: name, label, values with their intervals."""
     told = []
     for place, value in enumerate(one.y):
         known = None if one.low is None or one.high is None else (one.low[place], one.high[place])

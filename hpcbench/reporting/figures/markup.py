@@ -1,4 +1,4 @@
-"""From the file that matplotlib writes to one element that stands in any page and harms none of it."""
+"""From matplotlib's file to one element that any page can contain without harm."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hpcbench.reporting.figures.model import Figure
 from hpcbench.reporting.figures.style import INK, clean, described
 
 _TAG = re.compile(r"<[^>]+>")
-"""matplotlib escapes `<` and `>` in what it writes, so that this is never within a name."""
+"""matplotlib escapes `<` and `>` in its text, so this never matches within a name."""
 
 _ID = re.compile(r' id="([^"]*)"')
 
@@ -23,10 +23,10 @@ _FONTS = re.compile(r"(font(?:-family)?: [^;\"']*)'[^;\"]*?sans-serif")
 
 
 def as_element(figure: Figure, text: str) -> str:
-    """The `<svg>` element with title and description; no prologue, no style sheet, no ids that nothing uses.
+    """The `<svg>` element with title and description; no prologue, no style sheet, no unused ids.
 
-    A style sheet within SVG would be the whole page's; ids of two figures on a page must differ.
-    Hundredths of a point are all that an eye can use.
+    A style sheet within SVG would apply to the whole page; ids of two figures on a page must differ.
+    Hundredths of a point are precise enough for the eye.
     """
     inner = text[text.index(">", text.index("<svg")) + 1 :]
     box = re.search(r'viewBox="([^"]+)"', text)
@@ -56,7 +56,7 @@ def _tag(tag: str, name: str, used: set[str]) -> str:
 
 
 def _with_page_ink(found: re.Match[str]) -> str:
-    """The page's own ink, for whoever knows CSS's properties; else the grey that can be read anywhere."""
+    """The page's own ink, where CSS properties are supported; else a grey that is readable anywhere."""
     style = found[1]
     there = [name for name in ("fill", "stroke") if re.search(rf"(^|; ?){name}: {INK}", style)]
     plain = "".join(f'{name}="{INK}" ' for name in there)

@@ -1,4 +1,4 @@
-"""What a figure shows, as plain data: axes, series, flows, a matrix, and the words around them."""
+"""Contents of a figure, as plain data: axes, series, flows, a matrix, and texts."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 Scale = Literal["linear", "log", "category", "time"]
-"""How an axis counts; `time`: seconds since 1970, shown as dates in UTC."""
+"""Scale of an axis; `time`: seconds since 1970, shown as dates in UTC."""
 
 Mark = Literal["point", "line", "bar", "step"]
 """How a series is drawn."""
 
 Kind = Literal["bar", "line", "scatter", "histogram", "ecdf", "heatmap", "sankey", "interval"]
-"""What is drawn.
+"""The type of a figure.
 
-`bar`, `interval`: x are categories, y their values; drawn lying on the side, since names are long.
+`bar`, `interval`: x are categories, y their values; drawn horizontally, since names are long.
 `line`, `scatter`: y over x.
 `histogram`: x are edges of the bins, one more than y, which counts.
 `ecdf`: y is the share of values that are at most x.
@@ -23,23 +23,23 @@ Kind = Literal["bar", "line", "scatter", "histogram", "ecdf", "heatmap", "sankey
 """
 
 Ends = tuple["float | None", ...]
-"""Ends of intervals, one a point; None where there is none."""
+"""Ends of intervals, one for each point; None: no end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """What one direction of a figure measures."""
+    """One direction of a figure."""
 
     label: str
-    """What it is, in words."""
+    """Its subject, in words."""
     unit: str = ""
-    """`ms`, `GiB`, `tokens/s`; empty: it has none, or the label says it."""
+    """`ms`, `GiB`, `tokens/s`; empty: no unit, or the label contains it."""
     scale: Scale = "linear"
-    """How it counts."""
+    """Its scale."""
     low: float | None = None
-    """Where it begins; None: as the data want."""
+    """Where it starts; None: the data decide."""
     high: float | None = None
-    """Where it ends; None: as the data want."""
+    """Where it ends; None: the data decide."""
 
     @property
     def titled(self) -> str:
@@ -52,9 +52,9 @@ class Series:
     """Points that belong together. A value that is None, not a number or not finite is not drawn."""
 
     name: str
-    """What the legend calls it."""
+    """Its name in the legend."""
     x: tuple[float | str, ...]
-    """Where each point is: numbers, or names on an axis of categories."""
+    """Position of each point: numbers, or names on an axis of categories."""
     y: tuple[float | None, ...]
     """Values."""
     low: Ends | None = None
@@ -62,11 +62,11 @@ class Series:
     high: Ends | None = None
     """Upper ends of the values' intervals."""
     labels: tuple[str, ...] | None = None
-    """What is written beside each point, as far as there is room."""
+    """Text beside each point, where there is space."""
     mark: Mark | None = None
-    """How it is drawn; None: as the kind of figure does."""
+    """How the series is drawn; None: as usual for the kind of figure."""
     highlight: tuple[bool, ...] | None = None
-    """Points that get a ring; `Figure.marked` says what that means."""
+    """Points with a ring; `Figure.marked` explains it."""
     x_low: Ends | None = None
     """Lower ends of the intervals of x."""
     x_high: Ends | None = None
@@ -75,14 +75,14 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """So many went from here to there."""
+    """A number of samples that go from one side's name to the other's."""
 
     source: str
-    """On the left side."""
+    """Name on the left side."""
     target: str
-    """On the right side."""
+    """Name on the right side."""
     count: int
-    """How many; not below 0."""
+    """How many samples; not below 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +94,9 @@ class Matrix:
     columns: tuple[str, ...]
     """Names, from left to right."""
     values: tuple[tuple[float | None, ...], ...]
-    """(rows, columns); None: nothing is known."""
+    """(rows, columns); None: unknown."""
     texts: tuple[tuple[str, ...], ...] | None = None
-    """(rows, columns): what stands in the cells; None: the values."""
+    """(rows, columns): texts of the cells; None: the values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,37 +104,39 @@ class Figure:
     """A figure that can be drawn, made interactive, and read as a table.
 
     Raises:
-        ValueError: its parts do not fit together.
+        ValueError: the parts do not match each other.
     """
 
     name: str
     """Stem of its files, and of the ids within the page: letters, digits, `-`, `_`, `.`."""
     title: str
-    """What stands above it."""
+    """Its heading."""
     kind: Kind
-    """What is drawn."""
+    """The type of the figure."""
     x: Axis
-    """Across; of bars and intervals the categories."""
+    """Horizontal axis; for bars and intervals the categories."""
     y: Axis
-    """Up; of bars and intervals the values. Of a heatmap what its values are."""
+    """Vertical axis; for bars and intervals the values. For a heatmap the axis of its values."""
     series: tuple[Series, ...] = ()
-    """What is drawn, in the order of the legend."""
+    """The series, in the order of the legend."""
     flows: tuple[Flow, ...] = ()
-    """Of a sankey."""
+    """Flows of a sankey."""
     matrix: Matrix | None = None
-    """Of a heatmap."""
+    """Matrix of a heatmap."""
     notes: tuple[str, ...] = ()
-    """What a reader must know; stands below it."""
+    """Notes for the reader, below the figure."""
     described: str = ""
-    """Alternative text: what a reader who cannot see it must know; empty: made of the data."""
+    """Alternative text, for readers who cannot see the figure; empty: derived from the data."""
     marked: str = "marked"
-    """What a ring around a point means."""
+    """Meaning of a ring around a point."""
     outcomes: bool = False
     """Whether series, and ends of flows, are outcomes of samples: each has one colour everywhere."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9_.-]+", self.name):
-            raise ValueError(f"figure '{self.name}': only letters, digits, - _ . name a file")
+            raise ValueError(
+                f"figure '{self.name}': use only letters, digits, - _ . in the name of a file"
+            )
         for one in self.series:
             self._check(one)
         matrix = self.matrix

@@ -1,4 +1,4 @@
-"""How figures look, whoever draws them: colours, markers, dashes, and names that do no harm."""
+"""The style of figures in every form: colours, markers, dashes, and harmless names."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Literal
 from hpcbench.reporting.figures.model import Figure, Series
 
 Theme = Literal["light", "dark"]
-"""Of the page around it."""
+"""Theme of the page around the figure."""
 
 INK = "#767e8a"
-"""A grey with a contrast above 4 : 1 on white and on the dark page: for drawings that know no background."""
+"""A grey with a contrast above 4 : 1 on white and on the dark page: for drawings on an unknown background."""
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b87f00", "#2f97d1", "#8a8a00")
-"""Okabe and Ito's colours (Color Universal Design, 2008), told apart by people who are colour-blind.
+"""Okabe and Ito's colours (Color Universal Design, 2008), distinguishable for colour-blind people.
 
 Orange, sky blue and yellow are darker than theirs: each has 3 : 1 (WCAG 2.2, 1.4.11) on white and on the
 dark page, so that one drawing serves both.
@@ -37,31 +37,31 @@ OUTCOMES = {
     "failed": "#cc79a7",
     "not asked": "#767e8a",
 }
-"""What becomes of samples, from top to bottom of a flow or a legend → its colour, the same in every figure.
+"""Outcomes of samples, from top to bottom of a flow or a legend → its colour, the same in every figure.
 
 Green is right and orange wrong, as on the portal's pages.
 """
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-"""In matplotlib's letters."""
+"""matplotlib's letters."""
 
 SYMBOLS = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x")
-"""The same, in Plotly's words."""
+"""The same markers, in Plotly's words."""
 
 DASHES = ((), (6.0, 2.0), (2.0, 1.6), (7.0, 1.8, 1.6, 1.8))
-"""On and off, in widths of the line; 4 of them and 7 colours make 28 pairs."""
+"""On and off, in multiples of the line width; 4 of them and 7 colours make 28 pairs."""
 
 WORDS = ("solid", "dash", "dot", "dashdot")
-"""The same, in Plotly's words."""
+"""The same dashes, in Plotly's words."""
 
 SHADES = ("#e8f1f8", "#00507d")
-"""Least and most of a heatmap: one hue, told apart by people who see no colours, opaque on any page."""
+"""Lowest and highest shade of a heatmap: one hue, readable without colour vision, opaque on any page."""
 
 NAMED = 12
-"""Series with a colour and a place in the legend; what comes after them is grey."""
+"""Series with a colour and a place in the legend; further series are grey."""
 
 ROWS = 60
-"""Categories that a drawing shows."""
+"""Most categories that a drawing shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,29 +73,29 @@ class Page:
     ink: str
     """Text and axes."""
     soft: str
-    """Grid, and what has no colour of its own."""
+    """Grid, and elements without their own colour."""
 
 
 PAGES: dict[Theme, Page] = {
     "light": Page("#ffffff", "#1c2128", "#767e8a"),
     "dark": Page("#14181d", "#e6e9ed", "#8b94a1"),
 }
-"""As in the report."""
+"""The report's colours."""
 
 
 def colour(place: int) -> str:
-    """Of a series, by its place in the figure."""
+    """Colour of a series, by its place in the figure."""
     return COLOURS[place % len(COLOURS)]
 
 
 def outcome_rank(name: str) -> tuple[int, str]:
-    """For sorting: where an outcome stands in a flow or a legend; what is not known comes last."""
+    """Sort key: an outcome's place in a flow or a legend; unknown outcomes come last."""
     known = list(OUTCOMES)
     return (known.index(name) if name in OUTCOMES else len(known), name)
 
 
 def outcome_colour(name: str) -> str:
-    """Of an outcome, wherever it is drawn."""
+    """Colour of an outcome in every figure."""
     return OUTCOMES.get(name, INK)
 
 
@@ -106,20 +106,20 @@ def blend(one: str, other: str, part: float) -> str:
 
 
 def luminance(shade: str) -> float:
-    """Of a colour, from 0 (black) to 1 (white), as WCAG 2.2 defines it."""
+    """Luminance of a colour, from 0 (black) to 1 (white), as WCAG 2.2 defines it."""
     parts = [int(shade[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     red, green, blue = (x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def contrast(one: str, other: str) -> float:
-    """Of two colours, from 1 to 21, as WCAG 2.2 defines it."""
+    """Contrast of two colours, from 1 to 21, as WCAG 2.2 defines it."""
     low, high = sorted((luminance(one), luminance(other)))
     return (high + 0.05) / (low + 0.05)
 
 
 def readable_on(paper: str) -> str:
-    """Black or white, whichever stands out; never below 4.5 : 1."""
+    """Black or white, whichever has more contrast; never below 4.5 : 1."""
     return max(("#000000", "#ffffff"), key=lambda ink: contrast(ink, paper))
 
 
@@ -129,7 +129,7 @@ def look(place: int) -> tuple[int, int]:
 
 
 def clean(text: str) -> str:
-    """A name without what no file of text may hold or what turns the text around it: on one line.
+    """A name on one line, without characters that a text file cannot hold or that reorder the text around it.
 
     Control characters, half surrogate pairs and marks of writing direction become one `·`.
     """
@@ -140,7 +140,7 @@ def clean(text: str) -> str:
 
 
 def short(text: str, room: int = 44) -> str:
-    """A name in so many letters: the middle is left out, names mostly differ at their ends."""
+    """A name in at most so many letters: the middle is left out, since names mostly differ at their ends."""
     whole = clean(text)
     if len(whole) <= room:
         return whole
@@ -149,7 +149,7 @@ def short(text: str, room: int = 44) -> str:
 
 
 def shortened(names: Sequence[str], room: int = 44) -> list[str]:
-    """Names in so many letters, and still no two alike that were not."""
+    """Names in at most so many letters; names that differ stay different."""
     found = [short(name, room) for name in names]
     for place, name in enumerate(found):
         if found.count(name) > 1:
@@ -158,14 +158,14 @@ def shortened(names: Sequence[str], room: int = 44) -> list[str]:
 
 
 def finite(value: object) -> float | None:
-    """A number that can be drawn; None for all else."""
+    """A number that can be drawn; None for any other value."""
     if isinstance(value, (int, float)) and math.isfinite(value) and abs(value) < 1e100:
         return float(value)
     return None
 
 
 def number(value: float | None) -> str:
-    """Three figures that count, or all before the point; a dash for none."""
+    """Three significant digits, or all before the point; a dash for none."""
     if value is None:
         return "–"
     if not value:
@@ -177,7 +177,7 @@ def number(value: float | None) -> str:
 
 
 def moment(seconds: float) -> str:
-    """Seconds since 1970 as `2026-11-22 09:09:52`, in UTC; a dash for a time that no calendar has."""
+    """Seconds since 1970 as `2026-11-22 09:09:52`, in UTC; a dash for a time outside the calendar."""
     try:
         return datetime.fromtimestamp(seconds, tz=timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
     except (ValueError, OverflowError, OSError):
@@ -185,12 +185,12 @@ def moment(seconds: float) -> str:
 
 
 def categories(series: Sequence[Series]) -> list[str]:
-    """All names on an axis of categories, in the order in which they come."""
+    """All names on an axis of categories, in order of appearance."""
     return list(dict.fromkeys(str(place) for one in series for place in one.x))
 
 
 def described(figure: Figure) -> str:
-    """Alternative text: as given, else what is drawn and how much of it; the notes follow."""
+    """Alternative text: the given one, else the kind and amount of data; the notes follow."""
     told = figure.described or _counted(figure)
     return " ".join(clean(part) for part in (told, *figure.notes) if part)
 
@@ -212,5 +212,5 @@ def _counted(figure: Figure) -> str:
 
 
 def _harmless(letter: str) -> bool:
-    # Cc: controls, Cs: half of a pair, Cf: direction; of these the two joiners belong to many scripts.
+    # Cc: controls, Cs: half of a pair, Cf: direction; two of these, the joiners, belong to many scripts.
     return unicodedata.category(letter) not in ("Cc", "Cs", "Cf") or letter in "\u200c\u200d"

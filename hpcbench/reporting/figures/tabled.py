@@ -1,4 +1,4 @@
-"""The table of a figure: what is drawn, as numbers that can be read and copied."""
+"""The table of a figure: its data, as numbers to read and copy."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from hpcbench.reporting.figures.model import Axis, Figure, Series
 from hpcbench.reporting.figures.style import clean, finite, moment
 
 Cell = float | int | str | None
-"""A value; None: nothing is known."""
+"""A value; None: unknown."""
 
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 """Columns of a distribution's table."""
 
 
 def table(figure: Figure) -> tuple[list[str], list[list[Cell]]]:
-    """Heads and rows of a figure: values as numbers, names whole and on one line.
+    """Heads and rows of a figure: values as numbers, names complete and on one line.
 
-    A distribution (`ecdf`) is told by its quantiles, the least value that so large a share is at or below.
+    A distribution (`ecdf`) is given by its quantiles: the least value that such a share is at or below.
     """
     makers = {
         "sankey": _of_flows,
@@ -62,7 +62,7 @@ def _of_shares(figure: Figure) -> tuple[list[str], list[list[Cell]]]:
     for one in figure.series:
         points = [(finite(x), finite(y)) for x, y in zip(one.x, one.y, strict=True)]
         known = sorted((y, x) for x, y in points if x is not None and y is not None)
-        # A share of n-ths may lie below 0.05 by the last bit of a float.
+        # A share of n-ths may be below 0.05 by the last bit of a float.
         told: list[Cell] = [
             next((x for y, x in known if y >= share - 1e-9), None) for share in SHARES
         ]
@@ -117,7 +117,7 @@ def _told(one: Series, name: str, place: int) -> Cell:
 def _without_single_name(
     figure: Figure, heads: list[str], rows: list[list[Cell]]
 ) -> tuple[list[str], list[list[Cell]]]:
-    """The name of the only series is the title's business."""
+    """A table without the name of its only series, which the title contains."""
     if len(figure.series) > 1:
         return ["series", *heads[1:]], rows
     return heads[1:], [row[1:] for row in rows]

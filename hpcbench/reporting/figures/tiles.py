@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLUMNS = 40
-"""Columns of a matrix that a drawing shows."""
+"""Most columns of a matrix that a drawing shows."""
 
 
 def draw_matrix(pen: Pen, axes: Axes) -> float:
-    """A heatmap; with few columns the values stand in the cells, with many a scale beside them.
+    """A heatmap; with few columns the cells contain the values, with many a scale is beside them.
 
     Returns:
-        Inches that it needs from top to bottom.
+        Inches that the figure needs from top to bottom.
     """
     import numpy
     from matplotlib.colors import LinearSegmentedColormap
@@ -69,7 +69,7 @@ def draw_matrix(pen: Pen, axes: Axes) -> float:
 
 
 def _span(pen: Pen, known: list[list[float | None]]) -> tuple[float, float]:
-    """What the palest and the darkest shade stand for."""
+    """Values of the palest and of the darkest shade."""
     there = [cell for row in known for cell in row if cell is not None]
     low, high = pen.figure.y.low, pen.figure.y.high
     low = min(there, default=0.0) if low is None else low
@@ -102,7 +102,7 @@ def draw_flows(pen: Pen, axes: Axes) -> float:
     """A sankey: blocks on two sides; bands between blocks of one name are pale, all others strong.
 
     Returns:
-        Inches that it needs from top to bottom.
+        Inches that the figure needs from top to bottom.
     """
     from matplotlib.patches import PathPatch, Rectangle
     from matplotlib.path import Path
@@ -146,7 +146,7 @@ def _write_sides(axes: Axes, sides: list[Side], x: float, align: str, height: fl
 
 
 def _corners(ribbon: Ribbon) -> list[tuple[float, float]]:
-    """Of a band that leaves and arrives level: cubic curves with both handles in the middle."""
+    """Corners of a band with horizontal ends: cubic curves with both handles in the middle."""
     left, right, half = 0.012, 0.988, 0.5
     return [
         (left, ribbon.source_high),

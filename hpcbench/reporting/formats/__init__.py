@@ -1,10 +1,10 @@
-"""The formats of a report, one file a plugin. All write the same sections in their own words."""
+"""The formats of a report, one file for each plugin. All write the same sections in their own syntax."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Annotated, Any, cast, get_args
+from typing import Annotated, Any, ClassVar, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -26,13 +26,24 @@ def drawn(figure: Figure) -> str:
     return svg(figure)
 
 
+class Format:
+    """Base of all formats: options are checked by `Options`."""
+
+    api: ClassVar[int] = 1
+
+    Options: ClassVar[type[BaseModel]]
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self.options: Any = self.Options.model_validate(dict(options))
+
+
 class Options(BaseModel):
     """Options of reports for people."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     sections: tuple[Name, ...] = EVERY
-    """Sections to write; they stand in their own order."""
+    """Sections to write; their order is fixed."""
     without: tuple[Name, ...] = ()
     """Sections to leave out."""
     worst: Annotated[int, Field(ge=0, le=50)] = WORST

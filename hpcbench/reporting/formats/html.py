@@ -1,18 +1,18 @@
-"""`report.html`: one file for people, offline, light and dark, that runs no script and fetches nothing."""
+"""`report.html`: one file for people, offline, light and dark; it runs no script and fetches nothing."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from hpcbench.evaluation import number_format as form
 from hpcbench.reporting import figures
-from hpcbench.reporting.blocks import Link, Plot, Section, Strong, Table
+from hpcbench.reporting.blocks import Link, Plot, Section, Strong, Table, code_pieces
+from hpcbench.reporting.formats import Format, drawn
 from hpcbench.reporting.formats import Options as Shared
-from hpcbench.reporting.formats import drawn
 from hpcbench.reporting.thumbnails import thumbnails
 from hpcbench.visible import finalize
 
@@ -26,15 +26,10 @@ class Options(Shared):
     """Most MiB of images in the file; samples beyond it have none."""
 
 
-class Html:
-    """`report.html`, its plots and images inside."""
+class Html(Format):
+    """`report.html`, with its plots and images inside."""
 
-    api: ClassVar[int] = 1
-
-    Options: ClassVar[type[BaseModel]] = Options
-
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        self.options = Options.model_validate(dict(options))
+    Options = Options
 
     def render(self, tables: Mapping[str, Any]) -> Mapping[str, str | bytes]:
         """The report."""
@@ -47,7 +42,7 @@ def page(tables: Mapping[str, Any], options: Options, *, printed: bool = False) 
     Args:
         tables: the report as data.
         options: what to show.
-        printed: for paper: nothing is folded, and what is long and for machines is left out.
+        printed: for paper: nothing is folded, and long content for machines is left out.
     """
     images = {}
     if options.images and "worst" in options.sections and "worst" not in options.without:
@@ -62,12 +57,12 @@ def written(
     *,
     printed: bool = False,
 ) -> str:
-    """A page of any sections.
+    """A page with any sections.
 
     Args:
-        tables: `id`, `plan` with its `name` and `description`, `manifest`: what stands at its head and foot.
-        sections: what it shows.
-        images: of samples, see `thumbnails`.
+        tables: `id`, `plan` with its `name` and `description`, `manifest`: content of its head and foot.
+        sections: the sections to show.
+        images: images of samples, see `thumbnails`.
         printed: see `page`.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -81,7 +76,7 @@ def written(
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"value": form.value, "paragraph": _paragraph, "anchor": anchor}
+    environment.filters |= {"value": form.value, "code_pieces": code_pieces, "anchor": anchor}
     environment.globals |= {
         "kind": lambda block: type(block).__name__,
         "is_link": lambda text: isinstance(text, Link),
@@ -100,16 +95,8 @@ def anchor(text: str) -> str:
     return re.sub(r"[^\w-]+", "-", text).strip("-").lower() or "part"
 
 
-def _paragraph(text: str) -> list[tuple[bool, str]]:
-    """A paragraph in pieces, with whether each is a command (between backticks)."""
-    pieces = text.split("`")
-    if len(pieces) % 2 == 0:
-        return [(False, text)]
-    return [(bool(n % 2), one) for n, one in enumerate(pieces) if one]
-
-
 def _table_of(plot: Plot) -> Table:
-    """The table of what a figure shows."""
+    """The table of a figure's data."""
     heads, rows = figures.table(plot.figure)
     cells = tuple(tuple(_text(cell) for cell in row) for row in rows)
     numbers = {

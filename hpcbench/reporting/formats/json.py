@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, cast
+from typing import Annotated, Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from hpcbench.reporting.context import as_json
-from hpcbench.reporting.formats import WORST
+from hpcbench.reporting.formats import WORST, Format
 from hpcbench.reporting.report_tables import Tables
 
 
@@ -18,18 +18,13 @@ class Options(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     worst: Annotated[int, Field(ge=0, le=50)] = WORST
-    """Samples to tell of each run task."""
+    """Samples to list of each run task."""
 
 
-class Json:
+class Json(Format):
     """`report.json`."""
 
-    api: ClassVar[int] = 1
-
-    Options: ClassVar[type[BaseModel]] = Options
-
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        self.options = Options.model_validate(dict(options))
+    Options = Options
 
     def render(self, tables: Mapping[str, Any]) -> Mapping[str, str | bytes]:
         """The report."""

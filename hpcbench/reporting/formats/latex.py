@@ -1,19 +1,31 @@
-"""`report.tex`: tables for papers, in the form of booktabs; a document by itself, and a part of others."""
+"""`report.tex`: tables for papers, in booktabs style; a document by itself, and a part of others."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from hpcbench.evaluation import number_format as form
+from hpcbench.experiment.view.evaluated import Performance
+from hpcbench.reporting.blocks import (
+    Block,
+    Code,
+    Items,
+    Section,
+    Text,
+    code_pieces,
+    with_outer_spaces,
+)
+from hpcbench.reporting.formats import Format
+from hpcbench.reporting.sections.shared import performance_in
 from hpcbench.reporting.tables import speed_rows
 
 HEAD = r"""% Written by hpcbench; \input it into a document that loads booktabs, or compile it as it is.
-% Names in Cyrillic want the font encoding T2A there; those in further alphabets LuaLaTeX or XeLaTeX.
+% Names in Cyrillic need the font encoding T2A there; names in other alphabets need LuaLaTeX or XeLaTeX.
 \expandafter\ifx\csname @notprerr\endcsname\documentclass
   \def\hpcbenchend{\endinput}
 \else
@@ -28,13 +40,13 @@ HEAD = r"""% Written by hpcbench; \input it into a document that loads booktabs,
 
 CYRILLIC = r"""  \ifx\directlua\undefined\ifx\XeTeXversion\undefined\usepackage[T1,T2A]{fontenc}\fi\fi
 """
-"""Needed where there is Cyrillic; its fonts are not everywhere, so not else."""
+"""Needed only for Cyrillic text; its fonts are not installed everywhere."""
 
 ABREAST = 4
-"""Datasets up to which intervals stand beside values; of more below them."""
+"""With at most so many datasets intervals are beside values; with more they are below."""
 
 ROWS = 40
-"""Run tasks in the table of speed: as many as stand on a page."""
+"""Run tasks in the table of speed: as many as fit on a page."""
 
 SPECIAL = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#",
@@ -44,7 +56,7 @@ SPECIAL = {
     "÷": r"$\div$", "±": r"$\pm$", "≤": r"$\le$", "≥": r"$\ge$", "−": "--", "·": r"$\cdot$",
     "→": r"$\rightarrow$", "…": r"\ldots{}", "\N{NO-BREAK SPACE}": "~", "\N{WORD JOINER}": "{}",
 }  # fmt: skip
-"""Signs that LaTeX reads as something else, or does not know in every font → how they are written."""
+"""Characters that LaTeX interprets, or that some fonts lack → their LaTeX form."""
 
 
 class Options(BaseModel):
@@ -53,22 +65,17 @@ class Options(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     intervals: bool = True
-    """Whether values stand with their intervals."""
+    """Whether values have their intervals beside them."""
     every_metric: bool = False
     """Whether all metrics have a table, or only the first of each ML task."""
     speed: bool = True
     """Whether there is a table of speed."""
 
 
-class Latex:
+class Latex(Format):
     """`report.tex`."""
 
-    api: ClassVar[int] = 1
-
-    Options: ClassVar[type[BaseModel]] = Options
-
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        self.options = Options.model_validate(dict(options))
+    Options = Options
 
     def render(self, tables: Mapping[str, Any]) -> Mapping[str, str | bytes]:
         """The tables."""
@@ -78,7 +85,7 @@ class Latex:
             if one["primary"] or self.options.every_metric
         ]
         if self.options.speed:
-            parts += _speed(tables["performance"])
+            parts += _speed(performance_in(tables))
         name = f"% Experiment {_comment(tables['id'])}\n"
         text = f"{name}\n" + "\n".join(parts) + "\n\\hpcbenchend\n"
         fonts = CYRILLIC if re.search("[\u0400-\u052f]", text) else ""
@@ -116,8 +123,48 @@ class Latex:
         return text, rf"{{\scriptsize {escaped(ends)}}}"
 
 
+def prose(sections: Sequence[Section], name: str) -> str:
+    """Sections of paragraphs, lists and verbatim texts, for `\\input` in a paper.
+
+    Args:
+        sections: without tables and figures.
+        name: of the experiment, for the first comment.
+    """
+    lines = [f"% Written by hpcbench from the files of {_comment(name)}"]
+    for section in sections:
+        lines += ["", rf"\subsection*{{{escaped(section.title)}}}"]
+        for block in section.blocks:
+            lines += ["", *_prose(block)]
+    return "\n".join(lines) + "\n"
+
+
+def _prose(block: Block) -> list[str]:
+    if isinstance(block, Code):
+        rows = [rf"\texttt{{{escaped(row)}}}" for row in block.text.splitlines()]
+        return [r"\begin{quote}", "\\\\\n".join(rows), r"\end{quote}"]
+    if isinstance(block, Items):
+        lines = [
+            rf"\item \textbf{{{escaped(item.name)}}}: {_with_code(item.text)}"
+            if item.name
+            else rf"\item {_with_code(item.text)}"
+            for item in block.items
+        ]
+        return [r"\begin{itemize}", *lines, r"\end{itemize}"]
+    assert isinstance(block, Text)
+    return [_with_code(block.text)]
+
+
+def _with_code(text: str) -> str:
+    """A paragraph in which settings are between backticks."""
+    pieces = code_pieces(text)
+    if len(pieces) == 1:
+        return escaped(text)
+    kept = [(is_code, with_outer_spaces(one, escaped)) for is_code, one in pieces]
+    return "".join(rf"\texttt{{{one}}}" if is_code else one for is_code, one in kept)
+
+
 def escaped(text: str) -> str:
-    """Text that LaTeX sets as it is: no command, no column, no line break, no control character."""
+    """Text that LaTeX sets unchanged: no command, no column, no line break, no control character."""
     plain = " ".join(str(text).split())
     plain = re.sub("-(?=-)", "-\N{WORD JOINER}", plain)  # two would become one dash
     return "".join(
@@ -135,8 +182,8 @@ def _dataset(column: Mapping[str, Any]) -> str:
     return f"{column['dataset']}, {column['split']}" if column["split"] else column["dataset"]
 
 
-def _speed(performance: Mapping[str, Any]) -> Iterator[str]:
-    found = list(speed_rows(performance, list(performance["run_tasks"])[:ROWS]))
+def _speed(performance: Performance) -> Iterator[str]:
+    found = list(speed_rows(performance, list(performance.run_tasks)[:ROWS]))
     if not found:
         return
     heads = ("run task", "load", "answers/s", "tokens/s", "TTFT, ms", "TPOT, ms", "E2E, ms")

@@ -1,13 +1,11 @@
-"""`report.md` with its plots beside it, for terminals, repositories and comments on merge requests."""
+"""`report.md` with its plots as files, for terminals, repositories and comments on merge requests."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import singledispatch
-from typing import Any, ClassVar
-
-from pydantic import BaseModel
+from typing import Any
 
 from hpcbench.evaluation import number_format as form
 from hpcbench.reporting import figures
@@ -23,8 +21,10 @@ from hpcbench.reporting.blocks import (
     Strong,
     Table,
     Text,
+    code_pieces,
+    with_outer_spaces,
 )
-from hpcbench.reporting.formats import Options, drawn
+from hpcbench.reporting.formats import Format, Options, drawn
 from hpcbench.reporting.report_tables import Tables
 from hpcbench.reporting.sections.leaderboard import verdict
 from hpcbench.visible import visible
@@ -34,15 +34,10 @@ _EDGE = re.compile(r"(?<!\w)_|_(?!\w)")
 _LEADING = re.compile(r"^(\d*)(>|#(?=[#\s]|$)|[-+=](?=[-+=\s]|$)|(?<=\d)[.)](?=\s|$))")
 
 
-class Markdown:
-    """`report.md` and an SVG file a plot."""
+class Markdown(Format):
+    """`report.md` and an SVG file for each plot."""
 
-    api: ClassVar[int] = 1
-
-    Options: ClassVar[type[BaseModel]] = Options
-
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        self.options = Options.model_validate(dict(options))
+    Options = Options
 
     def render(self, tables: Mapping[str, Any]) -> Mapping[str, str | bytes]:
         """The report and its plots."""
@@ -55,7 +50,7 @@ class Markdown:
 def written(
     title: str, description: str, sections: Sequence[Section]
 ) -> tuple[str, dict[str, str | bytes]]:
-    """A page of any sections, and the files of its plots."""
+    """A page with any sections, and the files of its plots."""
     lines = [f"# {escaped(title)}", ""]
     if description:
         lines += [escaped(description), ""]
@@ -67,7 +62,7 @@ def written(
 
 
 def summary(tables: Tables) -> list[str]:
-    """What a report says first, in blocks: paragraphs, and tables below their names.
+    """The first section of a report, in blocks: paragraphs, and tables below their names.
 
     The checks of a gate are left out: `verdict.json` has them.
     """
@@ -76,7 +71,7 @@ def summary(tables: Tables) -> list[str]:
 
 
 def escaped(text: str) -> str:
-    """Text that Markdown shows as it is, on one line: no markup, no HTML, nobody notified."""
+    """Text that Markdown shows unchanged, on one line: no markup, no HTML, no mentions."""
     whole = visible(" ".join(str(text).split()))
     whole = _EDGE.sub(r"\\_", _SIGNS.sub(r"\\\1", whole))
     whole = _LEADING.sub(r"\1\\\2", whole)
@@ -112,18 +107,14 @@ def _(block: Text) -> list[str]:
 
 
 def _with_code(text: str) -> str:
-    """A paragraph of our own words, in which commands stand between backticks."""
-    pieces = text.split("`")
-    if len(pieces) % 2 == 0:
+    """A paragraph of hpcbench's own words, in which commands are between backticks."""
+    pieces = code_pieces(text)
+    if len(pieces) == 1:
         return escaped(text)
-    told = [f"`{one}`" if n % 2 else _kept(one) for n, one in enumerate(pieces)]
-    return "".join(told)
-
-
-def _kept(text: str) -> str:
-    """Escaped, the blanks at its ends kept."""
-    before, after = text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
-    return f"{before and ' '}{escaped(text)}{after and ' '}" if text.strip() else before and " "
+    return "".join(
+        f"`{visible(' '.join(one.split()))}`" if is_code else with_outer_spaces(one, escaped)
+        for is_code, one in pieces
+    )
 
 
 @_block.register
@@ -157,7 +148,7 @@ def _(block: Items) -> list[str]:
     lines = []
     for item in block.items:
         name = f"**{escaped(item.name)}**: " if item.name else ""
-        lines.append(f"- {name}{escaped(item.text)}")
+        lines.append(f"- {name}{_with_code(item.text)}")
         lines += [f"  - {escaped(inner)}" for inner in item.inner]
     return lines
 

@@ -1,4 +1,4 @@
-"""`report.pdf`: the HTML report on paper, by a converter that is installed here; without one it says so."""
+"""`report.pdf`: the HTML report on paper, by an installed converter; without one it raises an error."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from hpcbench.errors import EnvironmentFault
-from hpcbench.reporting.formats import html
+from hpcbench.reporting.formats import Format, html
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-"""Browsers that print without a screen, best known first."""
+"""Browsers that print without a screen, most common first."""
 
 _DATES = re.compile(rb"/(CreationDate|ModDate) ?\(D:\d{14}")
 
@@ -29,28 +29,23 @@ class Options(html.Options):
     """Longest time that the converter may take, seconds."""
 
 
-class Pdf:
+class Pdf(Format):
     """`report.pdf`, printed by Chromium, WeasyPrint or wkhtmltopdf."""
 
-    api: ClassVar[int] = 1
-
-    Options: ClassVar[type[BaseModel]] = Options
-
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        self.options = Options.model_validate(dict(options))
+    Options = Options
 
     def render(self, tables: Mapping[str, Any]) -> Mapping[str, str | bytes]:
         """The report.
 
         Raises:
-            EnvironmentFault: there is no converter, or none of those there are made a file.
+            EnvironmentFault: no converter is installed, or no installed converter wrote a file.
         """
         page = html.page(tables, self.options, printed=True)
         return {"report.pdf": _printed(page, self.options.timeout)}
 
 
 def _printed(page: str, timeout: float) -> bytes:
-    """Print a page by the first converter that can."""
+    """Print a page with the first converter that succeeds."""
     failed = ""
     with tempfile.TemporaryDirectory(prefix="hpcbench-pdf-") as name:
         source, target = Path(name) / "report.html", Path(name) / "report.pdf"
@@ -58,7 +53,7 @@ def _printed(page: str, timeout: float) -> bytes:
         for argv in _converters(source, target):
             failed = _tried(argv, target, timeout)
             if not failed:
-                # The same report gives the same bytes: its moment stands in the manifest.
+                # The same report gives the same bytes: the manifest contains its time.
                 return _DATES.sub(rb"/\1 (D:19700101000000", target.read_bytes())
     if failed:
         raise EnvironmentFault(f"no PDF: {failed}", remedy="print report.html from a browser")
@@ -81,7 +76,7 @@ def _converters(source: Path, target: Path) -> Iterator[list[str]]:
         ]  # fmt: skip
         if os.geteuid() != 0:
             yield [browser, *words]
-        # Its sandbox wants user namespaces, which root and many clusters do not have. The page is ours,
+        # Its sandbox needs user namespaces, which root and many clusters do not have. The page is hpcbench's,
         # and its policy lets it neither run scripts nor fetch anything.
         yield [browser, "--no-sandbox", *words]
     if found := shutil.which("weasyprint"):
@@ -91,7 +86,7 @@ def _converters(source: Path, target: Path) -> Iterator[list[str]]:
 
 
 def _tried(argv: list[str], target: Path, timeout: float) -> str:
-    """Run a converter; what went wrong, empty where there is a file."""
+    """Run a converter; returns the error, empty where it wrote a file."""
     name = Path(argv[0]).name
     try:
         done = subprocess.run(
@@ -104,4 +99,4 @@ def _tried(argv: list[str], target: Path, timeout: float) -> str:
     if target.is_file() and target.stat().st_size:
         return ""
     lines = done.stderr.decode(errors="replace").strip().splitlines()
-    return f"{name} ended with {done.returncode}{': ' + lines[-1][:200] if lines else ''}"
+    return f"{name} exited with code {done.returncode}{': ' + lines[-1][:200] if lines else ''}"

@@ -1,6 +1,6 @@
-"""Tables become sections: what a report says, and in which order, whatever its format.
+"""Tables become sections: the contents of a report and their order, in any format.
 
-Every function takes the tables and gives one section, or None where there is nothing to say.
+Every function takes the tables and returns one section, or None where there is nothing to say.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Name = Literal[
 
 
 def sections(tables: Tables, names: Sequence[str], worst: int) -> list[Section]:
-    """Those that are asked for and have something to say.
+    """The requested sections that have contents.
 
     Args:
         tables: the report as data.

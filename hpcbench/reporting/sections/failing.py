@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from hpcbench.evaluation import number_format as form
 from hpcbench.experiment.counts import DEFINITIONS, OUTCOMES, outcomes_in_words
+from hpcbench.experiment.view.evaluated import Scores
 from hpcbench.reporting import charts
 from hpcbench.reporting.blocks import (
     Block,
@@ -18,31 +18,35 @@ from hpcbench.reporting.blocks import (
     Text,
 )
 from hpcbench.reporting.report_tables import Tables
+from hpcbench.reporting.sections.shared import scores_in
 
 COUNTS = ("asked", "responded", "ok", "unreadable", "failed", "skipped")
 """Counts in the order of the table."""
 
-POLICY = {"zero": "count as the worst value the metric knows", "exclude": "are left out"}
-"""Policy → what it does to samples, in words."""
+POLICY: Mapping[str, str] = {
+    "zero": "count as the worst value of the metric",
+    "exclude": "are left out",
+}
+"""Policy → its effect on samples, in words."""
 
 MOST_SHOWN = 60
-"""Worst samples in all: of many run tasks fewer each, one at least."""
+"""Most worst samples in total: many run tasks have fewer each, at least one."""
 
 
 def failures(tables: Tables) -> Section | None:
-    run_tasks: Mapping[str, Any] = tables["metrics"]["run_tasks"]
+    run_tasks = scores_in(tables)
     imperfect = {
         name: table
         for name, table in run_tasks.items()
-        if set(table["outcomes"]) - {"ok"} or table["invalid"] or table["faults"]
+        if set(table.outcomes) - {"ok"} or table.unreadable or table.faults
     }
     if not imperfect:
         return None
     rows = tuple(
         (
-            name, *(form.count(table[count]) for count in COUNTS),
-            form.share(table["coverage"]), outcomes_in_words(table["outcomes"]),
-            POLICY[table["on_failed"]], POLICY[table["on_invalid"]],
+            name, *(form.count(getattr(table.counts, count)) for count in COUNTS),
+            form.share(table.coverage), outcomes_in_words(table.outcomes),
+            POLICY[table.on_failed], POLICY[table.on_invalid],
         )
         for name, table in imperfect.items()
     )  # fmt: skip
@@ -53,40 +57,34 @@ def failures(tables: Tables) -> Section | None:
     note = "; ".join(f"{count}: {DEFINITIONS[count]}" for count in COUNTS[1:])
     causes = tuple(row for name, table in imperfect.items() for row in _causes(name, table))
     blocks: list[Block] = [Plot(one, with_table=False) for one in charts.outcomes(run_tasks)]
-    blocks.append(Table("What became of the samples", heads, rows, texts=texts))
+    blocks.append(Table("Outcomes of the samples", heads, rows, texts=texts))
     blocks.append(Text(f"{note[0].upper()}{note[1:]}.", "note"))
     if causes:
-        columns = ("run task", "what", "cause", "count", "for instance")
-        caption = "The commonest causes"
+        columns = ("run task", "what", "cause", "count", "example")
+        caption = "The most frequent causes"
         blocks.append(Table(caption, columns, causes, texts=frozenset({1, 2, 4})))
     either = tuple(row for name, table in imperfect.items() for row in _either(name, table))
     if either:
         metrics = ("run task", "metric", "without unreadable answers", "if they count as the worst")
-        blocks.append(Table("What unreadable answers change", metrics, either, 2))
-    title = "Samples that failed, were unreadable or not scored"
+        blocks.append(Table("Metrics with and without unreadable answers", metrics, either, 2))
+    title = "Samples that failed, are unreadable or have no score"
     return Section("failures", title, tuple(blocks))
 
 
-def _causes(name: str, table: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    for one in table["errors"]:
-        yield (
-            name,
-            OUTCOMES[one["outcome"]],
-            one["message"],
-            form.count(one["count"]),
-            one["sample"],
-        )
-    for one in table["invalid_reasons"]:
-        yield name, "unreadable", one["reason"], form.count(one["count"]), one["sample"]
-    for one in table["faults"]:
-        what = f"not scored by {one['metric']}"
-        yield name, what, one["message"], form.count(one["count"]), one["sample"]
+def _causes(name: str, table: Scores) -> Iterator[tuple[str, ...]]:
+    for lost in table.errors:
+        what = OUTCOMES[lost.outcome]
+        yield name, what, lost.message, form.count(lost.count), lost.sample or ""
+    for unread in table.invalid_reasons:
+        yield name, "unreadable", unread.reason, form.count(unread.count), unread.sample or ""
+    for fault in table.faults:
+        what = f"not scored by {fault.metric}"
+        yield name, what, fault.message, form.count(fault.count), fault.sample or ""
 
 
-def _either(name: str, table: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    for metric, entry in table["metrics"].items():
-        if entry and entry["value_if"]:
-            both = entry["value_if"]
+def _either(name: str, table: Scores) -> Iterator[tuple[str, ...]]:
+    for metric, entry in table.values.items():
+        if both := entry.value_if:
             yield name, metric, form.value(both["exclude"]), form.value(both["zero"])
 
 
@@ -101,7 +99,8 @@ def worst(tables: Tables, count: int) -> Section | None:
     if not parts:
         return None
     note = Text(
-        f"{count} of each run task that its first metric likes least; none that are perfect.",
+        f"Up to {count} samples of each run task with the worst scores by its first metric; samples with "
+        "the best possible score are left out.",
         "note",
     )
     return Section("worst", "Worst samples", (note,), parts)

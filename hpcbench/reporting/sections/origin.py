@@ -1,4 +1,4 @@
-"""Where the figures come from: what differs from the baseline, what they depend on."""
+"""The origin of the figures: differences from the baseline, and inputs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from hpcbench.evaluation import number_format as form
+from hpcbench.comparison.rows import setting_text
 from hpcbench.reporting.blocks import (
     Block,
     Code,
@@ -15,15 +15,16 @@ from hpcbench.reporting.blocks import (
     Text,
 )
 from hpcbench.reporting.report_tables import Tables
+from hpcbench.reporting.sections.shared import scores_in
 from hpcbench.reporting.tables import (
     metric_rows,
 )
 
 MOST_MANIFEST = 60_000
-"""Characters of the manifest up to which it is shown as a whole."""
+"""Most characters of a manifest that is shown complete."""
 
 MOST_DIFFERENCES = 200
-"""Differences of the configuration that are listed."""
+"""Most differences of the configuration that are listed."""
 
 
 def differences(tables: Tables) -> Section | None:
@@ -33,50 +34,48 @@ def differences(tables: Tables) -> Section | None:
     title = f"Configuration against the baseline {found['id']}"
     differences = found["differences"]
     if differences is None:
-        text = f"The baseline {found['id']} was not compared with: {found['why']}."
+        text = f"No comparison with the baseline {found['id']}: {found['why']}."
         return Section("differences", title, (Text(text, "warn"),))
     if not differences:
-        return Section("differences", title, (Text("Nothing differs that results depend on."),))
+        return Section(
+            "differences",
+            title,
+            (Text("The two experiments differ in no setting that results depend on."),),
+        )
     rows = tuple(
-        (one["path"], _json(one["baseline"]), _json(one["experiment"]))
+        (one["path"], setting_text(one["baseline"]), setting_text(one["experiment"]))
         for one in differences[:MOST_DIFFERENCES]
     )
-    table = Table("What differs", ("path", "baseline", "here"), rows, texts=frozenset({1, 2}))
+    table = Table("Differences", ("path", "baseline", "here"), rows, texts=frozenset({1, 2}))
     blocks: list[Block] = [table]
     if len(differences) > MOST_DIFFERENCES:
         blocks.append(Text(f"{len(differences) - MOST_DIFFERENCES} more are not shown.", "note"))
     return Section("differences", title, tuple(blocks))
 
 
-def _json(value: Any) -> str:
-    if value is None:
-        return form.DASH
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
 def provenance(tables: Tables) -> Section:
-    rows = list(metric_rows(tables["metrics"]))
+    rows = list(metric_rows(scores_in(tables)))
     signatures = sorted({(row.metric, row.signature, row.method) for row in rows if row.signature})
     manifest: Mapping[str, Any] = tables["manifest"]
     text = json.dumps(manifest, ensure_ascii=False, indent=2, sort_keys=True)
     title = "The whole manifest"
     if len(text) > MOST_MANIFEST:
-        title = "The manifest without its longest parts, which manifest.json holds"
+        title = "The manifest without its longest parts (manifest.json has all)"
         small = {key: one for key, one in manifest.items() if len(json.dumps(one)) < 8000}
         text = json.dumps(small, ensure_ascii=False, indent=2, sort_keys=True)
     facts = Table(
-        "What the figures depend on", ("what", "which"),
+        "Inputs of the figures", ("what", "which"),
         tuple((name, value) for name, value in tables["provenance"]["facts"]),
         texts=frozenset({1}),
     )  # fmt: skip
     metrics = Table(
-        "Metrics and how their intervals were found", ("metric", "signature", "interval"),
+        "Metrics and the methods of their intervals", ("metric", "signature", "interval"),
         tuple(signatures), texts=frozenset({1, 2}),
     )  # fmt: skip
     blocks = (
         Text(
-            "The same again, from any folder; the experiment's folder may be copied, and holds all but the "
-            "data:"
+            "This command runs the same experiment again, from any folder. The experiment's folder may be "
+            "copied; it contains everything except the data:"
         ),
         Code(tables["provenance"]["reproduce"]),
         *((metrics,) if signatures else ()),

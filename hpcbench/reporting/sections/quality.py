@@ -23,20 +23,22 @@ from hpcbench.reporting.blocks import (
 )
 from hpcbench.reporting.figures import Figure
 from hpcbench.reporting.report_tables import Matrix, Tables
-from hpcbench.reporting.sections.shared import MOST_PLOTS, dataset_of
+from hpcbench.reporting.sections.shared import MOST_PLOTS, dataset_of, scores_in
 from hpcbench.reporting.tables import (
     MetricRow,
     group_tables,
+    metric_cells,
     metric_rows,
 )
 
 MOST_OPEN = 8
-"""Tables of groups that are shown unfolded; of more all are folded."""
+"""Most tables of groups that are shown unfolded; if there are more, all are folded."""
 
 
 def scores(tables: Tables) -> Section:
     parts = []
-    rows = list(metric_rows(tables["metrics"]))
+    read = scores_in(tables)
+    rows = list(metric_rows(read))
     for ml_task in dict.fromkeys(one["ml_task"] for one in tables["matrix"]):
         matrices = [one for one in tables["matrix"] if one["ml_task"] == ml_task]
         own = [row for row in rows if row.ml_task == ml_task]
@@ -45,31 +47,24 @@ def scores(tables: Tables) -> Section:
     every = Table(
         "Scores of all run tasks",
         ("run task", "metric", "value", "95 % interval", "n", "documents", "coverage"),
-        tuple(
-            (
-                row.run_task, f"{row.metric} {form.arrow(higher_is_better=row.higher_is_better)}",
-                form.value(row.value), form.interval(row.low, row.high), form.count(row.n),
-                form.count(row.clusters), form.share(row.coverage),
-            )
-            for row in rows
-        ),
+        tuple(map(metric_cells, rows)),
         2,
-    )  # fmt: skip
+    )
     note = Text(
         f"↑ higher is better, ↓ lower is better. [ ]: 95 % interval. Coverage: {DEFINITIONS['coverage']}, "
-        f"where ok is {DEFINITIONS['ok']}; a matrix names it where it is below 100 %. Bold: the best of its "
+        f"where ok is {DEFINITIONS['ok']}; a matrix shows it where it is below 100 %. Bold: the best of its "
         "column.",
         "note",
     )
-    dashes = (Text(f"{line}.", "note") for line in why_dashes(tables["metrics"]["run_tasks"]))
+    dashes = (Text(f"{line}.", "note") for line in why_dashes(read))
     parts.append(Part("Every score", (every, *dashes)))
     if spread := tuple(Plot(one) for one in _distributions(tables)):
-        parts.append(Part("How scores of samples are distributed", spread))
+        parts.append(Part("Distribution of sample scores", spread))
     return Section("scores", "Scores", (note,), tuple(parts))
 
 
 def _dots(rows: Sequence[MetricRow], ml_task: str) -> Iterator[Plot]:
-    """Plots of the scores of one ML task; its metrics stand beside each other, others would leave gaps."""
+    """Plots of the scores of one ML task; only its metrics are side by side, others would leave gaps."""
     if len([row for row in rows if row.value is not None]) > 1:
         for one in charts.metrics(rows):
             name = f"{one.name}-{re.sub(r'[^A-Za-z0-9]+', '-', ml_task)}"
@@ -111,8 +106,9 @@ def _cell(cell: Mapping[str, Any] | None) -> str:
 
 
 def groups(tables: Tables) -> Section | None:
+    read = scores_in(tables)
     parts: dict[str, list[Block]] = {}
-    for one in group_tables(tables["metrics"]):
+    for one in group_tables(read):
         more = f" ({one.left_out} more groups are not shown)" if one.left_out else ""
         rows = tuple((group, count, share, *values) for group, count, share, values in one.lines)
         heads = (one.by, "samples", "coverage", *one.heads)
@@ -123,10 +119,12 @@ def groups(tables: Tables) -> Section | None:
     if sum(len(blocks) for blocks in parts.values()) > MOST_OPEN:
         parts = {name: [_folded(block) for block in blocks] for name, blocks in parts.items()}
     told = tuple(Part(name, tuple(blocks)) for name, blocks in parts.items())
-    # Columns together are too many bars to be read; their tables follow.
+    # Several columns together give too many bars to read; their tables follow.
     plain = {
-        name: {**table, "groups": [level for level in table["groups"] if len(level["by"]) == 1]}
-        for name, table in tables["metrics"]["run_tasks"].items()
+        name: table.model_copy(
+            update={"groups": tuple(level for level in table.groups if len(level.by) == 1)}
+        )
+        for name, table in read.items()
     }
     drawn = islice(charts.categories(plain), MOST_PLOTS)
     plots = tuple(Plot(one, with_table=False) for one in drawn)

@@ -1,12 +1,12 @@
-"""Speed, memory, latency, and what it took of the cluster."""
+"""Speed, memory, latency, and the use of the cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
 
 from hpcbench.evaluation import number_format as form
+from hpcbench.experiment.view.evaluated import Attainment, Performance, Speed
 from hpcbench.experiment.view.usage import Usage
 from hpcbench.reporting import charts, usage_rows
 from hpcbench.reporting.blocks import (
@@ -20,7 +20,7 @@ from hpcbench.reporting.blocks import (
     Text,
 )
 from hpcbench.reporting.report_tables import Tables
-from hpcbench.reporting.sections.shared import MOST_PLOTS
+from hpcbench.reporting.sections.shared import MOST_PLOTS, performance_in, scores_in
 from hpcbench.reporting.tables import (
     latency_rows,
     memory_rows,
@@ -28,23 +28,23 @@ from hpcbench.reporting.tables import (
 )
 
 MOST_WORKERS = 8
-"""Names of workers in one row."""
+"""Most names of workers in one row."""
 
 
-def _alone(tables: Tables) -> list[str]:
-    """Run tasks that are no points of a sweep, which stand together elsewhere."""
-    found = tables["performance"]["run_tasks"]
-    return [name for name, table in found.items() if table["load"]["sweep"] is None]
+def _alone(performance: Performance) -> dict[str, Speed]:
+    """Run tasks that are not points of a sweep; sweeps are shown elsewhere."""
+    found = performance.run_tasks
+    return {name: table for name, table in found.items() if table.load.sweep is None}
 
 
 def speed(tables: Tables) -> Section | None:
-    performance = tables["performance"]
+    performance = performance_in(tables)
     blocks: list[Block] = [
         Text(
-            "Rates of one engine, in the time of full load; [ ]: 95 % interval; times: p50 / p95. TTFT: "
+            "Rates: of one engine, while the load was full; [ ]: 95 % interval; times: p50 / p95. TTFT: "
             "first chunk with text minus send. TPOT: from first chunk to last over the tokens after the "
-            "first. E2E: last chunk with text minus when the request was due. A dash: too few requests to "
-            "tell. Client-bound: the client was too slow, so the figures are not the engine's.",
+            "first. E2E: last chunk with text minus the time at which the request was due. A dash: too few "
+            "requests. Client-bound: the client was too slow, so the figures are not the engine's.",
             "note",
         )
     ]
@@ -53,7 +53,7 @@ def speed(tables: Tables) -> Section | None:
             row.run_task, row.load, row.answered, row.in_flight, row.answers, row.tokens, row.ttft,
             row.tpot, row.e2e,
         )
-        for row in speed_rows(performance, _alone(tables))
+        for row in speed_rows(performance, _alone(performance))
     ]  # fmt: skip
     heads = (
         "run task", "load", "responded", "in flight", "answers/s", "tokens/s", "TTFT, ms", "TPOT, ms",
@@ -61,10 +61,10 @@ def speed(tables: Tables) -> Section | None:
     )  # fmt: skip
     if rows:
         blocks.append(Table("Speed", heads, tuple(rows), 1, frozenset({1})))
-    if len(machines := _machines(performance)) > 1:
+    if len(machines := _machines(performance.run_tasks)) > 1:
         blocks.append(
             Text(
-                "Not the same machine for all: speeds of different GPUs do not compare models. "
+                "The run tasks ran on different machines: their speeds do not compare the models. "
                 + "; ".join(f"{what}: {', '.join(names)}" for what, names in machines.items())
                 + ".",
                 "warn",
@@ -73,48 +73,45 @@ def speed(tables: Tables) -> Section | None:
     parts = [
         part
         for part in (
-            *_sweeps(tables, heads),
-            _chosen(performance),
-            _memory(performance),
-            _doubts(performance),
+            *_sweeps(performance, heads),
+            _chosen(performance.run_tasks),
+            _memory(performance.run_tasks),
+            _doubts(performance.run_tasks),
         )
         if part is not None
     ]
-    tradeoffs = charts.tradeoffs(tables["metrics"], performance)
+    tradeoffs = charts.tradeoffs(scores_in(tables), performance.run_tasks)
     blocks += [Plot(one) for one in islice(tradeoffs, MOST_PLOTS)]
-    blocks += [Plot(one) for one in charts.tokens(performance)]
+    blocks += [Plot(one) for one in charts.tokens(performance.run_tasks)]
     if not rows and not parts:
         return None
     return Section("speed", "Speed and memory", tuple(blocks), tuple(parts))
 
 
-def _machines(performance: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Kinds of GPU → run tasks that were asked on them, of those that tell."""
+def _machines(speeds: Mapping[str, Speed]) -> dict[str, list[str]]:
+    """Kinds of GPU → run tasks that were asked on them, where known."""
     found: dict[str, list[str]] = {}
-    for name, table in performance["run_tasks"].items():
-        kinds = [", ".join(map(str, one.get("gpus") or ())) for one in table.get("hardware") or ()]
-        what = " and ".join(dict.fromkeys(filter(None, kinds)))
-        if what:
+    for name, table in speeds.items():
+        if what := charts.machine(table):
             found.setdefault(what, []).append(name)
     return found
 
 
-def _sweeps(tables: Tables, heads: Sequence[str]) -> Iterator[Part]:
-    performance = tables["performance"]
-    run_tasks = performance["run_tasks"]
-    for name, sweep in performance["sweeps"].items():
-        goals = _goals(run_tasks[sweep["points"][0]]["attainment"])
+def _sweeps(performance: Performance, heads: Sequence[str]) -> Iterator[Part]:
+    run_tasks = performance.run_tasks
+    for name, sweep in performance.sweeps.items():
+        goals = _goals(run_tasks[sweep.points[0]].attainment)
         rows = [
             (
                 row.load, row.answered, row.in_flight,
                 row.answers, row.tokens, row.ttft, row.tpot, row.e2e, *([row.good] if goals else []),
             )
-            for row in speed_rows(performance, sweep["points"])
+            for row in speed_rows(performance, sweep.points)
         ]  # fmt: skip
-        columns = (*heads[1:], *(["good/s, share"] if goals else []))
-        note = "Knee: greatest throughput ÷ mean latency among loads of its kind."
+        columns = (*heads[1:], *(["good answers/s, share"] if goals else []))
+        note = "Knee: the load with the greatest throughput ÷ mean latency among loads of its kind."
         if goals:
-            note += f" Good: {goals}; best: most good answers a second."
+            note += f" Good: {goals}; best: most good answers per second."
         blocks: list[Block] = [
             Table(f"Sweep {name}: its loads", columns, tuple(rows)),
             Text(note, "note"),
@@ -125,30 +122,31 @@ def _sweeps(tables: Tables, heads: Sequence[str]) -> Iterator[Part]:
         yield Part(f"Sweep {name}", tuple(blocks))
 
 
-def _chosen(performance: Mapping[str, Any]) -> Part | None:
-    """What `concurrency: auto` came to, worker by worker; those of one number stand together."""
+def _chosen(speeds: Mapping[str, Speed]) -> Part | None:
+    """The number that `concurrency: auto` chose for each worker; workers with the same number share a row."""
     rows: list[tuple[str, ...]] = []
-    for name, table in performance["run_tasks"].items():
+    for name, table in speeds.items():
         workers: dict[int, list[str]] = {}
-        for worker, count in (table["load"].get("chosen") or {}).items():
+        for worker, count in (table.load.chosen or {}).items():
             workers.setdefault(count, []).append(worker)
         for count, own in sorted(workers.items()):
-            more = f" and {len(own) - MOST_WORKERS} more" if len(own) > MOST_WORKERS else ""
-            rows.append((name, str(count), str(len(own)), ", ".join(own[:MOST_WORKERS]) + more))
+            rows.append((name, str(count), str(len(own)), form.few(own, MOST_WORKERS)))
     if not rows:
         return None
     note = (
-        "Greedy answers can depend on how many requests an engine answers together. The same number in "
-        "another plan, `concurrency: N`, makes its runs comparable."
+        "Greedy answers can depend on how many requests an engine answers together. To compare another run "
+        "with these, set the same number in its plan: `concurrency: N`."
     )
-    heads = ("run task", "at once", "workers", "which")
-    table = Table("What concurrency: auto came to", heads, tuple(rows), 1, frozenset({3}))
-    return Part("Requests at once", (table, Text(note, "note")))
+    heads = ("run task", "requests in flight", "workers", "names of workers")
+    shown = Table(
+        "Requests in flight that concurrency: auto chose", heads, tuple(rows), 1, frozenset({3})
+    )
+    return Part("Requests in flight", (shown, Text(note, "note")))
 
 
-def _goals(attainment: Mapping[str, Any] | None) -> str:
+def _goals(attainment: Attainment | None) -> str:
     """`TTFT ≤ 500 ms, TPOT ≤ 50 ms`; empty without limits."""
-    limits = (attainment or {"slo": {}})["slo"]
+    limits = attainment.slo if attainment is not None else {}
     return ", ".join(
         f"{name.upper()} ≤ {limits[f'{name}_ms']:g} ms"
         for name in ("ttft", "tpot", "e2e")
@@ -156,48 +154,40 @@ def _goals(attainment: Mapping[str, Any] | None) -> str:
     )
 
 
-def _memory(performance: Mapping[str, Any]) -> Part | None:
-    rows = tuple((row.run_task, *row.figures) for row in memory_rows(performance))
+def _memory(speeds: Mapping[str, Speed]) -> Part | None:
+    rows = tuple(memory_rows(speeds))
     if not rows:
         return None
     heads = (
         "run task", "GPU, GiB", "PyTorch, GiB", "KV cache, GiB", "effective need, GiB", "host, GiB",
     )  # fmt: skip
     note = (
-        "Peaks. GPU: what the engine's processes held, which an engine that reserves in advance sets itself. "
-        "Effective need: weights, activations, graphs and what of the KV cache was used."
+        "Peaks. GPU: memory of the engine's processes; an engine that reserves memory in advance sets this "
+        "value itself. Effective need: weights, activations, graphs and the used part of the KV cache."
     )
-    table = Table("Peaks of memory", heads, rows)
-    figure = charts.memory(performance)
+    table = Table("Peak memory", heads, rows)
+    figure = charts.memory(speeds)
     drawn = () if figure is None else (Plot(figure, with_table=False),)
     return Part("Memory", (table, Text(note, "note"), *drawn))
 
 
-def _doubts(performance: Mapping[str, Any]) -> Part | None:
+def _doubts(speeds: Mapping[str, Speed]) -> Part | None:
     items = tuple(
-        Item(name, "; ".join(table["notes"]))
-        for name, table in performance["run_tasks"].items()
-        if table["notes"]
+        Item(name, "; ".join(table.notes)) for name, table in speeds.items() if table.notes
     )
-    return Part("What casts doubt on the speed", (Items(items),)) if items else None
+    return Part("Reasons to doubt the speed", (Items(items),)) if items else None
 
 
 def latency(tables: Tables) -> Section | None:
-    performance = tables["performance"]
-    rows = tuple(
-        (
-            row.run_task, row.latency, form.count(row.n), row.mean, row.p50, row.p90, row.p95,
-            row.p99, row.greatest,
-        )
-        for row in latency_rows(performance, _alone(tables))
-    )  # fmt: skip
+    alone = _alone(performance_in(tables))
+    rows = tuple(latency_rows(alone))
     if not rows:
         return None
-    heads = ("run task", "latency, ms", "n", "mean", "p50", "p90", "p95", "p99", "greatest")
+    heads = ("run task", "latency, ms", "n", "mean", "p50", "p90", "p95", "p99", "maximum")
     table = Table(
         "Latencies in ms with intervals", heads, rows, 2, title="Latencies with intervals"
     )
-    drawn = [Plot(one, with_table=False) for one in charts.latencies(performance, _alone(tables))]
+    drawn = [Plot(one, with_table=False) for one in charts.latencies(alone)]
     return Section("latency", "Latency", (*drawn, table))
 
 
@@ -208,8 +198,8 @@ def resources(tables: Tables) -> Section | None:
     rows = tuple(usage_rows.usage_rows(usage))
     notes = usage_rows.usage_notes(usage, tables["per_document"], tables["currency"])
     told = (
-        "Used: with requests under way whose answers count; what follows is allocated and not used, by "
-        "cause."
+        "Used: the time with requests in flight whose answers count. The columns after the share: the time "
+        "that was allocated and not used, by cause."
     )
     table = Table("GPU-hours and CPU-hours", usage_rows.HEADS, rows, texts=frozenset({1, 2}))
-    return Section("resources", "What it took", (table, Text(" ".join([told, *notes]), "note")))
+    return Section("resources", "Resources", (table, Text(" ".join([told, *notes]), "note")))

@@ -30,7 +30,7 @@ export async function openBundle(): Promise<void> {
   const place = document.querySelector<HTMLMetaElement>('meta[name="hpcbench-bundle"]')?.content;
   if (place === undefined) return;
   const response = await fetch(place);
-  if (!response.ok) throw new Error("The bundle is not complete: its index is missing.");
+  if (!response.ok) throw new Error("The bundle is incomplete: its index is missing. Make it again with `hpcbench portal bundle`.");
   index = (await response.json()) as Index;
 }
 

@@ -18,7 +18,7 @@ export class FaultError extends Error {
     return this.status === 202;
   }
 
-  /** Nobody answered: the tunnel or the portal is gone. */
+  /** No answer came: the tunnel or the portal is gone. */
   get unreachable(): boolean {
     return this.status === 0;
   }
@@ -28,7 +28,7 @@ export class FaultError extends Error {
 interface Guardian {
   /** The portal does not know us: whether it does now, so that it is worth asking again. */
   renew(): Promise<boolean>;
-  /** The portal answered, or nobody did. */
+  /** The portal answered, or no answer came. */
   reached(answered: boolean): void;
 }
 
@@ -84,7 +84,7 @@ function keep(place: string, etag: string | null, body: unknown): void {
   if (kept.size > KEPT && !oldest.done) kept.delete(oldest.value);
 }
 
-/** Forgets all answers: somebody else may be signed in now. */
+/** Forgets all answers: another user may be signed in now. */
 export function forgetAnswers(): void {
   kept.clear();
 }
@@ -106,9 +106,9 @@ function fail(status: number, fault: Fault): never {
   throw new FaultError(status, fault);
 }
 
-/** One request as it is, without the session's help. Proxies say 502 and 504 where nobody is behind them.
+/** One request as it is, without the session's help. Proxies say 502 and 504 where no server is behind them.
  *
- * @throws FaultError - nobody answered
+ * @throws FaultError - no answer came
  */
 export async function reach(place: string, init: RequestInit): Promise<Response> {
   let response: Response;
@@ -136,7 +136,7 @@ async function request(place: string, init: RequestInit): Promise<Response> {
 
 /** GET, by address.
  *
- * @throws FaultError - it was refused, or nobody answered
+ * @throws FaultError - it was refused, or no answer came
  */
 export async function fetchJson(place: string, signal?: AbortSignal): Promise<unknown> {
   if (bundle()) return fetchFile(place, signal);
@@ -161,7 +161,7 @@ async function fetchFile(place: string, signal?: AbortSignal): Promise<unknown> 
 
 /** GET.
  *
- * @throws FaultError - it was refused, or nobody answered
+ * @throws FaultError - it was refused, or no answer came
  */
 export async function ask<P extends GetPath>(path: P, params: Params<P>, signal?: AbortSignal): Promise<Answer<P>> {
   return (await fetchJson(address(path, params), signal)) as Answer<P>;
@@ -169,7 +169,7 @@ export async function ask<P extends GetPath>(path: P, params: Params<P>, signal?
 
 /** PUT, POST or DELETE; sent again only where it was refused for want of a session.
  *
- * @throws FaultError - it was refused, or nobody answered
+ * @throws FaultError - it was refused, or no answer came
  */
 export async function send<V extends ChangeVerb, P extends PathOf<V>>(
   verb: V,

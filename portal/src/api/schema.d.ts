@@ -13,7 +13,7 @@ export interface paths {
         };
         /**
          * Get Cluster
-         * @description The last word on the cluster; where it is older than 30 s, Slurm is asked again beside.
+         * @description The last known state of the cluster; after 30 s the portal queries Slurm in the background.
          */
         readonly get: operations["getCluster"];
         readonly put?: never;
@@ -33,7 +33,7 @@ export interface paths {
         };
         /**
          * Compare
-         * @description Each run held against the first one, sample by sample.
+         * @description Each run compared with the first one, sample by sample.
          */
         readonly get: operations["compare"];
         readonly put?: never;
@@ -53,7 +53,7 @@ export interface paths {
         };
         /**
          * Comparison
-         * @description Metrics of a comparison; or samples of the first two runs that were lost, won, or done alike.
+         * @description Metrics of a comparison; or samples of the first two runs: lost, won or tied.
          */
         readonly get: operations["exportComparison"];
         readonly put?: never;
@@ -73,7 +73,7 @@ export interface paths {
         };
         /**
          * Figures
-         * @description Figures there are of a comparison.
+         * @description Available figures of a comparison.
          */
         readonly get: operations["compareFigures"];
         readonly put?: never;
@@ -113,7 +113,7 @@ export interface paths {
         };
         /**
          * Flips
-         * @description Samples that two runs did differently, or alike if asked; the greatest change first.
+         * @description Samples whose scores differ between two runs, or are equal, if requested; the greatest change first.
          */
         readonly get: operations["compareFlips"];
         readonly put?: never;
@@ -124,7 +124,7 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
-    readonly "/api/v1/documents": {
+    readonly "/api/v1/definitions": {
         readonly parameters: {
             readonly query?: never;
             readonly header?: never;
@@ -132,23 +132,23 @@ export interface paths {
             readonly cookie?: never;
         };
         /**
-         * List Documents
-         * @description Documents of a kind, or all, by kind and name; those of the user's own folder first.
+         * List Definitions
+         * @description Plans and definitions of one kind, or of all, by kind and name; the user's own folder comes first.
          */
-        readonly get: operations["listDocuments"];
+        readonly get: operations["listDefinitions"];
         readonly put?: never;
         /**
-         * Create Document
-         * @description Make a document in the user's own folder; 409 where the name is taken.
+         * Create Definition
+         * @description Create a plan or definition in the user's own folder; 409: the name exists.
          */
-        readonly post: operations["createDocument"];
+        readonly post: operations["createDefinition"];
         readonly delete?: never;
         readonly options?: never;
         readonly head?: never;
         readonly patch?: never;
         readonly trace?: never;
     };
-    readonly "/api/v1/documents/check": {
+    readonly "/api/v1/definitions/check": {
         readonly parameters: {
             readonly query?: never;
             readonly header?: never;
@@ -158,17 +158,17 @@ export interface paths {
         readonly get?: never;
         readonly put?: never;
         /**
-         * Check Document
-         * @description What the registry says of a text; nothing is written.
+         * Check Definition
+         * @description Check a text without writing it.
          */
-        readonly post: operations["checkDocument"];
+        readonly post: operations["checkDefinition"];
         readonly delete?: never;
         readonly options?: never;
         readonly head?: never;
         readonly patch?: never;
         readonly trace?: never;
     };
-    readonly "/api/v1/documents/starters": {
+    readonly "/api/v1/definitions/starters": {
         readonly parameters: {
             readonly query?: never;
             readonly header?: never;
@@ -177,7 +177,7 @@ export interface paths {
         };
         /**
          * List Starters
-         * @description Texts to begin a new document with.
+         * @description Texts from which a user starts a new plan or definition.
          */
         readonly get: operations["listStarters"];
         readonly put?: never;
@@ -188,7 +188,7 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
-    readonly "/api/v1/documents/{id}": {
+    readonly "/api/v1/definitions/{id}": {
         readonly parameters: {
             readonly query?: never;
             readonly header?: never;
@@ -196,21 +196,21 @@ export interface paths {
             readonly cookie?: never;
         };
         /**
-         * Get Document
-         * @description A document's text.
+         * Get Definition
+         * @description The text of a plan or definition.
          */
-        readonly get: operations["getDocument"];
+        readonly get: operations["getDefinition"];
         /**
-         * Write Document
-         * @description Replace a document; 412 where it is not any more what the writer saw.
+         * Write Definition
+         * @description Replace the text of a plan or definition; 412: the file has changed since the client read it.
          */
-        readonly put: operations["writeDocument"];
+        readonly put: operations["writeDefinition"];
         readonly post?: never;
         /**
-         * Delete Document
-         * @description Remove a document; 412 where it is not any more what the user saw.
+         * Delete Definition
+         * @description Delete a plan or definition; 412: the file has changed since the client read it.
          */
-        readonly delete: operations["deleteDocument"];
+        readonly delete: operations["deleteDefinition"];
         readonly options?: never;
         readonly head?: never;
         readonly patch?: never;
@@ -225,7 +225,7 @@ export interface paths {
         };
         /**
          * Events
-         * @description Server-sent events, each of them a `News`; resumes behind `Last-Event-ID`.
+         * @description Server-sent events, each of them a `News`; resumes after `Last-Event-ID`.
          */
         readonly get: operations["events"];
         readonly put?: never;
@@ -245,7 +245,7 @@ export interface paths {
         };
         /**
          * Poll
-         * @description What came since a message; without `after`, only where to go on.
+         * @description Messages after a message; without `after`, only the number from which to continue.
          */
         readonly get: operations["pollEvents"];
         readonly put?: never;
@@ -265,7 +265,7 @@ export interface paths {
         };
         /**
          * List Experiments
-         * @description Experiments, the newest first unless asked otherwise; what has no value comes last.
+         * @description Experiments, the newest first by default; rows without a value come last.
          */
         readonly get: operations["experiments"];
         readonly put?: never;
@@ -305,7 +305,7 @@ export interface paths {
         };
         /**
          * Experiment Facets
-         * @description States, models, datasets and plans, and how many experiments have each.
+         * @description States, models, datasets and plans, each with its number of experiments.
          */
         readonly get: operations["experimentFacets"];
         readonly put?: never;
@@ -325,7 +325,7 @@ export interface paths {
         };
         /**
          * Show Experiment
-         * @description All that the page of an experiment shows at once.
+         * @description The content of the page of an experiment.
          */
         readonly get: operations["experiment"];
         readonly put?: never;
@@ -345,7 +345,7 @@ export interface paths {
         };
         /**
          * Get Configuration
-         * @description How the configuration differs from a baseline's: the plan's, unless another one is named.
+         * @description How the configuration differs from a baseline's: the plan's, by default.
          */
         readonly get: operations["configuration"];
         readonly put?: never;
@@ -365,7 +365,7 @@ export interface paths {
         };
         /**
          * List Figures
-         * @description Figures there are of an experiment.
+         * @description Available figures of an experiment.
          */
         readonly get: operations["figures"];
         readonly put?: never;
@@ -425,7 +425,7 @@ export interface paths {
         };
         /**
          * Read Log
-         * @description A part of a log; its end, unless asked otherwise.
+         * @description A part of a log; by default its end.
          */
         readonly get: operations["log"];
         readonly put?: never;
@@ -445,7 +445,7 @@ export interface paths {
         };
         /**
          * List Objects
-         * @description Stretches of a run task's dataset, and how far each is.
+         * @description Shards of a run task, each with its progress.
          */
         readonly get: operations["datasetObjects"];
         readonly put?: never;
@@ -465,7 +465,7 @@ export interface paths {
         };
         /**
          * Get Provenance
-         * @description What the figures depend on, and how to run the same again.
+         * @description The inputs that determine the figures, and a command that runs the same again.
          */
         readonly get: operations["provenance"];
         readonly put?: never;
@@ -565,7 +565,7 @@ export interface paths {
         };
         /**
          * Run Task
-         * @description All that the page of a run task shows at once.
+         * @description The content of the page of a run task.
          */
         readonly get: operations["runTask"];
         readonly put?: never;
@@ -605,7 +605,7 @@ export interface paths {
         };
         /**
          * Samples
-         * @description A page of samples; what nobody has asked yet is there as `missing`.
+         * @description A page of samples; samples that were not sent yet are `missing`.
          */
         readonly get: operations["listSamples"];
         readonly put?: never;
@@ -645,7 +645,7 @@ export interface paths {
         };
         /**
          * Facets
-         * @description How many of the chosen samples have each outcome, reason, score and value of metadata.
+         * @description Number of the chosen samples for each outcome, reason, score and value of metadata.
          */
         readonly get: operations["sampleFacets"];
         readonly put?: never;
@@ -665,7 +665,7 @@ export interface paths {
         };
         /**
          * Named So
-         * @description Samples that are called so, the nearest first: for who knows an id.
+         * @description Samples whose id contains the text, the best match first.
          */
         readonly get: operations["samplesNamed"];
         readonly put?: never;
@@ -706,13 +706,13 @@ export interface paths {
         readonly get?: never;
         /**
          * Flag
-         * @description Mark a sample, with a note if there is one; `flagged: false` takes the mark away.
+         * @description Flag a sample, with a note if there is one; `flagged: false` removes the flag.
          */
         readonly put: operations["flagSample"];
         readonly post?: never;
         /**
          * Unflag
-         * @description Take a sample's mark away.
+         * @description Remove the flag of a sample.
          */
         readonly delete: operations["unflagSample"];
         readonly options?: never;
@@ -749,7 +749,7 @@ export interface paths {
         };
         /**
          * Get Trends
-         * @description Rows of the heat map, those that fell last first; without a name all metrics of quality.
+         * @description Rows of the heat map, the most recent regression first; without a name, all metrics of quality.
          */
         readonly get: operations["regressions"];
         readonly put?: never;
@@ -770,13 +770,13 @@ export interface paths {
         readonly get?: never;
         /**
          * Acknowledge
-         * @description Take note of a change: it is no alarm any more, for good or until a day.
+         * @description Acknowledge a change: it is no alarm any more, without an end or until a time.
          */
         readonly put: operations["acknowledge"];
         readonly post?: never;
         /**
          * Unacknowledge
-         * @description Take a note back.
+         * @description Withdraw an acknowledgement.
          */
         readonly delete: operations["unacknowledge"];
         readonly options?: never;
@@ -793,7 +793,7 @@ export interface paths {
         };
         /**
          * Run Task Facets
-         * @description States, models and datasets, and how many run tasks have each; of one experiment or of all.
+         * @description States, models and datasets, each with its number of run tasks; of one experiment or of all.
          */
         readonly get: operations["runTaskFacets"];
         readonly put?: never;
@@ -833,7 +833,7 @@ export interface paths {
         };
         /**
          * Get Schema
-         * @description JSON Schema of a kind of document, for editors.
+         * @description JSON Schema of a kind of definition, for editors.
          */
         readonly get: operations["getSchema"];
         readonly put?: never;
@@ -853,7 +853,7 @@ export interface paths {
         };
         /**
          * Search
-         * @description Experiments, plans, models, datasets and run tasks whose words begin so; for the palette.
+         * @description Experiments, plans, models, datasets and run tasks with a word that begins so; for the palette.
          */
         readonly get: operations["search"];
         readonly put?: never;
@@ -873,7 +873,7 @@ export interface paths {
         };
         /**
          * Session
-         * @description Who is signed in where.
+         * @description The current session.
          */
         readonly get: operations["session"];
         readonly put?: never;
@@ -923,7 +923,7 @@ export interface paths {
         readonly put?: never;
         /**
          * Renew
-         * @description Go on for another 15 minutes: new cookies for the old.
+         * @description Renew the session for another 15 minutes, with new cookies.
          */
         readonly post: operations["renewSession"];
         readonly delete?: never;
@@ -943,7 +943,7 @@ export interface paths {
         readonly put?: never;
         /**
          * Submit Plan
-         * @description Submit a plan; what the command says is read under `/submissions/{id}`.
+         * @description Submit a plan; `/submissions/{id}` has the output of the command.
          */
         readonly post: operations["submitPlan"];
         readonly delete?: never;
@@ -961,7 +961,7 @@ export interface paths {
         };
         /**
          * Get Submission
-         * @description How far a submission is.
+         * @description State of a submission.
          */
         readonly get: operations["getSubmission"];
         readonly put?: never;
@@ -981,13 +981,13 @@ export interface paths {
         };
         /**
          * Tokens
-         * @description Tokens of scripts that have not ended.
+         * @description Valid tokens of scripts.
          */
         readonly get: operations["tokens"];
         readonly put?: never;
         /**
          * New Token
-         * @description Make a token; it is shown this once.
+         * @description Create a token; only this answer has its secret.
          */
         readonly post: operations["newToken"];
         readonly delete?: never;
@@ -1008,7 +1008,7 @@ export interface paths {
         readonly post?: never;
         /**
          * Revoke Token
-         * @description End a token.
+         * @description Revoke a token.
          */
         readonly delete: operations["revokeToken"];
         readonly options?: never;
@@ -1022,266 +1022,266 @@ export interface components {
     schemas: {
         /**
          * AcknowledgeRequest
-         * @description Taking note of a regression.
+         * @description Acknowledge a regression.
          */
         readonly AcknowledgeRequest: {
             /**
              * Reason
-             * @description Why it is no alarm any more.
+             * @description Reason why the regression is no alarm any more.
              */
             readonly reason: string;
             /**
              * Until
-             * @description Muted until then; None: for good.
+             * @description End of the mute, seconds since the epoch; None: no end.
              */
             readonly until?: number | null;
         };
         /**
          * Acknowledgement
-         * @description Somebody took note of a regression.
+         * @description A user acknowledged a regression.
          */
         readonly Acknowledgement: {
             /**
              * By
-             * @description Account.
+             * @description Account of the user.
              */
             readonly by: string;
             /**
              * Reason
-             * @description Why it is no alarm any more.
+             * @description Reason why the regression is no alarm any more.
              */
             readonly reason: string;
             /**
              * Time
-             * @description When.
+             * @description Time of the note, seconds since the epoch.
              */
             readonly time: number;
             /**
              * Until
-             * @description Muted until then; None: for good.
+             * @description End of the mute, seconds since the epoch; None: no end.
              */
             readonly until?: number | null;
         };
         /**
          * Advice
-         * @description What to ask for next time.
+         * @description Advice on the resources to request next time.
          */
         readonly Advice: {
             /**
              * Change
-             * @description The line of a model's document or plan that would do it.
+             * @description The line of a model's definition or of the plan that follows the advice.
              * @default
              */
             readonly change: string;
             /**
              * Level
-             * @description How urgent.
+             * @description Urgency.
              * @enum {string}
              */
             readonly level: "note" | "warning";
             /**
              * Text
-             * @description In plain words, with the figures.
+             * @description The advice, with the figures.
              */
             readonly text: string;
         };
         /**
          * Box
-         * @description A place on an image.
+         * @description A box on an image.
          */
         readonly Box: {
             /**
              * Height
-             * @description Share of the image's height.
+             * @description Height, as a share of the image's height.
              */
             readonly height: number;
             /**
              * Image
-             * @description Which image, from 0.
+             * @description Number of the image, from 0.
              */
             readonly image: number;
             /**
              * Label
-             * @description What is there.
+             * @description Text of the box.
              * @default
              */
             readonly label: string;
             /**
              * Left
-             * @description Share of the image's width.
+             * @description Left edge, as a share of the image's width.
              */
             readonly left: number;
             /**
              * Of
-             * @description Who says so.
+             * @description Source of the box.
              * @default reference
              * @enum {string}
              */
             readonly of: "reference" | "answer";
             /**
              * Top
-             * @description Share of the image's height.
+             * @description Top edge, as a share of the image's height.
              */
             readonly top: number;
             /**
              * Width
-             * @description Share of the image's width.
+             * @description Width, as a share of the image's width.
              */
             readonly width: number;
         };
         /**
          * Candidate
-         * @description A run held against the baseline.
+         * @description A run compared with the baseline.
          */
         readonly Candidate: {
             /**
              * Careful
-             * @description What to know before believing it.
+             * @description Warnings on the comparison.
              */
             readonly careful: readonly string[];
             /**
              * Differences
-             * @description Configuration: `path`, `one`, `other`.
+             * @description Differences of the configuration: `path`, `one`, `other`.
              */
             readonly differences: readonly {
                 readonly [key: string]: unknown;
             }[];
             /**
              * Metrics
-             * @description Every metric that both have.
+             * @description Comparison of each metric that both runs have.
              */
             readonly metrics: readonly components["schemas"]["MetricCompared"][];
             /**
              * Refused
-             * @description What cannot be compared: `baseline`, `candidate`, `metric`, `why`, `remedy`.
+             * @description Comparisons that are not possible: `baseline`, `candidate`, `metric`, `why`, `remedy`.
              */
             readonly refused: readonly {
                 readonly [key: string]: unknown;
             }[];
-            /** @description Which. */
+            /** @description The run. */
             readonly side: components["schemas"]["CompareSide"];
             /**
              * Speed
-             * @description Figures of speed and memory as `compare --json` has them.
+             * @description Figures of speed and memory, as in `hpcbench compare --json`.
              */
             readonly speed: readonly {
                 readonly [key: string]: unknown;
             }[];
             /**
              * Speed Careful
-             * @description Why figures of some run tasks are not comparable, with the run tasks.
+             * @description Reasons why figures of speed are not comparable, with their run tasks.
              */
             readonly speed_careful: readonly string[];
             /**
              * Speed Notes
-             * @description What to know of them.
+             * @description Notes on the figures of speed.
              */
             readonly speed_notes: readonly string[];
         };
         /**
          * CheckAsked
-         * @description A text that an editor holds.
+         * @description The text in an editor.
          */
         readonly CheckAsked: {
             /**
              * Estimate
-             * @description Whether to say what the plan would take, too: that reads its datasets, and asks Slurm.
+             * @description Whether to estimate the resources, too: the estimate reads the datasets and queries Slurm.
              * @default false
              */
             readonly estimate: boolean;
             /**
              * Id
-             * @description The document whose text it is to be; None: a new one.
+             * @description Id of the file that the text replaces; None: a new file.
              */
             readonly id?: string | null;
             /**
              * Kind
-             * @description What it is.
+             * @description Kind of the file.
              * @enum {string}
              */
             readonly kind: "plans" | "ml_tasks" | "run_tasks" | "models" | "datasets" | "metrics" | "prompts" | "reports" | "packages" | "gates" | "images" | "sites";
             /**
              * Name
-             * @description Name of a new one.
+             * @description Name of a new file.
              */
             readonly name?: string | null;
             /**
              * Text
-             * @description All of it, saved or not.
+             * @description The whole text, saved or not.
              */
             readonly text: string;
         };
         /**
          * Checked
-         * @description What the registry says of a plan's text.
+         * @description Result of a check of a plan's or definition's text.
          */
         readonly Checked: {
             /**
              * Commands
-             * @description To copy.
+             * @description Commands to copy.
              * @default []
              */
             readonly commands: readonly components["schemas"]["CommandLine"][];
-            /** @description None: not asked, or there are errors. */
+            /** @description The estimate; None: not requested, or the text has errors. */
             readonly estimate?: components["schemas"]["Estimate"] | null;
             /**
              * Estimate Fault
-             * @description Why there is no estimate, though one was asked for.
+             * @description Reason why a requested estimate is missing.
              * @default
              */
             readonly estimate_fault: string;
             /**
              * Problems
-             * @description In order of lines.
+             * @description Problems, in the order of lines.
              */
             readonly problems: readonly components["schemas"]["Note"][];
             /**
              * Run Tasks
-             * @description What it comes to, as far as it can be read; at most 2,000.
+             * @description Run tasks of the plan, as far as it can be read; at most 2,000.
              */
             readonly run_tasks: readonly components["schemas"]["Expanded"][];
             /**
              * Run Tasks Total
-             * @description How many there are in all.
+             * @description Number of all run tasks.
              * @default 0
              */
             readonly run_tasks_total: number;
         };
         /**
          * Cluster
-         * @description The cluster as Slurm sees it, asked at most every 30 s for all readers.
+         * @description The cluster's state from Slurm, queried at most every 30 s for all readers.
          */
         readonly Cluster: {
             /**
              * Asked
-             * @description When it was asked.
+             * @description Time of the last query, seconds since the epoch.
              */
             readonly asked: number | null;
             /**
              * Asking
-             * @description Whether it is being asked right now: `ClusterNews` tells when it has answered.
+             * @description Whether a query runs; `ClusterNews` reports its end.
              * @default false
              */
             readonly asking: boolean;
             /**
              * Available
-             * @description Whether there is a Slurm here.
+             * @description Whether this machine has Slurm.
              */
             readonly available: boolean;
             /**
              * Fault
-             * @description Why it did not answer; what is shown is then older.
+             * @description Error of the last query; the other fields are then older.
              */
             readonly fault?: string | null;
             /**
              * Jobs
-             * @description The user's own.
+             * @description The user's jobs.
              * @default []
              */
             readonly jobs: readonly components["schemas"]["ClusterJob"][];
             /**
              * Local
-             * @description Experiments that run here without Slurm.
+             * @description Experiments that run on this machine without Slurm.
              * @default []
              */
             readonly local: readonly components["schemas"]["LocalWork"][];
@@ -1293,13 +1293,13 @@ export interface components {
             readonly nodes: readonly components["schemas"]["NodeCell"][];
             /**
              * Nodes Total
-             * @description Nodes there are.
+             * @description Number of all nodes.
              * @default 0
              */
             readonly nodes_total: number;
             /**
              * Partitions
-             * @description Queues.
+             * @description Partitions.
              * @default []
              */
             readonly partitions: readonly components["schemas"]["Partition"][];
@@ -1317,88 +1317,88 @@ export interface components {
         readonly ClusterJob: {
             /**
              * Ends
-             * @description When its time is up.
+             * @description Time at which its time limit ends, seconds since the epoch.
              */
             readonly ends?: number | null;
             /**
              * Experiment
-             * @description The experiment it works for.
+             * @description Id of its experiment.
              */
             readonly experiment?: string | null;
             /**
              * Gpu Type
-             * @description Their type.
+             * @description Type of the GPUs.
              * @default
              */
             readonly gpu_type: string;
             /**
              * Gpus
-             * @description GPUs it holds or wants, each task.
+             * @description GPUs of each task, allocated or requested.
              * @default 0
              */
             readonly gpus: number;
             /**
              * Id
-             * @description Job id; of waiting array tasks that of the array.
+             * @description Job id; for waiting array tasks, the id of the array.
              */
             readonly id: string;
             /**
              * Name
-             * @description Its name.
+             * @description Name of the job.
              */
             readonly name: string;
             /**
              * Node
-             * @description Where it runs.
+             * @description Its node, once it runs.
              * @default
              */
             readonly node: string;
             /**
              * Partition
-             * @description Where.
+             * @description Its partition.
              */
             readonly partition: string;
             /**
              * Restarts
-             * @description How often it was requeued.
+             * @description Number of requeues.
              * @default 0
              */
             readonly restarts: number;
             /**
              * Started
-             * @description When it started, or is expected to.
+             * @description Start time, or the expected one, seconds since the epoch.
              */
             readonly started?: number | null;
             /**
              * State
-             * @description Slurm's word.
+             * @description Slurm's state.
              */
             readonly state: string;
             /**
              * Submitted
-             * @description When.
+             * @description Time of submission, seconds since the epoch.
              */
             readonly submitted?: number | null;
             /**
              * Tasks
-             * @description Array tasks it stands for.
+             * @description Number of array tasks in this row.
              * @default 1
              */
             readonly tasks: number;
             /**
              * Why
-             * @description Why it waits, in plain words.
+             * @description Reason why it waits, in plain words.
              * @default
              */
             readonly why: string;
         };
         /**
          * ClusterNews
-         * @description Slurm was asked again.
+         * @description The portal has queried Slurm again.
          */
         readonly ClusterNews: {
             /**
-             * @description What this is. (enum property replaced by openapi-typescript)
+             * @description Kind of the message. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             readonly kind: "cluster";
@@ -1409,13 +1409,13 @@ export interface components {
             readonly seq: number;
             /**
              * Time
-             * @description When.
+             * @description Time, seconds since the epoch.
              */
             readonly time: number;
         };
         /**
          * CommandLine
-         * @description Something to copy.
+         * @description A command to copy.
          */
         readonly CommandLine: {
             /**
@@ -1425,7 +1425,7 @@ export interface components {
             readonly text: string;
             /**
              * Title
-             * @description What it does.
+             * @description Purpose of the command.
              */
             readonly title: string;
         };
@@ -1436,32 +1436,32 @@ export interface components {
         readonly CompareSide: {
             /**
              * Created
-             * @description When it was submitted.
+             * @description Time of submission, seconds since the epoch.
              */
             readonly created: number;
             /**
              * Experiment
-             * @description Its experiment's id.
+             * @description Id of its experiment.
              */
             readonly experiment: string;
             /**
              * Models
-             * @description Its models.
+             * @description Names of its models.
              */
             readonly models: readonly string[];
             /**
              * Plan
-             * @description Its plan.
+             * @description Name of its plan.
              */
             readonly plan: string;
             /**
              * Run
-             * @description As requests name it: `EXPERIMENT` or `EXPERIMENT:RUN_TASK`.
+             * @description The run as requests name it: `EXPERIMENT` or `EXPERIMENT:RUN_TASK`.
              */
             readonly run: string;
             /**
              * Run Task
-             * @description Only this run task of it; None: all.
+             * @description Name of the only run task that is compared; None: all run tasks.
              */
             readonly run_task?: string | null;
         };
@@ -1470,17 +1470,17 @@ export interface components {
          * @description Two to eight runs, the first one the baseline.
          */
         readonly Comparison: {
-            /** @description What the others are held against. */
+            /** @description The baseline. */
             readonly baseline: components["schemas"]["CompareSide"];
             /**
              * Candidates
-             * @description The others.
+             * @description Each candidate, compared with the baseline.
              */
             readonly candidates: readonly components["schemas"]["Candidate"][];
         };
         /**
          * ConfigurationDiff
-         * @description How an experiment's configuration differs from a baseline's.
+         * @description Differences between an experiment's configuration and the baseline's.
          */
         readonly ConfigurationDiff: {
             /**
@@ -1490,61 +1490,61 @@ export interface components {
             readonly baseline: string | null;
             /**
              * Differences
-             * @description Places that are not the same, at most 2,000.
+             * @description Settings that differ, at most 2,000.
              * @default []
              */
             readonly differences: readonly components["schemas"]["ConfigurationPlace"][];
             /**
              * Why
-             * @description Why it cannot be compared; empty: it can.
+             * @description Reason why the comparison is not possible; empty: it is possible.
              * @default
              */
             readonly why: string;
         };
         /**
          * ConfigurationPlace
-         * @description One place of the configuration that is not the same.
+         * @description A setting that differs.
          */
         readonly ConfigurationPlace: {
             /**
              * Baseline
-             * @description What the baseline has there; None: nothing.
+             * @description Value in the baseline; None: not set.
              */
             readonly baseline: unknown;
             /**
              * Experiment
-             * @description What the experiment has there; None: nothing.
+             * @description Value in the experiment; None: not set.
              */
             readonly experiment: unknown;
             /**
              * Path
-             * @description Where, with dots; `*` stands for every run task that both have.
+             * @description Path of the setting, with dots; `*` means each run task that both experiments have.
              */
             readonly path: string;
         };
         /**
          * DatasetObject
-         * @description A stretch of a run task's dataset: a shard.
+         * @description A shard: a slice of a run task's dataset.
          */
         readonly DatasetObject: {
             /**
              * Answered
-             * @description Samples that are done, however their requests ended.
+             * @description Number of samples whose request has ended, with any outcome.
              */
             readonly answered: number;
             /**
              * Attempt
-             * @description Newest attempt; 0: nobody ever claimed it.
+             * @description Number of the newest attempt; 0: no worker has claimed the shard.
              */
             readonly attempt: number;
             /**
              * Cause
-             * @description Why it is lost, silent or failed.
+             * @description Reason of the states lost, silent and failed.
              */
             readonly cause?: string | null;
             /**
              * Index
-             * @description Its number.
+             * @description Number of the shard, from 0.
              */
             readonly index: number;
             /**
@@ -1554,12 +1554,12 @@ export interface components {
             readonly node?: string | null;
             /**
              * Samples
-             * @description Samples in it.
+             * @description Number of its samples.
              */
             readonly samples: number;
             /**
              * Since
-             * @description When the newest attempt began.
+             * @description Start of the newest attempt, seconds since the epoch.
              */
             readonly since?: number | null;
             /**
@@ -1569,117 +1569,118 @@ export interface components {
             readonly state: string;
         };
         /**
-         * Document
-         * @description A YAML document.
+         * Definition
+         * @description A YAML file: a plan or a definition.
          */
-        readonly Document: {
+        readonly Definition: {
             /**
              * Etag
-             * @description Give it as `If-Match` when writing.
+             * @description Give it as `If-Match` when writing the file.
              */
             readonly etag: string;
-            /** @description As in the list. */
-            readonly row: components["schemas"]["DocumentRow"];
+            /** @description The row of the list. */
+            readonly row: components["schemas"]["DefinitionRow"];
             /**
              * Text
-             * @description As it is written.
+             * @description Text of the file.
              */
             readonly text: string;
         };
         /**
-         * DocumentRow
-         * @description A YAML document that can be looked at.
+         * DefinitionRow
+         * @description A YAML file in the list: a plan or a definition.
          */
-        readonly DocumentRow: {
+        readonly DefinitionRow: {
             /**
              * Counts
-             * @description Whether it is the one of its kind and name that plans get; else one of a later registry hides it.
+             * @description Whether plans use this definition; False: a later registry has one of the same kind and name.
              * @default true
              */
             readonly counts: boolean;
             /**
              * Folder
-             * @description Where it lies, for people.
+             * @description Folder of the file, as pages show it.
              */
             readonly folder: string;
             /**
              * Id
-             * @description Its id in requests.
+             * @description Id of the file in requests.
              */
             readonly id: string;
             /**
              * Kind
-             * @description What it is.
+             * @description Kind of the file.
              * @enum {string}
              */
             readonly kind: "plans" | "ml_tasks" | "run_tasks" | "models" | "datasets" | "metrics" | "prompts" | "reports" | "packages" | "gates" | "images" | "sites";
             /**
              * Name
-             * @description Its name.
+             * @description Name of the plan or definition.
              */
             readonly name: string;
             /**
              * Origin
-             * @description The folder of plans and its registries; what hpcbench ships; the cluster's registry; the user's.
+             * @description `own`: the folder of plans and its registries; `shipped`: part of hpcbench; `site`: the cluster's
+             *     registry; `user`: the user's registry.
              * @enum {string}
              */
             readonly origin: "own" | "shipped" | "site" | "user";
             /**
              * Updated
-             * @description When it last changed.
+             * @description Time of the last change, seconds since the epoch.
              */
             readonly updated: number;
             /**
              * Writable
-             * @description Whether the portal may write it.
+             * @description Whether the portal may write the file.
              */
             readonly writable: boolean;
         };
         /**
-         * DocumentText
-         * @description What to write into a document.
+         * DefinitionText
+         * @description The new text of a plan or definition.
          */
-        readonly DocumentText: {
+        readonly DefinitionText: {
             /**
              * Text
-             * @description All of it.
+             * @description The whole text.
              */
             readonly text: string;
         };
         /**
          * Estimate
-         * @description What a plan would take.
+         * @description Estimated resources of a plan.
          */
         readonly Estimate: {
             /**
              * Bytes
-             * @description Answers on disk.
+             * @description Size of the answers on disk, bytes.
              */
             readonly bytes: number | null;
             /**
              * Gpu Hours
-             * @description GPU-hours; None: its jobs hold no GPU.
+             * @description GPU-hours; None: its jobs use no GPU.
              */
             readonly gpu_hours: number | null;
             /**
              * Hours
-             * @description Wall time at its parallelism, hours, without waiting in a queue.
+             * @description Run time with the workers of the plan, hours, without the wait in the queue.
              */
             readonly hours: number | null;
             /**
              * Lines
-             * @description As `submit --estimate` prints it.
+             * @description Output of `hpcbench submit --estimate`.
              */
             readonly lines: readonly string[];
             /**
              * Measured
-             * @description Whether all of it rests on earlier experiments.
+             * @description Whether all rates come from earlier experiments.
              * @default false
              */
             readonly measured: boolean;
             /**
              * Samples
-             * @description Samples of all its run tasks.
+             * @description Number of samples of all run tasks.
              */
             readonly samples?: number | null;
         };
@@ -1706,12 +1707,12 @@ export interface components {
         };
         /**
          * Expanded
-         * @description A run task that a plan comes to.
+         * @description A run task of a plan.
          */
         readonly Expanded: {
             /**
              * Dataset
-             * @description Its dataset.
+             * @description Name of its dataset.
              */
             readonly dataset: string;
             /**
@@ -1722,125 +1723,125 @@ export interface components {
             readonly gpus: number;
             /**
              * Ml Task
-             * @description Kind of work.
+             * @description Name of its ML task.
              */
             readonly ml_task: string;
             /**
              * Model
-             * @description Its model.
+             * @description Name of its model.
              */
             readonly model: string;
             /**
              * Name
-             * @description Its name.
+             * @description Name of the run task.
              */
             readonly name: string;
             /**
              * Prompt
-             * @description Its prompt.
+             * @description Name of its prompt.
              */
             readonly prompt: string;
             /**
              * Samples
-             * @description Samples to ask about; None: not measured.
+             * @description Number of samples to send to the model; None: unknown without an estimate.
              */
             readonly samples?: number | null;
         };
         /**
          * ExperimentDetail
-         * @description All that the page of an experiment shows at once; run tasks come by page.
+         * @description The content of the page of an experiment; its run tasks have a list of their own.
          */
         readonly ExperimentDetail: {
             /**
              * Failures
-             * @description What went wrong, by cause.
+             * @description Failures, by cause.
              */
             readonly failures: readonly components["schemas"]["Failure"][];
             /**
              * Figures
-             * @description Figures there are.
+             * @description Available figures.
              * @default []
              */
             readonly figures: readonly components["schemas"]["FigureName"][];
             /**
              * Matrices
-             * @description One an ML task.
+             * @description One matrix for each ML task.
              */
             readonly matrices: readonly components["schemas"]["Matrix"][];
             /**
              * Reports
-             * @description Ids of files of the report that may be fetched.
+             * @description Ids of the files of the report that a client can request.
              * @default []
              */
             readonly reports: readonly string[];
-            /** @description As in the list. */
+            /** @description The row of the list of experiments. */
             readonly row: components["schemas"]["ExperimentRow"];
             /**
              * Sentence
-             * @description How it stands, in a sentence.
+             * @description Status in one sentence.
              */
             readonly sentence: string;
-            /** @description What `hpcbench status --json` prints; None: it cannot be read. */
+            /** @description The output of `hpcbench status --json`; None: the status cannot be read. */
             readonly status: components["schemas"]["ExperimentStatus"] | null;
             /**
              * Summary
-             * @description What came out, once reported: blocks of the report's own Markdown.
+             * @description Results as blocks of Markdown, as in the report; empty: no report yet.
              */
             readonly summary: readonly string[];
-            /** @description What it took. */
+            /** @description Resources that it used. */
             readonly usage: components["schemas"]["Usage"];
             /**
              * Verdict
-             * @description `report/verdict.json`: what a gate said.
+             * @description Content of `report/verdict.json`: the verdict of a gate.
              */
             readonly verdict?: {
                 readonly [key: string]: unknown;
             } | null;
             /**
              * Waits
-             * @description Jobs that wait, and for what.
+             * @description Waiting jobs, with the reason.
              */
             readonly waits: readonly components["schemas"]["Wait"][];
         };
         /**
          * ExperimentNews
-         * @description An experiment changed: fetch again what is shown of it.
+         * @description An experiment has changed: the client fetches its data again.
          */
         readonly ExperimentNews: {
             /**
              * Answered
-             * @description Samples with an answer.
+             * @description Number of samples with an answer.
              */
             readonly answered: number;
             /**
              * Changed
-             * @description What changed.
+             * @description Parts that have changed.
              */
             readonly changed: readonly ("progress" | "state" | "scores" | "failures" | "resources" | "new" | "gone")[];
             /**
              * Experiment
-             * @description Which.
+             * @description Id of the experiment.
              */
             readonly experiment: string;
             /**
-             * @description What this is. (enum property replaced by openapi-typescript)
+             * @description Kind of the message. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             readonly kind: "experiment";
             /**
              * Progress
-             * @description Run tasks that moved, at most 200.
+             * @description Run tasks with progress, at most 200.
              * @default []
              */
             readonly progress: readonly components["schemas"]["Progress"][];
             /**
              * Samples
-             * @description Samples to ask about.
+             * @description Number of samples to send to the models.
              */
             readonly samples: number;
             /**
              * Seq
-             * @description Number of the message, for resuming.
+             * @description Number of the message; a client resumes from it.
              */
             readonly seq: number;
             /**
@@ -1850,7 +1851,7 @@ export interface components {
             readonly state: ("submitting" | "interrupted" | "pending" | "running" | "paused" | "evaluating" | "stalled" | "done" | "incomplete" | "failed" | "cancelled" | "lost") | "unreadable";
             /**
              * Time
-             * @description When.
+             * @description Time, seconds since the epoch.
              */
             readonly time: number;
         };
@@ -1861,35 +1862,35 @@ export interface components {
         readonly ExperimentRow: {
             /**
              * Answered
-             * @description Samples that are done, however their requests ended.
+             * @description Number of samples whose request has ended, with any outcome.
              */
             readonly answered: number;
             /**
              * Baselines
-             * @description Names of baselines it is.
+             * @description Names under which it is a baseline.
              * @default []
              */
             readonly baselines: readonly string[];
-            /** @description Of its run tasks together; None: not all are evaluated. */
+            /** @description Counts over all its run tasks; None: not all are evaluated. */
             readonly counts?: components["schemas"]["SampleCounts"] | null;
             /**
              * Created
-             * @description When it was submitted.
+             * @description Time of submission, seconds since the epoch.
              */
             readonly created: number;
             /**
              * Datasets
-             * @description Its datasets.
+             * @description Names of its datasets.
              */
             readonly datasets: readonly string[];
             /**
              * Eta
-             * @description When the last answer will be there, in words.
+             * @description Estimated time of the last answer, as text.
              */
             readonly eta?: string | null;
             /**
              * Failures
-             * @description Causes of failures.
+             * @description Number of causes of failures.
              * @default 0
              */
             readonly failures: number;
@@ -1900,12 +1901,12 @@ export interface components {
             readonly gpu_hours?: number | null;
             /**
              * Id
-             * @description The experiment.
+             * @description Id of the experiment.
              */
             readonly id: string;
             /**
              * Models
-             * @description Its models.
+             * @description Names of its models.
              */
             readonly models: readonly string[];
             /**
@@ -1920,53 +1921,56 @@ export interface components {
             readonly plan: string;
             /**
              * Rate
-             * @description Answers a second over the last minutes.
+             * @description Answers per second over the last minutes.
              */
             readonly rate?: number | null;
             /**
              * Run Tasks
-             * @description How many run tasks it has.
+             * @description Number of its run tasks.
              */
             readonly run_tasks: number;
             /**
              * Samples
-             * @description Samples to ask about.
+             * @description Number of samples to send to the models.
              */
             readonly samples: number;
-            /** @description Mean of the first metric over its run tasks where they share one, or that of its only run task. */
+            /**
+             * @description Mean of the first metric over its run tasks where they have the same first metric, or the value of its
+             *     only run task.
+             */
             readonly score?: components["schemas"]["Score"] | null;
             /**
              * Scored
-             * @description Run tasks whose first metric has a value.
+             * @description Number of run tasks whose first metric has a value.
              * @default 0
              */
             readonly scored: number;
             /**
              * State
-             * @description See `hpcbench status`.
+             * @description State, as in `hpcbench status`.
              */
             readonly state: ("submitting" | "interrupted" | "pending" | "running" | "paused" | "evaluating" | "stalled" | "done" | "incomplete" | "failed" | "cancelled" | "lost") | "unreadable";
             /**
              * Tasks By State
-             * @description State of a run task → how many.
+             * @description State → number of run tasks.
              */
             readonly tasks_by_state: {
                 readonly [key: string]: number;
             };
             /**
              * Trend
-             * @description First metric of the last ten experiments of the same plan, oldest first.
+             * @description Value of the first metric in the last ten experiments of the same plan, oldest first.
              * @default []
              */
             readonly trend: readonly number[];
             /**
              * Updated
-             * @description When something of it last changed.
+             * @description Time of the last change, seconds since the epoch.
              */
             readonly updated: number;
             /**
              * Verdict
-             * @description What a gate said: GO, NO-GO, INCONCLUSIVE.
+             * @description Verdict of a gate: GO, NO-GO, INCONCLUSIVE.
              */
             readonly verdict?: string | null;
         };
@@ -2046,13 +2050,14 @@ export interface components {
         };
         /**
          * Facet
-         * @description How many samples have each value of something.
+         * @description Number of samples for each value of a field.
          */
         readonly Facet: {
             /**
              * Counts
-             * @description Value → samples, most frequent first, at most 50; scores lowest first, as `LOW..HIGH`: the least and
-             *     the greatest value of a bin, which as `low` and `high` choose its samples and no others.
+             * @description Value → number of samples; at most 50 values, the most frequent first. For scores: bins `LOW..HIGH`,
+             *     the lowest first; LOW and HIGH are the least and the greatest value of the bin, and as `low` and `high`
+             *     they select exactly its samples.
              */
             readonly counts: readonly (readonly [
                 string,
@@ -2102,7 +2107,7 @@ export interface components {
         };
         /**
          * Fault
-         * @description Why something was not done; every error has this body.
+         * @description Error: every failed request has this body.
          */
         readonly Fault: {
             /**
@@ -2112,18 +2117,18 @@ export interface components {
             readonly code: string;
             /**
              * Error
-             * @description In one line.
+             * @description What is wrong, in one line.
              */
             readonly error: string;
             /**
              * Id
-             * @description Of this answer, in the portal's log too.
+             * @description Id of the answer; the portal's log has the same id.
              * @default
              */
             readonly id: string;
             /**
              * Progress
-             * @description Share that is done of what is still being made, 0 to 1, where that is known.
+             * @description For a computation in progress: the share that is done, 0 to 1; None: unknown.
              */
             readonly progress?: number | null;
             /**
@@ -2135,32 +2140,32 @@ export interface components {
         };
         /**
          * Figure
-         * @description A figure as Plotly draws it, and as a table.
+         * @description A figure for Plotly, with its table.
          */
         readonly Figure: {
             /**
              * Columns
-             * @description Heads of its table.
+             * @description Headings of its table.
              */
             readonly columns: readonly string[];
             /**
              * Data Hash
-             * @description Changes when what it shows changes.
+             * @description Hash of the data: it changes with them.
              */
             readonly data_hash: string;
             /**
              * Described
-             * @description What it shows, in words: for those who do not see it.
+             * @description Description of the content, for screen readers.
              */
             readonly described: string;
             /**
              * Name
-             * @description Its name.
+             * @description Name of the figure.
              */
             readonly name: string;
             /**
              * Notes
-             * @description What to know when reading it.
+             * @description Notes for the reader of the figure.
              * @default []
              */
             readonly notes: readonly string[];
@@ -2178,18 +2183,18 @@ export interface components {
             readonly rows: readonly (readonly unknown[])[];
             /**
              * Title
-             * @description For people.
+             * @description Title of the figure.
              */
             readonly title: string;
         };
         /**
          * FigureName
-         * @description A figure that can be asked for.
+         * @description A figure that a client can request.
          */
         readonly FigureName: {
             /**
              * Group
-             * @description quality, speed, resources, failures.
+             * @description Group of the figure: quality, speed, resources, failures.
              */
             readonly group: string;
             /**
@@ -2199,23 +2204,23 @@ export interface components {
             readonly name: string;
             /**
              * Title
-             * @description For people.
+             * @description Title of the figure.
              */
             readonly title: string;
         };
         /**
          * Flag
-         * @description Whether the user has marked a sample.
+         * @description The user's flag on a sample.
          */
         readonly Flag: {
             /**
              * Flagged
-             * @description Whether it is.
+             * @description Whether the sample is flagged.
              */
             readonly flagged: boolean;
             /**
              * Note
-             * @description What the user noted.
+             * @description The user's note.
              * @default
              */
             readonly note: string;
@@ -2237,40 +2242,40 @@ export interface components {
             readonly candidate: string;
             /**
              * Counts
-             * @description Change → samples.
+             * @description Change → number of samples.
              */
             readonly counts: {
                 readonly [key: string]: number;
             };
             /**
              * Items
-             * @description In order.
+             * @description Samples, the greatest change first.
              */
             readonly items: readonly components["schemas"]["FlipRow"][];
             /**
              * Metric
-             * @description The metric they are flips by.
+             * @description Name of the metric that decides the change.
              */
             readonly metric: string;
             /**
              * Next
-             * @description Give it as `after`.
+             * @description Give it as `after` to get the next page; None: this page is the last.
              */
             readonly next?: string | null;
             /**
              * Total
-             * @description How many there are of the change asked for.
+             * @description Number of samples with the requested change.
              */
             readonly total: number;
         };
         /**
          * FlipRow
-         * @description A sample that two runs did differently (or alike, if asked).
+         * @description A sample whose scores differ between two runs (or are equal, if requested).
          */
         readonly FlipRow: {
             /**
              * Answers
-             * @description Theirs, shortened; None: there is none.
+             * @description Answer of the baseline, answer of the candidate, shortened; None: no answer.
              */
             readonly answers: readonly [
                 string | null,
@@ -2278,18 +2283,19 @@ export interface components {
             ];
             /**
              * Change
-             * @description What the candidate did.
+             * @description Change from the baseline to the candidate.
              * @enum {string}
              */
-            readonly change: "won" | "lost" | "both_right" | "both_wrong";
+            readonly change: "won" | "lost" | "both_right" | "both_partly" | "both_wrong";
             /**
              * Document
-             * @description The document it belongs to.
+             * @description Id of its document.
              */
             readonly document: string;
             /**
              * Notes
-             * @description How the request ended where there is no answer, why it cannot be read where it cannot; else empty.
+             * @description For each run: the outcome where there is no answer, the reason where the answer is unreadable; else
+             *     empty.
              */
             readonly notes: readonly [
                 string,
@@ -2297,7 +2303,7 @@ export interface components {
             ];
             /**
              * Places
-             * @description Where to find it in either run task.
+             * @description Place of the sample in the run task of the baseline, and of the candidate.
              */
             readonly places: readonly [
                 number,
@@ -2310,12 +2316,12 @@ export interface components {
             readonly references: readonly string[];
             /**
              * Sample
-             * @description Its id.
+             * @description Id of the sample.
              */
             readonly sample: string;
             /**
              * Scores
-             * @description Baseline's and candidate's.
+             * @description Score of the baseline, score of the candidate.
              */
             readonly scores: readonly [
                 number | null,
@@ -2336,29 +2342,29 @@ export interface components {
         };
         /**
          * Hit
-         * @description Something that the palette may jump to.
+         * @description A target of the command palette.
          */
         readonly Hit: {
             /**
              * Count
-             * @description Experiments that have it.
+             * @description Number of experiments with this name.
              * @default 1
              */
             readonly count: number;
             /**
              * Detail
-             * @description What tells it from others, for people.
+             * @description Text that distinguishes it from other targets of the same name.
              * @default
              */
             readonly detail: string;
             /**
              * Experiment
-             * @description The experiment; of a run task, the one that this entry leads to.
+             * @description Id of the experiment; for a run task, the experiment that the palette opens.
              */
             readonly experiment?: string | null;
             /**
              * Kind
-             * @description What it is; a plan, model or dataset leads to the list of experiments with it.
+             * @description Kind of the target; a plan, model or dataset leads to the list of its experiments.
              * @enum {string}
              */
             readonly kind: "experiment" | "plan" | "model" | "dataset" | "run_task";
@@ -2375,12 +2381,12 @@ export interface components {
         readonly LocalWork: {
             /**
              * Answered
-             * @description Samples with an answer.
+             * @description Number of samples with an answer.
              */
             readonly answered: number;
             /**
              * Experiment
-             * @description The experiment.
+             * @description Id of the experiment.
              */
             readonly experiment: string;
             /**
@@ -2390,17 +2396,17 @@ export interface components {
             readonly plan: string;
             /**
              * Processes
-             * @description Processes of it that live here.
+             * @description Number of its processes that run on this machine.
              */
             readonly processes: number;
             /**
              * Samples
-             * @description Samples to ask about.
+             * @description Number of samples to send to the models.
              */
             readonly samples: number;
             /**
              * Started
-             * @description When it was submitted.
+             * @description Time of submission, seconds since the epoch.
              */
             readonly started: number;
         };
@@ -2411,69 +2417,69 @@ export interface components {
         readonly LogChunk: {
             /**
              * Begin
-             * @description Offset of the first line, bytes; give it as `before` for earlier lines. Of a search: so far back was
-             *     searched, 0 when all was.
+             * @description Offset of the first line, bytes; give it as `before` to get earlier lines. After a search: the offset
+             *     up to which the portal has searched backwards; 0: the whole log.
              */
             readonly begin: number;
             /**
              * End
-             * @description Offset behind the last line; give it as `after` for what came since.
+             * @description Offset after the last line, bytes; give it as `after` to get later lines.
              */
             readonly end: number;
             /**
              * Errors
-             * @description Offsets of the last lines that look like errors, at most 100.
+             * @description Offsets of the last lines that look like errors, bytes; at most 100.
              * @default []
              */
             readonly errors: readonly number[];
             /**
              * First
-             * @description Number of the first line in the log, or of the line that the first piece is of; None: too far in to be
-             *     counted, or these are lines of a search.
+             * @description Number of the first line in the log; None: the line is too far from the beginning to be counted, or the
+             *     answer has the lines of a search.
              */
             readonly first?: number | null;
             /**
              * Lines
-             * @description In order.
+             * @description Lines, in order.
              */
             readonly lines: readonly components["schemas"]["LogLine"][];
             /**
              * Size
-             * @description Size of the log now.
+             * @description Size of the log now, bytes.
              */
             readonly size: number;
         };
         /**
          * LogLine
-         * @description A line; control characters are gone.
+         * @description A line of a log, without control characters.
          */
         readonly LogLine: {
             /**
              * At
-             * @description Its offset, bytes.
+             * @description Offset of the line, bytes.
              */
             readonly at: number;
             /**
              * Continued
-             * @description Whether it goes on where the one before it ended: a piece of the same line.
+             * @description Whether this is a further piece of the previous line.
              * @default false
              */
             readonly continued: boolean;
             /**
              * Level
-             * @description What it looks like.
+             * @description Level, guessed from the text.
              * @default
              * @enum {string}
              */
             readonly level: "error" | "warning" | "";
             /**
              * Number
-             * @description From 1; counted from the first line of this answer where `LogChunk.first` is None.
+             * @description Number of the line in the log, from 1; where `LogChunk.first` is None, the number in this answer.
              */
             readonly number: number;
             /**
              * Text
-             * @description The line; of one that is longer than 4,000 bytes a piece.
+             * @description Text of the line; a line of more than 4,000 bytes comes in pieces.
              */
             readonly text: string;
         };
@@ -2484,100 +2490,100 @@ export interface components {
         readonly LogSource: {
             /**
              * Id
-             * @description Its id in requests.
+             * @description Id of the log in requests.
              */
             readonly id: string;
             /**
              * Kind
-             * @description Who wrote it.
+             * @description Writer of the log.
              * @enum {string}
              */
             readonly kind: "worker" | "job" | "engine";
             /**
              * Size
-             * @description Bytes.
+             * @description Size, bytes.
              */
             readonly size: number;
             /**
              * Title
-             * @description For people.
+             * @description Title of the log.
              */
             readonly title: string;
             /**
              * Updated
-             * @description When it last grew.
+             * @description Time of the last growth, seconds since the epoch.
              */
             readonly updated: number;
         };
         /**
          * Matrix
-         * @description Models down, datasets across, for one ML task.
+         * @description Models in rows, datasets in columns, for one ML task.
          */
         readonly Matrix: {
             /**
              * Columns
-             * @description Datasets, with splits after a slash.
+             * @description Datasets; if there is a split, `DATASET/SPLIT`.
              */
             readonly columns: readonly string[];
             /**
              * Higher Is Better
-             * @description Of the metric.
+             * @description Whether a higher value of the metric is better.
              * @default true
              */
             readonly higher_is_better: boolean;
             /**
              * Metric
-             * @description The metric shown; None: its run tasks have none.
+             * @description Name of the metric; None: the run tasks have no metric.
              */
             readonly metric: string | null;
             /**
              * Ml Task
-             * @description The ML task.
+             * @description Name of the ML task.
              */
             readonly ml_task: string;
             /**
              * Rows
-             * @description Models.
+             * @description Rows, one or more for each model.
              */
             readonly rows: readonly components["schemas"]["MatrixRow"][];
         };
         /**
          * MatrixCell
-         * @description One run task where a model's row crosses a dataset's column.
+         * @description The run task of one model (row) on one dataset (column).
          */
         readonly MatrixCell: {
             /**
              * Answered
-             * @description Samples that are done, however their requests ended.
+             * @description Number of samples whose request has ended, with any outcome.
              */
             readonly answered: number;
             /**
              * Coverage
-             * @description ok ÷ (asked + skipped), once evaluated.
+             * @description ok ÷ (asked + skipped); None: not evaluated yet.
              */
             readonly coverage?: number | null;
             /**
              * Leads
-             * @description Whether nobody in its column has a better value; says nothing of chance.
+             * @description Whether no model of the column has a better value; the lead may be chance.
              * @default false
              */
             readonly leads: boolean;
             /**
              * Reason
-             * @description Why it is in it; null: there is nothing to say.
+             * @description Reason of the state; None: no reason is recorded.
              */
             readonly reason?: string | null;
             /**
              * Run Task
-             * @description The run task.
+             * @description Name of the run task.
              */
             readonly run_task: string;
             /**
              * Samples
-             * @description Samples to ask about.
+             * @description Number of samples to send to the model.
              */
             readonly samples: number;
-            /** @description Of the matrix's metric. */
+            /** @description Value of the matrix's metric. */
             readonly score?: components["schemas"]["Score"] | null;
             /**
              * State
@@ -2588,34 +2594,34 @@ export interface components {
         };
         /**
          * MatrixRow
-         * @description A model.
+         * @description A row of the matrix: one model.
          */
         readonly MatrixRow: {
             /**
              * Cells
-             * @description A cell a column.
+             * @description One cell for each column; None: no run task.
              */
             readonly cells: readonly (components["schemas"]["MatrixCell"] | null)[];
             /**
              * Model
-             * @description The model.
+             * @description Name of the model.
              */
             readonly model: string;
             /**
              * Variant
-             * @description What tells it from other rows of the model: a prompt, or the run task's name.
+             * @description Text that distinguishes rows of the same model: a prompt, or the name of the run task.
              * @default
              */
             readonly variant: string;
         };
         /**
          * MetricAccount
-         * @description What a metric says of a sample, and why.
+         * @description Score of a sample by one metric, with the explanation.
          */
         readonly MetricAccount: {
             /**
              * Fields
-             * @description Where it scores fields: `field`, `value`, `reference`, `answer`.
+             * @description For metrics of fields: `field`, `value`, `reference`, `answer` of each.
              * @default []
              */
             readonly fields: readonly {
@@ -2623,27 +2629,27 @@ export interface components {
             }[];
             /**
              * Higher Is Better
-             * @description Whether more of it is better.
+             * @description Whether a higher value is better.
              */
             readonly higher_is_better: boolean;
             /**
              * Metric
-             * @description Its name.
+             * @description Name of the metric.
              */
             readonly metric: string;
             /**
              * Signature
-             * @description The metric with all its options.
+             * @description Signature: the metric with all its options.
              */
             readonly signature: string;
             /**
              * Value
-             * @description Its value; None: it does not count.
+             * @description Score; None: the sample does not count.
              */
             readonly value: number | null;
             /**
              * Why
-             * @description In words: what was compared with what, numerator and denominator, or the fault.
+             * @description Explanation: the compared texts, numerator and denominator, or the fault.
              */
             readonly why: string;
         };
@@ -2658,13 +2664,18 @@ export interface components {
              */
             readonly baseline: string;
             /**
+             * Both Partly
+             * @description Tied samples with a score between the best and the worst.
+             */
+            readonly both_partly: number;
+            /**
              * Both Right
-             * @description Of the tied, those with the best value.
+             * @description Tied samples with the best score.
              */
             readonly both_right: number;
             /**
              * Both Wrong
-             * @description Of the tied, those without.
+             * @description Tied samples with the worst score.
              */
             readonly both_wrong: number;
             /**
@@ -2674,62 +2685,63 @@ export interface components {
             readonly candidate: string;
             /**
              * Detectable
-             * @description Where it is inconclusive: a true difference that would be found in 80 % of cases.
+             * @description For the verdict inconclusive: the true difference that the test detects with 80 % power.
              */
             readonly detectable?: number | null;
             /**
              * Difference
-             * @description Candidate minus baseline over the pairs.
+             * @description Candidate minus baseline, over the pairs of samples.
              */
             readonly difference: number | null;
             /**
              * Differs
-             * @description What else is not the same in both.
+             * @description Other differences between the two run tasks.
              */
             readonly differs: readonly string[];
             /**
              * Documents
-             * @description Documents they belong to.
+             * @description Number of documents of these samples.
              */
             readonly documents: number;
             /**
              * High
-             * @description Upper end.
+             * @description Upper end of the 95 % interval of the difference.
              */
             readonly high: number | null;
             /**
              * Higher Is Better
-             * @description Of the metric.
+             * @description Whether a higher value is better.
              */
             readonly higher_is_better: boolean;
             /**
              * If Worst
-             * @description The verdict if what only one of them has scored counted as the worst; None: nothing was left out so.
+             * @description The verdict if a missing score of one run counted as the worst; None: no score is missing.
              */
             readonly if_worst?: string | null;
             /**
              * Lost
-             * @description Samples that it did worse.
+             * @description Samples with a worse score for the candidate.
              */
             readonly lost: number;
             /**
              * Low
-             * @description Lower end of its interval.
+             * @description Lower end of the 95 % interval of the difference.
              */
             readonly low: number | null;
             /**
              * Metric
-             * @description Its name.
+             * @description Name of the metric.
              */
             readonly metric: string;
             /**
              * N
-             * @description Pairs.
+             * @description Number of pairs of samples.
              */
             readonly n: number;
             /**
              * Only
-             * @description Samples that only the baseline has scored, and only the candidate; they take no part.
+             * @description Number of samples that only the baseline has scored, and only the candidate; the comparison leaves them
+             *     out.
              * @default [
              *       0,
              *       0
@@ -2741,22 +2753,22 @@ export interface components {
             ];
             /**
              * P
-             * @description After Holm over all.
+             * @description P-value with Holm's correction over all comparisons of the request.
              */
             readonly p: number | null;
             /**
              * Signature
-             * @description With its options.
+             * @description Signature: the metric with all its options.
              */
             readonly signature: string;
             /**
              * Tied
-             * @description Samples that they did alike.
+             * @description Samples with equal scores.
              */
             readonly tied: number;
             /**
              * Values
-             * @description Baseline's and candidate's.
+             * @description Value of the baseline, value of the candidate.
              */
             readonly values: readonly [
                 number | null,
@@ -2769,51 +2781,51 @@ export interface components {
             readonly verdict: string;
             /**
              * Won
-             * @description Samples that the candidate did better.
+             * @description Samples with a better score for the candidate.
              */
             readonly won: number;
         };
         /**
-         * NewDocument
-         * @description A document to make.
+         * NewDefinition
+         * @description A new plan or definition.
          */
-        readonly NewDocument: {
+        readonly NewDefinition: {
             /**
              * Kind
-             * @description What it is.
+             * @description Kind of the file.
              * @enum {string}
              */
             readonly kind: "plans" | "ml_tasks" | "run_tasks" | "models" | "datasets" | "metrics" | "prompts" | "reports" | "packages" | "gates" | "images" | "sites";
             /**
              * Name
-             * @description Its name: letters, digits, `._-`, and `/` for folders.
+             * @description Name: letters, digits, `._-`, and `/` for folders.
              */
             readonly name: string;
             /**
              * Text
-             * @description What it says.
+             * @description Text of the file.
              */
             readonly text: string;
         };
         /**
          * NewToken
-         * @description A token to be made.
+         * @description A request for a new token.
          */
         readonly NewToken: {
             /**
              * Days
-             * @description How long.
+             * @description Days until it expires.
              * @default 30
              */
             readonly days: number;
             /**
              * Name
-             * @description What it is for.
+             * @description Purpose of the token.
              */
             readonly name: string;
             /**
              * Scopes
-             * @description What it shall be good for.
+             * @description Permissions of the token.
              * @default [
              *       "read"
              *     ]
@@ -2827,13 +2839,13 @@ export interface components {
         readonly NodeCell: {
             /**
              * Cpus
-             * @description CPUs.
+             * @description Number of CPUs.
              * @default 0
              */
             readonly cpus: number;
             /**
              * Cpus Used
-             * @description CPUs that jobs hold.
+             * @description Number of allocated CPUs.
              * @default 0
              */
             readonly cpus_used: number;
@@ -2845,25 +2857,25 @@ export interface components {
             readonly gpu_type: string;
             /**
              * Gpus
-             * @description GPUs.
+             * @description Number of GPUs.
              * @default 0
              */
             readonly gpus: number;
             /**
              * Gpus Used
-             * @description GPUs that jobs hold.
+             * @description Number of allocated GPUs.
              * @default 0
              */
             readonly gpus_used: number;
             /**
              * Mine
-             * @description Jobs of the user on it.
+             * @description Number of the user's jobs on it.
              * @default 0
              */
             readonly mine: number;
             /**
              * Name
-             * @description Its name.
+             * @description Name of the node.
              */
             readonly name: string;
             /**
@@ -2873,56 +2885,56 @@ export interface components {
             readonly partition: string;
             /**
              * State
-             * @description Slurm's word.
+             * @description Slurm's state.
              */
             readonly state: string;
             /**
              * Up
-             * @description Whether jobs may start on it.
+             * @description Whether Slurm may start jobs on it.
              * @default true
              */
             readonly up: boolean;
             /**
              * Why
-             * @description Why not, as its administrators say.
+             * @description The administrators' reason why Slurm starts no jobs on it.
              * @default
              */
             readonly why: string;
         };
         /**
          * Note
-         * @description A problem of a document, at its place.
+         * @description A problem of a plan or definition, with its place.
          */
         readonly Note: {
             /**
              * Column
-             * @description From 1.
+             * @description Column, from 1.
              */
             readonly column: number;
             /**
-             * Document
-             * @description Id of that other document, if it is one.
+             * Definition
+             * @description Id of this other file in requests, if it is a definition.
              */
-            readonly document?: string | null;
+            readonly definition?: string | null;
             /**
              * End Column
-             * @description Where the place ends, if known.
+             * @description Column of the end, from 1, if known.
              */
             readonly end_column?: number | null;
             /**
              * End Line
-             * @description Where the place ends, if known.
+             * @description Line of the end, from 1, if known.
              */
             readonly end_line?: number | null;
             /**
              * File
-             * @description Where it is, if not in this document: another document as `KIND/NAME`, or a file.
+             * @description Another file that has the problem: `KIND/NAME`, or a path; empty: this text.
              * @default
              */
             readonly file: string;
             /**
              * Line
-             * @description From 1.
+             * @description Line, from 1.
              */
             readonly line: number;
             /**
@@ -2938,19 +2950,19 @@ export interface components {
             readonly remedy: string;
             /**
              * Severity
-             * @description An error keeps it from being submitted.
+             * @description A plan with an error cannot be submitted.
              * @enum {string}
              */
             readonly severity: "error" | "warning";
         };
         /**
          * Origin
-         * @description What an experiment's figures depend on.
+         * @description The inputs that determine an experiment's figures.
          */
         readonly Origin: {
             /**
              * Facts
-             * @description What, and its value: versions, commits, digests, hashes, seeds.
+             * @description Name and value of each: versions, commits, digests, hashes, seeds.
              */
             readonly facts: readonly (readonly [
                 string,
@@ -2958,12 +2970,12 @@ export interface components {
             ])[];
             /**
              * Plan
-             * @description The plan as it was written; empty where it cannot be read.
+             * @description Text of the plan; empty: it cannot be read.
              */
             readonly plan: string;
             /**
              * Reproduce
-             * @description One command that runs the same again.
+             * @description One command that runs the same plan again.
              */
             readonly reproduce: string;
         };
@@ -2971,7 +2983,7 @@ export interface components {
         readonly Page_DatasetObject_: {
             /**
              * Counted To
-             * @description No further is counted: a total of so many means `so many or more`.
+             * @description The portal counts no further: a `total` of this value means this number or more.
              * @default 10000
              */
             readonly counted_to: number;
@@ -2979,12 +2991,12 @@ export interface components {
             readonly items: readonly components["schemas"]["DatasetObject"][];
             /**
              * Next
-             * @description Give it as `after` to get what follows; None: this was the end.
+             * @description Give it as `after` to get the next page; None: this page is the last.
              */
             readonly next?: string | null;
             /**
              * Total
-             * @description How many there are in all, counted up to `counted_to`.
+             * @description Number of items of the whole list, counted up to `counted_to`.
              */
             readonly total: number;
         };
@@ -2992,7 +3004,7 @@ export interface components {
         readonly Page_ExperimentRow_: {
             /**
              * Counted To
-             * @description No further is counted: a total of so many means `so many or more`.
+             * @description The portal counts no further: a `total` of this value means this number or more.
              * @default 10000
              */
             readonly counted_to: number;
@@ -3000,12 +3012,12 @@ export interface components {
             readonly items: readonly components["schemas"]["ExperimentRow"][];
             /**
              * Next
-             * @description Give it as `after` to get what follows; None: this was the end.
+             * @description Give it as `after` to get the next page; None: this page is the last.
              */
             readonly next?: string | null;
             /**
              * Total
-             * @description How many there are in all, counted up to `counted_to`.
+             * @description Number of items of the whole list, counted up to `counted_to`.
              */
             readonly total: number;
         };
@@ -3013,7 +3025,7 @@ export interface components {
         readonly Page_RunTaskRow_: {
             /**
              * Counted To
-             * @description No further is counted: a total of so many means `so many or more`.
+             * @description The portal counts no further: a `total` of this value means this number or more.
              * @default 10000
              */
             readonly counted_to: number;
@@ -3021,145 +3033,145 @@ export interface components {
             readonly items: readonly components["schemas"]["RunTaskRow"][];
             /**
              * Next
-             * @description Give it as `after` to get what follows; None: this was the end.
+             * @description Give it as `after` to get the next page; None: this page is the last.
              */
             readonly next?: string | null;
             /**
              * Total
-             * @description How many there are in all, counted up to `counted_to`.
+             * @description Number of items of the whole list, counted up to `counted_to`.
              */
             readonly total: number;
         };
         /**
          * Partition
-         * @description A queue.
+         * @description A partition.
          */
         readonly Partition: {
             /**
              * Default
-             * @description Whether jobs go there unasked.
+             * @description Whether Slurm uses it for jobs that name no partition.
              * @default false
              */
             readonly default: boolean;
             /**
              * Down Gpus
-             * @description Type of GPU → how many are on nodes that are down or drained; None: Slurm does not say.
+             * @description Type of GPU → number of GPUs on nodes that are down or drained; None: Slurm does not report it.
              */
             readonly down_gpus?: {
                 readonly [key: string]: number;
             } | null;
             /**
              * Free Gpus
-             * @description Type of GPU → how many are free on nodes that are up; None: Slurm does not say.
+             * @description Type of GPU → number of free GPUs on nodes that are up; None: Slurm does not report it.
              */
             readonly free_gpus?: {
                 readonly [key: string]: number;
             } | null;
             /**
              * Gpus
-             * @description Type of GPU → how many there are.
+             * @description Type of GPU → number of GPUs.
              */
             readonly gpus: {
                 readonly [key: string]: number;
             };
             /**
              * Idle
-             * @description Nodes without a job.
+             * @description Number of nodes without a job.
              */
             readonly idle: number;
             /**
              * Name
-             * @description Its name.
+             * @description Name of the partition.
              */
             readonly name: string;
             /**
              * Nodes
-             * @description Nodes.
+             * @description Number of nodes.
              */
             readonly nodes: number;
             /**
              * Time Limit
-             * @description Longest job.
+             * @description Longest time limit of a job.
              */
             readonly time_limit: string;
             /**
              * Up
-             * @description Whether jobs start there.
+             * @description Whether Slurm starts jobs in it.
              */
             readonly up: boolean;
         };
         /**
          * Phase
-         * @description A stretch of time of a run task's worker or job.
+         * @description A phase of a run task's worker or job.
          */
         readonly Phase: {
             /**
              * Begin
-             * @description From.
+             * @description Start, seconds since the epoch.
              */
             readonly begin: number;
             /**
              * End
-             * @description To; None: it goes on.
+             * @description End, seconds since the epoch; None: the phase continues.
              */
             readonly end: number | null;
             /**
              * Node
-             * @description Where.
+             * @description Name of the node.
              * @default
              */
             readonly node: string;
             /**
              * What
-             * @description What was going on.
+             * @description Kind of the phase.
              * @enum {string}
              */
             readonly what: "queued" | "starting" | "loading" | "inference" | "idle" | "evaluation" | "ended";
             /**
              * Worker
-             * @description Worker, or step of the round.
+             * @description Name of the worker, or step of the round.
              */
             readonly worker: string;
         };
         /**
          * Polled
-         * @description Messages since a number, for those whom no stream reaches.
+         * @description Messages after a number, for clients without a stream.
          */
         readonly Polled: {
             /**
              * News
-             * @description In order.
+             * @description Messages, the oldest first.
              */
             readonly news: readonly (components["schemas"]["ExperimentNews"] | components["schemas"]["ClusterNews"] | components["schemas"]["Reset"])[];
             /**
              * Seq
-             * @description Ask for what comes after it.
+             * @description Give it as `after` in the next request.
              */
             readonly seq: number;
         };
         /**
          * Progress
-         * @description How far a run task is.
+         * @description Progress of a run task.
          */
         readonly Progress: {
             /**
              * Answered
-             * @description Samples with an answer.
+             * @description Number of samples with an answer.
              */
             readonly answered: number;
             /**
              * Rate
-             * @description Answers a second.
+             * @description Answers per second.
              */
             readonly rate?: number | null;
             /**
              * Run Task
-             * @description The run task.
+             * @description Name of the run task.
              */
             readonly run_task: string;
             /**
              * Samples
-             * @description Samples to ask about.
+             * @description Number of samples to send to the model.
              */
             readonly samples: number;
             /**
@@ -3171,19 +3183,19 @@ export interface components {
         };
         /**
          * Regression
-         * @description A level that changed.
+         * @description A change of the level of a figure.
          */
         readonly Regression: {
-            /** @description Who took note of it. */
+            /** @description The acknowledgement of the change; None: there is none. */
             readonly acknowledged?: components["schemas"]["Acknowledgement"] | null;
             /**
              * After
-             * @description Level since.
+             * @description Level after the change.
              */
             readonly after: number;
             /**
              * Before
-             * @description Level before.
+             * @description Level before the change.
              */
             readonly before: number;
             /**
@@ -3193,7 +3205,7 @@ export interface components {
             readonly first: string;
             /**
              * Id
-             * @description Of this change, lasting.
+             * @description Permanent id of the change.
              */
             readonly id: string;
             /**
@@ -3203,33 +3215,33 @@ export interface components {
             readonly last_good: string;
             /**
              * Time
-             * @description When.
+             * @description Time of the first experiment of the new level, seconds since the epoch.
              */
             readonly time: number;
             /**
              * Worse
-             * @description Whether it is for the worse.
+             * @description Whether the new level is worse.
              */
             readonly worse: boolean;
         };
         /**
          * Reset
-         * @description Messages were lost to this reader: fetch everything again.
+         * @description The reader missed messages: it fetches all data again.
          */
         readonly Reset: {
             /**
-             * @description What this is. (enum property replaced by openapi-typescript)
+             * @description Kind of the message. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             readonly kind: "reset";
             /**
              * Seq
-             * @description Number of the message to go on from.
+             * @description Number of the message from which the reader resumes.
              */
             readonly seq: number;
             /**
              * Time
-             * @description When.
+             * @description Time, seconds since the epoch.
              */
             readonly time: number;
         };
@@ -3240,7 +3252,7 @@ export interface components {
         readonly Resources: {
             /**
              * Marks
-             * @description Events to mark: when, and what.
+             * @description Events to mark: time and text.
              * @default []
              */
             readonly marks: readonly (readonly [
@@ -3249,34 +3261,34 @@ export interface components {
             ])[];
             /**
              * Partial
-             * @description Whether more is there than could be read at once: ask again, without `since`.
+             * @description Whether the portal has not read all readings yet: repeat the request without `since`.
              * @default false
              */
             readonly partial: boolean;
             /**
              * Strips
-             * @description Each device and figure.
+             * @description One strip for each device and figure.
              */
             readonly strips: readonly components["schemas"]["Strip"][];
             /**
              * Until
-             * @description Newest reading; give it as `since` for what came after.
+             * @description Time of the newest reading; give it as `since` to get later readings.
              */
             readonly until: number;
         };
         /**
          * Room
-         * @description How full a file system or quota is.
+         * @description Usage of a file system or quota.
          */
         readonly Room: {
             /**
              * Files
-             * @description Files there may be.
+             * @description Largest number of files.
              */
             readonly files?: number | null;
             /**
              * Files Used
-             * @description Files, where the file system says.
+             * @description Number of files; None: the file system does not report it.
              */
             readonly files_used?: number | null;
             /**
@@ -3286,61 +3298,61 @@ export interface components {
             readonly name: string;
             /**
              * Path
-             * @description Which folder.
+             * @description Its folder.
              */
             readonly path: string;
             /**
              * Quota
-             * @description Whether it is the user's quota; else of the whole file system.
+             * @description Whether these are the figures of the user's quota; else of the whole file system.
              * @default false
              */
             readonly quota: boolean;
             /**
              * Size
-             * @description Bytes.
+             * @description Size or limit, bytes.
              */
             readonly size: number;
             /**
              * Used
-             * @description Bytes.
+             * @description Bytes in use.
              */
             readonly used: number;
         };
         /**
          * RunTaskDetail
-         * @description All that the page of a run task shows at once.
+         * @description The content of the page of a run task.
          */
         readonly RunTaskDetail: {
             /**
              * Advice
-             * @description On over- and under-asked resources.
+             * @description Advice on resources.
              */
             readonly advice: readonly components["schemas"]["Advice"][];
             /**
              * Commands
-             * @description To copy: run again, engine's line, status, logs, sbatch.
+             * @description Commands to copy: run again, the engine's command line, status, logs, sbatch.
              */
             readonly commands: readonly components["schemas"]["CommandLine"][];
             /**
-             * Documents
-             * @description `model`, `dataset`, `prompt`, `ml_task`, `resources` as resolved, secrets as references.
+             * Definitions
+             * @description `model`, `dataset`, `prompt`, `ml_task`, `resources` as resolved; secrets appear as references.
              */
-            readonly documents: {
+            readonly definitions: {
                 readonly [key: string]: unknown;
             };
             /**
              * Engine
-             * @description Engine of its model.
+             * @description Engine of the model.
              */
             readonly engine: string;
             /**
              * Failures
-             * @description What went wrong with it, by cause.
+             * @description Failures of the run task, by cause.
              */
             readonly failures: readonly components["schemas"]["Failure"][];
             /**
              * Figures
-             * @description Figures there are of it.
+             * @description Available figures.
              */
             readonly figures: readonly components["schemas"]["FigureName"][];
             /**
@@ -3352,7 +3364,7 @@ export interface components {
             }[];
             /**
              * Invalid Reasons
-             * @description Why answers cannot be read.
+             * @description Reasons why answers are unreadable.
              */
             readonly invalid_reasons: readonly {
                 readonly [key: string]: unknown;
@@ -3366,23 +3378,23 @@ export interface components {
             }[];
             /**
              * Outcomes
-             * @description Outcome of requests → how many.
+             * @description Outcome → number of requests.
              */
             readonly outcomes: {
                 readonly [key: string]: number;
             };
             /**
              * Performance
-             * @description Its part of `performance.json`.
+             * @description Entry of the run task in `performance.json`.
              */
             readonly performance: {
                 readonly [key: string]: unknown;
             } | null;
-            /** @description As in the list. */
+            /** @description The row of the list of run tasks. */
             readonly row: components["schemas"]["RunTaskRow"];
             /**
              * Timeline
-             * @description What happened when.
+             * @description Phases, in order of time.
              */
             readonly timeline: readonly components["schemas"]["Phase"][];
         };
@@ -3393,24 +3405,24 @@ export interface components {
         readonly RunTaskRow: {
             /**
              * Answered
-             * @description Samples that are done, however their requests ended.
+             * @description Number of samples whose request has ended, with any outcome.
              */
             readonly answered: number;
-            /** @description Once it is evaluated. */
+            /** @description Counts of samples; None: not evaluated yet. */
             readonly counts?: components["schemas"]["SampleCounts"] | null;
             /**
              * Coverage
-             * @description As in `counts`.
+             * @description The same as `counts.coverage`.
              */
             readonly coverage?: number | null;
             /**
              * Dataset
-             * @description Its dataset, with its split after a slash where it has one.
+             * @description Name of its dataset; if there is a split, `DATASET/SPLIT`.
              */
             readonly dataset: string;
             /**
              * Experiment
-             * @description Its experiment.
+             * @description Id of its experiment.
              */
             readonly experiment: string;
             /**
@@ -3421,63 +3433,63 @@ export interface components {
             readonly invalid: number;
             /**
              * Latency P50
-             * @description Seconds.
+             * @description Median E2E latency, seconds.
              */
             readonly latency_p50?: number | null;
             /**
              * Latency P95
-             * @description Seconds.
+             * @description 95th percentile of the E2E latency, seconds.
              */
             readonly latency_p95?: number | null;
             /**
              * Ml Task
-             * @description Kind of work.
+             * @description Name of its ML task.
              */
             readonly ml_task: string;
             /**
              * Model
-             * @description Its model.
+             * @description Name of its model.
              */
             readonly model: string;
             /**
              * Name
-             * @description Its name.
+             * @description Name of the run task.
              */
             readonly name: string;
             /**
              * Peak Memory Gb
-             * @description GPU memory at its peak, GiB.
+             * @description Peak of the GPU memory, GiB.
              */
             readonly peak_memory_gb?: number | null;
             /**
              * Prompt
-             * @description Its prompt.
+             * @description Name of its prompt.
              */
             readonly prompt: string;
             /**
              * Rate
-             * @description Answers a second.
+             * @description Answers per second.
              */
             readonly rate?: number | null;
             /**
              * Reason
-             * @description Why it is stopped, paused or cancelled.
+             * @description Reason of the states stopped, paused and cancelled.
              */
             readonly reason?: string | null;
             /**
              * Samples
-             * @description Samples to ask about.
+             * @description Number of samples to send to the model.
              */
             readonly samples: number;
             /**
              * Scores
-             * @description Its metrics, the first one leading.
+             * @description Values of its metrics; the first metric is the leading one.
              * @default []
              */
             readonly scores: readonly components["schemas"]["Score"][];
             /**
              * Speed Valid
-             * @description Whether latencies and rates are the engine's: False where the client was too slow.
+             * @description Whether latencies and rates measure the engine; False: the client was too slow.
              * @default true
              */
             readonly speed_valid: boolean;
@@ -3489,7 +3501,7 @@ export interface components {
             readonly state: "pending" | "running" | "paused" | "stopped" | "cancelled" | "done" | "incomplete" | "failed";
             /**
              * Tokens Per Second
-             * @description Output tokens a second.
+             * @description Output tokens per second.
              */
             readonly tokens_per_second?: number | null;
         };
@@ -3526,7 +3538,7 @@ export interface components {
         readonly SampleCounts: {
             /**
              * Asked
-             * @description Samples that are asked about: responded + failed.
+             * @description Samples to send to the model: responded + failed.
              */
             readonly asked: number;
             /**
@@ -3536,71 +3548,71 @@ export interface components {
             readonly coverage: number;
             /**
              * Failed
-             * @description Those without an answer.
+             * @description Samples without an answer.
              */
             readonly failed: number;
             /**
              * Ok
-             * @description Those whose answer was read.
+             * @description Samples with an answer that could be read.
              */
             readonly ok: number;
             /**
              * Responded
-             * @description Those with an answer: ok + unreadable.
+             * @description Samples with an answer: ok + unreadable.
              */
             readonly responded: number;
             /**
              * Skipped
-             * @description Bad rows of the dataset beside them.
+             * @description Bad rows of the dataset; `asked` does not include them.
              */
             readonly skipped: number;
             /**
              * Unreadable
-             * @description Those whose answer could not be read.
+             * @description Samples with an answer that could not be read.
              */
             readonly unreadable: number;
         };
         /**
          * SampleDetail
-         * @description All of one sample.
+         * @description One sample with all its data.
          */
         readonly SampleDetail: {
             /**
              * Accounts
-             * @description What each metric says.
+             * @description Score by each metric.
              */
             readonly accounts: readonly components["schemas"]["MetricAccount"][];
             /**
              * Answer
-             * @description As it came.
+             * @description Text of the answer, unchanged.
              */
             readonly answer: string | null;
             /**
              * Boxes
-             * @description Places on the images.
+             * @description Boxes on the images.
              * @default []
              */
             readonly boxes: readonly components["schemas"]["Box"][];
             /**
              * Diff
-             * @description From the nearest reference to the prediction, by words.
+             * @description Diff by words from the nearest reference to the prediction.
              */
             readonly diff: readonly components["schemas"]["Word"][];
             /**
              * Error
-             * @description Why there is no answer.
+             * @description Reason why there is no answer.
              */
             readonly error?: string | null;
             /**
              * Fields
-             * @description Fields of the sample that the prompt may use.
+             * @description Fields of the sample that the prompt can use.
              */
             readonly fields: {
                 readonly [key: string]: unknown;
             };
             /**
              * Following
-             * @description Place of the sample after, with the same filter.
+             * @description Place of the next sample, with the same filter and order.
              */
             readonly following?: number | null;
             /**
@@ -3617,12 +3629,12 @@ export interface components {
             };
             /**
              * Missing Images
-             * @description Why there are none, where there should be some.
+             * @description Reason why images are missing.
              */
             readonly missing_images?: string | null;
             /**
              * Not Compared
-             * @description Characters at the ends of the reference and of the prediction that `diff` leaves out.
+             * @description Number of characters at the ends of the reference and of the prediction that `diff` leaves out.
              * @default [
              *       0,
              *       0
@@ -3634,41 +3646,41 @@ export interface components {
             ];
             /**
              * Note
-             * @description What the user noted when marking it.
+             * @description The user's note.
              * @default
              */
             readonly note: string;
             /**
              * Prediction
-             * @description What was read out of it.
+             * @description Prediction: the value that the parser read from the answer.
              */
             readonly prediction: string | null;
             /**
              * Previous
-             * @description Place of the sample before, with the same filter.
+             * @description Place of the previous sample, with the same filter and order.
              */
             readonly previous?: number | null;
             /**
              * Prompt
-             * @description What was asked.
+             * @description User prompt.
              */
             readonly prompt: string | null;
             /**
              * Rank
-             * @description How many samples come before it, with the same filter and order.
+             * @description Number of samples before this one, with the same filter and order.
              * @default 0
              */
             readonly rank: number;
             /**
              * Raw
-             * @description The response as it was recorded, secrets masked.
+             * @description The response as it was recorded; secrets are masked.
              */
             readonly raw: {
                 readonly [key: string]: unknown;
             };
             /**
              * Reasoning
-             * @description What the model thought aloud.
+             * @description Reasoning text of the model.
              */
             readonly reasoning?: string | null;
             /**
@@ -3676,7 +3688,7 @@ export interface components {
              * @description Acceptable answers.
              */
             readonly references: readonly string[];
-            /** @description As in the list; its answer stands below in full. */
+            /** @description The row of the list; the whole answer is in `answer`. */
             readonly row: components["schemas"]["SampleRow"];
             /**
              * System
@@ -3685,14 +3697,14 @@ export interface components {
             readonly system?: string | null;
             /**
              * Times
-             * @description queue, ttft, latency … in seconds.
+             * @description Times of the request, seconds: queue, ttft, latency …
              */
             readonly times: {
                 readonly [key: string]: number | null;
             };
             /**
              * Usage
-             * @description Tokens.
+             * @description Numbers of tokens.
              */
             readonly usage: {
                 readonly [key: string]: number | null;
@@ -3705,27 +3717,27 @@ export interface components {
         readonly SampleImage: {
             /**
              * Height
-             * @description Pixels.
+             * @description Height, pixels.
              */
             readonly height?: number | null;
             /**
              * Name
-             * @description What it is called.
+             * @description Name of the image.
              */
             readonly name: string;
             /**
              * Page
-             * @description Page of a document, from 1.
+             * @description Number of the page in its document, from 1.
              */
             readonly page?: number | null;
             /**
              * Url
-             * @description Where to get it, relative to the API.
+             * @description Address of the image, relative to the API.
              */
             readonly url: string;
             /**
              * Width
-             * @description Pixels.
+             * @description Width, pixels.
              */
             readonly width?: number | null;
         };
@@ -3736,18 +3748,18 @@ export interface components {
         readonly SamplePage: {
             /**
              * First
-             * @description Number of the first item among those that pass, from 0: long lists are entered anywhere.
+             * @description Number of the first item among the samples that pass the filter, from 0: a page may start anywhere.
              * @default 0
              */
             readonly first: number;
             /**
              * Items
-             * @description In order.
+             * @description Samples, in the requested order.
              */
             readonly items: readonly components["schemas"]["SampleRow"][];
             /**
              * Live
-             * @description Whether the run task is not evaluated yet: answers without scores, and more may come.
+             * @description Whether the run task is not evaluated yet: answers have no scores, and more answers may come.
              */
             readonly live: boolean;
             /**
@@ -3757,22 +3769,22 @@ export interface components {
             readonly metrics: readonly string[];
             /**
              * Next
-             * @description Give it as `after`.
+             * @description Give it as `after` to get the next page; None: this page is the last.
              */
             readonly next?: string | null;
             /**
              * Of
-             * @description Samples of the run task.
+             * @description Number of samples of the run task.
              */
             readonly of: number;
             /**
              * Total
-             * @description Samples that pass the filter.
+             * @description Number of samples that pass the filter.
              */
             readonly total: number;
             /**
              * Version
-             * @description Changes when samples change.
+             * @description A text that changes when samples change.
              */
             readonly version: string;
         };
@@ -3788,7 +3800,7 @@ export interface components {
             readonly answer: string | null;
             /**
              * Document
-             * @description The document it belongs to.
+             * @description Id of its document.
              */
             readonly document: string;
             /**
@@ -3799,32 +3811,32 @@ export interface components {
             readonly flagged: boolean;
             /**
              * Latency
-             * @description Seconds.
+             * @description E2E latency, seconds.
              */
             readonly latency?: number | null;
             /**
              * Outcome
-             * @description How the request ended; `missing`: nobody has asked yet.
+             * @description Outcome of the request; `missing`: not sent yet.
              */
             readonly outcome: string;
             /**
              * Output Tokens
-             * @description Tokens of the answer.
+             * @description Number of output tokens.
              */
             readonly output_tokens?: number | null;
             /**
              * Place
-             * @description Its number among the samples asked, from 0: its address.
+             * @description Number of the sample in the run task, from 0; addresses use it.
              */
             readonly place: number;
             /**
              * Reason
-             * @description Why the answer cannot be read.
+             * @description Reason why the answer is unreadable.
              */
             readonly reason?: string | null;
             /**
              * Sample
-             * @description Its id.
+             * @description Id of the sample.
              */
             readonly sample: string;
             /**
@@ -3842,18 +3854,18 @@ export interface components {
         readonly Score: {
             /**
              * Documents
-             * @description Documents they belong to.
+             * @description Documents of these samples.
              * @default 0
              */
             readonly documents: number;
             /**
              * High
-             * @description Upper end.
+             * @description Upper end of the 95 % interval.
              */
             readonly high?: number | null;
             /**
              * Higher Is Better
-             * @description Whether more of it is better.
+             * @description Whether a higher value is better.
              * @default true
              */
             readonly higher_is_better: boolean;
@@ -3864,7 +3876,7 @@ export interface components {
             readonly low?: number | null;
             /**
              * Metric
-             * @description Its name.
+             * @description Name of the metric.
              */
             readonly metric: string;
             /**
@@ -3881,32 +3893,32 @@ export interface components {
         };
         /**
          * Session
-         * @description Who is signed in where.
+         * @description The current session.
          */
         readonly Session: {
             /**
              * Expires
-             * @description When the session has to be renewed.
+             * @description Time at which the session ends without a renewal, seconds since the epoch.
              */
             readonly expires: number;
             /**
              * Home
-             * @description Folder of the experiments.
+             * @description Path of the home (`HPCBENCH_HOME`).
              */
             readonly home: string;
             /**
              * Host
-             * @description Host it runs on.
+             * @description Host of the portal.
              */
             readonly host: string;
             /**
              * May Edit
-             * @description Whether plans can be written (`--allow-edit`).
+             * @description Whether the portal may write plans and definitions (`--allow-edit`).
              */
             readonly may_edit: boolean;
             /**
              * May Submit
-             * @description Whether plans can be submitted (`--allow-submit`).
+             * @description Whether the portal may submit plans (`--allow-submit`).
              */
             readonly may_submit: boolean;
             /**
@@ -3916,17 +3928,17 @@ export interface components {
             readonly mode: string;
             /**
              * Tunnel
-             * @description The `ssh -L` line, to be shown where the tunnel has died.
+             * @description The `ssh -L` line, for the case that the tunnel is closed.
              */
             readonly tunnel: string;
             /**
              * User
-             * @description Name of the account the portal runs as.
+             * @description Account under which the portal runs.
              */
             readonly user: string;
             /**
              * Version
-             * @description Of hpcbench.
+             * @description Version of hpcbench.
              */
             readonly version: string;
         };
@@ -3978,18 +3990,18 @@ export interface components {
         };
         /**
          * SignIn
-         * @description How a browser signs in.
+         * @description Sign-in of a browser.
          */
         readonly SignIn: {
             /**
              * Code
-             * @description A one-time code: what follows `#t=` in the link.
+             * @description One-time code: the text after `#t=` in the link.
              */
             readonly code: string;
         };
         /**
          * SignInCode
-         * @description A fresh one-time code, for `hpcbench portal url`.
+         * @description A new one-time code, for `hpcbench portal url`.
          */
         readonly SignInCode: {
             /**
@@ -3999,7 +4011,7 @@ export interface components {
             readonly code: string;
             /**
              * Seconds
-             * @description How long it can be used.
+             * @description Time for which the code is valid, seconds.
              */
             readonly seconds: number;
         };
@@ -4015,18 +4027,18 @@ export interface components {
         };
         /**
          * Starter
-         * @description A text to begin a new document with.
+         * @description A text from which the user starts a new plan or definition.
          */
         readonly Starter: {
             /**
              * Kind
-             * @description What it is.
+             * @description Kind of the file.
              * @enum {string}
              */
             readonly kind: "plans" | "ml_tasks" | "run_tasks" | "models" | "datasets" | "metrics" | "prompts" | "reports" | "packages" | "gates" | "images" | "sites";
             /**
              * Name
-             * @description Of the starter.
+             * @description Name of the starter.
              */
             readonly name: string;
             /**
@@ -4036,7 +4048,7 @@ export interface components {
             readonly text: string;
             /**
              * Title
-             * @description What it is for.
+             * @description Purpose, in a few words.
              */
             readonly title: string;
         };
@@ -4047,39 +4059,39 @@ export interface components {
         readonly Strip: {
             /**
              * Device
-             * @description Number of the GPU.
+             * @description Number of the GPU; empty: the host.
              * @default
              */
             readonly device: string;
             /**
              * Limit
-             * @description What there is of it.
+             * @description Capacity of the device, in the same unit.
              */
             readonly limit?: number | null;
             /**
              * Times
-             * @description When.
+             * @description Times, seconds since the epoch.
              */
             readonly times: readonly number[];
             /**
              * Unit
-             * @description %, GiB, W, °C, CPUs, 1/s.
+             * @description Unit: %, GiB, W, °C, CPUs, 1/s.
              */
             readonly unit: string;
             /**
              * Values
-             * @description How much.
+             * @description Values; None: no reading.
              */
             readonly values: readonly (number | null)[];
             /**
              * What
-             * @description What is measured.
+             * @description The measured figure.
              * @enum {string}
              */
             readonly what: "gpu_use" | "gpu_memory" | "gpu_power" | "gpu_temperature" | "host_memory" | "cpu" | "rate";
             /**
              * Worker
-             * @description The worker that measured it.
+             * @description Name of the worker.
              */
             readonly worker: string;
         };
@@ -4089,34 +4101,34 @@ export interface components {
          */
         readonly SubmissionAsked: {
             /**
-             * Document
+             * Definition
              * @description Id of the plan.
              */
-            readonly document: string;
+            readonly definition: string;
             /**
              * Etag
-             * @description Of the text that was looked at: another one is not submitted.
+             * @description `etag` of the text that the user has seen; the portal submits no other text.
              */
             readonly etag: string;
         };
         /**
          * Submitted
-         * @description A submission that was begun.
+         * @description A submission.
          */
         readonly Submitted: {
             /**
-             * Document
+             * Definition
              * @description Id of the plan.
              */
-            readonly document: string;
+            readonly definition: string;
             /**
              * Id
-             * @description The experiment; None: not yet known.
+             * @description Id of the experiment; None: not known yet.
              */
             readonly id: string | null;
             /**
              * Log
-             * @description What `hpcbench submit` said.
+             * @description Output of `hpcbench submit`.
              */
             readonly log: readonly string[];
             /**
@@ -4126,62 +4138,62 @@ export interface components {
             readonly name: string;
             /**
              * Started
-             * @description When.
+             * @description Start time, seconds since the epoch.
              */
             readonly started: number;
             /**
              * State
-             * @description Of the command.
+             * @description State of the command.
              * @enum {string}
              */
             readonly state: "running" | "done" | "failed";
             /**
              * Submission
-             * @description Its id in requests.
+             * @description Id of the submission in requests.
              */
             readonly submission: string;
         };
         /**
          * TokenMade
-         * @description A new token; it is shown this once.
+         * @description A new token; the portal shows its secret only once.
          */
         readonly TokenMade: {
-            /** @description As in the list. */
+            /** @description The row of the list of tokens. */
             readonly row: components["schemas"]["TokenRow"];
             /**
              * Token
-             * @description For `Authorization: Bearer …`.
+             * @description The secret, for `Authorization: Bearer …`.
              */
             readonly token: string;
         };
         /**
          * TokenRow
-         * @description A token of the user's for scripts; what it says itself is known to nobody but its holder.
+         * @description A user's token for scripts, without its secret.
          */
         readonly TokenRow: {
             /**
              * Created
-             * @description When it was made.
+             * @description Time of creation, seconds since the epoch.
              */
             readonly created: number;
             /**
              * Expires
-             * @description When it ends.
+             * @description Time of expiry, seconds since the epoch.
              */
             readonly expires: number;
             /**
              * Id
-             * @description Its id, which is no secret.
+             * @description Id of the token, no secret.
              */
             readonly id: string;
             /**
              * Name
-             * @description What it is for, in the user's words.
+             * @description Purpose, in the user's words.
              */
             readonly name: string;
             /**
              * Scopes
-             * @description What it is good for.
+             * @description Permissions of the token.
              */
             readonly scopes: readonly ("read" | "plan-edit" | "submit")[];
         };
@@ -4192,12 +4204,12 @@ export interface components {
         readonly TrendPoint: {
             /**
              * Experiment
-             * @description Its id.
+             * @description Id of the experiment.
              */
             readonly experiment: string;
             /**
              * High
-             * @description Upper end.
+             * @description Upper end of its interval.
              */
             readonly high: number | null;
             /**
@@ -4207,12 +4219,12 @@ export interface components {
             readonly low: number | null;
             /**
              * Time
-             * @description When it was made.
+             * @description Time of the experiment, seconds since the epoch.
              */
             readonly time: number;
             /**
              * Value
-             * @description The value.
+             * @description Value of the figure.
              */
             readonly value: number;
         };
@@ -4223,17 +4235,17 @@ export interface components {
         readonly TrendRow: {
             /**
              * Changes
-             * @description Where the level changed, in order of time.
+             * @description Changes of the level, in order of time.
              */
             readonly changes: readonly components["schemas"]["Regression"][];
             /**
              * Higher Is Better
-             * @description Of the figure.
+             * @description Whether a higher value is better.
              */
             readonly higher_is_better: boolean;
             /**
              * Id
-             * @description Of this trend, lasting.
+             * @description Permanent id of the trend.
              */
             readonly id: string;
             /**
@@ -4243,91 +4255,91 @@ export interface components {
             readonly kind: string;
             /**
              * Model
-             * @description Its model.
+             * @description Name of the model.
              */
             readonly model: string;
             /**
              * Name
-             * @description Metric or figure.
+             * @description Name of the metric or figure.
              */
             readonly name: string;
             /**
              * Plan
-             * @description The plan.
+             * @description Name of the plan.
              */
             readonly plan: string;
             /**
              * Points
-             * @description In order of time, the newest 60.
+             * @description The newest 60 values, in order of time.
              */
             readonly points: readonly components["schemas"]["TrendPoint"][];
             /**
              * Run Task
-             * @description The run task.
+             * @description Name of the run task.
              */
             readonly run_task: string;
             /**
              * Signature
-             * @description What makes values comparable.
+             * @description Signature: only values with equal signatures are compared.
              */
             readonly signature: string;
         };
         /**
          * Trends
-         * @description Rows of the heat map, those that fell last first.
+         * @description Rows of the heat map, the most recent regression first.
          */
         readonly Trends: {
             /**
              * Left Out
-             * @description Rows that are not among them: ask for one figure or plan.
+             * @description Number of rows that the answer leaves out: request one figure or one plan.
              * @default 0
              */
             readonly left_out: number;
             /**
              * Names
-             * @description All figures there are.
+             * @description Names of all figures.
              */
             readonly names: readonly string[];
             /**
              * Pending
-             * @description Rows whose changes are still being worked out: ask again in a moment.
+             * @description Number of rows whose changes are not computed yet: repeat the request in a moment.
              * @default 0
              */
             readonly pending: number;
             /**
              * Plans
-             * @description All plans there are.
+             * @description Names of all plans.
              */
             readonly plans: readonly string[];
             /**
              * Rows
-             * @description Those asked for, at most 200.
+             * @description The requested rows, at most 200.
              */
             readonly rows: readonly components["schemas"]["TrendRow"][];
         };
         /**
          * Usage
-         * @description What an experiment took.
+         * @description Resources that an experiment used.
          */
         readonly Usage: {
             /**
              * Gpu Hours
-             * @description Allocated.
+             * @description GPU-hours allocated.
              */
             readonly gpu_hours?: number | null;
             /**
              * Gpu Hours Used
-             * @description With a model at work.
+             * @description GPU-hours with requests in flight whose answers count.
              */
             readonly gpu_hours_used?: number | null;
             /**
              * Gpu Hours Wasted
-             * @description Lost to failures and idling.
+             * @description All other GPU-hours: starting, loading, idling, lost work.
              */
             readonly gpu_hours_wasted?: number | null;
             /**
              * Queue Wait
-             * @description Longest wait of a job for Slurm, seconds.
+             * @description Longest wait of a job in Slurm's queue, seconds.
              */
             readonly queue_wait?: number | null;
         };
@@ -4355,12 +4367,12 @@ export interface components {
         };
         /**
          * Word
-         * @description A stretch of text in a word diff from the reference to the answer.
+         * @description Words of a diff from the reference to the answer.
          */
         readonly Word: {
             /**
              * Kind
-             * @description In both, only in the reference, only in the answer.
+             * @description `same`: in both texts; `lost`: only in the reference; `added`: only in the answer.
              * @enum {string}
              */
             readonly kind: "same" | "lost" | "added";
@@ -4429,9 +4441,9 @@ export type Comparison = components['schemas']['Comparison'];
 export type ConfigurationDiff = components['schemas']['ConfigurationDiff'];
 export type ConfigurationPlace = components['schemas']['ConfigurationPlace'];
 export type DatasetObject = components['schemas']['DatasetObject'];
-export type Document = components['schemas']['Document'];
-export type DocumentRow = components['schemas']['DocumentRow'];
-export type DocumentText = components['schemas']['DocumentText'];
+export type Definition = components['schemas']['Definition'];
+export type DefinitionRow = components['schemas']['DefinitionRow'];
+export type DefinitionText = components['schemas']['DefinitionText'];
 export type Estimate = components['schemas']['Estimate'];
 export type Eta = components['schemas']['Eta'];
 export type Expanded = components['schemas']['Expanded'];
@@ -4458,7 +4470,7 @@ export type MatrixCell = components['schemas']['MatrixCell'];
 export type MatrixRow = components['schemas']['MatrixRow'];
 export type MetricAccount = components['schemas']['MetricAccount'];
 export type MetricCompared = components['schemas']['MetricCompared'];
-export type NewDocument = components['schemas']['NewDocument'];
+export type NewDefinition = components['schemas']['NewDefinition'];
 export type NewToken = components['schemas']['NewToken'];
 export type NodeCell = components['schemas']['NodeCell'];
 export type Note = components['schemas']['Note'];
@@ -4521,7 +4533,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Cluster"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4535,14 +4547,14 @@ export interface operations {
     readonly compare: {
         readonly parameters: {
             readonly query: {
-                /** @description 2 to 8, the baseline first: `EXPERIMENT`, or `EXPERIMENT:RUN_TASK`. */
+                /** @description 2 to 8 runs, the baseline first: `EXPERIMENT` or `EXPERIMENT:RUN_TASK`. */
                 readonly runs: readonly string[];
                 readonly run_task?: string;
                 readonly other?: string;
                 readonly metric?: string;
-                /** @description Compare what both have asked, where that differs. */
+                /** @description Compare the common samples where the runs have different samples. */
                 readonly common?: boolean;
-                /** @description Seconds; then 202 and a `Fault` say how far it is: ask again. */
+                /** @description Seconds to wait; then 202 with a `Fault` gives the progress: repeat the request. */
                 readonly wait?: number;
             };
             readonly header?: never;
@@ -4560,7 +4572,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Comparison"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4574,14 +4586,14 @@ export interface operations {
     readonly exportComparison: {
         readonly parameters: {
             readonly query: {
-                /** @description 2 to 8, the baseline first: `EXPERIMENT`, or `EXPERIMENT:RUN_TASK`. */
+                /** @description 2 to 8 runs, the baseline first: `EXPERIMENT` or `EXPERIMENT:RUN_TASK`. */
                 readonly runs: readonly string[];
                 readonly what?: "metrics" | "flips";
                 readonly run_task?: string;
                 readonly other?: string;
                 readonly metric?: string;
-                readonly change?: ("won" | "lost" | "both_right" | "both_wrong") | null;
-                /** @description Compare what both have asked, where that differs. */
+                readonly change?: ("won" | "lost" | "both_right" | "both_partly" | "both_wrong") | null;
+                /** @description Compare the common samples where the runs have different samples. */
                 readonly common?: boolean;
                 /** @description How. */
                 readonly format?: "csv" | "json" | "parquet";
@@ -4602,7 +4614,7 @@ export interface operations {
                     readonly "text/csv": unknown;
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4616,12 +4628,12 @@ export interface operations {
     readonly compareFigures: {
         readonly parameters: {
             readonly query: {
-                /** @description 2 to 8, the baseline first: `EXPERIMENT`, or `EXPERIMENT:RUN_TASK`. */
+                /** @description 2 to 8 runs, the baseline first: `EXPERIMENT` or `EXPERIMENT:RUN_TASK`. */
                 readonly runs: readonly string[];
                 readonly run_task?: string;
                 readonly other?: string;
                 readonly metric?: string;
-                /** @description Compare what both have asked, where that differs. */
+                /** @description Compare the common samples where the runs have different samples. */
                 readonly common?: boolean;
             };
             readonly header?: never;
@@ -4639,7 +4651,7 @@ export interface operations {
                     readonly "application/json": readonly components["schemas"]["FigureName"][];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4653,12 +4665,12 @@ export interface operations {
     readonly compareFigure: {
         readonly parameters: {
             readonly query: {
-                /** @description 2 to 8, the baseline first: `EXPERIMENT`, or `EXPERIMENT:RUN_TASK`. */
+                /** @description 2 to 8 runs, the baseline first: `EXPERIMENT` or `EXPERIMENT:RUN_TASK`. */
                 readonly runs: readonly string[];
                 readonly run_task?: string;
                 readonly other?: string;
                 readonly metric?: string;
-                /** @description Compare what both have asked, where that differs. */
+                /** @description Compare the common samples where the runs have different samples. */
                 readonly common?: boolean;
                 readonly theme?: "light" | "dark";
             };
@@ -4679,7 +4691,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Figure"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4698,8 +4710,8 @@ export interface operations {
                 readonly run_task?: string;
                 readonly other?: string;
                 readonly metric?: string;
-                readonly change?: ("won" | "lost" | "both_right" | "both_wrong") | null;
-                /** @description Compare what both have asked, where that differs. */
+                readonly change?: ("won" | "lost" | "both_right" | "both_partly" | "both_wrong") | null;
+                /** @description Compare the common samples where the runs have different samples. */
                 readonly common?: boolean;
                 readonly after?: number;
                 readonly limit?: number;
@@ -4719,7 +4731,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["FlipPage"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4730,7 +4742,7 @@ export interface operations {
             };
         };
     };
-    readonly listDocuments: {
+    readonly listDefinitions: {
         readonly parameters: {
             readonly query?: {
                 readonly kind?: ("plans" | "ml_tasks" | "run_tasks" | "models" | "datasets" | "metrics" | "prompts" | "reports" | "packages" | "gates" | "images" | "sites") | null;
@@ -4747,10 +4759,10 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": readonly components["schemas"]["DocumentRow"][];
+                    readonly "application/json": readonly components["schemas"]["DefinitionRow"][];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4761,7 +4773,7 @@ export interface operations {
             };
         };
     };
-    readonly createDocument: {
+    readonly createDefinition: {
         readonly parameters: {
             readonly query?: never;
             readonly header?: never;
@@ -4770,7 +4782,7 @@ export interface operations {
         };
         readonly requestBody: {
             readonly content: {
-                readonly "application/json": components["schemas"]["NewDocument"];
+                readonly "application/json": components["schemas"]["NewDefinition"];
             };
         };
         readonly responses: {
@@ -4780,10 +4792,10 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["Document"];
+                    readonly "application/json": components["schemas"]["Definition"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4794,7 +4806,7 @@ export interface operations {
             };
         };
     };
-    readonly checkDocument: {
+    readonly checkDefinition: {
         readonly parameters: {
             readonly query?: never;
             readonly header?: never;
@@ -4816,7 +4828,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Checked"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4847,7 +4859,7 @@ export interface operations {
                     readonly "application/json": readonly components["schemas"]["Starter"][];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4858,7 +4870,7 @@ export interface operations {
             };
         };
     };
-    readonly getDocument: {
+    readonly getDefinition: {
         readonly parameters: {
             readonly query?: never;
             readonly header?: never;
@@ -4875,10 +4887,10 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["Document"];
+                    readonly "application/json": components["schemas"]["Definition"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4889,11 +4901,11 @@ export interface operations {
             };
         };
     };
-    readonly writeDocument: {
+    readonly writeDefinition: {
         readonly parameters: {
             readonly query?: never;
             readonly header: {
-                /** @description `etag` of the text that was read. */
+                /** @description `etag` of the text that the client read. */
                 readonly "If-Match": string;
             };
             readonly path: {
@@ -4903,7 +4915,7 @@ export interface operations {
         };
         readonly requestBody: {
             readonly content: {
-                readonly "application/json": components["schemas"]["DocumentText"];
+                readonly "application/json": components["schemas"]["DefinitionText"];
             };
         };
         readonly responses: {
@@ -4913,10 +4925,10 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["Document"];
+                    readonly "application/json": components["schemas"]["Definition"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4927,11 +4939,11 @@ export interface operations {
             };
         };
     };
-    readonly deleteDocument: {
+    readonly deleteDefinition: {
         readonly parameters: {
             readonly query?: never;
             readonly header: {
-                /** @description `etag` of the text that was read. */
+                /** @description `etag` of the text that the client read. */
                 readonly "If-Match": string;
             };
             readonly path: {
@@ -4948,7 +4960,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4962,7 +4974,7 @@ export interface operations {
     readonly events: {
         readonly parameters: {
             readonly query?: {
-                /** @description Number of the last message there is already. */
+                /** @description Number of the last message that the client has. */
                 readonly after?: number | null;
             };
             readonly header?: {
@@ -4980,7 +4992,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4994,7 +5006,7 @@ export interface operations {
     readonly pollEvents: {
         readonly parameters: {
             readonly query?: {
-                /** @description Number of the last message there is already. */
+                /** @description Number of the last message that the client has. */
                 readonly after?: number | null;
                 /** @description Seconds to wait. */
                 readonly wait?: number;
@@ -5014,7 +5026,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Polled"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5028,19 +5040,19 @@ export interface operations {
     readonly experiments: {
         readonly parameters: {
             readonly query?: {
-                /** @description May be repeated; one has to fit. */
+                /** @description May be repeated; at least one value has to match. */
                 readonly state?: readonly string[];
-                /** @description Words, each of which has to be there. */
+                /** @description Words; each has to occur. */
                 readonly text?: string;
-                /** @description May be repeated; one has to fit. */
+                /** @description May be repeated; at least one value has to match. */
                 readonly model?: readonly string[];
-                /** @description May be repeated; one has to fit. */
+                /** @description May be repeated; at least one value has to match. */
                 readonly dataset?: readonly string[];
-                /** @description May be repeated; one has to fit. */
+                /** @description May be repeated; at least one value has to match. */
                 readonly plan?: readonly string[];
                 readonly sort?: "id" | "plan" | "state" | "created" | "updated" | "owner" | "run_tasks" | "samples" | "answered" | "progress" | "rate" | "score" | "gpu_hours" | "failures" | "verdict";
                 readonly order?: "asc" | "desc";
-                /** @description `next` of the page before. */
+                /** @description `next` of the previous page. */
                 readonly after?: string | null;
                 readonly limit?: number;
             };
@@ -5059,7 +5071,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Page_ExperimentRow_"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5099,7 +5111,7 @@ export interface operations {
                     readonly "text/csv": unknown;
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5113,15 +5125,15 @@ export interface operations {
     readonly experimentFacets: {
         readonly parameters: {
             readonly query?: {
-                /** @description May be repeated; one has to fit. */
+                /** @description May be repeated; at least one value has to match. */
                 readonly state?: readonly string[];
-                /** @description Words, each of which has to be there. */
+                /** @description Words; each has to occur. */
                 readonly text?: string;
-                /** @description May be repeated; one has to fit. */
+                /** @description May be repeated; at least one value has to match. */
                 readonly model?: readonly string[];
-                /** @description May be repeated; one has to fit. */
+                /** @description May be repeated; at least one value has to match. */
                 readonly dataset?: readonly string[];
-                /** @description May be repeated; one has to fit. */
+                /** @description May be repeated; at least one value has to match. */
                 readonly plan?: readonly string[];
             };
             readonly header?: never;
@@ -5139,7 +5151,7 @@ export interface operations {
                     readonly "application/json": readonly components["schemas"]["Facet"][];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5170,7 +5182,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["ExperimentDetail"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5204,7 +5216,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["ConfigurationDiff"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5235,7 +5247,7 @@ export interface operations {
                     readonly "application/json": readonly components["schemas"]["FigureName"][];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5249,7 +5261,7 @@ export interface operations {
     readonly figure: {
         readonly parameters: {
             readonly query?: {
-                /** @description Of the page it is drawn on. */
+                /** @description Theme of the page: the figure uses its colours. */
                 readonly theme?: "light" | "dark";
             };
             readonly header?: never;
@@ -5270,7 +5282,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Figure"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5284,7 +5296,7 @@ export interface operations {
     readonly logs: {
         readonly parameters: {
             readonly query?: {
-                /** @description Only what concerns this run task. */
+                /** @description Only data of this run task. */
                 readonly run_task?: string | null;
             };
             readonly header?: never;
@@ -5304,7 +5316,7 @@ export interface operations {
                     readonly "application/json": readonly components["schemas"]["LogSource"][];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5318,11 +5330,11 @@ export interface operations {
     readonly log: {
         readonly parameters: {
             readonly query?: {
-                /** @description What comes from this offset on. */
+                /** @description Lines from this offset, bytes. */
                 readonly after?: number | null;
-                /** @description What stands before this offset. */
+                /** @description Lines before this offset, bytes. */
                 readonly before?: number | null;
-                /** @description Only lines in which this stands. */
+                /** @description Only lines that contain this text. */
                 readonly grep?: string;
                 readonly lines?: number;
             };
@@ -5344,7 +5356,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["LogChunk"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5358,7 +5370,7 @@ export interface operations {
     readonly datasetObjects: {
         readonly parameters: {
             readonly query?: {
-                /** @description `next` of the page before. */
+                /** @description `next` of the previous page. */
                 readonly after?: string | null;
                 readonly limit?: number;
             };
@@ -5380,7 +5392,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Page_DatasetObject_"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5411,7 +5423,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Origin"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5444,7 +5456,7 @@ export interface operations {
                     readonly "text/html": unknown;
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5458,7 +5470,7 @@ export interface operations {
     readonly resources: {
         readonly parameters: {
             readonly query?: {
-                /** @description Only what concerns this run task. */
+                /** @description Only data of this run task. */
                 readonly run_task?: string | null;
                 /** @description `Resources.until` of an earlier answer. */
                 readonly since?: number | null;
@@ -5480,7 +5492,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Resources"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5494,17 +5506,17 @@ export interface operations {
     readonly experimentRunTasks: {
         readonly parameters: {
             readonly query?: {
-                /** @description May be repeated; one has to fit. */
+                /** @description May be repeated; at least one value has to match. */
                 readonly state?: readonly string[];
-                /** @description Words, each of which has to be there. */
+                /** @description Words; each has to occur. */
                 readonly text?: string;
-                /** @description May be repeated; one has to fit. */
+                /** @description May be repeated; at least one value has to match. */
                 readonly model?: readonly string[];
-                /** @description May be repeated; one has to fit. */
+                /** @description May be repeated; at least one value has to match. */
                 readonly dataset?: readonly string[];
                 readonly sort?: "experiment" | "name" | "ml_task" | "model" | "dataset" | "prompt" | "state" | "samples" | "answered" | "progress" | "rate" | "coverage" | "invalid" | "score" | "latency_p50" | "latency_p95" | "tokens_per_second" | "peak_memory_gb";
                 readonly order?: "asc" | "desc";
-                /** @description `next` of the page before. */
+                /** @description `next` of the previous page. */
                 readonly after?: string | null;
                 readonly limit?: number;
             };
@@ -5525,7 +5537,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Page_RunTaskRow_"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5566,7 +5578,7 @@ export interface operations {
                     readonly "text/csv": unknown;
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5598,7 +5610,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["RunTaskDetail"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5612,7 +5624,7 @@ export interface operations {
     readonly runTaskFigure: {
         readonly parameters: {
             readonly query?: {
-                /** @description Of the page it is drawn on. */
+                /** @description Theme of the page: the figure uses its colours. */
                 readonly theme?: "light" | "dark";
             };
             readonly header?: never;
@@ -5634,7 +5646,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Figure"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5650,22 +5662,22 @@ export interface operations {
             readonly query?: {
                 readonly after?: string | null;
                 readonly limit?: number;
-                /** @description Rows before; without `after`. */
+                /** @description Rows to skip; only without `after`. */
                 readonly skip?: number;
-                /** @description In id, answer or references. */
+                /** @description Text in id, answer or references. */
                 readonly text?: string;
                 readonly outcome?: string;
                 readonly reason?: string;
-                /** @description Of `low` and `high`. */
+                /** @description Metric of `low` and `high`. */
                 readonly metric?: string;
                 readonly low?: number | null;
                 readonly high?: number | null;
                 readonly latency_over?: number | null;
                 /** @description `COLUMN:VALUE`. */
                 readonly where?: readonly string[] | null;
-                /** @description Not the best value, unreadable or failed. */
+                /** @description Below the best score, unreadable or failed. */
                 readonly wrong?: boolean;
-                /** @description Marked by the user. */
+                /** @description Flagged by the user. */
                 readonly flagged?: boolean;
                 /** @description A column or metric. */
                 readonly sort?: string;
@@ -5691,7 +5703,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["SamplePage"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5707,20 +5719,20 @@ export interface operations {
             readonly query?: {
                 /** @description How. */
                 readonly format?: "csv" | "json" | "parquet";
-                /** @description In id, answer or references. */
+                /** @description Text in id, answer or references. */
                 readonly text?: string;
                 readonly outcome?: string;
                 readonly reason?: string;
-                /** @description Of `low` and `high`. */
+                /** @description Metric of `low` and `high`. */
                 readonly metric?: string;
                 readonly low?: number | null;
                 readonly high?: number | null;
                 readonly latency_over?: number | null;
                 /** @description `COLUMN:VALUE`. */
                 readonly where?: readonly string[] | null;
-                /** @description Not the best value, unreadable or failed. */
+                /** @description Below the best score, unreadable or failed. */
                 readonly wrong?: boolean;
-                /** @description Marked by the user. */
+                /** @description Flagged by the user. */
                 readonly flagged?: boolean;
                 /** @description A column or metric. */
                 readonly sort?: string;
@@ -5745,7 +5757,7 @@ export interface operations {
                     readonly "text/csv": unknown;
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5759,20 +5771,20 @@ export interface operations {
     readonly sampleFacets: {
         readonly parameters: {
             readonly query?: {
-                /** @description In id, answer or references. */
+                /** @description Text in id, answer or references. */
                 readonly text?: string;
                 readonly outcome?: string;
                 readonly reason?: string;
-                /** @description Of `low` and `high`. */
+                /** @description Metric of `low` and `high`. */
                 readonly metric?: string;
                 readonly low?: number | null;
                 readonly high?: number | null;
                 readonly latency_over?: number | null;
                 /** @description `COLUMN:VALUE`. */
                 readonly where?: readonly string[] | null;
-                /** @description Not the best value, unreadable or failed. */
+                /** @description Below the best score, unreadable or failed. */
                 readonly wrong?: boolean;
-                /** @description Marked by the user. */
+                /** @description Flagged by the user. */
                 readonly flagged?: boolean;
             };
             readonly header?: {
@@ -5795,7 +5807,7 @@ export interface operations {
                     readonly "application/json": readonly components["schemas"]["Facet"][];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5809,7 +5821,7 @@ export interface operations {
     readonly samplesNamed: {
         readonly parameters: {
             readonly query: {
-                /** @description In the id. */
+                /** @description Text in the id. */
                 readonly text: string;
                 readonly limit?: number;
             };
@@ -5831,7 +5843,7 @@ export interface operations {
                     readonly "application/json": readonly components["schemas"]["SampleRow"][];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5845,20 +5857,20 @@ export interface operations {
     readonly getSample: {
         readonly parameters: {
             readonly query?: {
-                /** @description In id, answer or references. */
+                /** @description Text in id, answer or references. */
                 readonly text?: string;
                 readonly outcome?: string;
                 readonly reason?: string;
-                /** @description Of `low` and `high`. */
+                /** @description Metric of `low` and `high`. */
                 readonly metric?: string;
                 readonly low?: number | null;
                 readonly high?: number | null;
                 readonly latency_over?: number | null;
                 /** @description `COLUMN:VALUE`. */
                 readonly where?: readonly string[] | null;
-                /** @description Not the best value, unreadable or failed. */
+                /** @description Below the best score, unreadable or failed. */
                 readonly wrong?: boolean;
-                /** @description Marked by the user. */
+                /** @description Flagged by the user. */
                 readonly flagged?: boolean;
                 /** @description A column or metric. */
                 readonly sort?: string;
@@ -5883,7 +5895,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["SampleDetail"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5920,7 +5932,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Flag"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5953,7 +5965,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Flag"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5991,7 +6003,7 @@ export interface operations {
                     readonly "image/*": unknown;
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6007,9 +6019,9 @@ export interface operations {
             readonly query?: {
                 /** @description Metric or figure. */
                 readonly name?: string | null;
-                /** @description Only of this plan. */
+                /** @description Only trends of this plan. */
                 readonly plan?: string | null;
-                /** @description Only experiments made then or later. */
+                /** @description Only experiments since this time, seconds since the epoch. */
                 readonly since?: number;
             };
             readonly header?: never;
@@ -6027,7 +6039,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Trends"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6062,7 +6074,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Regression"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6093,7 +6105,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Regression"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6108,13 +6120,13 @@ export interface operations {
         readonly parameters: {
             readonly query?: {
                 readonly experiment?: string | null;
-                /** @description May be repeated; one has to fit. */
+                /** @description May be repeated; at least one value has to match. */
                 readonly state?: readonly string[];
-                /** @description Words, each of which has to be there. */
+                /** @description Words; each has to occur. */
                 readonly text?: string;
-                /** @description May be repeated; one has to fit. */
+                /** @description May be repeated; at least one value has to match. */
                 readonly model?: readonly string[];
-                /** @description May be repeated; one has to fit. */
+                /** @description May be repeated; at least one value has to match. */
                 readonly dataset?: readonly string[];
             };
             readonly header?: never;
@@ -6132,7 +6144,7 @@ export interface operations {
                     readonly "application/json": readonly components["schemas"]["Facet"][];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6146,17 +6158,17 @@ export interface operations {
     readonly runTasks: {
         readonly parameters: {
             readonly query?: {
-                /** @description May be repeated; one has to fit. */
+                /** @description May be repeated; at least one value has to match. */
                 readonly state?: readonly string[];
-                /** @description Words, each of which has to be there. */
+                /** @description Words; each has to occur. */
                 readonly text?: string;
-                /** @description May be repeated; one has to fit. */
+                /** @description May be repeated; at least one value has to match. */
                 readonly model?: readonly string[];
-                /** @description May be repeated; one has to fit. */
+                /** @description May be repeated; at least one value has to match. */
                 readonly dataset?: readonly string[];
                 readonly sort?: "experiment" | "name" | "ml_task" | "model" | "dataset" | "prompt" | "state" | "samples" | "answered" | "progress" | "rate" | "coverage" | "invalid" | "score" | "latency_p50" | "latency_p95" | "tokens_per_second" | "peak_memory_gb";
                 readonly order?: "asc" | "desc";
-                /** @description `next` of the page before. */
+                /** @description `next` of the previous page. */
                 readonly after?: string | null;
                 readonly limit?: number;
             };
@@ -6175,7 +6187,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Page_RunTaskRow_"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6208,7 +6220,7 @@ export interface operations {
                     };
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6222,7 +6234,7 @@ export interface operations {
     readonly search: {
         readonly parameters: {
             readonly query: {
-                /** @description Words, each of which has to be there. */
+                /** @description Words; each has to occur. */
                 readonly text: string;
                 readonly limit?: number;
             };
@@ -6241,7 +6253,7 @@ export interface operations {
                     readonly "application/json": readonly components["schemas"]["Hit"][];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6270,7 +6282,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Session"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6303,7 +6315,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Session"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6330,7 +6342,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6359,7 +6371,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["SignInCode"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6388,7 +6400,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Session"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6421,7 +6433,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Submitted"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6452,7 +6464,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Submitted"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6481,7 +6493,7 @@ export interface operations {
                     readonly "application/json": readonly components["schemas"]["TokenRow"][];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6514,7 +6526,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["TokenMade"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6543,7 +6555,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Why it was not done. */
+            /** @description The error. */
             readonly default: {
                 headers: {
                     readonly [name: string]: unknown;

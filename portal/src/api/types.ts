@@ -1,4 +1,4 @@
-import type { DocumentRow, paths, Polled } from "./schema";
+import type { paths, Polled } from "./schema";
 
 type Prefixed = "/api/v1";
 
@@ -59,5 +59,3 @@ export type Body<P, V extends ChangeVerb> =
 
 /** A message of the live stream; the description has it only inside of others. */
 export type News = Polled["news"][number];
-/** Kinds of documents; likewise. */
-export type DocumentKind = DocumentRow["kind"];

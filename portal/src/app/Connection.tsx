@@ -17,7 +17,7 @@ export function Connection() {
     );
   }
   const age = since === null ? "" : ago(Math.max(0, now - since));
-  const words = { live: "Live", reconnecting: "Reconnecting", stale: `Stale, last heard ${age}`, off: "Not live" }[state];
+  const words = { live: "Live", reconnecting: "Reconnecting", stale: `Stale, last update ${age}`, off: "Not live" }[state];
   return (
     <span className={styles.whole} data-state={state} role="status">
       <span className={styles.dot} aria-hidden />

@@ -22,8 +22,8 @@ export function crumbsOf(path: string): readonly Crumb[] {
   }
   const known = PAGES.find(({ to }) => to === `/${page ?? ""}`);
   if (!known) return [];
-  // A document's id says nothing to anybody; its page has its name.
-  const below = page === "plans" ? (one === "new" ? "New document" : "Document") : one;
+  // The id of a file is no name for people; its page shows the name.
+  const below = page === "plans" ? (one === "new" ? "New file" : "File") : one;
   return one && below ? [known, { label: below, to: path }] : [known];
 }
 

@@ -76,7 +76,7 @@ function NotHere() {
     <div className={layout.page}>
       <h1>Not in a copy</h1>
       <p>
-        This is a copy of one experiment&apos;s pages on a file server. What stands here needs a running portal: <code>hpcbench portal</code>.
+        This is a static copy of one experiment&apos;s pages. This page needs a running portal: <code>hpcbench portal</code>.
       </p>
     </div>
   );

@@ -6,7 +6,7 @@ import styles from "./SignIn.module.css";
 import { usePageTitle } from "./title";
 
 interface Props {
-  /** Why nobody is signed in. */
+  /** Why no user is signed in. */
   readonly why: string | null;
   /** Signing in would not help. */
   readonly closed?: boolean;
@@ -23,7 +23,7 @@ export function SignIn({ why, closed }: Props) {
     setBusy(true);
     setFault(null);
     signIn(given)
-      .catch((error: unknown) => setFault(error instanceof Error ? error : new Error("That did not work.")))
+      .catch((error: unknown) => setFault(error instanceof Error ? error : new Error("The sign-in failed. Get a new link with `hpcbench portal url`.")))
       .finally(() => setBusy(false));
   };
   return (
@@ -32,7 +32,7 @@ export function SignIn({ why, closed }: Props) {
         <p className={styles.mark}>
           <Icon name="chart" size={22} /> hpcbench
         </p>
-        <h1>{closed ? "This cannot be shown" : "Sign in"}</h1>
+        <h1>{closed ? "This page cannot be shown" : "Sign in"}</h1>
         {why && (
           <p className={styles.why} role="alert">
             {why}
@@ -40,10 +40,10 @@ export function SignIn({ why, closed }: Props) {
         )}
         {!closed && (
           <>
-            <p className={styles.how}>On the login node, this prints a new link; it works once, for a minute:</p>
+            <p className={styles.how}>On the login node, this command prints a new link. The link works once, within a minute:</p>
             <Command text="hpcbench portal url" />
             <form className={styles.form} onSubmit={submit}>
-              <Field label="The link, or its code" hint="Or open the link itself.">
+              <Field label="The link, or its code" hint="You can also open the link in the browser.">
                 {(id, described) => (
                   <input id={id} aria-describedby={described} type="password" autoComplete="off" spellCheck={false} value={given} onChange={(event) => setGiven(event.target.value)} />
                 )}

@@ -13,9 +13,9 @@ export function TunnelBanner() {
       <Icon name="warning" />
       <div className={styles.text}>
         <p>
-          <strong>The portal cannot be reached.</strong> What is shown is from {since === null ? "before" : <Ago time={since} />}; it goes on by itself once the portal answers.
+          <strong>The portal cannot be reached.</strong> The data on this page {since === null ? "may be old" : <>is from <Ago time={since} /></>}. The page updates itself when the portal answers again.
         </p>
-        {session?.tunnel && <Command title="Did the tunnel close? On your own computer:" text={session.tunnel} />}
+        {session?.tunnel && <Command title="If the SSH tunnel is closed, run this on your own computer:" text={session.tunnel} />}
       </div>
     </div>
   );

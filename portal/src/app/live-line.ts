@@ -5,7 +5,7 @@ import { renew } from "./session";
 
 /** A connection to the portal. */
 export interface Line {
-  /** Connects anew, from where it was. */
+  /** Connects again, from where it was. */
   again(): void;
   close(): void;
 }

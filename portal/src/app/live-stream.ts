@@ -69,7 +69,7 @@ export class LiveStream {
     this.put({ state: "off", since: null });
   }
 
-  /** Connects anew, from where it was. */
+  /** Connects again, from where it was. */
   wake(): void {
     this.line?.again();
   }

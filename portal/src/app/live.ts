@@ -6,7 +6,7 @@ import { LiveStream, type LiveState } from "./live-stream";
 /** The one stream of this tab. */
 export const stream = new LiveStream();
 
-/** Be told of every message. */
+/** Call back on every message. */
 export function onNews(listener: (news: News) => void): () => void {
   return stream.onNews(listener);
 }

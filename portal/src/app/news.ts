@@ -8,7 +8,7 @@ type Change = ExperimentNews["changed"][number];
 const SOON = 500;
 const LATER = 5000;
 /** What never changes by news, or follows it by itself. */
-const BESIDES = /\/(logs|provenance|configuration|report)\b|^\/(session|tokens|documents|schemas|submissions|compare)\b/;
+const BESIDES = /\/(logs|provenance|configuration|report)\b|^\/(session|tokens|definitions|schemas|submissions|compare)\b/;
 
 interface Waiting {
   readonly changed: Set<Change>;

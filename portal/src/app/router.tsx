@@ -27,7 +27,7 @@ const tree = root.addChildren([
   page("/compare", () => import("../pages/compare")),
   page("/regressions", () => import("../pages/regressions")),
   page("/plans", () => import("../pages/plans")),
-  page("/plans/$document", () => import("../pages/plan")),
+  page("/plans/$definition", () => import("../pages/plan")),
   page("/cluster", () => import("../pages/cluster")),
   page("/settings", () => import("../pages/settings")),
 ]);

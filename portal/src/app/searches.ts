@@ -18,7 +18,7 @@ export const SEARCHES = {
   "/compare": compare,
   "/regressions": regressions,
   "/plans": plans,
-  "/plans/$document": plan,
+  "/plans/$definition": plan,
   "/cluster": cluster,
   "/settings": settings,
 } as const;

@@ -13,7 +13,7 @@ export interface SessionState {
   readonly reachable: boolean;
   /** Since when it does not, seconds since the epoch. */
   readonly since: number | null;
-  /** Why nobody is signed in, for people. */
+  /** Why no user is signed in, as the page shows it. */
   readonly why: string | null;
 }
 
@@ -42,13 +42,13 @@ export function sessionState(): SessionState {
   return state;
 }
 
-/** Be told when the portal can be reached again, or somebody signed in. */
+/** Call back when the portal can be reached again, or a user signed in. */
 export function onBack(listener: () => void): () => void {
   back.add(listener);
   return () => back.delete(listener);
 }
 
-/** Be told of every change. */
+/** Call back on every change. */
 export function onSession(listener: () => void): () => void {
   listeners.add(listener);
   return () => listeners.delete(listener);
@@ -103,7 +103,7 @@ async function renewAlone(): Promise<boolean> {
   }
 }
 
-/** Goes on for another while; one try at a time in all tabs.
+/** Renews the session; one try at a time in all tabs.
  *
  * @returns whether there is a session now
  */
@@ -118,7 +118,7 @@ export function renew(): Promise<boolean> {
 /** Signs in.
  *
  * @param given - a one-time code, or the whole link
- * @throws FaultError - the code is wrong or too old, or nobody answered
+ * @throws FaultError - the code is wrong or too old, or no answer came
  */
 export async function signIn(given: string): Promise<void> {
   const code = codeIn(given) ?? given.trim();
@@ -175,7 +175,7 @@ function reached(answered: boolean): void {
   for (const listener of back) listener();
 }
 
-/** Opens a bundle, or signs in with the code of the address or the cookies there are; then goes on by itself. */
+/** Opens a bundle, or signs in with the code of the address or the cookies there are; then continues by itself. */
 export async function begin(code: string | null): Promise<void> {
   setGuardian({ renew, reached });
   try {

@@ -16,7 +16,7 @@ function icon(progress: number | null): string {
  * @param progress - share done; null: nothing is under way
  */
 export function usePageTitle(title: string, { progress = null }: { readonly progress?: number | null } = {}): void {
-  // To the nearest percent: the icon is not drawn anew with every answer.
+  // To the nearest percent: the icon is not redrawn with every answer.
   const share = progress === null || progress >= 1 ? null : Math.floor(progress * 100) / 100;
   useEffect(() => {
     document.title = [share === null ? "" : `${percentDone(share)} –`, title, title ? `· ${NAME}` : NAME].filter(Boolean).join(" ");

@@ -25,7 +25,7 @@ export function Figures({ figures, group, onGroup, ...asked }: Asked & {
   readonly onGroup: (group: string) => void;
 }) {
   if (figures.length === 0)
-    return <Empty title="No charts yet">They come with the first answers and scores.</Empty>;
+    return <Empty title="No charts yet">Charts appear with the first answers and scores.</Empty>;
   const counts = new Map<string, number>();
   for (const one of figures) counts.set(one.group, (counts.get(one.group) ?? 0) + 1);
   const options = [...counts].map(([value, number]) => ({ value, label: GROUP_WORDS[value] ?? value, count: number }));

@@ -24,7 +24,7 @@ interface Props {
   readonly onChoose: (at: number) => void;
   /** Whether to read back until there is enough to scroll. */
   readonly fill: boolean;
-  /** Somebody scrolled back. */
+  /** A user scrolled back. */
   readonly onLeave: () => void;
   /** The begin or the end of what is held comes into view. */
   readonly onTop: () => void;

@@ -59,8 +59,8 @@ export function LogViewer({ experiment, log, title, grows, search, onSearch }: P
   };
   useHotkeys(
     {
-      n: ["next find", () => step(finds, 1)],
-      "shift+n": ["previous find", () => step(finds, -1)],
+      n: ["next match", () => step(finds, 1)],
+      "shift+n": ["previous match", () => step(finds, -1)],
       e: ["next error", () => step(errors, 1)],
       "shift+e": ["previous error", () => step(errors, -1)],
       f: ["follow the log, or stop", () => followOn(!atEnd)],
@@ -76,10 +76,10 @@ export function LogViewer({ experiment, log, title, grows, search, onSearch }: P
       <div className={styles.tools}>
         <div className={styles.group}>
           <TextInput label="Find in the log" search value={find} placeholder="Find in the log" onChange={(value) => onSearch({ find: value, at: null })} delay={200} />
-          <Button kind="quiet" small onClick={() => step(finds, -1)} disabled={finds.length === 0} aria-label="Previous find">
+          <Button kind="quiet" small onClick={() => step(finds, -1)} disabled={finds.length === 0} aria-label="Previous match">
             <Icon name="up" />
           </Button>
-          <Button kind="quiet" small onClick={() => step(finds, 1)} disabled={finds.length === 0} aria-label="Next find">
+          <Button kind="quiet" small onClick={() => step(finds, 1)} disabled={finds.length === 0} aria-label="Next match">
             <Icon name="down" />
           </Button>
           <span className={styles.hint} role="status">
@@ -93,14 +93,14 @@ export function LogViewer({ experiment, log, title, grows, search, onSearch }: P
           <Button small onClick={() => step(errors, 1)} disabled={errors.length === 0} aria-label="Next error">
             <Icon name="down" /> Error
           </Button>
-          {!within && <Toggle label="Only finds" checked={only} onChange={(on) => onSearch({ only: on, at: null })} />}
+          {!within && <Toggle label="Only matches" checked={only} onChange={(on) => onSearch({ only: on, at: null })} />}
           <Toggle label="Wrap" checked={wrap} onChange={(on) => onSearch({ wrap: on })} />
           {grows && <Toggle label="Follow" checked={follow} onChange={followOn} />}
         </div>
       </div>
       {read.fault && !read.fault.unreachable && <FaultBox fault={read.fault} retry={() => void read.go(null)} />}
       {read.loading && <Skeleton lines={12} />}
-      {!read.loading && !read.fault && lines.length === 0 && <Empty title={only && words ? `No line has “${words}”` : "Nothing is written yet"} />}
+      {!read.loading && !read.fault && lines.length === 0 && <Empty title={only && words ? `No line contains “${words}”` : "The log is empty"} />}
       {lines.length > 0 && (
         <LogLines
           ref={handle}

@@ -25,7 +25,7 @@ export function Logs({ experiment, runs, log, search, onSearch, runTask }: Props
   if (error && !data) return <FaultBox fault={error} retry={() => void refetch()} />;
   if (!data) return <Skeleton lines={8} />;
   const newest = data.reduce<LogSource | null>((best, one) => (!best || one.updated > best.updated ? one : best), null);
-  if (!newest) return <Empty title="No logs yet">They appear when the first job starts.</Empty>;
+  if (!newest) return <Empty title="No logs yet">Logs appear when the first job starts.</Empty>;
   const current = data.find((one) => one.id === log) ?? newest;
   return (
     <div className={styles.pick}>

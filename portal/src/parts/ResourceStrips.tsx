@@ -30,7 +30,7 @@ export function ResourceStrips({ experiment, runTask, runs, worker, onWorker }: 
   if (!shown) return <Skeleton lines={10} />;
   if (shown.strips.length === 0 && data?.partial) return <Skeleton lines={10} />;
   if (shown.strips.length === 0)
-    return <Empty title="Nothing was measured yet">Monitors of the workers write a reading every few seconds once a job runs.</Empty>;
+    return <Empty title="Nothing was measured yet">The monitor of each worker writes a reading every few seconds while a job runs.</Empty>;
   const options = [
     { value: "", label: workers.length > MOST ? `First ${MOST} of ${counted(workers.length, "worker")}` : `All ${counted(workers.length, "worker")}` },
     ...workers.map((value) => ({ value, label: value })),

@@ -62,7 +62,7 @@ export function fresh(answer: Answer): LogBuffer {
   return { stretches: [cut(answer)], size: answer.size, first: answer.first ?? null };
 }
 
-/** The buffer with what came after its end; an answer that does not touch it, or a log that shrank, starts anew. */
+/** The buffer with what came after its end; an answer that does not touch it, or a log that shrank, starts again. */
 export function appended(buffer: LogBuffer, answer: Answer, most = MOST_LINES): LogBuffer {
   const end = endOf(buffer);
   if (buffer.stretches.length === 0 || answer.begin !== end || answer.size < end) return fresh(answer);
@@ -88,7 +88,7 @@ export function prepended(buffer: LogBuffer, answer: Answer, most = MOST_LINES):
   return { stretches, size: answer.size, first: numbered ? (answer.first ?? null) : buffer.first };
 }
 
-/** Whether the log goes on behind what is held. */
+/** Whether the log continues behind what is held. */
 export function hasLater(buffer: LogBuffer): boolean {
   return endOf(buffer) < buffer.size;
 }

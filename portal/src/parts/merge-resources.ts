@@ -14,7 +14,7 @@ interface Readings<S extends Strip, M> {
   readonly until: number;
 }
 
-/** Points of a strip beyond which all is asked for anew: the server thins it out. */
+/** Points of a strip beyond which all is asked for again: the server thins it out. */
 export const MOST_POINTS = 1500;
 
 function nameOf({ worker, what, device }: Strip): string {

@@ -47,7 +47,7 @@ interface Where {
   readonly before?: number;
 }
 
-/** A log that is read by stretches, and followed while somebody looks. */
+/** A log that is read by stretches, and followed while the user looks. */
 export function useLog(experiment: string, log: string, { grep, at, follow }: LogOptions): ReadLog {
   const [held, setHeld] = useState<Held | null>(null);
   const [fault, setFault] = useState<FaultError | null>(null);
@@ -93,7 +93,7 @@ export function useLog(experiment: string, log: string, { grep, at, follow }: Lo
     async (to: number | null) => {
       if (!(await read(to === null ? {} : { after: to }, fresh))) return;
       if (to !== null && beginOf(newest.current) > 0) await earlier();
-      // A search answers with what it saw in its time: it goes on until there is something to look at.
+      // A search answers with what it saw in its time: it continues until there is something to look at.
       for (let piece = 0; grep && piece < PIECES && beginOf(newest.current) > 0; piece += 1) {
         if (newest.current.stretches.reduce((sum, one) => sum + one.lines.length, 0) >= FINDS) break;
         const before = newest.current;

@@ -8,7 +8,7 @@ export const DEFINITIONS = {
   ok: "samples whose answer was read and can be scored",
   unreadable: "samples whose answer could not be read, or breaks its schema",
   failed: "samples without an answer: refused, bad, failed or not asked",
-  skipped: "bad rows of the dataset, asked about by nobody",
+  skipped: "bad rows of the dataset, which no request asked about",
   coverage: "ok ÷ (asked + skipped)",
 } as const;
 

@@ -1,5 +1,5 @@
 /**
- * Characters that nobody sees and that change what is seen, made visible: `⟨U+202E⟩`.
+ * Characters that are invisible and that change what is seen, made visible: `⟨U+202E⟩`.
  *
  * Controls of direction and characters without width let a text read otherwise than it is. Letters of Arabic or
  * Hebrew stay as they are, and so do joiners between letters or pictures that need them. The same rule as in

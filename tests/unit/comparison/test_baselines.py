@@ -63,7 +63,7 @@ def test_killed_anywhere_a_name_stands_for_the_old_or_the_new(root: Path) -> Non
 
 @pytest.mark.parametrize("name", ["2026", "a b", "../x", "", "-x", "@last"])
 def test_what_could_be_an_id_or_a_path_is_no_name(root: Path, name: str) -> None:
-    with pytest.raises(UserError, match="is no name for a baseline"):
+    with pytest.raises(UserError, match="is not a valid name for a baseline"):
         name_it(root, name, "e1")
     assert current(root, name) is None
 
@@ -105,7 +105,7 @@ def test_a_baseline_that_did_not_end_well_has_to_be_meant(
 
 def test_a_baseline_that_is_gone_says_so(root: Path) -> None:
     name_it(root, "main", "20261101-0200-x-gone")
-    with pytest.raises(UserError, match="names 20261101-0200-x-gone, which is gone"):
+    with pytest.raises(UserError, match="names 20261101-0200-x-gone, which no longer exists"):
         find(root, "main")
 
 

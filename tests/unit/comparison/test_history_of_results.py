@@ -186,7 +186,7 @@ def test_the_verb_finds_what_was_not_recorded_and_shows_it(
     out = capsys.readouterr().out
     assert "plan / rt: exact_match ↑" in out
     (told,) = (line for line in out.splitlines() if "◆ worse: 0.9" in line)
-    assert "seen 2026-11-" in told
+    assert "detected 2026-11-" in told
     assert main(["history", "exact_match", "--csv"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert len(rows) == NIGHTS
@@ -206,9 +206,12 @@ def test_what_cannot_be_meant_is_said_in_a_line(
     for words, said in (
         (["exact_matsch"], "did you mean 'exact_match'?"),
         (["exact_match", "--since", "yesterday"], "a date such as 2026-11-01"),
-        (["exact_match", "--plot", "x.gif"], "FILE.svg, FILE.png or FILE.html"),
+        (
+            ["exact_match", "--plot", "x.gif"],
+            "--plot x.gif has another suffix than .svg, .png or .html",
+        ),
         (["*", "--plot", "x.svg"], "FILE.html for all"),
-        (["exact_match", "--plan", "none", "--plot", "x.svg"], "nothing to draw"),
+        (["exact_match", "--plan", "none", "--plot", "x.svg"], "no values to plot"),
     ):
         assert main(["history", *words]) == 2
         assert said in capsys.readouterr().err

@@ -44,6 +44,7 @@ from hpcbench.files.atomic import (
     write_json,
 )
 from hpcbench.planning import plan_work
+from hpcbench.reporting.methods import methods, to_json
 from hpcbench.schema.plan import Arms
 from hpcbench.schema.records import Times
 from hpcbench.statistics import nominal_levels
@@ -359,6 +360,28 @@ def test_loads_and_memory_are_counted_apart_by_arm(scene: Scene) -> None:
 # --- the report ---------------------------------------------------------------------------------------
 
 
+def test_the_methods_section_says_how_arms_were_compared(tmp_path: Path) -> None:
+    """And that no look was made, before there is one."""
+    scene = Scene(tmp_path, a=("models/m:dtype=float32",))
+
+    def written() -> dict[str, str]:
+        sections = to_json(methods(scene.experiment))["sections"]
+        return {one["name"]: "\n".join(one["paragraphs"]) for one in sections}
+
+    for arm in "ab":
+        scene.answered(arm, range(SHARDS))
+    settle(scene.experiment)
+    evaluation.evaluate(scene.experiment)
+    assert "A comparison of the arms of run task x: no look was made." in written()["missing"]
+    last_looks(scene.experiment)
+    found = written()
+    assert "a (`models/m:dtype=float32`) and b (the plan unchanged)" in found["statistics"]
+    assert "The risk of any false alarm is 0.05" in found["statistics"]
+    assert "The risk of each endpoint is spent over repeated looks" in found["statistics"]
+    assert f"last look after {SHARDS} of {SHARDS} pairs of blocks" in found["statistics"]
+    assert "no look was made" not in found["missing"]
+
+
 def test_the_report_tells_what_the_arms_are_and_misses_nothing_that_was_not_needed(
     scene: Scene,
 ) -> None:
@@ -399,8 +422,8 @@ def comparison(p: float, low: float | None, high: float | None, **more: Any) -> 
         (comparison(0.3, -0.1, 0.1), "p = 0.3 is above 0.016, the level of this look"),
         (
             comparison(0.0161, -0.069, -0.002),
-            "p = 0.0161 is above 0.016, the level of this look; the interval leaves out 0, but better and "
-            "worse need the p-value",
+            "p = 0.0161 is above 0.016, the level of this look; the interval excludes 0, but `better` and "
+            "`worse` also need the p-value",
         ),
         (
             comparison(0.2, -0.1, 0.1, margin=0.05),

@@ -67,7 +67,10 @@ def test_a_gate_that_cannot_judge_fails_no_experiment(
     here = concluded(answered(begun(tmp_path, "e2", with_gate(tmp_path, "nowhere"))))
     assert read_json(here.outcome_file)["state"] == "done"
     assert not here.verdict_file.exists()
-    assert "not judged by gate test: no experiment 'nowhere'" in capsys.readouterr().err
+    assert (
+        "gate test could not judge the experiment: no experiment 'nowhere'"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_history_that_cannot_be_written_fails_no_experiment(
@@ -76,7 +79,7 @@ def test_a_history_that_cannot_be_written_fails_no_experiment(
     (tmp_path / "results").write_text("in the way")
     here = concluded(answered(begun(tmp_path, "e2", without_report(tmp_path))))
     assert read_json(here.outcome_file)["state"] == "done"
-    assert "not in the history" in capsys.readouterr().err
+    assert "could not add the experiment to the history" in capsys.readouterr().err
 
 
 # --- plans that name a gate ----------------------------------------------------------------------------
@@ -145,7 +148,7 @@ def test_its_exit_code_says_how_it_stands(
     assert main(command) == 0
     nights.ends(state="lost")
     assert main(command) == 1
-    assert "left nothing to judge" in capsys.readouterr().out
+    assert "has no scores to judge" in capsys.readouterr().out
 
 
 def test_it_can_wait_for_its_verdict_and_tell_it_to_programs(

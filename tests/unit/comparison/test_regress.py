@@ -237,7 +237,7 @@ def test_a_failure_is_asked_again_before_it_is_called_one(nights: Nights) -> Non
     assert (waiting.state, waiting.exit_code) == ("running", 0)
     assert [one.id for one in waiting.experiments] == nights.submitted[1:]
     assert len(nights.submitted) == 4
-    assert "fails, so rt is asked again" in nights.said[-1]
+    assert "fails; reruns of rt: " in nights.said[-1]
     assert nights.call().state == "running"
     assert len(nights.submitted) == 4
     nights.all_end()

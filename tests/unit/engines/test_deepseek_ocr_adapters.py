@@ -69,7 +69,7 @@ def test_vllm_gets_the_rule_one_image_and_no_caches() -> None:
     assert "--mm-processor-kwargs" not in command.argv
 
 
-def test_further_rules_of_the_document_stand_beside_it() -> None:
+def test_further_rules_of_the_definition_stand_beside_it() -> None:
     options = {"logits_processors": ["mine:Rule"]}
     command = DeepSeekOcrOnVllm().launch_command(spec(options=options))
     assert value(command, "--logits-processors", 2)[1] == "mine:Rule"
@@ -86,7 +86,7 @@ def test_sglang_gets_its_own_template_and_a_history_that_is_up_to_date() -> None
 
 
 @pytest.mark.parametrize("engine", BOTH)
-def test_every_request_carries_the_rule_with_the_documents_figures(engine: Any) -> None:
+def test_every_request_carries_the_rule_with_the_definitions_figures(engine: Any) -> None:
     options = {"ngram-size": 20, "window_size": 50, "whitelist_token_ids": [7]}
     for given_options, rule in [
         ({}, {"ngram_size": 30, "window_size": 90, "whitelist_token_ids": [128821, 128822]}),
@@ -130,12 +130,12 @@ def test_a_plan_cannot_switch_the_rule_off(engine: Any, base: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"mode": "huge"}, "'mode': 'huge' is none of gundam, tiny, small, base, large"),
-        ({"ngram_size": 1}, "'ngram_size': 1 is no whole number from 2"),
+        ({"mode": "huge"}, "'mode' is 'huge'; it must be one of gundam, tiny, small, base, large"),
+        ({"ngram_size": 1}, "'ngram_size' is 1; it must be a whole number, at least 2"),
         ({"ngram_size": True}, "'ngram_size'"),
-        ({"window_size": 0}, "'window_size': 0 is no whole number from 1"),
+        ({"window_size": 0}, "'window_size' is 0; it must be a whole number, at least 1"),
         ({"window_size": "90"}, "'window_size'"),
-        ({"whitelist_token_ids": 5}, "'whitelist_token_ids' is no list of token ids"),
+        ({"whitelist_token_ids": 5}, "'whitelist_token_ids' must be a list of token ids"),
         ({"whitelist_token_ids": ["<td>"]}, "'whitelist_token_ids'"),
     ],
 )
@@ -163,7 +163,7 @@ def test_any_options_are_taken_or_refused_in_one_way(options: dict[str, Any]) ->
 
 
 def test_sglang_has_one_mode() -> None:
-    with pytest.raises(UserError, match="'mode': small cannot be served: SGLang knows gundam only"):
+    with pytest.raises(UserError, match="'mode': SGLang cannot serve small, only gundam"):
         DeepSeekOcrOnSglang().launch_command(spec(options={"mode": "small"}))
 
 
@@ -171,7 +171,7 @@ def test_vllm_is_refused_a_mode_whose_tokens_it_counts_wrongly(vllm: Path) -> No
     here = str(vllm.parent)  # a folder that exists: the weights are here, so it runs here
     for mode in ("tiny", "small", "base", "large"):
         with pytest.raises(
-            UserError, match=f"'mode': {mode} cannot be served.*counts their tokens"
+            UserError, match=f"'mode': this vLLM cannot serve {mode}.*counts their tokens"
         ):
             DeepSeekOcrOnVllm().launch_command(spec(model_path=here, options={"mode": mode}))
     DeepSeekOcrOnVllm().launch_command(spec(model_path=here, options={"mode": "gundam"}))

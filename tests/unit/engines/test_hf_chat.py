@@ -178,10 +178,10 @@ def test_the_media_root_reaches_the_server() -> None:
     ("options", "message"),
     [
         ({"max_bach": 4}, "did you mean 'max_batch'"),
-        ({"max_batch": 0}, "'max_batch' must be a whole number from 1: 0"),
-        ({"max_batch": True}, "'max_batch' must be a whole number"),
-        ({"batch_wait_ms": "10"}, "'batch_wait_ms' must be a number from 0: '10'"),
-        ({"processor": 3}, "'processor' must be a mapping"),
+        ({"max_batch": 0}, "'max_batch' is 0; it must be a whole number, at least 1"),
+        ({"max_batch": True}, "'max_batch' is True; it must be a whole number"),
+        ({"batch_wait_ms": "10"}, "'batch_wait_ms' is '10'; it must be a number, 0 or more"),
+        ({"processor": 3}, "'processor' is 3; it must be a mapping"),
         ({"dtype": "float16"}, r"'dtype' is set by hpcbench \(set the model's 'dtype'\)"),
     ],
 )

@@ -381,7 +381,7 @@ def test_a_certificate_nobody_vouches_for_is_refused(hosted: Endpoint) -> None:
 
 def test_an_endpoint_that_redirects_is_not_used(local: Endpoint) -> None:
     local.models_status = [307]
-    assert "set `base_url` to the real one" in Relay(local, {"API_KEY": KEY}).failed()
+    assert "set `base_url` to the final address" in Relay(local, {"API_KEY": KEY}).failed()
 
 
 def test_an_endpoint_that_is_not_there_yet_is_waited_for(local: Endpoint) -> None:
@@ -432,11 +432,11 @@ def spec(options: dict[str, Any], **more: Any) -> plugins.EngineSpec:
     ("options", "said"),
     [
         ({"base_url": "api.example.com"}, "write https://HOST/v1"),
-        ({"base_url": "https://me:secret@host/v1"}, "no user or password here"),
+        ({"base_url": "https://me:secret@host/v1"}, "cannot have user and password"),
         ({"base_url": "https://host/v1?key=1"}, "only scheme, host and path"),
-        ({"base_url": "http://host/v1"}, "in the clear"),
+        ({"base_url": "http://host/v1"}, "send the key unencrypted"),
         ({"headers": {"X-Api-Key": "1"}}, "looks like a secret"),
-        ({"headers": {"X": "a\r\nB: c"}}, "is no header"),
+        ({"headers": {"X": "a\r\nB: c"}}, "is not a valid header"),
         ({"modell": "m"}, "did you mean 'model'"),
         ({"timeout": 0}, "option 'timeout'"),
     ],

@@ -137,7 +137,7 @@ def test_images_that_come_again_are_worth_a_cache_and_no_gpu_is_told() -> None:
     assert line[line.index("--device") + 1] == "cpu"
 
 
-def test_options_of_the_document_win_and_switches_are_left_out_when_off() -> None:
+def test_options_of_the_definition_win_and_switches_are_left_out_when_off() -> None:
     options = {"disable-radix-cache": False, "enable_metrics": False, "mm_io_worker_num": 8}
     line = words(SglangEngine().launch_command(spec(options=options)))
     assert not [word for word in line if "radix" in word or "metrics" in word]
@@ -169,7 +169,7 @@ def test_options_are_read_from_the_source(package: Path) -> None:
 
 def test_a_source_that_looks_otherwise_is_told(package: Path) -> None:
     (package / "sglang/srt/arg_groups/fields/model.py").write_text("class Model: pass")
-    with pytest.raises(ValueError, match="names no option context_length, dtype"):
+    with pytest.raises(ValueError, match="defines no option context_length, dtype"):
         read_options(package / "sglang")
 
 

@@ -24,12 +24,12 @@ SAID = {
         "exec /usr/bin/python3: exec format error",
         "FATAL: no image found in image index for architecture arm64, variant v8, OS linux",
     ],
-    "user namespaces are switched off on this machine": [
+    "user namespaces are disabled on this machine": [
         "ERROR  : Failed to create user namespace: user namespace disabled",
         "ERROR  : Failed to create user namespace: maximum number of user namespaces exceeded, check "
         "/proc/sys/user/max_user_namespaces",
     ],
-    "Singularity cannot read the image: it is compressed by zstd, as Apptainer's can be": [
+    "Singularity cannot read the image: Apptainer compressed it with zstd": [
         # SingularityCE 4.1.1
         "FATAL:   While checking image: could not open image /x.sif: while checking system partition "
         "header: error while checking squashfs header: corrupted image: unknown compression algorithm "
@@ -38,26 +38,26 @@ SAID = {
     "an image is still mounted by a process that was killed": [
         "FATAL: while opening /tmp/rootfs-1: transport endpoint is not connected",
     ],
-    "images cannot be mounted: FUSE is missing or closed on this machine": [
+    "images cannot be mounted: FUSE is missing or not accessible on this machine": [
         "fuse: device not found, try 'modprobe fuse' first",
         # Apptainer 1.4.5 with /dev/fuse closed
         "FATAL:   container creation failed: image driver mount failure: image driver squashfuse_ll "
         "instance exited with error: squashfuse_ll exited: fuse: mount failed: Invalid argument",
     ],
-    "the registry has no such image any more": [
+    "the registry does not have this image": [
         "FATAL: reading manifest sha256:ab in docker.io/vllm/vllm-openai: manifest unknown",
         "errors: MANIFEST_UNKNOWN: manifest unknown",
     ],
     "the registry has answered too many requests from here": [
         "toomanyrequests: You have reached your pull rate limit.",
     ],
-    "the registry refuses": ["unauthorized: authentication required"],
-    "the GPU's driver is too old for the image, or the image not built for this GPU": [
+    "the registry refuses access": ["unauthorized: authentication required"],
+    "the GPU's driver is too old for the image, or the image is not built for this GPU": [
         "RuntimeError: The NVIDIA driver on your system is too old (found version 11040).",
         "CUDA error: CUDA driver version is insufficient for CUDA runtime version",
         "CUDA error: no kernel image is available for execution on the device",
     ],
-    "no GPU is to be seen in the container": [
+    "the container has no visible GPU": [
         "RuntimeError: Found no NVIDIA driver on your system.",
         "RuntimeError: No CUDA GPUs are available",
     ],
@@ -121,7 +121,7 @@ def test_apptainers_own_failure_is_told_from_the_programs(
             "ERROR  : No setuid installation found",
         ),
         ("one\ntwo\n", "two"),
-        ("", "it said nothing"),
+        ("", "it printed no message"),
     ],
 )
 def test_of_what_a_program_says_the_line_that_tells_why_is_shown(said: str, told: str) -> None:

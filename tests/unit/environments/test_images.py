@@ -93,8 +93,8 @@ def test_an_image_that_was_noted_is_not_hashed_again(cache: Path) -> None:
     ("content", "label", "damage"),
     [
         (b"a" * 1000, "a" * 64, None),
-        (b"a" * 999 + b"b", "a" * 64, "its bytes are not those that were built"),
-        (b"a" * 1000, "c" * 64, "it is labelled"),
+        (b"a" * 999 + b"b", "a" * 64, "its bytes differ from the image that was built"),
+        (b"a" * 1000, "c" * 64, "its label is"),
     ],
 )
 def test_damage_is_told(cache: Path, content: bytes, label: str, damage: str | None) -> None:
@@ -207,10 +207,10 @@ def test_a_label_that_is_not_there_is_no_damage_where_the_bytes_are_known(cache:
     assert image.damage(lambda path: None) is None
     assert (
         image.damage(lambda path: "sha256:other")
-        == f"it is labelled sha256:other, not sha256:{'a' * 64}"
+        == f"its label is sha256:other, not sha256:{'a' * 64}"
     )
     image.path.write_bytes(b"other")
-    assert image.damage(lambda path: None) == "its bytes are not those that were built"
+    assert image.damage(lambda path: None) == "its bytes differ from the image that was built"
     image.path.with_suffix(".json").unlink()
     (unknown,) = built_images(cache)
-    assert unknown.damage(lambda path: None) == f"it is labelled None, not sha256:{'a' * 64}"
+    assert unknown.damage(lambda path: None) == f"its label is None, not sha256:{'a' * 64}"

@@ -12,7 +12,7 @@ import pytest
 from hpcbench import environments
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.plugins import Environment
-from hpcbench.schema.documents import ContainerSite
+from hpcbench.schema.definitions import ContainerSite
 
 pytestmark = pytest.mark.long
 
@@ -52,7 +52,7 @@ def test_a_bare_virtual_environment_gets_packages_with_their_entry_points(tmp_pa
 
 
 def test_a_folder_that_is_no_environment_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no virtual environment"):
+    with pytest.raises(UserError, match="not a virtual environment"):
         environments.prepare(f"venv:{tmp_path}", tmp_path, HERE)
 
 

@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hpcbench.environments.oci import Reference
-from hpcbench.environments.recipe_lint import lint
 from hpcbench.environments.recipes import Recipe, parse
 from hpcbench.errors import UserError
-from hpcbench.schema.documents import Image
+from hpcbench.schema.definitions import Image
+from tests.recipe_lint import lint
 
 ROOT = Path(__file__).parents[3]
 RECIPES = sorted(ROOT.glob("recipes/images/*/Dockerfile"))
@@ -126,7 +126,7 @@ def test_what_sets_nothing_has_no_sections(write: Write) -> None:
 def test_user_is_left_out_and_says_why(write: Write) -> None:
     (note,) = parse(write("FROM a/b:1\nUSER nobody\n")).notes
     assert note.line == 2
-    assert "runs as who starts it" in str(note)
+    assert "runs as the user that starts it" in str(note)
 
 
 @pytest.mark.parametrize(
@@ -135,28 +135,28 @@ def test_user_is_left_out_and_says_why(write: Write) -> None:
         ("", None, None, "no FROM"),
         ("ARG A\n", None, None, "no FROM"),
         ("RUN x\nFROM a", 1, 1, "RUN before FROM"),
-        ("FROM a\n  ADD http://x /y", 2, 3, "no ADD (write COPY"),
-        ("FROM a\nHEALTHCHECK NONE", 2, 1, "no HEALTHCHECK"),
-        ("FROM a\nHELLO", 2, 1, "no HELLO (a recipe has ARG"),
-        ("FROM a\n&& b", 2, 1, "no instruction begins so"),
+        ("FROM a\n  ADD http://x /y", 2, 3, "cannot contain ADD (write COPY"),
+        ("FROM a\nHEALTHCHECK NONE", 2, 1, "cannot contain HEALTHCHECK"),
+        ("FROM a\nHELLO", 2, 1, "cannot contain HELLO (use only ARG"),
+        ("FROM a\n&& b", 2, 1, "this line does not begin with an instruction"),
         ("# escape=`\nFROM a", 1, 1, "escape character"),
         ("FROM a\nRUN a\x0cb", 2, 6, "control character"),
         ("FROM a\nFROM b", 2, 1, "a second FROM"),
         ("FROM a extra", 1, 8, "one image"),
-        ("FROM UPPER", 1, 6, "no image reference"),
+        ("FROM UPPER", 1, 6, "not an image reference"),
         ("FROM $BASE", 1, 6, "no value for $BASE"),
         ("FROM --platform=linux/arm64 a", 1, 6, "the option --platform"),
         ("FROM a\nRUN --mount=type=cache,target=/x y", 2, 5, "the option --mount"),
         ("FROM a\nCOPY --chown=me a.lock /", 2, 6, "the option --chown"),
         ("FROM a\nRUN cat <<EOF\nx\nEOF", 2, 9, "here-document"),
-        ("FROM a\nRUN", 2, 1, "RUN says nothing"),
+        ("FROM a\nRUN", 2, 1, "RUN has no arguments"),
         ("FROM a\nCOPY a.lock", 2, 6, "names no target"),
         ("FROM a\nCOPY a.lock \\\n # why\n  none /x/", 4, 3, "there is no file none"),
         ("FROM a\nCOPY . /x", 2, 6, "there is no file . (COPY takes files"),
         ("FROM a\nCOPY ../x /x", 2, 6, "outside the recipe's folder"),
         ("FROM a\nENV A=1 \\\n    B", 3, 5, "ENV without `=`"),
         ("FROM a\nENV A 1", 2, 5, "ENV without `=`"),
-        ("FROM a\nENV 1A=1", 2, 5, "names nothing"),
+        ("FROM a\nENV 1A=1", 2, 5, "has no valid name"),
         ("FROM a\nENV A=${B:-c}", 2, 7, "modifier"),
         ('FROM a\nENV A="b', 2, 7, "quote that is not closed"),
         ("FROM a\nENV A=it's", 2, 9, "quote that is not closed"),
@@ -336,19 +336,19 @@ def test_a_base_of_another_version_than_it_was_pinned_as_fails_the_build(
     assert f"AssertionError: {versions['VERSION']}9" in failed.value.stderr
 
 
-def image_documents() -> dict[str, Image]:
+def image_definitions() -> dict[str, Image]:
     return {
         path.stem: Image.model_validate(yaml.safe_load(path.read_text()))
         for path in sorted(ROOT.glob("registries/images/*.yaml"))
     }
 
 
-def test_our_image_documents_are_pinned_as_the_recipe_of_their_engine_is() -> None:
+def test_our_image_definitions_are_pinned_as_the_recipe_of_their_engine_is() -> None:
     bases = {}
     for path in RECIPES:
         base = parse(path).base
         bases[base.repository] = base
-    documents = image_documents()
+    documents = image_definitions()
     assert {"sglang", "vllm-openai"} <= set(documents)
     for name, image in documents.items():
         named = Reference.parse(image.reference or "")

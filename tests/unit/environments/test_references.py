@@ -123,7 +123,7 @@ def test_references_are_read_as_docker_does(
     "text", ["docker://", "docker://Upper/Case", "docker://a/b:", "docker://a b"]
 )
 def test_what_is_no_reference_is_told(text: str) -> None:
-    with pytest.raises(UserError, match="no image reference"):
+    with pytest.raises(UserError, match="not an image reference"):
         Reference.parse(text)
 
 

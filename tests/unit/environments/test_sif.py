@@ -16,7 +16,7 @@ from hpcbench.environments.sif import Program
 from hpcbench.environments.sources import Source
 from hpcbench.errors import EnvironmentFault
 from hpcbench.plugins import Command, Environment
-from hpcbench.schema.documents import ContainerSite
+from hpcbench.schema.definitions import ContainerSite
 
 DIGEST = "sha256:" + "1" * 64
 
@@ -60,7 +60,7 @@ def test_a_build_that_will_not_fit_is_refused_before_it_begins(
         "APPTAINER_CACHEDIR": str(tmp_path), "APPTAINER_TMPDIR": str(tmp_path),
     }, ContainerSite())  # fmt: skip
     source = Source("docker", f"registry/x@{DIGEST}", DIGEST)
-    with pytest.raises(EnvironmentFault, match=r"\(1024.0 TiB\) takes about 5120.0 TiB"):
+    with pytest.raises(EnvironmentFault, match=r"\(1024.0 TiB\) needs about 5120.0 TiB"):
         program.build(source, tmp_path / "x.sif", lambda line: None)
     assert not list(tmp_path.glob("*.sif"))
 

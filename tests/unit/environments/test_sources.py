@@ -14,7 +14,7 @@ import pytest
 from hpcbench.environments.sif import check_version
 from hpcbench.environments.sources import Source
 from hpcbench.errors import EnvironmentFault, UserError
-from hpcbench.schema.documents import ContainerSite
+from hpcbench.schema.definitions import ContainerSite
 
 ONE, TWO = "sha256:" + "1" * 64, "sha256:" + "2" * 64
 
@@ -49,7 +49,7 @@ def test_what_names_not_one_image_of_a_layout_is_told_what_is_there(
 def test_a_folder_that_is_no_layout_is_told(tmp_path: Path, content: str | None) -> None:
     if content is not None:
         (tmp_path / "index.json").write_text(content)
-    with pytest.raises(UserError, match="is no OCI layout"):
+    with pytest.raises(UserError, match="is not an OCI layout"):
         Source.of(f"oci:{tmp_path}", tmp_path, ContainerSite())
 
 
@@ -85,7 +85,7 @@ def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_an_image_of_dockers_daemon_goes_by_its_id(daemon: None, tmp_path: Path) -> None:
     assert Source.of("docker-daemon:me/engine:1", tmp_path, ContainerSite()).digest == ONE
-    with pytest.raises(UserError, match="has none of that name"):
+    with pytest.raises(UserError, match="has no image of that name"):
         Source.of("docker-daemon:me/engine:2", tmp_path, ContainerSite())
 
 
@@ -103,14 +103,14 @@ def test_what_the_file_system_refuses_is_one_line(form: str, tmp_path: Path) -> 
         tmp_path / ("x" * 300)
     )  # as a folder of somebody else, which root may enter
     with pytest.raises(
-        UserError, match=r"cannot be read: File name too long|is no OCI layout \(OSError\)"
+        UserError, match=r"cannot be read: File name too long|is not an OCI layout \(OSError\)"
     ):
         Source.of(reference, tmp_path, ContainerSite())
 
 
 @pytest.mark.parametrize("reference", ["x", "ftp://x/y", "/tmp/x.tar", ""])
 def test_what_is_no_image_is_told_what_would_be(reference: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"is no image \(write docker://"):
+    with pytest.raises(UserError, match=r"is not an image reference \(write docker://"):
         Source.of(reference, tmp_path, ContainerSite())
 
 

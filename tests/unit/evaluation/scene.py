@@ -8,7 +8,7 @@ from typing import Any
 
 from hpcbench.evaluation import evaluate
 from hpcbench.experiment.layout import Experiment
-from hpcbench.schema.documents import Metric
+from hpcbench.schema.definitions import Metric
 from tests.unit.small import experiment, record, response, write_attempt
 
 HERE = "tests.unit.evaluation.strange"
@@ -66,5 +66,5 @@ def asked(
 
 def told(here: Experiment) -> dict[str, Any]:
     """What `metrics.json` says of the one run task, after evaluation."""
-    found: dict[str, Any] = evaluate(here)["run_tasks"]["rt"]
+    found: dict[str, Any] = evaluate(here).to_json()["run_tasks"]["rt"]
     return found

@@ -135,7 +135,7 @@ def test_the_page_of_a_comparison_runs_nothing_and_has_all_sections(
         assert main(words) == 0
         text = (tmp_path / name).read_text()
         assert "<script>alert" not in text
-        for title in ("What came out", "Scores", "Samples lost and won", "How to compare again"):
+        for title in ("Results", "Scores", "Samples lost and won", "How to compare again"):
             assert title in text
     assert len(list(tmp_path.glob("flow-*.svg"))) == 1
     assert main([*words[:-1], str(tmp_path / "page.pdf")]) == 2

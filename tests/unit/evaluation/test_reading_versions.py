@@ -16,12 +16,12 @@ import pytest
 from hpcbench.cli.main import main
 from hpcbench.comparison import history
 from hpcbench.comparison.gate import judge
-from hpcbench.evaluation.scores import KEYS, Place
 from hpcbench.evaluation.versions import made_by, other_reading
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.view.scores import KEYS, Place
 from hpcbench.files.atomic import read_json, write_json
 from hpcbench.parsers import Text, reading_of, same_reading
-from hpcbench.schema.documents import MLTask
+from hpcbench.schema.definitions import MLTask
 from tests.unit.comparison.judged import ended, policy, wrong
 
 HERE = "tests.unit.evaluation.test_reading_versions"
@@ -104,7 +104,7 @@ def test_scores_of_two_versions_are_not_compared_until_the_older_are_made_again(
     assert main(["compare", "e1", "e2"]) == 2
     refused = capsys.readouterr().err
     assert (
-        f"scores of e1 were read by version 1 of parser text, those of e2 by version {Text.version}"
+        f"scores of e1 come from version 1 of parser text, those of e2 from version {Text.version}"
         in refused
     )
     assert "run `hpcbench score e1`" in refused
@@ -118,7 +118,7 @@ def test_a_gate_does_not_judge_scores_of_two_versions(root: Path) -> None:
         found = judge(baseline, candidate, policy())
         (check,) = (each for each in found.checks if each.kind == "quality")
         assert (found.verdict, check.verdict) == ("INCONCLUSIVE", "inconclusive")
-        assert "were read by version" in check.why
+        assert "come from version" in check.why
         assert "run `hpcbench score e1`" in check.why
 
 
@@ -133,7 +133,7 @@ def test_the_same_holds_of_versions_of_a_metric(
     assert "run `hpcbench score e1`" in refused
     (check,) = (one for one in judge(older, other, policy()).checks if one.kind == "quality")
     assert check.verdict == "inconclusive"
-    assert "another metric of that name: exact_match|v0 there" in check.why
+    assert "the signatures differ: exact_match|v0 in the baseline" in check.why
     assert check.why.endswith("run `hpcbench score e1`")
 
 
@@ -147,7 +147,7 @@ def test_a_trend_never_mixes_versions_and_says_how_it_becomes_one(
     assert len({one.signature for one in found}) == 1
     assert main(["history", "exact_match"]) == 0
     said = " ".join("".join(capsys.readouterr()).split())
-    assert "scores of 20260101-0200-x-aaaa were read by version 1 of parser text" in said
+    assert "scores of 20260101-0200-x-aaaa come from version 1 of parser text" in said
     assert "run `hpcbench score 20260101-0200-x-aaaa`, then `hpcbench history --rebuild`" in said
     assert main(["score", "20260101-0200-x-aaaa"]) == 0
     assert main(["history", "--rebuild"]) == 0
@@ -184,10 +184,10 @@ def test_readings_of_two_parsers_are_no_two_versions() -> None:
     assert not same_reading("text|v2", "text|v3")
     assert not same_reading("", "text|v2")
     assert other_reading(("text|v3", "text|v2"), ("a", "b")) == (
-        "scores of a were read by version 3 of parser text, those of b by version 2",
+        "scores of a come from version 3 of parser text, those of b from version 2",
         "run `hpcbench score b`",
     )
     within = other_reading(("", "own|v1.2"), ("a", "a"))
     assert within == (
-        "scores of a were read by versions 1 and 1.2 of parser own", "run `hpcbench score a`",
+        "scores of a come from versions 1 and 1.2 of parser own", "run `hpcbench score a`",
     )  # fmt: skip

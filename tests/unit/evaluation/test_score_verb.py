@@ -99,8 +99,8 @@ def test_what_named_metrics_leave_out_is_said(
     assert list(told["run_tasks"]) == ["rt"]
     assert main(["score", *words]) == 0
     assert capsys.readouterr().err.splitlines() == [
-        "left out: mean of rt, kie-easy, kie-hard: of the plan, not among --metrics",
-        "left out: anls of kie-easy, kie-hard: it scores text, label; the answers are object",
+        "left out: mean of rt, kie-easy, kie-hard: --metrics does not name this metric of the plan",
+        "left out: anls of kie-easy, kie-hard: the metric scores text, label; the answers are object",
     ]
 
 
@@ -108,7 +108,10 @@ def test_a_table_says_below_it_what_is_left_out(
     here: Experiment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["score", here.id, "--metrics", "anls"]) == 0
-    assert "left out: mean of rt: of the plan, not among --metrics" in capsys.readouterr().err
+    assert (
+        "left out: mean of rt: --metrics does not name this metric of the plan"
+        in capsys.readouterr().err
+    )
     assert run(capsys, here.id)["left_out"] == []
 
 
@@ -135,7 +138,7 @@ def test_a_dry_run_says_what_would_be_scored_and_does_nothing(
     found = run(capsys, here.id, "--metrics", "mean,anls", "--save", "x", "--dry-run")
     assert found["run_tasks"]["rt"]["scored"] == ["anls"]
     assert main(["score", here.id, "--dry-run"]) == 0
-    assert capsys.readouterr().out == "rt: to score: nothing; as it is: mean\n"
+    assert capsys.readouterr().out == "rt: will score: nothing; unchanged: mean\n"
     assert files(here) == before
 
 
@@ -175,12 +178,12 @@ def test_a_table_for_people_stands_side_by_side_on_wish(
     [
         (["--by", "languag"], "did you mean 'language'"),
         (["--metrics", "anlx"], "did you mean 'anls'"),
-        (["--metrics", "kie_f1_micro"], "is not for answers that are text"),
+        (["--metrics", "kie_f1_micro"], "does not score answers of the kind text"),
         (["--metrics", "anls", "--metric-option", "anls.toe=1"], "unknown option 'toe'"),
         (["--run-task", "other"], "unknown run task 'other' (there are: rt)"),
         (["--macro"], "--by doc_type"),
-        (["--save", "../x"], "a name of letters"),
-        (["--by", "a,b", "--pivot", "c"], "one column of --by down"),
+        (["--save", "../x"], "is not a valid name"),
+        (["--by", "a,b", "--pivot", "c"], "works with two columns of --by"),
         (["--weight", "language"], "cannot be the samples' weight"),
     ],
 )
@@ -210,7 +213,7 @@ def test_somebody_elses_experiment_is_told_apart_from_a_bug(
         assert main(["score", here.id, "--anew"]) == 3
     finally:
         here.scores_dir.chmod(0o700)
-    assert "is not yours to write" in capsys.readouterr().err
+    assert "belongs to another user" in capsys.readouterr().err
 
 
 # --- a file of answers --------------------------------------------------------------------------------

@@ -14,10 +14,10 @@ import pytest
 
 from hpcbench import evaluation
 from hpcbench.evaluation import Place
-from hpcbench.evaluation.scores import read_keys
 from hpcbench.experiment.archiving import fold
 from hpcbench.experiment.layout import Experiment
-from hpcbench.schema.documents import Metric
+from hpcbench.experiment.view.scores import read_keys
+from hpcbench.schema.definitions import Metric
 from hpcbench.schema.records import Response
 from hpcbench.speed import LATENCIES
 from tests.unit.evaluation import strange as metrics_module
@@ -238,5 +238,5 @@ def test_a_metric_called_like_a_column_is_refused(tmp_path: Path) -> None:
     from hpcbench.errors import UserError
 
     here = asked(tmp_path, ["0"], [Metric(name="answer", plugin="exact_match")])
-    with pytest.raises(UserError, match="cannot be called 'answer'"):
+    with pytest.raises(UserError, match="cannot have the name 'answer'"):
         told(here)

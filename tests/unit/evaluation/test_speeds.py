@@ -15,7 +15,7 @@ from hpcbench.cli.main import main
 from hpcbench.comparison.speed import ratio_interval, speed
 from hpcbench.evaluation import evaluate, write_performance
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.results import performance_of
+from hpcbench.experiment.view.evaluated import Figure, performance_of
 from tests.unit.small import experiment, record, response, write_attempt
 
 A100 = {"gpus": ["NVIDIA A100"], "driver": "550.90", "cuda": "12.4", "cpu": "EPYC"}
@@ -50,12 +50,12 @@ def changed(here: Experiment, change: Callable[[dict[str, Any]], None]) -> Exper
 
 def test_performance_tells_the_machines_that_asked_a_run_task(tmp_path: Path) -> None:
     here = run(tmp_path)
-    (kind,) = performance_of(here)["run_tasks"]["rt"]["hardware"]
+    (kind,) = performance_of(here).to_json()["run_tasks"]["rt"]["hardware"]
     assert kind == {**A100, "nodes": ["n1"], "workers": 1}
     idle = here.worker_events("g0", "1_1-0")
     idle.write_text('{"event":"model_ready","model":"m","hardware":{"gpus":["T4"]}}\n')
     write_performance(here)
-    assert len(performance_of(here)["run_tasks"]["rt"]["hardware"]) == 1
+    assert len(performance_of(here).to_json()["run_tasks"]["rt"]["hardware"]) == 1
 
 
 def test_on_machines_and_loads_of_one_kind_figures_are_comparable(tmp_path: Path) -> None:
@@ -79,14 +79,18 @@ def at(**load: Any) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     ("hardware", "change", "why"),
     [
-        ({**A100, "gpus": ["NVIDIA H100"]}, None, "other GPUs: NVIDIA A100 → NVIDIA H100"),
-        ({**A100, "gpus": ["NVIDIA A100"] * 2}, None, "other GPUs: NVIDIA A100 → 2 × NVIDIA A100"),
-        ({**A100, "driver": "470.1"}, None, "other drivers: 550.90 → 470.1"),
-        ({**A100, "cpu": "Xeon"}, None, "other CPUs: EPYC → Xeon"),
-        (None, None, "it is not known which GPUs the candidate ran on"),
-        (A100, at(concurrency=8), "another load: 1 → 8 at once"),
-        (A100, at(concurrency=8, chosen={"w0": 4, "w1": 8}), "another load: 1 → 4 to 8 at once"),
-        (A100, at(rate=2.0), "another load: none → 2.0 a second"),
+        ({**A100, "gpus": ["NVIDIA H100"]}, None, "GPUs differ: NVIDIA A100 → NVIDIA H100"),
+        ({**A100, "gpus": ["NVIDIA A100"] * 2}, None, "GPUs differ: NVIDIA A100 → 2 × NVIDIA A100"),
+        ({**A100, "driver": "470.1"}, None, "drivers differ: 550.90 → 470.1"),
+        ({**A100, "cpu": "Xeon"}, None, "CPUs differ: EPYC → Xeon"),
+        (None, None, "the files do not show which GPUs the candidate ran on"),
+        (A100, at(concurrency=8), "the loads differ: requests in flight 1 → 8"),
+        (
+            A100,
+            at(concurrency=8, chosen={"w0": 4, "w1": 8}),
+            "the loads differ: requests in flight 1 → 4 to 8",
+        ),
+        (A100, at(rate=2.0), "the loads differ: requests per second none → 2.0"),
         (A100, slower_client, "the candidate's client was too slow"),
     ],
 )
@@ -119,8 +123,8 @@ def test_other_nodes_and_longer_answers_are_told_beside_the_figures(tmp_path: Pa
     found = speed(run(tmp_path / "a"), changed(run(tmp_path / "b"), change), SAME)
     assert found.figures[0].comparable
     nodes, length = found.notes
-    assert nodes == "rt: other nodes: n1 → n7"
-    assert "3.00 times the tokens" in length
+    assert nodes == "rt: nodes differ: n1 → n7"
+    assert "3.00 times as many tokens" in length
 
 
 def test_without_performance_scores_are_compared_all_the_same(
@@ -131,7 +135,7 @@ def test_without_performance_scores_are_compared_all_the_same(
     assert main(["compare", str(one.path), str(other.path)]) == 0
     out = capsys.readouterr().out
     assert "exact_match" in out
-    assert "no speed is compared" in out
+    assert "speed is not compared" in out
 
 
 ENDS = st.floats(0.01, 1e6)
@@ -142,19 +146,19 @@ def test_the_interval_of_a_ratio_holds_it_and_keeps_its_unit(
     low: float, up: float, more: float, scale: float
 ) -> None:
     one = {"low": low, "value": low * up, "high": low * up * more}
-    found = ratio_interval(one, one)
+    found = ratio_interval(Figure(**one), Figure(**one))
     assert found is not None
     assert found[0] <= 1 + 1e-9
     assert found[1] >= 1 - 1e-9
     assert found[0] * found[1] == pytest.approx(1.0)  # one run against itself: the same both ways
-    scaled = {name: end * scale for name, end in one.items()}
+    scaled = Figure(**{name: end * scale for name, end in one.items()})
     assert ratio_interval(scaled, scaled) == pytest.approx(found)
-    assert ratio_interval({**one, "low": None}, one) is None
+    assert ratio_interval(Figure(value=one["value"], high=one["high"]), Figure(**one)) is None
 
 
 def test_the_interval_of_a_ratio_adds_distances_in_squares() -> None:
-    one = {"low": 100 / 1.1, "value": 100.0, "high": 110.0}
-    other = {"low": 200 / 1.2, "value": 200.0, "high": 240.0}
+    one = Figure(low=100 / 1.1, value=100.0, high=110.0)
+    other = Figure(low=200 / 1.2, value=200.0, high=240.0)
     found = ratio_interval(one, other)
     # exp(log 2 ± sqrt(log(1.1)^2 + log(1.2)^2)), worked out apart
     assert found == pytest.approx((1.628104, 2.456845), abs=1e-6)

@@ -133,6 +133,7 @@ def test_it_comes_near_the_best_and_does_not_crowd(model: str) -> None:
     assert max(engine.in_flight for engine in engines) < 4 * least + 8
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [16, 60, 200])
 @pytest.mark.parametrize("model", MODELS)
 def test_many_short_runs_lead_where_one_long_run_does(model: str, size: int) -> None:

@@ -231,7 +231,7 @@ def test_the_deadline_counts_over_all_tries() -> None:
     assert (slow.outcome, slow.text) == ("failed", None)
     late, server = answer(Script(), timeout=-1)
     assert (late.outcome, late.tries, len(server.seen)) == ("failed", 0, 0)
-    assert late.error == "no time was left to ask"
+    assert late.error == "the deadline passed before the request was sent"
     tried, server = answer(Script(plan=["status:500", "hang"]), timeout=0.4)
     assert (tried.outcome, tried.tries, len(server.seen)) == ("failed", 2, 2)
 
@@ -241,7 +241,7 @@ def test_a_missing_engine_is_nobodys_answer() -> None:
         answer(Script(plan=["no_model"]))
     with pytest.raises(EngineGone, match="does not answer on /nowhere"):
         run(ask_at("/nowhere"))
-    with pytest.raises(RunFailed, match="refuses our key"):
+    with pytest.raises(RunFailed, match="refused the key"):
         answer(Script(plan=["wrong_key"]))
 
 

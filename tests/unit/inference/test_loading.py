@@ -133,7 +133,7 @@ def test_a_refused_load_is_not_waited_for(status: int, code: str) -> None:
 
 def test_an_unload_meanwhile_ends_the_wait() -> None:
     states = ({"state": "loading"}, {"state": "draining"}, {"state": "empty"})
-    with pytest.raises(LoadFailed, match="unloaded while loading") as caught:
+    with pytest.raises(LoadFailed, match="unloaded the model before it was ready") as caught:
         load(FakeWrapper(*states))
     assert caught.value.kind == "stopped"
 

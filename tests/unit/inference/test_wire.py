@@ -198,7 +198,7 @@ def test_an_answer_that_breaks_off_is_never_taken_for_whole(begun: bytes) -> Non
 def test_what_is_no_http_is_said_to_be_none() -> None:
     async def journey() -> None:
         async with plain([b"220 mail.example.org\r\n\r\n"]) as (connections, _):
-            with pytest.raises(Broken, match="no HTTP: '220 mail"):
+            with pytest.raises(Broken, match="not HTTP: '220 mail"):
                 await get(connections)
 
     run(journey())

@@ -194,20 +194,20 @@ def test_damage_is_told_on_standard_error(
     path = here.shard_responses("rt", 0, 1)
     path.write_bytes(b"{not json}\n" + path.read_bytes())
     assert main(["export", "--what", "responses", "--out", str(tmp_path / "a.jsonl")]) == 0
-    assert f"{path}: 1 damaged lines are left out" in capsys.readouterr().err
+    assert f"{path}: skipped 1 damaged lines" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        ([], 2, "what form?"),
-        (["--format", "parquet"], 2, "parquet needs a place"),
-        (["--format", "inspect"], 2, "inspect needs a place"),
+        ([], 2, "no format is given"),
+        (["--format", "parquet"], 2, "hpcbench cannot write parquet to standard output"),
+        (["--format", "inspect"], 2, "hpcbench cannot write inspect to standard output"),
         (["--format", "csv", "--json"], 2, "--out FILE"),
-        (["--format", "json", "--excel", "--out", "x"], 2, "--excel is of CSV"),
-        (["--format", "inspect", "--out", "x", "--where", "a"], 2, "--where is of tables"),
+        (["--format", "json", "--excel", "--out", "x"], 2, "--excel works on CSV only"),
+        (["--format", "inspect", "--out", "x", "--where", "a"], 2, "--where works on tables only"),
         (["@last", "--all", "--format", "csv"], 2, "not both"),
-        (["--all", "--to", "phoenix"], 2, "are of one experiment"),
+        (["--all", "--to", "phoenix"], 2, "work on one experiment"),
         (["--format", "csv", "--out", "."], 2, "it is a folder"),
         (["--format", "csv", "--out", "/proc/x"], 3, "cannot write /proc/x"),
     ],

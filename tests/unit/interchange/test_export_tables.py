@@ -200,7 +200,7 @@ def test_a_missing_value_compares_with_nothing_and_is_told(here: Experiment) -> 
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"where": "speed >"}, "is no expression"),
+        ({"where": "speed >"}, "is not a valid expression"),
         ({"where": "sped > 1"}, "'sped' is undefined"),
         ({"where": "sample + 1"}, "can only concatenate str"),
         ({"columns": ["anser"]}, "did you mean 'answer'"),

@@ -14,7 +14,7 @@ from hpcbench.cli.main import main
 from hpcbench.comparison.compare import compare
 from hpcbench.experiment.claims import answers_of
 from hpcbench.experiment.layout import Experiment, all_experiments
-from hpcbench.experiment.results import metrics_of, performance_of
+from hpcbench.experiment.view.evaluated import metrics_of, performance_of
 from hpcbench.status import status
 from tests.unit.interchange import kits
 
@@ -48,7 +48,7 @@ def test_results_of_lmms_eval_are_an_experiment_with_its_numbers(
     assert found["outcome"] == ["ok", "ok", "ok", "failed"]  # a failed request is no answer
     assert found["answer"] == [*kits.ANSWERS[:3], None]
     assert found["references"] == kits.TRUTH
-    told = metrics_of(here)["run_tasks"]["docvqa_val"]
+    told = metrics_of(here).to_json()["run_tasks"]["docvqa_val"]
     assert told["metrics"]["anls"]["value"] == pytest.approx(0.6)
     assert told["metrics"]["anls"]["signature"] == "anls|kit:lmms-eval|task:docvqa_val@1.0|v1"
     assert told["coverage"] == 0.75
@@ -81,7 +81,7 @@ def test_keys_in_a_runs_account_of_itself_are_not_copied(tmp_path: Path) -> None
 
 def test_no_time_is_invented(tmp_path: Path) -> None:
     here = brought(tmp_path, kits.lmms_eval(tmp_path / "logs"), "lmms-eval")
-    told = performance_of(here)["run_tasks"]["docvqa_val"]
+    told = performance_of(here).to_json()["run_tasks"]["docvqa_val"]
     for name in ("ttft_ms", "e2e_ms", "tpot_ms", "answers_per_s", "tokens_per_s", "memory"):
         assert not told[name], name
     assert status(here).rate is None
@@ -137,7 +137,7 @@ def test_records_are_mapped_to_the_samples_of_our_own_dataset(tmp_path: Path) ->
 def test_ours_and_theirs_stand_side_by_side_under_their_own_names(tmp_path: Path) -> None:
     place = kits.lmms_eval(tmp_path / "logs")
     here = brought(tmp_path, place, "lmms-eval", "--metrics", "anls,exact_match")
-    told = metrics_of(here)["run_tasks"]["docvqa_val"]["metrics"]
+    told = metrics_of(here).to_json()["run_tasks"]["docvqa_val"]["metrics"]
     assert set(told) == {"lmms-eval-anls", "anls", "exact_match"}
     assert told["lmms-eval-anls"]["signature"] != told["anls"]["signature"]
     assert told["exact_match"]["value"] == 0.5
@@ -173,7 +173,7 @@ def test_predictions_of_vlmevalkit_are_scored_by_our_metrics(
 ) -> None:
     own = kits.vlmevalkit(tmp_path / "outputs", ending)
     here = brought(tmp_path, own.parent, "vlmevalkit", "--metrics", "anls")
-    assert "vlmevalkit kept no number of a sample" in capsys.readouterr().err
+    assert "vlmevalkit recorded no value for any sample" in capsys.readouterr().err
     (one,) = here.resolved.run_tasks
     assert (one.name, one.model.name) == ("OCRBench", "Qwen2-VL-2B-Instruct")
     found = scores(here, "OCRBench")
@@ -201,7 +201,7 @@ def test_a_pickle_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     path.write_bytes(pickle.dumps([1]))
     for place in (path, path.parent):
         assert main(["import", str(place), "--from", "vlmevalkit"]) == 2
-        assert "a pickle may run any program" in capsys.readouterr().err
+        assert "hpcbench does not read pickles" in capsys.readouterr().err
     assert not list(all_experiments(tmp_path / "home"))
 
 
@@ -211,7 +211,7 @@ def test_the_same_files_are_imported_once(
     place = kits.lmms_eval(tmp_path / "logs")
     first = brought(tmp_path, place, "lmms-eval")
     assert brought(tmp_path, place, "lmms-eval").id == first.id
-    assert "imported before" in capsys.readouterr().err
+    assert "already imported" in capsys.readouterr().err
     assert len(list(all_experiments(tmp_path / "home"))) == 1
     brought(tmp_path, place, "lmms-eval", "--metrics", "anls")
     assert len(list(all_experiments(tmp_path / "home"))) == 2
@@ -233,7 +233,7 @@ def test_a_torn_file_is_told_by_its_line_and_nothing_is_left(
     assert main(["import", str(folder), "--from", "lmms-eval"]) == 2
     told = capsys.readouterr().err
     assert f"{path}:{line}:" in told
-    assert "may be torn" in told
+    assert "may be incomplete" in told
     assert not list((tmp_path / "home" / "experiments").glob("*"))
 
 
@@ -271,8 +271,8 @@ def broken(tmp_path: Path, how: str) -> tuple[Path, str]:
     [
         ("no samples", "--log_samples"),
         ("two runs", "name one of these files"),
-        ("twice", ":5: sample '0' stands twice, first in line 1"),
-        ("no results", "no results_*.json here"),
+        ("twice", ":5: sample '0' occurs twice, first in line 1"),
+        ("no results", "the folder has no results_*.json"),
         ("other json", "results_x.json:3:1: not JSON"),
         ("no predictions", "no column 'prediction'"),
     ],
@@ -291,9 +291,9 @@ def test_what_is_wrong_is_one_line_with_its_remedy(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--map", "ident=doc_id"], "FIELD one of"),
-        (["--map", "id=doc.nope"], "no doc.nope here"),
-        (["--task", "nope"], "no task 'nope': docvqa_val"),
+        (["--map", "ident=doc_id"], "FIELD is one of"),
+        (["--map", "id=doc.nope"], "this sample has no doc.nope"),
+        (["--task", "nope"], "no task 'nope' (there are: docvqa_val)"),
         (["--metrics", "anlss"], "anlss"),
         (["--ml-task", "vqaa"], "vqaa"),
     ],
@@ -325,4 +325,4 @@ def test_a_kit_that_adds_up_otherwise_is_told(
     (path,) = folder.glob("*_results.json")
     path.write_text(path.read_text().replace('"anls,none": 0.6', '"anls,none": 61.5'))
     brought(tmp_path, folder, "lmms-eval")
-    assert "anls is 61.5 by lmms-eval's own aggregation, 0.6 as the mean" in capsys.readouterr().err
+    assert "anls is 61.5 as lmms-eval aggregates it, 0.6 as the mean" in capsys.readouterr().err

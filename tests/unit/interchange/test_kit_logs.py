@@ -12,7 +12,7 @@ import pytest
 from hpcbench import evaluation
 from hpcbench.cli.main import main
 from hpcbench.experiment.layout import Experiment, all_experiments
-from hpcbench.experiment.results import metrics_of
+from hpcbench.experiment.view.evaluated import metrics_of
 from tests.unit.small import experiment, record, response, write_attempt
 
 
@@ -48,7 +48,7 @@ def test_lmms_evals_viewer_finds_results_and_samples_of_one_date(
     assert results.name == "20261120_143200_results.json"
     assert samples.name == "20261120_143200_samples_rt.jsonl"
     told = json.loads(results.read_text())
-    entry: Any = metrics_of(here)["run_tasks"]["rt"]["metrics"]["exact_match"]
+    entry: Any = metrics_of(here).to_json()["run_tasks"]["rt"]["metrics"]["exact_match"]
     assert told["results"]["rt"]["exact_match,none"] == entry["value"]
     assert told["n-samples"]["rt"] == {"original": 5, "effective": 5}
     assert (told["model_name"], told["date"]) == ("m", "20261120_143200")
@@ -66,8 +66,8 @@ def test_what_goes_out_as_lmms_eval_comes_back_the_same(here: Experiment, tmp_pa
     words = ["--map", "id=sample_id", "--metrics", "exact_match", "--name", "back"]
     assert main(["import", str(results), "--from", "lmms-eval", *words]) == 0
     (back,) = [one for one in all_experiments(tmp_path) if one.id != here.id]
-    ours = metrics_of(here)["run_tasks"]["rt"]["metrics"]["exact_match"]
-    theirs = metrics_of(back)["run_tasks"]["rt"]["metrics"]
+    ours = metrics_of(here).to_json()["run_tasks"]["rt"]["metrics"]["exact_match"]
+    theirs = metrics_of(back).to_json()["run_tasks"]["rt"]["metrics"]
     assert theirs["exact_match"]["signature"] == ours["signature"]
     assert theirs["lmms-eval-exact_match"]["value"] == ours["value"]
 

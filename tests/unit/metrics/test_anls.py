@@ -89,7 +89,7 @@ def test_a_dialect_shows_what_it_switches() -> None:
     assert Anls(compat="anls-0.0.2").signature == package
     with pytest.raises(ValueError, match="compat is 'anls'; it can be anls-0.0.2, docvqa-official"):
         Anls(compat="anls")
-    with pytest.raises(ValueError, match="tau beside compat"):
+    with pytest.raises(ValueError, match="tau cannot be combined with compat"):
         Anls(compat="anls-0.0.2", tau=0.4)
 
 

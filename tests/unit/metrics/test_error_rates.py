@@ -136,8 +136,3 @@ def test_words_by_script_are_those_between_spaces_where_there_are_spaces() -> No
     for prediction, reference in pairs(12, cases(2_000)):
         if not set("總計") & {*prediction, *reference}:
             assert by_script.score(prediction, [reference]) == Wer().score(prediction, [reference])
-
-
-def test_wer_refuses_other_words() -> None:
-    with pytest.raises(ValueError, match="words is 'any'; it can be spaces, script"):
-        Wer(words="any")

@@ -84,9 +84,3 @@ def test_what_is_no_reading_is_the_worst(name: str, prediction: object) -> None:
     one = metric(name)
     assert one.aggregate([one.score(prediction, ["x"])]) == float(name not in BEST_IS_ONE)
     assert one.higher_is_better == (name in BEST_IS_ONE)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_no_samples_have_no_rate(name: str) -> None:
-    with pytest.raises(ValueError, match="no samples"):
-        metric(name).aggregate([])

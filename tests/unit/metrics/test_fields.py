@@ -71,7 +71,7 @@ def test_as_ocrbench_has_it() -> None:
     assert value({"a": "x\ty"}, {"a": "xy"}) == 0.0
     assert value({"a": "2", "b": "x"}, {"a": ["1", "2"], "b": ["x", "y"]}) == 1.0
     assert macro_f1({"a": "2"}, [{"a": "1"}, {"a": "2"}], compat="ocrbench-v2") == 1.0
-    with pytest.raises(ValueError, match="lists beside compat"):
+    with pytest.raises(ValueError, match="lists cannot be combined with compat"):
         KieF1Macro(compat="ocrbench-v2", lists="position")
 
 
@@ -293,8 +293,8 @@ def test_signatures_name_every_option() -> None:
     [
         ({"lists": "best"}, "lists is 'best'; it can be match, position"),
         ({"types": {"a": "day"}}, "the type of a is 'day'; it can be text, number, currency"),
-        ({"types": "date"}, "types is 'date'; it is a mapping of paths to types"),
-        ({"max_cer": 15}, "max_cer is 15; it lies between 0 and 1"),
+        ({"types": "date"}, "types is 'date'; it must be a mapping of paths to types"),
+        ({"max_cer": 15}, "max_cer is 15; it must be between 0 and 1"),
         ({"measure": "f2"}, "measure is 'f2'; it can be f1, precision, recall, accuracy"),
     ],
 )

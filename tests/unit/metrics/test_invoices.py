@@ -84,7 +84,7 @@ def test_which_lists_hold_items() -> None:
     ("options", "told"),
     [
         ({"lists": "position"}, "lists is 'position'; invoice_item_f1 pairs items, so it is match"),
-        ({"item_f1": 0}, "item_f1 is 0; it lies above 0"),
+        ({"item_f1": 0}, "item_f1 is 0; it must be above 0"),
     ],
 )
 def test_options_are_checked(options: dict[str, object], told: str) -> None:

@@ -112,9 +112,3 @@ def test_unicode(form: str, expected: str) -> None:
 
 def test_a_number_too_long_to_write_is_no_text() -> None:
     assert ExactMatch().score(10**5000, ["1"]) == Parts(0, 1)
-
-
-@pytest.mark.parametrize("option", ["case", "whitespace", "unicode"])
-def test_an_unknown_value_is_refused_with_the_known_ones(option: str) -> None:
-    with pytest.raises(ValueError, match=rf"{option} is 'upper'; it can be \w+, "):
-        TextOptions(**{option: "upper"})

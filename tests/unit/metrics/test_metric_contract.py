@@ -209,7 +209,7 @@ class FromOutside:
 def test_a_dialect_of_another_package_may_be_options_alone() -> None:
     assert FromOutside(compat="other-kit").fold
     assert not FromOutside().fold
-    with pytest.raises(ValueError, match="fold beside compat"):
+    with pytest.raises(ValueError, match="fold cannot be combined with compat"):
         FromOutside(compat="other-kit", fold=True)
 
 

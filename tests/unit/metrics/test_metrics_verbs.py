@@ -103,7 +103,7 @@ def test_a_row_the_metric_cannot_score_is_told_and_costs_no_other(
         (["show", "anlz"], "did you mean 'anls'"),
         (["score", "anls", "FILE", "--option", "tau=2"], "tau is 2"),
         (["score", "anls", "FILE", "--option", "tua=0.2"], "did you mean 'tau'"),
-        (["score", "anls", "FILE", "--option", "tau"], "--option NAME=VALUE"),
+        (["score", "anls", "FILE", "--option", "tau"], "is not of the form NAME=VALUE"),
         (["score", "anls", "nowhere.jsonl"], "no such file"),
         (["score", "anls", "LACKING"], "needs `prediction`"),
         (["score", "anls", "TORN"], "not JSON"),

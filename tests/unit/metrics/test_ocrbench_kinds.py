@@ -233,7 +233,7 @@ def test_a_document_with_a_blank_line_is_not_like_itself_as_published() -> None:
     assert of("document", text, text, compat=PUBLISHED) == pytest.approx(5 / 6)
 
 
-def test_a_document_that_is_too_long_is_told() -> None:
+def test_a_definition_that_is_too_long_is_told() -> None:
     with pytest.raises(TooLarge, match="a document has 2001 lines; at most 2000 are compared"):
         of("document", "a\n" * 2000, "a")
 
@@ -530,7 +530,7 @@ def test_fields_are_the_published_rule_said_again() -> None:
 
 
 @pytest.mark.long
-def test_documents_are_the_published_rule_said_again() -> None:
+def test_definitions_are_the_published_rule_said_again() -> None:
     rng = random.Random("document")
     pieces = [
         "# A",
@@ -698,17 +698,26 @@ def test_hostile_answers_are_read_too(kind: str, compat: str) -> None:
 @pytest.mark.parametrize(
     ("reference", "told"),
     [
-        ({"kind": "grounding", "answer": "x"}, "`box` of a reference is no list of four numbers"),
-        ({"kind": "position", "answer": "x", "box": [1, 2, 3, "a"]}, "no list of four numbers"),
+        (
+            {"kind": "grounding", "answer": "x"},
+            "`box` of a reference must be a list of four numbers",
+        ),
+        (
+            {"kind": "position", "answer": "x", "box": [1, 2, 3, "a"]},
+            "must be a list of four numbers",
+        ),
         (
             {"kind": "position", "box": BOX},
             "compares texts; a reference is of type NoneType|of type dict",
         ),
         (
             {"kind": "spotting", "answer": ["a"], "box": []},
-            "`box` and `answer` are no lists of one length",
+            "`box` and `answer` must be lists of the same length",
         ),
-        ({"kind": "spotting", "answer": ["a"], "box": [[1, 2, 3]]}, "no lists of one length"),
+        (
+            {"kind": "spotting", "answer": ["a"], "box": [[1, 2, 3]]},
+            "must be lists of the same length",
+        ),
         (
             {"kind": "chart", "answer": "x"},
             "compares objects; `answer` of a reference is of type str",

@@ -242,7 +242,7 @@ def test_signatures_say_what_was_computed() -> None:
 
 
 def test_the_kind_may_stand_beside_a_dialect_and_nothing_else() -> None:
-    with pytest.raises(ValueError, match="width beside compat"):
+    with pytest.raises(ValueError, match="width cannot be combined with compat"):
         OcrBench(width="fold", compat="vlmevalkit")
     with pytest.raises(ValueError, match="kind is 'table'; it can be plain, formula"):
         OcrBench(kind="table")

@@ -136,9 +136,9 @@ def test_the_environments_own_names_are_given_away_but_for_those_of_no_gpu(
         (1, 80, {}, None),  # 79.6 GiB on a card that is sold as 80 GB
         (3, None, {}, "the model needs 3 GPUs, this worker has 2 (NVIDIA A100-SXM4-40GB, 40 GiB; "
             "NVIDIA H100 80GB HBM3, 79.6 GiB)"),
-        (2, 80, {"CUDA_VISIBLE_DEVICES": "0"}, "the model needs 2 GPUs of 80 GiB, this worker has 1 "
+        (2, 80, {"CUDA_VISIBLE_DEVICES": "0"}, "the model needs 2 GPUs of 80 GB, this worker has 1 "
             "(NVIDIA A100-SXM4-40GB, 40 GiB)"),
-        (1, 80, {"CUDA_VISIBLE_DEVICES": "0"}, "the model needs 1 GPU of 80 GiB, this worker has 1 "
+        (1, 80, {"CUDA_VISIBLE_DEVICES": "0"}, "the model needs 1 GPU of 80 GB, this worker has 1 "
             "(NVIDIA A100-SXM4-40GB, 40 GiB)"),
         (1, None, {"CUDA_VISIBLE_DEVICES": ""}, "the model needs 1 GPU, this worker has none of the 2 on "
             "this node"),
@@ -154,8 +154,8 @@ def test_an_allocation_that_does_not_fit_is_told_in_a_line(
 def test_where_nothing_can_look_at_gpus_the_environments_number_has_to_do() -> None:
     given = {"CUDA_VISIBLE_DEVICES": "0,1"}
     assert check_allocation(2, 80, given) is None
-    assert check_allocation(4, 80, given) == "the model needs 4 GPUs of 80 GiB, this worker has 2"
-    assert check_allocation(1, 80, {}) == "the model needs 1 GPU of 80 GiB, this worker has none"
+    assert check_allocation(4, 80, given) == "the model needs 4 GPUs of 80 GB, this worker has 2"
+    assert check_allocation(1, 80, {}) == "the model needs 1 GPU of 80 GB, this worker has none"
 
 
 def test_looking_for_gpus_leaves_the_environment_alone(machine: Machine) -> None:

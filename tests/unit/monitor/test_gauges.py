@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from hpcbench.monitor import EngineState, engine_state, over_socket
-from hpcbench.monitor.gauges import parse
 
 GIB = 1 << 30
 DATA = Path(__file__).parent / "data"
@@ -70,16 +69,20 @@ def test_our_hugging_face_engine_tells_torchs_peaks_on_a_gpu_and_none_on_a_cpu()
     assert states[1] == EngineState()
 
 
-def test_labels_may_hold_anything() -> None:
-    text = (
-        'm{a="x,y",b="}",c="say \\"hi\\"\\n\\\\",} 1e3 1700000000000\nbroken{ 1\nm2 NaN\nm3 +Inf\n'
-    )
+@pytest.mark.parametrize(
+    "line",
+    [
+        "vllm:num_requests_running",
+        "vllm:num_requests_running x",
+        "vllm:num_requests_running{ 1",
+        'vllm:num_requests_running{engine="0} 1',
+        'vllm:num_requests_running{engine="0", =""} x',
+    ],
+)
+def test_a_malformed_line_costs_no_other(line: str) -> None:
+    text = f"vllm:kv_cache_usage_perc 0.5\n{line}\nvllm:num_requests_waiting 2 1700000000000\n"
 
-    one, two, three = parse(text)
-
-    assert one.labels == {"a": "x,y", "b": "}", "c": 'say "hi"\n\\'}
-    assert (one.name, one.value) == ("m", 1000)
-    assert two.value != two.value and three.value == float("inf")
+    assert engine_state(text) == EngineState(kv_usage=0.5, waiting=2)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.submit import local
 from hpcbench.submit.array_task import ArrayTask
 from hpcbench.submit.local import Part, Supervisor
-from hpcbench.submit.prepare import on_all_gpus
+from hpcbench.submit.packages import on_all_gpus
 from tests.fake_nvml import FakeGpu, FakeNvml
 from tests.unit.past import past
 from tests.unit.small import resolved, run_task
@@ -167,7 +167,7 @@ def test_a_group_that_wants_more_gpus_than_there_are_starts_nothing(
         experiment("venv", 2)
 
     start = "group g0 cannot run on this machine: the model needs"
-    assert str(none.value) == f"{start} 1 GPU, this worker has none (`gpus` of its model)"
+    assert str(none.value) == f"{start} 1 GPU, this worker has none (check `gpus` of its model)"
     assert str(few.value).startswith(f"{start} 2 GPUs, this worker has 1 (NVIDIA A100")
 
 

@@ -167,7 +167,7 @@ def test_a_gpu_that_is_lost_is_told_once_and_looking_goes_on(
 
     summary = seen.stop()
 
-    told = "GPU 0 (NVIDIA A100-SXM4-40GB) cannot be read any more: GPU is lost"
+    told = "GPU 0 (NVIDIA A100-SXM4-40GB) can no longer be read: GPU is lost"
     assert [(alarm.kind, alarm.message) for alarm in seen.alarms] == [("gpu_unreadable", told)]
     assert summary.notes == (told,)
     assert summary.whole.gpus[1].peak_bytes == 2 * GIB
@@ -187,7 +187,7 @@ def test_slowed_down_gpus_are_told_once_with_the_reason(
 
     (alarm,) = seen.alarms
     assert alarm.message == (
-        "GPU 0 (NVIDIA A100-SXM4-40GB) runs slower than it could: power cap, thermal (hardware) at 91 °C"
+        "GPU 0 (NVIDIA A100-SXM4-40GB) is throttled: power cap, thermal (hardware); temperature 91 °C"
     )
     assert seen.stop().whole.gpus[0].throttles == ("power cap", "thermal (hardware)")
 
@@ -207,7 +207,7 @@ def test_each_gpu_that_is_slowed_down_is_told(
     second.throttles = 0x44
     seen.look(4)
     assert len(seen.alarms) == 3
-    assert "could: thermal (hardware)" in seen.alarms[-1].message
+    assert "throttled: thermal (hardware)" in seen.alarms[-1].message
 
 
 @pytest.mark.parametrize("counter", [True, False])
@@ -333,7 +333,7 @@ def test_a_file_that_cannot_be_written_is_noted_and_ends_nothing(
     seen = watch(file=tmp_path / "file" / "monitor.jsonl")
     seen.look()
     (note,) = seen.stop().notes
-    assert note.startswith("readings are not written to ") and note.endswith("File exists")
+    assert note.startswith("cannot write readings to ") and note.endswith("File exists")
 
 
 @pytest.fixture
@@ -364,7 +364,7 @@ def test_a_disk_that_is_nearly_full_is_told_once_a_minute(
 
     (alarm,) = seen.alarms
     assert alarm.kind == "disk_nearly_full"
-    assert alarm.message.endswith(f"where scratch is ({small_disk})")
+    assert alarm.message.endswith(f"on the disk of scratch ({small_disk})")
     monkeypatch.setattr("hpcbench.monitor.alarms.AGAIN_SECONDS", 0.0)
     seen.look()
     assert len(seen.alarms) > 1
@@ -385,8 +385,8 @@ def test_an_engine_that_ended_and_is_a_zombie_raises_an_alarm(
     (alarm,) = seen.alarms
     assert alarm == Alarm(
         "engine_gone",
-        f"the engine's first process (sleep, pid {process.pid}) has ended, and nobody took its exit code "
-        "(a zombie)",
+        f"the engine's first process (sleep, pid {process.pid}) has ended, and its parent has not read "
+        "its exit code (a zombie)",
     )
     process.wait()
     assert seen.stop().whole.zombies == 1
@@ -437,7 +437,7 @@ def test_a_number_of_no_process_of_ours_is_noted(watch: Callable[..., Watched]) 
     seen.monitor.watch_engine(4_000_000)
     seen.look(3)
     assert seen.stop().notes == (
-        "the engine's process 4000000 is not to be found: its end is not watched",
+        "the monitor cannot find the engine's process 4000000: no alarm will report its end",
     )
     assert seen.alarms == []
 
@@ -473,7 +473,7 @@ with tempfile.TemporaryFile(dir='/var/tmp') as file:
         group.limit(int(memory().held * 1.03))
         wait_for(lambda: seen.alarms)
         assert seen.kinds() == ["memory_near_limit"]
-        assert "GiB of memory, its limit is" in seen.alarms[0].message
+        assert "GiB of memory; its limit is" in seen.alarms[0].message
     finally:
         process.kill()
         process.wait()
@@ -496,7 +496,7 @@ def test_a_process_killed_for_want_of_memory_is_told_with_its_name(
 
     (alarm,) = [alarm for alarm in seen.alarms if alarm.kind == "out_of_memory"]
     assert alarm.message.startswith("the kernel killed python")
-    assert alarm.message.endswith("for want of memory of 0.0625 GiB")
+    assert alarm.message.endswith("out of memory (limit: 0.0625 GiB)")
 
 
 def test_marking_and_asking_return_at_once_while_a_reading_hangs(

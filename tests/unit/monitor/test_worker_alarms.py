@@ -21,7 +21,7 @@ def rung(folder: Path, alarm: Alarm) -> dict[str, Any]:
     worker.owner = worker.news.open()
     log = here.worker_log(group.id, worker.owner.id)
     log.write_text("".join(f"line {number}\n" for number in range(60)) + "\n")
-    worker._alarm(alarm)
+    worker._job_watch(folder).alarm(alarm)
     worker.news.close("finished")
     [(_, events)] = here.worker_records()
     (found,) = (event for event in events if event["event"] == "alarm")

@@ -13,7 +13,7 @@ from hpcbench.experiment.claims import Owner
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import read_json, write_json
 from hpcbench.inference import LoadFailed
-from hpcbench.schema.documents import Model
+from hpcbench.schema.definitions import Model
 from hpcbench.worker.engine import EngineProcess
 from hpcbench.worker.process import Worker
 from tests.fake_nvml import GIB, FakeGpu, FakeNvml
@@ -54,7 +54,7 @@ def worked(folder: Path, **model: Any) -> tuple[Experiment, dict[str, Any]]:
     ("model", "said"),
     [
         ({"gpus": 2}, "the model needs 2 GPUs, this worker has 1 (NVIDIA A100-SXM4-40GB, 40 GiB)"),
-        ({"gpus": 1, "gpu_memory_gb": 80}, "the model needs 1 GPU of 80 GiB, this worker has 1 (NVIDIA A100"),
+        ({"gpus": 1, "gpu_memory_gb": 80}, "the model needs 1 GPU of 80 GB, this worker has 1 (NVIDIA A100"),
     ],
 )  # fmt: skip
 def test_too_few_or_too_small_gpus_are_told_before_anything_is_loaded(

@@ -19,7 +19,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import create_exclusive, read_lines, write_json
 from hpcbench.notify import deliver, dispatch, outbox
 from hpcbench.notify.dispatch import catch_up, tell, tell_verdict
-from hpcbench.schema.documents import ExperimentPlan
+from hpcbench.schema.definitions import ExperimentPlan
 from hpcbench.testing import TABLES, VERDICT
 from tests.unit.dying import Dying
 from tests.unit.small import experiment, record
@@ -242,7 +242,7 @@ def test_it_is_given_up_in_the_end_and_asked_for_it_is_tried_again(
     assert main(["notify", str(here.path)]) == 3
     told = capsys.readouterr()
     assert "FAILED  notifications.0 webhook  done, 9 tries: Busy: HTTP 500" in told.out
-    assert "1 of 1 messages did not go out" in told.err
+    assert "1 of 1 notifications were not sent" in told.err
 
 
 def test_a_secret_that_is_not_here_costs_no_try(
@@ -251,7 +251,7 @@ def test_a_secret_that_is_not_here_costs_no_try(
     url, found = posted
     here = ended(tmp_path, notifications=[hook("${env:HOOK_OF_TEST}")])
     (said,) = tell(here, "done", TABLES)
-    assert "${env:HOOK_OF_TEST}: no such variable" in said
+    assert "${env:HOOK_OF_TEST}: the variable is not set" in said
     assert states(here) == [("owed", 0)]
     monkeypatch.setenv("HOOK_OF_TEST", url)
     assert catch_up(here) == []
@@ -266,7 +266,7 @@ def test_a_notifier_that_hangs_is_stopped_with_all_that_it_started(tmp_path: Pat
     limit = 1.0
     while not out.exists() or not out.read_text():  # a slow machine may not come so far in time
         said = deliver.send_apart(job, limit)
-        assert "it was stopped" in said["why"]
+        assert "hpcbench stopped it" in said["why"]
         limit *= 2
     pid = int(out.read_text())
     while Path(f"/proc/{pid}").exists():
@@ -291,7 +291,7 @@ def test_a_notifier_that_exits_or_prints_is_a_failure_or_none(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     here = ended(tmp_path, notifications=[{"plugin": "odd:Exits"}, {"plugin": "odd:Prints"}])
     (failed,) = tell(here, "done", TABLES)
-    assert failed == "notifiers odd:Exits: it ended with 7: it said nothing"
+    assert failed == "notifiers odd:Exits: it ended with 7: it printed no message"
 
 
 def test_a_look_by_somebody_who_may_not_write_tells_nobody(
@@ -360,7 +360,7 @@ def test_killed_at_any_step_it_is_told_in_the_end_and_at_most_once_more_with_a_w
         assert 1 <= len(sent) <= 2, step
         assert [state for state, _ in states(here)] == ["told"], step
         for again in sent[1:]:
-            assert again["summary"].endswith("(you may have been told this before)")
+            assert again["summary"].endswith("(this message may be a repetition)")
             assert again["id"] == sent[0]["id"]
 
 
@@ -419,11 +419,11 @@ def test_what_makes_no_sense_is_said_in_a_line(
 ) -> None:
     here = ended(tmp_path)
     assert main(["notify", str(here.path)]) == 2
-    assert "tells nobody" in capsys.readouterr().err
+    assert "has no notifications" in capsys.readouterr().err
     plan = tmp_path / "plan.yaml"
     plan.write_text("name: x\n")
     assert main(["notify", str(plan)]) == 2
-    assert "`--test` tries its notifications" in capsys.readouterr().err
+    assert "--test sends test notifications" in capsys.readouterr().err
 
 
 def test_the_file_holds_no_secret_and_survives_lines_of_later_versions(

@@ -135,7 +135,7 @@ def test_what_is_refused_for_good_is_not_asked_again(hook: Hook) -> None:
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
 def test_a_redirect_is_no_success(hook: Hook, code: int) -> None:
     hook.answers = [(code, {"Location": hook.url}, b"")]
-    assert "it points elsewhere" in told(hook)["why"]
+    assert "the server redirects" in told(hook)["why"]
     assert len(hook.posts) == 1
 
 
@@ -161,7 +161,7 @@ def test_a_slow_server_is_not_waited_for_for_ever(
 @pytest.mark.parametrize("url", ["ftp://h/secret-and-long", "nonsense", "http://", "https:///x"])
 def test_a_url_of_another_kind_is_refused_without_being_shown(url: str) -> None:
     failed = deliver("webhook", {"url": url}, EVENT, pauses=())
-    assert failed["why"] == "Refused: the URL of a webhook begins with https://"
+    assert failed["why"] == "Refused: the URL of a webhook must begin with https://"
 
 
 def test_a_part_of_a_secret_that_an_error_quotes_is_masked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,7 +294,7 @@ def test_one_of_two_refused_is_a_remark_and_nobody_is_told_twice() -> None:
         assert said == {
             "why": None,
             "after": None,
-            "remark": "not to b@example.org: 550 no such user",
+            "remark": "not delivered to b@example.org: 550 no such user",
         }
         assert len(server.mails) == 1
         server.refuse = dict.fromkeys(both, "450 later")

@@ -11,8 +11,8 @@ from typing import Any, cast
 import polars
 
 from hpcbench.evaluation import evaluate
-from hpcbench.evaluation.scores import KEYS
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.view.scores import KEYS
 from hpcbench.files.atomic import write_atomic, write_json
 from hpcbench.planning import plan_work
 from hpcbench.portal.broadcast import Hub

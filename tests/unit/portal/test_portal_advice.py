@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.portal.advice import Took, advice
-from hpcbench.schema.documents import Resources, seconds
+from hpcbench.schema.definitions import Resources, seconds
 
 POSITIVE = st.floats(min_value=0.01, max_value=1e6)
 MAYBE = st.none() | POSITIVE
@@ -57,13 +57,13 @@ def test_to_forget_a_figure_never_makes_advice_of_another_kind(took: Took, name:
 def kind(text: str) -> str:
     words = {
         "host memory": "memory", "GPU memory": "card", "GPUs were": "gpu", "time limit": "time",
-        "CPUs": "cpus", "shard": "shards", "loading": "loading", "sent again": "retries",
+        "CPUs": "cpus", "shard": "shards", "loads of": "loading", "repeated": "retries",
     }  # fmt: skip
     return next(name for word, name in words.items() if word in text)
 
 
 @given(TOOK)
-def test_a_change_of_resources_is_one_that_a_document_can_hold(took: Took) -> None:
+def test_a_change_of_resources_is_one_that_a_definition_can_hold(took: Took) -> None:
     for one in advice(took):
         if match := re.fullmatch(r"resources: \{(\w+): (.+)\}", one.change):
             value = match[2].strip('"')
@@ -89,7 +89,7 @@ def test_the_time_proposed_holds_the_longest_worker(limit: float, longest: float
 def test_too_much_memory_is_said_with_what_would_do() -> None:
     (one,) = advice(Took(memory_asked_gb=64, memory_peak_gb=9))
     assert (one.level, one.text) == (
-        "note", "Asked for 64 GiB of host memory, used 9.0 GiB at the peak.",
+        "note", "The job requested 64 GiB of host memory; the peak was 9.0 GiB.",
     )  # fmt: skip
     assert one.change == "resources: {memory_gb: 13}"
 
@@ -97,19 +97,25 @@ def test_too_much_memory_is_said_with_what_would_do() -> None:
 @pytest.mark.parametrize(
     ("took", "said"),
     [
-        ({"memory_asked_gb": 16, "memory_peak_gb": 15.5}, "near its end"),
-        ({"gpus": 1, "card_gb": 80, "needed_gb": 38, "concurrency": 8}, "more requests at once"),
-        ({"gpus": 1, "card_gb": 80, "needed_gb": 20}, "a card half as large would do"),
-        ({"gpus": 2, "gpu_use": 21.0, "concurrency": 4}, "with 4 requests at once: ask more"),
-        ({"gpus": 2, "gpu_use": 21.0, "client_bound": True}, "the client was late"),
-        ({"time_limit": 43200.0, "longest": 2400.0}, "jobs that ask for less start sooner"),
+        ({"memory_asked_gb": 16, "memory_peak_gb": 15.5}, "request more"),
+        (
+            {"gpus": 1, "card_gb": 80, "needed_gb": 38, "concurrency": 8},
+            "a higher concurrency fits",
+        ),
+        ({"gpus": 1, "card_gb": 80, "needed_gb": 20}, "a GPU with half the memory is enough"),
+        (
+            {"gpus": 2, "gpu_use": 21.0, "concurrency": 4},
+            "at a concurrency of 4: use a higher concurrency",
+        ),
+        ({"gpus": 2, "gpu_use": 21.0, "client_bound": True}, "the client was too slow"),
+        ({"time_limit": 43200.0, "longest": 2400.0}, "jobs with a shorter time limit start sooner"),
         ({"time_limit": 7200.0, "longest": 7000.0}, "of its time limit"),
         ({"cpus_asked": 32, "cpus_peak": 5.0}, "at most 5.0 were busy"),
-        ({"cpus_asked": 4, "cpus_mean": 3.95}, "may be the brake"),
-        ({"shard_seconds": 2.0, "shards": 50, "shard_samples": 10}, "for little work"),
+        ({"cpus_asked": 4, "cpus_mean": 3.95}, "may be the bottleneck"),
+        ({"shard_seconds": 2.0, "shards": 50, "shard_samples": 10}, "larger shards"),
         ({"shard_seconds": 5000.0, "time_limit": 7200.0}, "more than half of the time limit"),
-        ({"held": 1000.0, "loading": 600.0, "workers": 8}, "loading the model 8 times"),
-        ({"requests": 100, "tries": 140}, "40 requests had to be sent again"),
+        ({"held": 1000.0, "loading": 600.0, "workers": 8}, "8 loads of the model"),
+        ({"requests": 100, "tries": 140}, "40 requests were repeated"),
     ],
 )
 def test_each_rule_says_what_it_saw(took: dict[str, Any], said: str) -> None:

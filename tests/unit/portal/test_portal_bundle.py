@@ -250,7 +250,7 @@ def test_what_is_there_already_is_left_alone(
 ) -> None:
     (tmp_path / "mine").write_text("mine")
     for out in (tmp_path, tmp_path / "mine"):
-        with pytest.raises(UserError, match="is there already"):
+        with pytest.raises(UserError, match="exists already"):
             write(experiment, out, client=client)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 

@@ -107,7 +107,7 @@ def test_own_jobs_come_with_their_experiment_and_why_they_wait(
     running, waiting = once(watch).jobs
     assert (running.id, running.experiment) == ("8", None)
     assert (waiting.id, waiting.tasks, waiting.experiment) == ("9", 4, "20261122-a")
-    assert waiting.why.startswith("the QOS's limit of GPUs a user is reached")
+    assert waiting.why.startswith("the QOS's limit of GPUs per user is reached")
 
 
 def test_many_readers_cost_one_question_and_everybody_is_told(fake: Fake, watch: Watch) -> None:

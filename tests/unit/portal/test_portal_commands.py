@@ -9,6 +9,7 @@ import io
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -108,21 +109,24 @@ def server() -> Iterator[tuple[Path, str]]:
                 yield path, node.value
 
 
-TEXTS = [*client(), *server()]
+@cache
+def texts() -> list[tuple[Path, str]]:
+    """The texts of both, with their files."""
+    return [*client(), *server()]
 
 
 def offered() -> Iterator[str]:
     """Commands of these texts, as a page shows them."""
-    for _, text in TEXTS:
+    for _, text in texts():
         for mark in MARKED:
             for command in mark.findall(text):
                 shown = re.sub(r"\$\{[^{}]*\}", "X", html.unescape(command))
                 yield re.sub(r"\{\"([^\"]*)\"\}", r"\1", " ".join(shown.split()))
 
 
-@pytest.mark.parametrize("command", sorted(set(offered())))
-def test_a_command_in_a_text_of_a_page_parses_or_is_the_name_of_a_verb(command: str) -> None:
-    assert is_named(shlex.split(command)[1:]) or parses(command)
+def test_a_command_in_a_text_of_a_page_parses_or_is_the_name_of_a_verb() -> None:
+    found = set(offered())
+    assert {one for one in found if not is_named(shlex.split(one)[1:]) and not parses(one)} == set()
 
 
 def test_the_empty_pages_are_among_them() -> None:
@@ -135,7 +139,7 @@ def test_the_empty_pages_are_among_them() -> None:
 
 def test_no_text_names_a_command_that_is_not_set_off() -> None:
     known = set(verbs())
-    for path, text in TEXTS:
+    for path, text in texts():
         rest = "" if text == "hpcbench portal" else text  # its name, as a title
         for mark in (*MARKED, re.compile(r'aria-label="[^"]*"')):
             rest = mark.sub("", rest)

@@ -7,8 +7,8 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.experiment.view.evaluated import finite
 from hpcbench.portal.downsample import Thinned, extremes
+from hpcbench.portal.json_safe import finite
 
 VALUES = st.lists(
     st.floats(allow_nan=False, allow_infinity=False, width=32), min_size=1, max_size=400

@@ -240,7 +240,7 @@ def test_a_sentence_says_the_day_where_it_is_another() -> None:
     eta = Eta(low=3e5, likely=3.2e5, high=4e5, confidence=0.8, waits=True, text="")
     said = sentence(row, status(eta=eta), now=0.0)
     assert " Jan " in said
-    assert "h once its jobs have started." in said
+    assert "h after its jobs start." in said
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_a_sentence_says_the_day_where_it_is_another() -> None:
     [
         ("pending", "0 of 1 run task done, waiting for Slurm."),
         ("paused", "0 of 1 run task done, paused."),
-        ("lost", "0 of 1 run task done, all its jobs are gone."),
+        ("lost", "0 of 1 run task done, all its jobs have disappeared."),
         ("cancelled", "0 of 1 run task done, cancelled."),
     ],
 )

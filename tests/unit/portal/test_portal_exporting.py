@@ -140,7 +140,7 @@ def test_flips_and_metrics_of_a_comparison_are_exported(tmp_path: Path) -> None:
     portal = portal_over(tmp_path)
     runs = f"runs={ID}&runs={OTHER}"
     (metric,) = get(portal, f"compare/export?{runs}", "csv")
-    assert (metric["metric"], float(metric["won"]), float(metric["both_wrong"])) == (
+    assert (metric["metric"], float(metric["won"]), float(metric["both_partly"])) == (
         "anls",
         1.0,
         1.0,
@@ -154,7 +154,7 @@ def test_flips_and_metrics_of_a_comparison_are_exported(tmp_path: Path) -> None:
     assert [row["sample"] for row in get(portal, f"{some}&change=won", "json")] == ["s2"]
     assert [
         row["sample"]
-        for row in get(portal, f"compare/export?{runs}&what=flips&change=both_wrong", "json")
+        for row in get(portal, f"compare/export?{runs}&what=flips&change=both_partly", "json")
     ] == ["s1"]
 
 

@@ -127,7 +127,7 @@ def test_a_long_line_keeps_its_extremes_in_few_points(count: int, seed: int) -> 
     (one,) = found.series
     assert len(one.y) <= MOST_POINTS
     assert one.y[one.x.index(float(peak))] == 1.0
-    assert "points are drawn" in found.notes[0]
+    assert "points, the extremes included" in found.notes[0]
 
 
 def test_many_names_are_cut_and_that_is_told() -> None:
@@ -138,7 +138,7 @@ def test_many_names_are_cut_and_that_is_told() -> None:
         Figure("f", "F", "interval", Axis("x", scale="category"), Axis("y"), (series,)), "light"
     )
     assert len(found.plotly["data"][0]["y"]) == MOST_NAMES
-    assert found.notes == (f"{MOST_NAMES} of {2 * MOST_NAMES} names are drawn.",)
+    assert found.notes == (f"The figure shows {MOST_NAMES} of {2 * MOST_NAMES} names.",)
 
 
 def test_a_large_matrix_is_cut_and_that_is_told() -> None:
@@ -155,7 +155,7 @@ def test_a_large_matrix_is_cut_and_that_is_told() -> None:
     found = capped(figure)
     assert found.matrix is not None
     assert len(found.matrix.rows) * len(found.matrix.columns) <= MOST_POINTS
-    assert found.notes == ("50 of 100 rows and 100 of 100 columns are drawn.",)
+    assert found.notes == ("The figure shows 50 of 100 rows and 100 of 100 columns.",)
 
 
 def test_flows_can_be_sent() -> None:

@@ -215,6 +215,8 @@ def test_what_ended_is_not_opened_again(
     for _ in range(5):
         other.round()
     assert opened == []
+    assert follower.worked > 0.0, "memory is given back after work alone"
+    assert other.worked == 0.0
 
 
 def test_scores_a_verdict_and_a_baseline_of_one_that_ended_are_noticed(

@@ -597,9 +597,9 @@ def test_a_log_is_never_written_through_a_link(tmp_path: Path) -> None:
 def test_it_is_read_only_unless_the_user_asked(portal: Served) -> None:
     portal.sign_in()
     for method, path in (
-        ("POST", "/api/v1/documents"),
-        ("PUT", "/api/v1/documents/x"),
-        ("DELETE", "/api/v1/documents/x"),
+        ("POST", "/api/v1/definitions"),
+        ("PUT", "/api/v1/definitions/x"),
+        ("DELETE", "/api/v1/definitions/x"),
         ("POST", "/api/v1/submissions"),
     ):
         found = portal.ask(method, path, portal.browser, {})

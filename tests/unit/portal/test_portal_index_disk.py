@@ -189,7 +189,7 @@ def test_a_disk_that_cannot_be_written_is_a_fault_that_says_so(tmp_path: Path) -
     with pytest.raises(IndexFault, match="does not answer") as caught:
         open_index(f"sqlite:///{tmp_path / 'file' / 'index.sqlite'}", tmp_path)
     assert (caught.value.status, caught.value.code) == (503, "busy")
-    assert "see whether the database is up" in caught.value.remedy
+    assert "check that the database runs" in caught.value.remedy
 
 
 @pytest.mark.long

@@ -259,11 +259,13 @@ def test_tables_of_another_version_are_not_believed(tmp_path: Path) -> None:
     assert read(here).run_tasks[0].scores == ()
 
 
-def test_numbers_that_json_cannot_say_are_no_numbers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", [("0.7,", "Infinity,"), ("0.75", '"x"')])
+def test_a_run_task_with_a_number_that_is_none_has_no_scores(
+    tmp_path: Path, damage: tuple[str, str]
+) -> None:
     here = past(tmp_path, "e")
     evaluated(here, rt=table())
-    text = here.metrics_file.read_text().replace("0.7,", "Infinity,").replace("0.75", '"x"')
-    here.metrics_file.write_text(text)
+    here.metrics_file.write_text(here.metrics_file.read_text().replace(*damage))
     (task,) = read(here).run_tasks
-    assert (task.scores[0].value, task.scores[0].low) == (None, None)
+    assert (task.scores, task.counts) == ((), None)
     assert Entry(read(here).row, (task,), Account(), "").run_tasks[0].model_dump_json()

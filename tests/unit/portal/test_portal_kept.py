@@ -43,6 +43,26 @@ def test_costs_bound_what_is_kept() -> None:
     assert len(kept._values) == 2
 
 
+def test_a_value_larger_than_the_bound_is_kept_until_another_comes() -> None:
+    """A large table is read once, not at every request for a part of it."""
+    kept: Kept[bytes] = Kept(100, len)
+    large = kept.of("large", 0, lambda: b"x" * 500)
+    assert kept.held("large", 0) == (large,)
+    kept.of("small", 0, lambda: b"y")
+    assert (kept.held("large", 0), kept.held("small", 0)) == (None, (b"y",))
+
+
+def test_a_value_that_grew_is_weighed_anew() -> None:
+    kept: Kept[bytearray] = Kept(100, len)
+    kept.of("old", 0, lambda: bytearray(10))
+    growing = kept.of("growing", 0, lambda: bytearray(10))
+    growing.extend(bytes(85))
+    assert kept.held("old", 0) is not None
+    kept.of("growing", 0, bytearray)  # used last
+    kept.weigh("growing")
+    assert (kept.held("old", 0), kept.held("growing", 0)) == (None, (growing,))
+
+
 def test_of_several_threads_one_makes_it() -> None:
     made: list[int] = []
     kept: Kept[int] = Kept(10)

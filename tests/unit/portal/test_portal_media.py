@@ -16,7 +16,7 @@ import pytest
 from hpcbench.portal.asked_samples import Asked, Gone
 from hpcbench.portal.headers import finish
 from hpcbench.portal.media import SIDE, Picture, Pictures, described
-from hpcbench.schema.documents import Dataset
+from hpcbench.schema.definitions import Dataset
 from hpcbench.schema.records import Image, StoredImage
 from tests.unit.portal.asking import evaluated, png, portal_over
 from tests.unit.portal.unguarded import unguarded
@@ -136,7 +136,7 @@ def test_a_small_copy_of_much_is_refused_where_it_would_not_fit_and_made_where_j
 def test_a_file_of_too_many_bytes_is_not_read(tmp_path: Path) -> None:
     path = put(tmp_path, "p.png", png())
     os.truncate(path, 65 << 20)
-    with pytest.raises(Gone, match="65 MiB, more than 64"):
+    with pytest.raises(Gone, match="65 MiB, the limit is 64 MiB"):
         shown(tmp_path, path)
 
 
@@ -307,11 +307,11 @@ def changed(home: Path, **dataset_has: Any) -> None:
     ("damage", "why"),
     [
         (lambda data: (data / "a.jsonl").unlink(), "no such file"),
-        (lambda data: data.rename(data.with_name("moved")), "is not there"),
+        (lambda data: data.rename(data.with_name("moved")), "does not exist"),
         (lambda data: (data / "a.jsonl").write_text("{}\n"), "is missing"),
         (lambda data: (data / "a.jsonl").write_text('{"id": "s9"'), "not JSON"),
-        (lambda data: swapped(data / "a.jsonl"), "another sample stands there now"),
-        (lambda data: os.truncate(data / "a.jsonl", 40 << 20), "take 40 MiB, more than 32"),
+        (lambda data: swapped(data / "a.jsonl"), "another sample is at this place"),
+        (lambda data: os.truncate(data / "a.jsonl", 40 << 20), "have 40 MiB, the limit is 32 MiB"),
     ],
 )
 def test_a_dataset_that_is_gone_or_changed_leaves_the_rest_of_the_sample(

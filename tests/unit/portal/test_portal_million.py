@@ -9,8 +9,8 @@ import numpy
 import polars
 import pytest
 
-from hpcbench.evaluation.scores import KEYS
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.view.scores import KEYS
 from hpcbench.portal.sample_table import (
     COLUMNS_BYTES,
     ScoresSheet,

@@ -182,7 +182,7 @@ def test_where_the_system_does_not_tell_there_is_a_warning_and_the_token(tmp_pat
     with served(tmp_path, doorkeeper=doorkeeper) as portal:
         assert portal.ask("GET", "/api/v1/session").status == 401
         assert portal.get("/api/v1/session").status == 200
-    assert "cannot tell who connects" in warned[0]
+    assert "cannot determine the account of a connection" in warned[0]
 
 
 def test_a_table_without_the_connection_closes_the_door(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def test_the_cookie_opens_nothing_but_these_pages(portal: Served) -> None:
 def test_a_wrong_code_gets_the_form_again(portal: Served) -> None:
     found = post(portal, "/plain/login", {}, code="x")
     assert found.status == 401
-    assert "used up or too old" in found.body.decode()
+    assert "used already, or is too old" in found.body.decode()
     assert not found.cookies
 
 

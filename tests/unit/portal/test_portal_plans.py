@@ -1,4 +1,4 @@
-"""Plans and documents over HTTP: found, checked, written, submitted; and what is refused."""
+"""Plans and definitions over HTTP: found, checked, written, submitted; and what is refused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hpcbench.portal.broadcast import Hub
 from hpcbench.portal.context import Options, Portal
 from hpcbench.portal.plan_starters import STARTERS
 from hpcbench.portal.routes import plans as routes
-from hpcbench.portal.user_documents import Documents
+from hpcbench.portal.user_definitions import Definitions
 from hpcbench.registry.source import MAX_BYTES
 from tests.unit.portal.unguarded import Answer, Unguarded, unguarded
 
@@ -78,23 +78,23 @@ def serve(plans: Path, tmp_path: Path) -> Iterator[Serve]:
 
 
 def row(api: Unguarded, kind: str, name: str, origin: str = "own") -> dict[str, Any]:
-    rows = api.ask("GET", f"documents?kind={kind}").body
+    rows = api.ask("GET", f"definitions?kind={kind}").body
     return next(one for one in rows if (one["name"], one["origin"]) == (name, origin))
 
 
 def opened(api: Unguarded, name: str = "small") -> dict[str, Any]:
-    body = api.ask("GET", f"documents/{row(api, 'plans', name)['id']}").body
+    body = api.ask("GET", f"definitions/{row(api, 'plans', name)['id']}").body
     assert isinstance(body, dict)
     return body
 
 
-def write(api: Unguarded, document: dict[str, Any], text: str, etag: str | None = None) -> Answer:
-    path = f"documents/{document['row']['id']}"
-    return api.ask("PUT", path, {"text": text}, If_Match=etag or document["etag"])
+def write(api: Unguarded, definition: dict[str, Any], text: str, etag: str | None = None) -> Answer:
+    path = f"definitions/{definition['row']['id']}"
+    return api.ask("PUT", path, {"text": text}, If_Match=etag or definition["etag"])
 
 
 def check(api: Unguarded, text: str, **more: Any) -> dict[str, Any]:
-    answer = api.ask("POST", "documents/check", {"kind": "plans", "text": text, **more})
+    answer = api.ask("POST", "definitions/check", {"kind": "plans", "text": text, **more})
     assert answer.status == 200, answer.body
     assert isinstance(answer.body, dict)
     return answer.body
@@ -110,7 +110,7 @@ def test_a_check_tells_unknown_names_beside_values_that_do_not_fit(serve: Serve)
 
 def test_what_a_request_lacks_is_told_in_words(serve: Serve) -> None:
     api = serve()
-    fault = api.ask("POST", "documents", {"kind": "elsewhere", "name": 3, "text": ""})
+    fault = api.ask("POST", "definitions", {"kind": "elsewhere", "name": 3, "text": ""})
     assert fault.status == 422
     assert "body.name: must be text" in fault.body["error"]
     for word in ("Input should", "pattern", "^"):
@@ -136,7 +136,7 @@ run_tasks:
 
 def test_lists_plans_and_registries_and_says_which_may_be_written(serve: Serve) -> None:
     api = serve()
-    assert [one["name"] for one in api.ask("GET", "documents?kind=plans").body] == ["small"]
+    assert [one["name"] for one in api.ask("GET", "definitions?kind=plans").body] == ["small"]
     assert row(api, "models", "own/m")["writable"]
     assert not row(api, "models", "tiny-vlm", "shipped")["writable"]
 
@@ -151,11 +151,11 @@ def test_other_yaml_files_hidden_folders_and_experiments_are_no_plans(
     (plans / "past" / "manifest.json").write_text("{}")
     (plans / "group").mkdir()
     (plans / "group" / "other.yml").write_text(PLAN)
-    names = [one["name"] for one in serve().ask("GET", "documents?kind=plans").body]
+    names = [one["name"] for one in serve().ask("GET", "definitions?kind=plans").body]
     assert names == ["group/other", "small"]
 
 
-def test_a_shipped_document_that_an_own_one_replaces_does_not_count(
+def test_a_shipped_definition_that_an_own_one_replaces_does_not_count(
     serve: Serve, plans: Path
 ) -> None:
     (plans / "registries" / "models" / "tiny-vlm.yaml").write_text("name: tiny-vlm\nengine: vllm\n")
@@ -167,7 +167,7 @@ def test_a_shipped_document_that_an_own_one_replaces_does_not_count(
 def test_no_path_and_no_foreign_id_leads_anywhere(serve: Serve) -> None:
     api = serve()
     for bad in ("..%2f..%2fetc%2fpasswd", "small.yaml", "%00", "0" * 20, "~root"):
-        answer = api.ask("GET", f"documents/{bad}")
+        answer = api.ask("GET", f"definitions/{bad}")
         assert (answer.status, answer.body["code"]) == (404, "not_found")
 
 
@@ -179,31 +179,31 @@ def test_links_are_neither_listed_nor_followed(serve: Serve, plans: Path, tmp_pa
     (tmp_path / "elsewhere" / "plan.yaml").write_text(PLAN)
     (plans / "folder").symlink_to(tmp_path / "elsewhere")
     api = serve()
-    assert [one["name"] for one in api.ask("GET", "documents?kind=plans").body] == ["small"]
+    assert [one["name"] for one in api.ask("GET", "definitions?kind=plans").body] == ["small"]
 
 
 def test_a_file_exchanged_for_a_link_after_it_was_found_is_refused(
     serve: Serve, plans: Path, tmp_path: Path
 ) -> None:
     api = serve()
-    document = opened(api)
+    definition = opened(api)
     (tmp_path / "secret").write_text("password: 1\n")
     (plans / "small.yaml").unlink()
     (plans / "small.yaml").symlink_to(tmp_path / "secret")
-    assert api.ask("GET", f"documents/{document['row']['id']}").status in (403, 404)
-    assert write(api, document, PLAN + "# new\n").status in (403, 404)
+    assert api.ask("GET", f"definitions/{definition['row']['id']}").status in (403, 404)
+    assert write(api, definition, PLAN + "# new\n").status in (403, 404)
     assert (tmp_path / "secret").read_text() == "password: 1\n"
 
 
 def test_a_folder_exchanged_for_a_link_is_not_written_into(plans: Path, tmp_path: Path) -> None:
-    documents = Documents(plans, may_edit=True)
-    file = next(one for one in documents.all().values() if one.name == "own/m")
-    _, etag = documents.read(file)
+    definitions = Definitions(plans, may_edit=True)
+    file = next(one for one in definitions.all().values() if one.name == "own/m")
+    _, etag = definitions.read(file)
     (tmp_path / "elsewhere").mkdir()
     (plans / "registries" / "models" / "own").rename(tmp_path / "elsewhere" / "own")
     (plans / "registries" / "models" / "own").symlink_to(tmp_path / "elsewhere" / "own")
     with pytest.raises(Exception, match="cannot be written"):
-        documents.write(file, "name: own/m\n", etag)
+        definitions.write(file, "name: own/m\n", etag)
     assert "hf://a/b" in (tmp_path / "elsewhere" / "own" / "m.yaml").read_text()
 
 
@@ -214,7 +214,7 @@ def test_secrets_in_plain_text_are_masked_where_they_cannot_be_edited(
     profile = tmp_path / "config" / "hpcbench" / "sites" / "default.yaml"
     profile.write_text("name: default\nenv:\n  HF_TOKEN: hf_abcdefg\n  LANG: C\n")
     api = serve()
-    text = api.ask("GET", f"documents/{row(api, 'sites', 'default', 'user')['id']}").body["text"]
+    text = api.ask("GET", f"definitions/{row(api, 'sites', 'default', 'user')['id']}").body["text"]
     assert "hf_abcdefg" not in text
     assert "LANG: C" in text
 
@@ -225,10 +225,10 @@ def test_secrets_in_plain_text_are_masked_where_they_cannot_be_edited(
 def test_writes_a_plan_as_a_whole_with_the_mode_it_had(serve: Serve, plans: Path) -> None:
     (plans / "small.yaml").chmod(0o640)
     api = serve()
-    document = opened(api)
-    answer = write(api, document, PLAN.replace("small", "other"))
+    definition = opened(api)
+    answer = write(api, definition, PLAN.replace("small", "other"))
     assert answer.status == 200
-    assert answer.headers["etag"] == answer.body["etag"] != document["etag"]
+    assert answer.headers["etag"] == answer.body["etag"] != definition["etag"]
     assert "name: other" in (plans / "small.yaml").read_text()
     assert stat.S_IMODE((plans / "small.yaml").stat().st_mode) == 0o640
     assert [one.name for one in plans.iterdir()] == ["small.yaml", "registries"] or len(
@@ -238,22 +238,22 @@ def test_writes_a_plan_as_a_whole_with_the_mode_it_had(serve: Serve, plans: Path
 
 def test_a_change_by_somebody_else_is_not_overwritten(serve: Serve, plans: Path) -> None:
     api = serve()
-    document = opened(api)
+    definition = opened(api)
     (plans / "small.yaml").write_text(PLAN + "# theirs\n")
-    answer = write(api, document, PLAN + "# mine\n")
+    answer = write(api, definition, PLAN + "# mine\n")
     assert (answer.status, answer.body["code"]) == (412, "conflict")
     assert (plans / "small.yaml").read_text().endswith("# theirs\n")
-    gone = api.ask("DELETE", f"documents/{document['row']['id']}", If_Match=document["etag"])
+    gone = api.ask("DELETE", f"definitions/{definition['row']['id']}", If_Match=definition["etag"])
     assert gone.status == 412
 
 
 def test_of_two_writers_at_once_one_is_told_of_the_other(serve: Serve) -> None:
     api = serve()
-    document = opened(api)
+    definition = opened(api)
     codes: list[int] = []
 
     def one(number: int) -> None:
-        while (answer := write(api, document, f"{PLAN}# {number}\n")).status == 503:
+        while (answer := write(api, definition, f"{PLAN}# {number}\n")).status == 503:
             time.sleep(0.05)
         codes.append(answer.status)
 
@@ -267,25 +267,25 @@ def test_of_two_writers_at_once_one_is_told_of_the_other(serve: Serve) -> None:
 
 def test_without_if_match_nothing_is_written(serve: Serve) -> None:
     api = serve()
-    document = opened(api)
-    answer = api.ask("PUT", f"documents/{document['row']['id']}", {"text": PLAN})
+    definition = opened(api)
+    answer = api.ask("PUT", f"definitions/{definition['row']['id']}", {"text": PLAN})
     assert answer.status == 422
 
 
-def test_makes_a_document_below_the_folder_of_its_kind(serve: Serve, plans: Path) -> None:
+def test_makes_a_definition_below_the_folder_of_its_kind(serve: Serve, plans: Path) -> None:
     api = serve()
     new = {"kind": "datasets", "name": "group/pages", "text": "name: group/pages\n"}
-    answer = api.ask("POST", "documents", new)
+    answer = api.ask("POST", "definitions", new)
     assert answer.status == 201
     made = plans / "registries" / "datasets" / "group" / "pages.yaml"
     assert made.read_text() == "name: group/pages\n"
     assert stat.S_IMODE(made.stat().st_mode) == 0o640
-    again = api.ask("POST", "documents", new)
+    again = api.ask("POST", "definitions", new)
     assert (again.status, again.body["code"]) == (409, "conflict")
     id = answer.body["row"]["id"]
-    assert api.ask("DELETE", f"documents/{id}", If_Match=answer.body["etag"]).status == 204
+    assert api.ask("DELETE", f"definitions/{id}", If_Match=answer.body["etag"]).status == 204
     assert not made.exists()
-    assert api.ask("POST", "documents", new).body["row"]["id"] == id  # the way back
+    assert api.ask("POST", "definitions", new).body["row"]["id"] == id  # the way back
 
 
 @pytest.mark.parametrize(
@@ -295,30 +295,30 @@ def test_makes_a_document_below_the_folder_of_its_kind(serve: Serve, plans: Path
 )  # fmt: skip
 def test_names_that_lead_elsewhere_are_refused(serve: Serve, plans: Path, name: str) -> None:
     before = sorted(plans.rglob("*"))
-    answer = serve().ask("POST", "documents", {"kind": "plans", "name": name, "text": PLAN})
+    answer = serve().ask("POST", "definitions", {"kind": "plans", "name": name, "text": PLAN})
     assert answer.status == 422
     assert sorted(plans.rglob("*")) == before
 
 
 def test_a_portal_without_the_permission_writes_nothing(serve: Serve, plans: Path) -> None:
     api = serve(may_edit=False)
-    document = opened(api)
-    assert not document["row"]["writable"]
+    definition = opened(api)
+    assert not definition["row"]["writable"]
     for answer in (
-        write(api, document, PLAN + "# new\n"),
-        api.ask("POST", "documents", {"kind": "plans", "name": "x", "text": PLAN}),
-        api.ask("DELETE", f"documents/{document['row']['id']}", If_Match=document["etag"]),
+        write(api, definition, PLAN + "# new\n"),
+        api.ask("POST", "definitions", {"kind": "plans", "name": "x", "text": PLAN}),
+        api.ask("DELETE", f"definitions/{definition['row']['id']}", If_Match=definition["etag"]),
     ):
         assert (answer.status, answer.body["code"]) == (403, "refused")
         assert "--allow-edit" in answer.body["remedy"]
     assert (plans / "small.yaml").read_text() == PLAN
 
 
-def test_shipped_documents_are_never_written(serve: Serve) -> None:
+def test_shipped_definitions_are_never_written(serve: Serve) -> None:
     api = serve()
     id = row(api, "models", "tiny-vlm", "shipped")["id"]
-    found = api.ask("GET", f"documents/{id}").body
-    answer = api.ask("PUT", f"documents/{id}", {"text": "name: x\n"}, If_Match=found["etag"])
+    found = api.ask("GET", f"definitions/{id}").body
+    answer = api.ask("PUT", f"definitions/{id}", {"text": "name: x\n"}, If_Match=found["etag"])
     assert answer.status == 403
 
 
@@ -334,7 +334,7 @@ def test_shipped_documents_are_never_written(serve: Serve) -> None:
         ("#" * (MAX_BYTES + 1), 413, "too_large"),
     ],
 )
-def test_what_is_no_document_is_not_written(
+def test_what_is_no_definition_is_not_written(
     serve: Serve, plans: Path, text: str, status: int, code: str
 ) -> None:
     api = serve()
@@ -371,17 +371,17 @@ def test_mistakes_are_told_at_their_place_with_what_was_meant(serve: Serve) -> N
     assert [one["name"] for one in found["run_tasks"]] == ["vqa"]  # as far as it can be read
 
 
-def test_a_mistake_in_another_document_is_told_with_its_name(serve: Serve, plans: Path) -> None:
+def test_a_mistake_in_another_definition_is_told_with_its_name(serve: Serve, plans: Path) -> None:
     (plans / "registries" / "models" / "own" / "m.yaml").write_text("name: own/m\nengin: vllm\n")
     found = check(serve(), PLAN.replace("model: tiny-vlm", "model: own/m"), name="new")
     assert {one["file"] for one in found["problems"]} == {"models/own/m"}
-    assert all(one["document"] for one in found["problems"])
+    assert all(one["definition"] for one in found["problems"])
 
 
-def test_documents_of_registries_are_checked_too(serve: Serve) -> None:
+def test_definitions_of_registries_are_checked_too(serve: Serve) -> None:
     api = serve()
     body = {"kind": "models", "name": "own/new", "text": "name: own/new\nengine: vlm\n"}
-    found = api.ask("POST", "documents/check", body).body
+    found = api.ask("POST", "definitions/check", body).body
     assert "did you mean 'vllm'" in str(found["problems"])
 
 
@@ -396,7 +396,7 @@ def test_a_bomb_and_an_endless_matrix_end_in_a_word(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api = serve()
-    assert "endless" in str(check(api, BOMB, name="new")["problems"])
+    assert "with aliases expanded" in str(check(api, BOMB, name="new")["problems"])
     names = {kind: ", ".join(f"{kind}{n}" for n in range(900)) for kind in ("m", "d", "p")}
     endless = (
         f"name: x\nmatrix:\n  - ml_task: vqa\n    models: [{names['m']}]\n"
@@ -405,7 +405,7 @@ def test_a_bomb_and_an_endless_matrix_end_in_a_word(
     body = {"kind": "plans", "name": "new", "text": endless}
     with monkeypatch.context() as patch:
         patch.setattr("hpcbench.portal.plan_checks.CHECK_SECONDS", 4)
-        answer = api.ask("POST", "documents/check", body)
+        answer = api.ask("POST", "definitions/check", body)
     assert answer.status in (422, 503)
     assert answer.body["code"] in ("too_long", "too_much")
     assert check(api, PLAN, name="new")["problems"] == []  # and the portal lives
@@ -415,17 +415,17 @@ def test_a_module_beside_the_plans_is_not_imported(serve: Serve, plans: Path) ->
     (plans / "trap.py").write_text("from pathlib import Path\nPath('sprung').touch()\n")
     text = f"{PLAN}notifications:\n  - plugin: trap.Trap\n"
     found = check(serve(), text, name="new")
-    assert "no module 'trap'" in str(found["problems"])
+    assert "needs module 'trap', which is not installed" in str(found["problems"])
     assert not (plans / "sprung").exists()
 
 
 def test_every_starter_is_right_as_it_stands(serve: Serve) -> None:
     api = serve()
-    assert {one["name"] for one in api.ask("GET", "documents/starters").body}
+    assert {one["name"] for one in api.ask("GET", "definitions/starters").body}
     for one in STARTERS:
         text = one.text.replace("NAME", "own-one")
         body = {"kind": one.kind, "name": "own-one", "text": text}
-        found = api.ask("POST", "documents/check", body).body
+        found = api.ask("POST", "definitions/check", body).body
         wrong = [p for p in found["problems"] if "no such folder" not in p["message"]]
         assert not wrong, (one.name, wrong)
 
@@ -454,8 +454,8 @@ def ended(api: Unguarded, submission: str) -> dict[str, Any]:
 
 def test_nothing_is_submitted_without_the_permission(serve: Serve) -> None:
     api = serve()
-    document = opened(api)
-    body = {"document": document["row"]["id"], "etag": document["etag"]}
+    definition = opened(api)
+    body = {"definition": definition["row"]["id"], "etag": definition["etag"]}
     answer = api.ask("POST", "submissions", body)
     assert (answer.status, answer.body["code"]) == (403, "refused")
     assert "--allow-submit" in answer.body["remedy"]
@@ -468,8 +468,8 @@ def test_a_submission_runs_the_command_and_keeps_what_it_said(
     monkeypatch.setattr("hpcbench.portal.plan_submission.started_with", lambda: dict(os.environ))
     (plans / "small.yaml").write_text(PLAN.replace("model: tiny-vlm", "model: absent"))
     api = serve(may_submit=True)
-    document = opened(api)
-    body = {"document": document["row"]["id"], "etag": document["etag"]}
+    definition = opened(api)
+    body = {"definition": definition["row"]["id"], "etag": definition["etag"]}
     answer = api.ask("POST", "submissions", body)
     assert answer.status == 202
     done = ended(api, answer.body["submission"])
@@ -492,8 +492,8 @@ def test_the_command_is_a_list_of_words_in_the_folder_of_the_plans(
     hostile = "-x; touch owned; $(id) 'a\".yaml"
     (plans / hostile).write_text(PLAN + "# ${env:MY_TOKEN}\n")
     api = serve(may_submit=True)
-    document = opened(api, hostile.removesuffix(".yaml"))
-    body = {"document": document["row"]["id"], "etag": document["etag"]}
+    definition = opened(api, hostile.removesuffix(".yaml"))
+    body = {"definition": definition["row"]["id"], "etag": definition["etag"]}
     answer = api.ask("POST", "submissions", body)
     done = ended(api, answer.body["submission"])
     assert (done["state"], done["id"]) == ("done", "20261122-1200-small-abcd")
@@ -533,8 +533,8 @@ def test_a_plan_is_submitted_once_at_a_time_and_only_as_it_was_seen(
         "hpcbench.portal.plan_submission.started_with", lambda: {"MY_TOKEN": "abcd1234"}
     )
     api = serve(may_submit=True)
-    document = opened(api)
-    body = {"document": document["row"]["id"], "etag": document["etag"]}
+    definition = opened(api)
+    body = {"definition": definition["row"]["id"], "etag": definition["etag"]}
     first = api.ask("POST", "submissions", body)
     assert first.status == 202
     again = api.ask("POST", "submissions", body)

@@ -27,12 +27,12 @@ def test_a_part_is_what_the_whole_says(experiment: Experiment, name: str) -> Non
     assert metrics is not None
     assert performance is not None
     parts = Results().of_run_task(experiment, name)
-    assert parts == (metrics["run_tasks"][name], performance["run_tasks"][name])
+    assert parts == (metrics.run_tasks[name], performance.run_tasks[name])
 
 
 def test_a_part_that_is_not_there_is_empty(experiment: Experiment, tmp_path: Path) -> None:
-    assert Results().of_run_task(experiment, "nothing") == ({}, {})
-    assert Results().of_run_task(Experiment(tmp_path), "a") == ({}, {})
+    assert Results().of_run_task(experiment, "nothing") == (None, None)
+    assert Results().of_run_task(Experiment(tmp_path), "a") == (None, None)
 
 
 def test_a_file_that_is_laid_out_otherwise_is_read_whole(
@@ -41,7 +41,9 @@ def test_a_file_that_is_laid_out_otherwise_is_read_whole(
     here = Experiment(tmp_path)
     told = json.loads(experiment.metrics_file.read_text())
     here.metrics_file.write_text(json.dumps(told))
-    assert Results().of_run_task(here, "a") == (told["run_tasks"]["a"], {})
+    scores, speed = Results().of_run_task(here, "a")
+    assert scores is not None
+    assert (scores.to_json(), speed) == (told["run_tasks"]["a"], None)
 
 
 def test_a_name_elsewhere_in_the_file_is_not_taken_for_a_run_task(tmp_path: Path) -> None:
@@ -50,11 +52,11 @@ def test_a_name_elsewhere_in_the_file_is_not_taken_for_a_run_task(tmp_path: Path
     write_json(
         here.performance_file, {"version": 3, "run_tasks": tables, "sweeps": {"a": {"points": []}}}
     )
-    assert Results().of_run_task(here, "a") == ({}, {})
+    assert Results().of_run_task(here, "a") == (None, None)
 
 
 def test_what_another_version_wrote_is_nothing(tmp_path: Path) -> None:
     here = Experiment(tmp_path)
     write_json(here.metrics_file, {"version": 99, "run_tasks": {"a": {"answered": 1}}})
-    assert Results().of_run_task(here, "a") == ({}, {})
+    assert Results().of_run_task(here, "a") == (None, None)
     assert Results().metrics(here) is None

@@ -104,8 +104,8 @@ def test_a_page_says_what_happened_when(page: dict[str, Any]) -> None:
     ]  # fmt: skip
 
 
-def test_secrets_are_in_no_document_and_references_stay(page: dict[str, Any]) -> None:
-    assert page["documents"]["model"]["env"] == {
+def test_secrets_are_in_no_definition_and_references_stay(page: dict[str, Any]) -> None:
+    assert page["definitions"]["model"]["env"] == {
         "HF_TOKEN": "***", "OTHER": "${env:KEPT}", "LEVEL": "0.9",
     }  # fmt: skip
     assert "plain-secret-value" not in str(page)
@@ -114,16 +114,18 @@ def test_secrets_are_in_no_document_and_references_stay(page: dict[str, Any]) ->
 
 def test_commands_are_words_that_a_shell_takes_as_they_are(page: dict[str, Any]) -> None:
     lines = {one["title"]: one["text"] for one in page["commands"]}
-    assert shlex.split(lines["Go on with what is left of it"]) == [
+    assert shlex.split(lines["Resume the run task"]) == [
         "hpcbench", "resume", "20261120-1432-plan-aaaa", "a",
     ]  # fmt: skip
     assert shlex.split(lines["Run the plan again"])[:2] == ["hpcbench", "rerun"]
-    assert lines["Engine as its worker started it"].startswith("/py -m vllm.serve /nowhere/m")
+    assert lines["Engine's command line, as the worker started it"].startswith(
+        "/py -m vllm.serve /nowhere/m"
+    )
 
 
 def test_a_run_task_of_another_model_has_not_its_engine(api: Unguarded) -> None:
     titles = {one["title"] for one in api.ask("GET", f"{HERE}/run-tasks/b").body["commands"]}
-    assert "Engine as its worker started it" not in titles
+    assert "Engine's command line, as the worker started it" not in titles
     assert "Run the plan again" in titles
 
 
@@ -133,7 +135,7 @@ def test_an_engine_in_an_image_can_be_started_by_hand(tmp_path: Path) -> None:
     environment = {"kind": "apptainer", "path": "/cache/a b.sif", "packages": "/cache/p.sqsh"}
     here.manifest["environments"] = {"": environment}
     found = commands(here, here.resolved.run_task("a"), list(worker_runs(here)))
-    (line,) = [one.text for one in found if one.title.startswith("The same in its image")]
+    (line,) = [one.text for one in found if one.title.startswith("The same command in its image")]
     words = shlex.split(line)
     assert words[:3] == ["apptainer", "exec", "--containall"]
     assert words[words.index("/cache/a b.sif") + 1] == "/py"

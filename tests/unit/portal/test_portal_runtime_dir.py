@@ -17,7 +17,7 @@ from hpcbench.portal.serve import listening
 STRANGER = 65534
 """nobody."""
 
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_a_loose_umask_opens_nothing(runtime: Path) -> None:
 def test_a_folder_open_to_others_is_refused(runtime: Path, mode: int) -> None:
     (runtime / "hpcbench").mkdir()
     (runtime / "hpcbench").chmod(mode)
-    with pytest.raises(EnvironmentFault, match="open to others"):
+    with pytest.raises(EnvironmentFault, match="open to other users"):
         runtime_dir.find()
 
 
@@ -73,7 +73,7 @@ def test_a_file_in_its_place_is_refused(runtime: Path) -> None:
 def test_a_squatted_folder_is_refused(runtime: Path) -> None:
     (runtime / "hpcbench").mkdir(mode=0o700)
     os.chown(runtime / "hpcbench", STRANGER, STRANGER)
-    with pytest.raises(EnvironmentFault, match="somebody else"):
+    with pytest.raises(EnvironmentFault, match="belongs to another user"):
         runtime_dir.find()
 
 
@@ -100,7 +100,7 @@ def test_a_user_refuses_what_a_stranger_put_into_tmp(tmp_path: Path) -> None:
     if "ModuleNotFoundError" in found.stderr:
         pytest.skip("another account cannot read this checkout")
     assert found.returncode != 0
-    assert "belongs to somebody else" in found.stderr
+    assert "belongs to another user" in found.stderr
 
 
 def test_a_runtime_folder_that_is_gone_is_done_without(
@@ -121,7 +121,7 @@ def test_a_runtime_folder_that_others_can_enter_is_not_taken_and_the_user_told_w
     monkeypatch.setattr(runtime_dir, "own_folder", lambda folder: folder)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
     assert runtime_dir.find().folder == Path(f"/tmp/hpcbench-{os.geteuid()}")
-    assert runtime_dir.refused() == f"XDG_RUNTIME_DIR {runtime} is open to others (mode 0755)"
+    assert runtime_dir.refused() == f"XDG_RUNTIME_DIR {runtime} is open to other users (mode 0755)"
     runtime.chmod(0o700)
     assert runtime_dir.find().folder == runtime / "hpcbench"
     assert runtime_dir.refused() is None
@@ -157,7 +157,7 @@ def test_a_secret_that_others_can_read_is_none(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     runtime_dir.write_secret(path, "word")
     path.chmod(0o644)
-    with pytest.raises(EnvironmentFault, match="not yours alone"):
+    with pytest.raises(EnvironmentFault, match="accessible to other users"):
         runtime_dir.read_secret(path)
     assert runtime_dir.read_secret(tmp_path / "none") is None
 

@@ -91,13 +91,13 @@ def why(home: Path, place: int, metric: str = "exact_match") -> str:
 def test_each_metric_says_why(tmp_path: Path) -> None:
     here = running(tmp_path, ["0", "no", None, "3", "4"], asked=4, metrics=("exact_match", "cer"))
     evaluate(here)
-    assert "held against the reference: 1.000, the best there is" in why(tmp_path, 0)
-    assert "held against the reference: 0.000" in why(tmp_path, 1)
+    assert "compared with the reference: 1.000, the best possible score" in why(tmp_path, 0)
+    assert "compared with the reference: 0.000" in why(tmp_path, 1)
     assert "2 ÷ 1 = 2.000" in why(tmp_path, 1, "cer")
     assert why(tmp_path, 2).startswith(
-        "There is no answer: the request ended as failed. It counts as 0"
+        "There is no answer: the outcome of the request is failed. It counts as 0"
     )
-    assert why(tmp_path, 4) == "Nobody has asked yet."
+    assert why(tmp_path, 4) == "The sample was not sent to the model yet."
     assert detail(tmp_path, 2).error == "the engine hung up"
 
 
@@ -105,7 +105,7 @@ def test_a_metric_that_raised_says_so(tmp_path: Path) -> None:
     here = asked(tmp_path, ["1", "2"], strange("Raises"))
     evaluate(here)
     told = why(tmp_path, 1, "raises")
-    assert told.startswith("The metric could not score it: KeyError")
+    assert told.startswith("The metric could not score the answer: KeyError")
     assert detail(tmp_path, 1).accounts[0].value is None
 
 

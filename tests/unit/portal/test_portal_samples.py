@@ -213,7 +213,7 @@ def test_what_there_is_no_column_of_is_told_with_what_there_is(
     with pytest.raises(PortalFault) as fault:
         page_of(sheet(tmp_path, [{"anls": 0.5, "meta.lang": "en"}]), chosen, Sorted(), None, 5)
     assert fault.value.status == 400
-    assert "there are" in fault.value.remedy
+    assert "known " in fault.value.remedy
     with pytest.raises(PortalFault, match="no column 'answer'"):
         page_of(sheet(tmp_path, [{}]), Chosen(), Sorted("answer"), None, 5)
 

@@ -250,7 +250,7 @@ def test_there_are_not_too_many_tokens(tmp_path: Path, monkeypatch: pytest.Monke
     store = Tokens(tmp_path / "tokens.json")
     store.create(NewToken(name="a"))
     store.create(NewToken(name="b"))
-    with pytest.raises(PortalFault, match="too many"):
+    with pytest.raises(PortalFault, match="there are 2 tokens already"):
         store.create(NewToken(name="c"))
 
 

@@ -64,7 +64,7 @@ def found(root: ET.Element) -> dict[str, list[str]]:
 def test_a_critical_failure_fails_and_what_is_open_or_advisory_is_skipped() -> None:
     root = suites()
     assert found(root) == {
-        "example/came to its end": [],
+        "example/completed": [],
         "example/verdict": ["failure"],
         "example.vqa/answers": ["system-out"],
         "example.vqa/quality: anls": ["failure"],
@@ -77,13 +77,13 @@ def test_a_critical_failure_fails_and_what_is_open_or_advisory_is_skipped() -> N
 
 def test_without_a_gate_it_is_told_whether_anybody_answered() -> None:
     assert found(suites(TABLES)) == {
-        "example/came to its end": [],
+        "example/completed": [],
         "example.vqa/answers": ["system-out"],
     }
     run_task = {**TABLES["metrics"]["run_tasks"]["vqa"], "answered": 0, "outcomes": {"failed": 4}}
     dead = {**TABLES, "left": 4, "metrics": {"run_tasks": {"vqa": run_task}}}
     assert found(suites(dead)) == {
-        "example/came to its end": ["error"],
+        "example/completed": ["error"],
         "example.vqa/answers": ["error"],
     }
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpcbench.experiment.view.evaluated import Latency, Scores, Speed, Sweep
 from hpcbench.reporting import charts
 from hpcbench.reporting.charts.names import stem
 from hpcbench.reporting.figures import Figure, svg, table
@@ -24,26 +25,27 @@ def row(run_task: str, metric: str, value: float | None, **more: Any) -> MetricR
     return MetricRow(**{**told, **more})
 
 
-def speed(rate: float | None, *gpus: str, **more: Any) -> dict[str, Any]:
+def speed(rate: float | None, *gpus: str, **more: Any) -> Speed:
     """A run task of `performance.json`."""
-    return {
+    told = {
         "load": {"concurrency": 4, "rate": None, "sweep": None},
         "answers_per_s": None if rate is None else {"value": rate, "low": rate - 1, "high": rate + 1},
         "e2e_due_ms": {"mean": {"value": 1000.0, "low": None, "high": None}},
         "hardware": [{"gpus": list(gpus)}] if gpus else None,
         "valid": True, "memory": None, "answered": 10, "completion_tokens": None, **more,
     }  # fmt: skip
+    return Speed.model_validate(told)
 
 
-def score(value: float, **more: Any) -> dict[str, Any]:
+def score(value: float, **more: Any) -> Scores:
     """A run task of `metrics.json`."""
     entry = {"value": value, "low": value - 0.1, "high": value + 0.1, "higher_is_better": True}
     metrics = {"anls": {**entry, **more.pop("entry", {})}}
     told = {
         "ml_task": "vqa", "dataset": "d", "split": None, "metrics": metrics,
-        "groups": [], "outcomes": {"ok": 10}, "asked": 10, "invalid": 0,
+        "groups": [], "outcomes": {"ok": 10}, "asked": 10, "answered": 10, "invalid": 0,
     }  # fmt: skip
-    return {**told, **more}
+    return Scores.model_validate({**told, **more})
 
 
 def only(figures: Any) -> Figure:
@@ -155,7 +157,7 @@ def test_only_samples_that_did_not_end_well_are_drawn() -> None:
     }
     figure = only(charts.outcomes(tables))
     assert {one.name: one.y for one in figure.series} == {"unreadable": (20.0,), "failed": (10.0,)}
-    assert "All samples of 1 other run tasks ended well." in figure.notes
+    assert "All samples of 1 other run tasks are ok." in figure.notes
     assert list(charts.outcomes({"good": score(0.5)})) == []
 
 
@@ -171,31 +173,29 @@ def test_nobody_beats_the_front_and_everybody_else_is_beaten(points: list[tuple[
 
 
 def test_the_front_is_of_one_kind_of_machine_and_the_figure_says_so() -> None:
-    metrics = {
-        "run_tasks": {"fast": score(0.5), "good": score(0.9), "slow": score(0.4), "old": score(0.3)}
-    }
+    metrics = {"fast": score(0.5), "good": score(0.9), "slow": score(0.4), "old": score(0.3)}
     rates = {
         "fast": speed(20, "H100"), "good": speed(10, "H100"), "slow": speed(5, "H100"),
         "old": speed(1, "A100", "A100"),
     }  # fmt: skip
-    figure = only(charts.tradeoffs(metrics, {"run_tasks": rates}))
+    figure = only(charts.tradeoffs(metrics, rates))
     assert [one.name for one in figure.series] == ["H100", "2 × A100"]
     assert ringed(figure) == {"fast", "good", "old"}
-    assert any("Not the same machine" in note for note in figure.notes)
+    assert any("different machines" in note for note in figure.notes)
     assert figure.marked == "Pareto front"
 
 
 def test_of_an_error_rate_the_lowest_is_best() -> None:
     worse = {"entry": {"higher_is_better": False}}
-    metrics = {"run_tasks": {"a": score(0.1, **worse), "b": score(0.4, **worse)}}
-    figure = only(charts.tradeoffs(metrics, {"run_tasks": {"a": speed(2), "b": speed(2)}}))
+    metrics = {"a": score(0.1, **worse), "b": score(0.4, **worse)}
+    figure = only(charts.tradeoffs(metrics, {"a": speed(2), "b": speed(2)}))
     assert ringed(figure) == {"a"}
 
 
 def test_run_tasks_that_were_asked_something_else_are_not_held_against_each_other() -> None:
-    metrics = {"run_tasks": {"a": score(0.1), "b": score(0.4, dataset="e"), "c": score(0.4)}}
+    metrics = {"a": score(0.1), "b": score(0.4, dataset="e"), "c": score(0.4)}
     rates = {"a": speed(2), "b": speed(2), "c": speed(None)}
-    assert list(charts.tradeoffs(metrics, {"run_tasks": rates})) == []
+    assert list(charts.tradeoffs(metrics, rates)) == []
 
 
 def test_a_sweep_rings_its_knee_and_crosses_what_the_client_spoilt() -> None:
@@ -204,11 +204,11 @@ def test_a_sweep_rings_its_knee_and_crosses_what_the_client_spoilt() -> None:
         for n in (1, 2, 4)
     }
     tables["r5"] = speed(5, load={"concurrency": 64, "rate": 5.0, "sweep": "s"})
-    swept = {"points": list(tables), "knee": "c2", "rate_knee": None}
+    swept = Sweep(points=tuple(tables), knee="c2")
     figure = charts.sweep("s", swept, tables)
     assert figure is not None
     assert ringed(figure) == {"2"}
-    both = charts.sweep("s", {**swept, "rate_knee": "r5"}, tables)
+    both = charts.sweep("s", swept.model_copy(update={"rate_knee": "r5"}), tables)
     assert both is not None
     assert ringed(both) == {"2", "5/s"}
     kept, paced, late = figure.series
@@ -216,14 +216,14 @@ def test_a_sweep_rings_its_knee_and_crosses_what_the_client_spoilt() -> None:
     assert kept.y == (1.0, 1.0, 1.0)
     assert paced.labels == ("5/s",)
     assert late.x == (4,)
-    assert charts.sweep("s", {"points": ["c1"], "knee": None}, tables) is None
+    assert charts.sweep("s", Sweep(points=("c1",)), tables) is None
 
 
 def test_a_distribution_of_few_is_all_of_them_and_of_many_its_quantiles() -> None:
-    few = {"n": 4, "quantiles": [1.0, 2.0, 3.0, 4.0]}
-    many = {"n": 1000, "quantiles": [float(n) for n in range(41)]}
-    tables = {"few": {"ttft_ms": few}, "many": {"ttft_ms": many}, "none": {"ttft_ms": None}}
-    figure = only(charts.latencies({"run_tasks": tables}, list(tables)))
+    few = Latency(n=4, quantiles=(1.0, 2.0, 3.0, 4.0))
+    many = Latency(n=1000, quantiles=tuple(float(n) for n in range(41)))
+    tables = {"few": Speed(ttft_ms=few), "many": Speed(ttft_ms=many), "none": Speed()}
+    figure = only(charts.latencies(tables))
     assert figure.series[0].y == (0.25, 0.5, 0.75, 1.0)
     assert figure.series[1].y[:3] == (0.001, 0.025, 0.05)
     assert figure.series[1].y[-1] == 1.0
@@ -231,9 +231,9 @@ def test_a_distribution_of_few_is_all_of_them_and_of_many_its_quantiles() -> Non
 
 
 def test_distributions_of_many_run_tasks_are_medians_with_ranges() -> None:
-    each = {"n": 41, "quantiles": [float(n + 1) for n in range(41)]}
-    tables = {f"r{n}": {"ttft_ms": each, "e2e_due_ms": each} for n in range(30)}
-    ttft, e2e = charts.latencies({"run_tasks": tables}, list(tables))
+    each = Latency(n=41, quantiles=tuple(float(n + 1) for n in range(41)))
+    tables = {f"r{n}": Speed(ttft_ms=each, e2e_due_ms=each) for n in range(30)}
+    ttft, e2e = charts.latencies(tables)
     assert (ttft.kind, e2e.kind) == ("interval", "interval")
     assert (ttft.series[0].y[0], ttft.series[0].low, ttft.series[0].high) == (
         21.0,
@@ -250,21 +250,21 @@ def test_tokens_are_a_line_over_answers_and_of_older_files_a_mean() -> None:
         "a": speed(1, tokens_each=each),
         "b": speed(1, tokens_each={"completion_tokens": None}),
     }
-    figure = only(charts.tokens({"run_tasks": tables}))
+    figure = only(charts.tokens(tables))
     assert figure.kind == "line"
     assert figure.series[0].x == (0.0, 50.0, 100.0)
     assert figure.series[0].y == (1.0, 2.0, 9.0)
-    mean = only(charts.tokens({"run_tasks": {"a": speed(1, completion_tokens=50)}}))
+    mean = only(charts.tokens({"a": speed(1, completion_tokens=50)}))
     assert mean.series[0].y == (5.0,)
-    assert list(charts.tokens({"run_tasks": {"a": speed(1)}})) == []
+    assert list(charts.tokens({"a": speed(1)})) == []
 
 
 def test_memory_shows_what_was_measured_in_gib() -> None:
     peaks = {"gpu_peak": 3 * 2**30, "effective": None}
-    figure = charts.memory({"run_tasks": {"a": speed(1, memory=peaks), "b": speed(1)}})
+    figure = charts.memory({"a": speed(1, memory=peaks), "b": speed(1)})
     assert figure is not None
     assert [(one.name, one.x, one.y) for one in figure.series] == [("GPU", ("a",), (3.0,))]
-    assert charts.memory({"run_tasks": {"b": speed(1)}}) is None
+    assert charts.memory({"b": speed(1)}) is None
 
 
 # --- several runs ---------------------------------------------------------------------------------------
@@ -282,7 +282,7 @@ def test_a_flow_goes_from_right_to_missing_and_counts_what_moved() -> None:
     assert [(one.source, one.target) for one in figure.flows] == [
         ("right", "right"), ("right", "odd"), ("wrong", "right"),
     ]  # fmt: skip
-    assert figure.notes == ("4 of 9 samples ended otherwise.",)
+    assert figure.notes == ("4 of 9 samples changed their outcome.",)
     assert charts.flow({}, "main", "new") is None
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.view.evaluated import metrics_of
 from hpcbench.experiment.view.usage import Hours
 from hpcbench.files.atomic import read_json, write_json
 from hpcbench.reporting import report
@@ -41,7 +42,7 @@ def test_groups_invalid_answers_and_faults_stand_in_the_report(tmp_path: Path) -
     assert "| a | 2 | 100.0 % | 1.000" in text
     failed = text[text.index("## Samples that failed") :]
     assert (
-        "| rt | 4 | 4 | 3 | 1 | 0 | 0 | 75.0 % | 4 answered | count as the worst value the metric knows |"
+        "| rt | 4 | 4 | 3 | 1 | 0 | 0 | 75.0 % | 4 answered | count as the worst value of the metric |"
         " are left out |" in failed
     )
     assert "| rt | unreadable | " in failed
@@ -54,7 +55,7 @@ def test_a_table_of_many_groups_is_cut_and_says_so(tmp_path: Path) -> None:
     answers: list[str | None] = [str(n) for n in range(GROUPS + 5)]
     dataset = {"group_by": ("page",)}
     told(here := asked(tmp_path, answers, strange("Mean"), records, dataset=dataset))
-    (table,) = group_tables(read_json(here.metrics_file))
+    (table,) = group_tables(metrics_of(here).run_tasks)
     assert (len(table.lines), table.left_out) == (GROUPS, 5)
     assert table.lines[10][0] == "10", "in the order of numbers"
 

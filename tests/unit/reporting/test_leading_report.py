@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hpcbench.files.atomic import read_json, write_json
+from hpcbench.experiment.view.evaluated import Scores, metrics_of
+from hpcbench.files.atomic import write_json
 from hpcbench.reporting.context import gather, matrices
 from hpcbench.reporting.leaderboard import leaders
 from hpcbench.testing import VERDICT
@@ -55,10 +56,12 @@ def test_one_model_alone_is_told_without_a_claim(tmp_path: Path) -> None:
 
 def test_run_tasks_whose_answers_two_versions_have_read_have_no_leader(tmp_path: Path) -> None:
     here = answered(tmp_path, {"good": some_right(COUNT, 55), "bad": some_right(COUNT, 20)})
-    tables = read_json(here.metrics_file)["run_tasks"]
+    tables = dict(metrics_of(here).run_tasks)
     (leader,) = leaders(here, tables, ["good", "bad"])
     assert leader["run_task"] == "good"
-    del tables["bad"]["metrics"]["exact_match"]["reading"]  # as of before versions were named
+    before = tables["bad"].to_json()
+    del before["metrics"]["exact_match"]["reading"]  # as of before versions were named
+    tables["bad"] = Scores.model_validate(before)
     assert leaders(here, tables, ["good", "bad"]) == []
 
 
@@ -85,7 +88,7 @@ def test_of_many_datasets_leaders_are_counted() -> None:
     found = [{**one, "dataset": f"d{n}", "rivals": [rival if n < 2 else tied]} for n in range(5)]
     (sentence,) = sentences(found, None)
     assert sentence == (
-        "A has the best value on 5 of 5 datasets, on 2 of them ahead of all that it was compared with by "
+        "A has the best value on 5 of 5 datasets; on 2 of them it is ahead of every compared rival by "
         "more than chance."
     )
 
@@ -93,7 +96,7 @@ def test_of_many_datasets_leaders_are_counted() -> None:
 def test_a_run_task_that_cannot_be_compared_says_why(tmp_path: Path) -> None:
     here = answered(tmp_path, {"good": some_right(COUNT, 55), "bad": some_right(COUNT, 20)})
     here.scores_file("bad").unlink()
-    tables = read_json(here.metrics_file)["run_tasks"]
+    tables = metrics_of(here).run_tasks
     (leader,) = leaders(here, tables, list(tables))
     (rival,) = leader["rivals"]
     assert rival["verdict"] == "not compared"
@@ -118,17 +121,21 @@ def test_a_damaged_verdict_is_told_and_harms_nothing(tmp_path: Path) -> None:
         here.verdict_file.write_text(text)
         tables = gather(here)
         assert tables["verdict"] is None
-        assert tables["summary"][0].startswith("What the gate said cannot be read: verdict.json: ")
+        assert tables["summary"][0].startswith(
+            "The verdict of the gate cannot be read: verdict.json: "
+        )
 
 
 def test_a_matrix_has_a_row_a_model_and_tells_prompts_apart() -> None:
-    def told(model: str, dataset: str, prompt: str, value: float | None) -> dict[str, Any]:
+    def told(model: str, dataset: str, prompt: str, value: float | None) -> Scores:
         entry = None
         if value is not None:
             entry = {"value": value, "low": None, "high": None, "n": 1, "clusters": 1,
                      "higher_is_better": True}  # fmt: skip
-        return {"ml_task": "vqa", "model": model, "dataset": dataset, "split": None,
-                "prompt": prompt, "coverage": 1.0, "metrics": {"anls": entry}}  # fmt: skip
+        return Scores.model_validate(
+            {"ml_task": "vqa", "model": model, "dataset": dataset, "split": None, "prompt": prompt,
+             "asked": 1, "answered": 1, "metrics": {"anls": entry}}
+        )  # fmt: skip
 
     run_tasks = {
         "a-d": told("A", "d", "p", 0.5), "a-d2": told("A", "d", "q", 0.6),

@@ -24,7 +24,7 @@ from hpcbench.reporting import report
 from hpcbench.reporting.formats import latex, markdown
 from hpcbench.reporting.formats.pdf import Pdf
 from hpcbench.reporting.report_tables import json_schema
-from hpcbench.schema.documents import Report
+from hpcbench.schema.definitions import Report
 from hpcbench.testing import TABLES, check
 from hpcbench.visible import visible
 from tests.unit.reporting.many import answered
@@ -177,7 +177,7 @@ def test_a_converter_that_fails_leaves_it_to_the_next(
     assert Pdf({}).render(TABLES) == {"report.pdf": b"%PDF-1.7"}
     (tmp_path / "bin" / "weasyprint").unlink()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    with pytest.raises(EnvironmentFault, match="no PDF: chromium ended with 1: no display"):
+    with pytest.raises(EnvironmentFault, match="no PDF: chromium exited with code 1: no display"):
         Pdf({}).render(TABLES)
 
 

@@ -13,7 +13,7 @@ from lxml import html as parser
 from hpcbench.files.atomic import read_json, write_json
 from hpcbench.reporting import report
 from hpcbench.reporting.formats import EVERY
-from hpcbench.schema.documents import Report
+from hpcbench.schema.definitions import Report
 from hpcbench.testing import TABLES, VERDICT
 from tests.unit.reporting.many import answered
 

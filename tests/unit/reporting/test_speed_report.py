@@ -8,10 +8,10 @@ import pytest
 
 from hpcbench.evaluation import evaluate
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.view.evaluated import performance_of
 from hpcbench.files.atomic import (
     Appender,
     create_exclusive,
-    read_json,
     write_json,
 )
 from hpcbench.planning import plan_work
@@ -99,14 +99,16 @@ def test_every_point_stands_in_the_table_of_its_sweep_and_the_knee_is_marked(
 ) -> None:
     text = (reported.report_dir / "report.md").read_text()
     table = text[text.index("### Sweep vqa") : text.index("### Memory")]
-    rows = [line for line in table.splitlines() if line.startswith("| ") and "at once" in line]
+    rows = [
+        line for line in table.splitlines() if line.startswith("| ") and " in flight" in line[:20]
+    ]
     assert [row.split("|")[1].strip() for row in rows] == [
-        "1 at once", "2 at once", "4 at once (knee, best)", "8 at once (client-bound)",
+        "1 in flight", "2 in flight", "4 in flight (knee, best)", "8 in flight (client-bound)",
     ]  # fmt: skip
     assert "| 5/s poisson | 120 / 120 |" in table
     assert "Good: TTFT ≤ 400 ms, TPOT ≤ 60 ms" in table
     speed_table = text[text.index("## Speed") : text.index("### Sweep vqa")]
-    assert "| alone | 1 at once | 119 / 120 |" in speed_table
+    assert "| alone | 1 in flight | 119 / 120 |" in speed_table
     assert "| vqa-c1" not in speed_table
 
 
@@ -117,8 +119,7 @@ def test_the_html_shows_the_same_figures_and_stays_whole(reported: Experiment) -
     assert checker.open == []
     assert checker.fetched == []
     assert "Latency over throughput of vqa" in text or "sweep-vqa" in text
-    performance = read_json(reported.performance_file)
-    for row in speed_rows(performance, ["vqa-c1", "vqa-r5.0", "alone"]):
+    for row in speed_rows(performance_of(reported), ["vqa-c1", "vqa-r5.0", "alone"]):
         assert f'<td class="n">{row.answers}</td>' in text
     assert "vqa-c8</strong>: client-bound: the client ran up to 30.5 ms late" in text
 

@@ -15,7 +15,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.reporting import report
 from hpcbench.reporting.context import gather
 from hpcbench.reporting.worst_samples import diff
-from hpcbench.schema.documents import Report
+from hpcbench.schema.definitions import Report
 from tests.unit.reporting.many import answered
 from tests.unit.small import record
 
@@ -82,7 +82,7 @@ def html(here: Experiment, **options: Any) -> str:
 def test_images_stand_in_the_page_small_and_named(tmp_path: Path) -> None:
     text = html(pictured(tmp_path))
     assert text.count('src="data:image/webp;base64,') == 3
-    assert 'alt="Image 1 of sample s0, small: 0.png"' in text
+    assert 'alt="Image 1 of sample s0, thumbnail: 0.png"' in text
 
 
 def test_images_keep_to_their_budget_and_can_be_left_out(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.schema.documents import Partition, Site, SlurmSite
+from hpcbench.schema.definitions import Partition, Site, SlurmSite
 from hpcbench.slurm import Job, Snapshot, parse_queue, why_pending
 from hpcbench.slurm.jobs import FIELD, RECORD
 from hpcbench.slurm.pending_reason import REASONS, count_ahead
@@ -85,10 +85,10 @@ def test_a_start_on_another_day_says_which(fake: Fake, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("reason", "said"),
     [
-        ("JobHeldUser", "is held by you (`hpcbench resume`, or `scontrol release 4711`)"),
+        ("JobHeldUser", "is held by you (run `hpcbench resume`, or `scontrol release 4711`)"),
         (
             "PartitionTimeLimit",
-            "asks for more time than partition gpu gives, 1-00:00:00 (a lower time_limit)",
+            "requests more time than partition gpu allows, 1-00:00:00 (set a lower time_limit)",
         ),
         (
             "ReqNodeNotAvail, UnavailableNodes:n2",
@@ -96,12 +96,12 @@ def test_a_start_on_another_day_says_which(fake: Fake, folder: Path) -> None:
         ),
         (
             "launch_failed_requeued_held",
-            "is held: it could not be launched on its node "
-            "(`scontrol release 4711`; tell your support the node)",
+            "is held: its node could not launch it "
+            "(run `scontrol release 4711`; report the node to your support)",
         ),
         (
             "QOSMaxGRESPerUser",
-            "the QOS's limit of GPUs a user is reached, 2 of your jobs run (QOSMaxGRESPerUser)",
+            "the QOS's limit of GPUs per user is reached, 2 of your jobs run (QOSMaxGRESPerUser)",
         ),
         (
             "AssocGrpCPURunMinutesLimit",
@@ -113,7 +113,7 @@ def test_a_start_on_another_day_says_which(fake: Fake, folder: Path) -> None:
         ),
         (
             "QOSMaxWallDurationPerJobLimit",
-            "the QOS's limit of wall time a job is reached (QOSMaxWallDurationPerJobLimit)",
+            "the QOS's limit of wall time per job is reached (QOSMaxWallDurationPerJobLimit)",
         ),
         (
             "QOSGrpTapeDrives",
@@ -129,7 +129,7 @@ def test_reasons_are_said_in_words_and_unknown_ones_as_they_are(reason: str, sai
 
 def test_an_array_s_own_limit_and_a_requeue_are_told_apart_from_others() -> None:
     assert why_pending(waiting("JobArrayTaskLimit", task_ids="3-9%2"), NOBODY) == (
-        "waits for tasks of its own array: 2 may run at once"
+        "waits for other tasks of its array: at most 2 may run at once"
     )
     assert "requeued" in why_pending(waiting("BeginTime", restarts=1), NOBODY)
     assert "requeued" not in why_pending(waiting("BeginTime"), NOBODY)

@@ -388,14 +388,15 @@ def test_metrics_are_prometheus_text_with_the_engines_own_behind() -> None:
                 lines = (await answer.text()).splitlines()
             assert lines[-1] == "scripted_requests_total 1"
             for line in (
-                'hpcbench_wrapper_state{state="ready"} 1',
-                'hpcbench_wrapper_state{state="failed"} 0',
-                'hpcbench_wrapper_requests_total{code="200"} 2',
-                'hpcbench_wrapper_requests_total{code="400"} 1',
-                "hpcbench_wrapper_requests_in_flight 0",
-                "hpcbench_wrapper_request_bytes_total 48",
-                'hpcbench_wrapper_first_byte_seconds_bucket{le="+Inf"} 3',
-                "hpcbench_wrapper_first_byte_seconds_count 3",
+                'hpcbench_wrapper_state{state="ready"} 1.0',
+                'hpcbench_wrapper_state{state="failed"} 0.0',
+                'hpcbench_wrapper_requests_total{code="200"} 2.0',
+                'hpcbench_wrapper_requests_total{code="400"} 1.0',
+                "hpcbench_wrapper_requests_in_flight 0.0",
+                "hpcbench_wrapper_request_bytes_total 48.0",
+                'hpcbench_wrapper_first_byte_seconds_bucket{le="300"} 3.0',
+                'hpcbench_wrapper_first_byte_seconds_bucket{le="+Inf"} 3.0',
+                "hpcbench_wrapper_first_byte_seconds_count 3.0",
             ):
                 assert line in lines
             named = [line.split("{")[0].split(" ")[0] for line in lines if line[0] != "#"]

@@ -88,7 +88,7 @@ def test_a_failed_load_names_its_cause_and_a_remedy(wrapper: Wrapper) -> None:
     assert late["message"] == "engine was not ready after 0.7 s"
     unknown = fails(wrapper, engine="scriptd")
     assert (unknown["kind"], unknown["cause"]) == ("bad_engine", "bad_option")
-    assert unknown["message"] == "unknown engines plugin 'scriptd' (did you mean 'scripted'?)"
+    assert unknown["message"] == "unknown engine plugin 'scriptd' (did you mean 'scripted'?)"
     broken = fails(wrapper, engine="broken")
     assert "no_such_module_anywhere" in broken["message"]
     assert broken["cause"] == "missing_package"
@@ -181,7 +181,7 @@ def test_draining_lets_requests_end_and_takes_no_more(wrapper: Wrapper) -> None:
             await asyncio.sleep(0.01)
         unloading = asyncio.ensure_future(control.unload(drain_seconds=30))
         draining = await control.until("draining")
-        assert draining["reason"] == "unloading; requests still with the engine: 1"
+        assert draining["reason"] == "unloading; requests in flight: 1"
         code, refused = await control.chat()
         assert (code, refused["error"]["message"]) == (503, "no model is ready (draining)")
         assert (await streaming).endswith(b"data: [DONE]\n\n")
@@ -288,8 +288,8 @@ def test_a_stalled_engine_is_ended_with_a_diagnosis(wrapper: Wrapper) -> None:
         status = await control.until("failed")
         error = status["error"]
         assert (error["kind"], error["cause"]) == ("stalled", "stalled")
-        assert error["message"].startswith("the engine has said nothing for ")
-        assert error["message"].endswith("requests with it: 1")
+        assert error["message"].startswith("the engine has sent nothing for ")
+        assert error["message"].endswith("requests in flight: 1")
         assert error["tail"][-1] == "last words"
         await control.unload()
         assert gone([loaded["pid"]], 0.1)
@@ -337,7 +337,7 @@ def test_an_unread_answer_hides_no_stall_of_another_request(wrapper: Wrapper) ->
         await asyncio.sleep(0.5)
         code, refused = await control.chat(answer="silence")
         assert (code, refused["error"]["cause"]) == (503, "stalled")
-        assert "; requests with it: 1" in refused["error"]["message"]
+        assert "; requests in flight: 1" in refused["error"]["message"]
         answer.close()
 
     on(wrapper, journey)
@@ -354,7 +354,7 @@ def test_an_engine_whose_first_process_is_a_zombie_is_ended(
         now.touch()
         error = (await control.until("failed"))["error"]
         assert error["kind"] == "engine_zombie"
-        assert "threads of it live on" in error["message"]
+        assert "some of its threads still run" in error["message"]
         await control.unload()
         assert not Path(f"/proc/{loaded['pid']}").exists()
 

@@ -59,9 +59,12 @@ def test_a_tcp_port_is_served_where_it_is_asked_for(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--port", "0"], "there is no key"),
-        ([], "say --socket, --port, or both"),
-        (["--port", "0", "--key-file", "{open}"], "others may read {open} (mode 0640): chmod 600"),
+        (["--port", "0"], "no key: write it"),
+        ([], "give --socket, --port, or both"),
+        (
+            ["--port", "0", "--key-file", "{open}"],
+            "other users may read {open} (mode 0640): chmod 600",
+        ),
         (["--port", "0", "--key-file", "{folder}/none"], "No such file or directory"),
         (["--socket", "{folder}/" + "s" * 110], "--socket is longer than 107 bytes"),
         (["--port", "0", "--key-file", "{key}", "--host", "no.such.host.invalid"], "cannot serve"),
@@ -237,7 +240,7 @@ def test_serve_starts_an_engine_that_died_again_but_not_for_ever(
         os.kill(int(pids.read_text().split()[0]), signal.SIGKILL)
     assert one.process.wait(60) == 1
     said = one.err.read_text()
-    assert "starting it again (1 of 1)" in said
+    assert "restarting the engine (1 of 1)" in said
     assert "the engine died 2 times: engine was ended by SIGKILL (out of memory?)" in said
     assert "(cause: out_of_memory)" in said
 
@@ -256,7 +259,7 @@ def test_serve_tells_why_a_model_cannot_be_loaded(serving: Callable[..., Serving
     [
         (["none.yaml"], "none.yaml: no such file"),
         (["tiny-vln"], "unknown model 'tiny-vln' (did you mean 'tiny-vlm'?)"),
-        (["tiny-vlm", "--port", "0"], "there is no port 0"),
+        (["tiny-vlm", "--port", "0"], "--port 0 is not a port"),
     ],
 )
 def test_serve_tells_what_it_cannot_do(arguments: list[str], said: str) -> None:

@@ -77,7 +77,7 @@ export function Palette({ onClose }: { readonly onClose: () => void }) {
         ))}
       </div>
       <p className={styles.none} role="status">
-        {more ? "There are more: add words, of the experiment's id, too." : choices.length > 0 ? "" : busy ? "Searching…" : "Nothing is called that."}
+        {more ? "There are more matches: add words, for example of the experiment's id." : choices.length > 0 ? "" : busy ? "Searching…" : "No name matches."}
       </p>
     </dialog>
   );

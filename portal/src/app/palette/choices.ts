@@ -55,7 +55,7 @@ function actions(): readonly Choice[] {
   const group = "Actions";
   const look = (theme: "light" | "dark" | "system", icon: IconName): Choice => ({ id: `theme ${theme}`, group, icon, name: `Theme: ${theme}`, act: () => setLook({ theme }) });
   const found: Choice[] = [
-    { id: "copy link", group, icon: "link", name: "Copy link to this page", act: () => void copyText(location.href).then((done) => toast(done ? "Link copied" : "The browser did not let it be copied")) },
+    { id: "copy link", group, icon: "link", name: "Copy link to this page", act: () => void copyText(location.href).then((done) => toast(done ? "Link copied" : "The browser did not allow the copy")) },
     look("light", "sun"),
     look("dark", "moon"),
     look("system", "screen"),

@@ -20,19 +20,19 @@ const COLUMNS: readonly Column<ClusterJob>[] = [
           {job.experiment}
         </Link>
       ) : (
-        <span title="Not one of this home">{job.name}</span>
+        <span title="Not an experiment of this home">{job.name}</span>
       ),
   },
   { id: "partition", head: "Partition", width: 100, cell: (job) => job.partition || "–" },
   { id: "gpus", head: "GPUs", width: 90, align: "end", cell: (job) => (job.gpus > 0 ? `${count(job.gpus)}${job.gpu_type ? ` ${job.gpu_type}` : ""}` : "–") },
-  { id: "where", head: "Where, or why it waits", width: 320, grow: true, cell: (job) => <Where job={job} /> },
+  { id: "where", head: "Node, or reason to wait", width: 320, grow: true, cell: (job) => <Where job={job} /> },
   { id: "left", head: "Time", width: 120, title: "Time left, or until its earliest start", align: "end", cell: (job) => <Left job={job} /> },
   { id: "submitted", head: "Submitted", width: 100, align: "end", optional: true, cell: (job) => <Ago time={job.submitted ?? 0} /> },
 ];
 
 /** The user's jobs; those that run first. */
 export function JobTable({ jobs }: { readonly jobs: readonly ClusterJob[] }) {
-  const empty = <Empty title="None of your jobs runs or waits">Submit a plan, and its jobs show here.</Empty>;
+  const empty = <Empty title="None of your jobs runs or waits">The jobs of a submitted plan appear here.</Empty>;
   return (
     <>
       <Table label="Your jobs" rows={jobs} columns={COLUMNS} rowKey={(job) => `${job.id} ${job.state}`} height="fit" empty={empty} />
@@ -53,7 +53,7 @@ function Left({ job }: { readonly job: ClusterJob }) {
   const end = job.ends ?? null;
   if (job.state !== "RUNNING") return start > now ? <>{`starts in ${duration(start - now)}`}</> : <>–</>;
   if (end === null) return <>no limit</>;
-  return end > now ? <>{`${duration(end - now)} left`}</> : <>over</>;
+  return end > now ? <>{`${duration(end - now)} left`}</> : <>time limit reached</>;
 }
 
 /** Why jobs wait, in full: the table has no room for it. */
@@ -62,7 +62,7 @@ function Waits({ jobs }: { readonly jobs: readonly ClusterJob[] }) {
   if (waiting.length === 0) return null;
   return (
     <section className={styles.waits} aria-label="Why jobs wait">
-      <h3>Why they wait</h3>
+      <h3>Why jobs wait</h3>
       <ul>
         {waitsOf(waiting).map(({ why, ids }) => (
           <li key={why}>

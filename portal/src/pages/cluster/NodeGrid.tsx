@@ -37,7 +37,7 @@ export function NodeGrid({ nodes, total, partitions }: Props) {
       <div className={layout.stack}>
         <Legend />
         {shown.length === 0 ? (
-          <Empty title={nodes.length === 0 ? "Slurm has not told of nodes yet" : "No node is like that"} />
+          <Empty title={nodes.length === 0 ? "Slurm has not listed its nodes yet" : "No node passes the filter"} />
         ) : (
           <ul className={styles.nodes} aria-label="Nodes">
             {shown.map((node) => (
@@ -60,10 +60,10 @@ function Legend() {
         </span>
       ))}
       <span>
-        <span className={styles.gpu} data-held /> a GPU that is held
+        <span className={styles.gpu} data-held /> allocated GPU
       </span>
       <span>
-        <span className={styles.gpu} /> a free one
+        <span className={styles.gpu} /> free GPU
       </span>
     </p>
   );

@@ -9,7 +9,7 @@ import styles from "./cluster.module.css";
 export function Partitions({ partitions }: { readonly partitions: readonly Partition[] }) {
   return (
     <Panel title="Partitions">
-      {partitions.length === 0 && <Empty title="Slurm has not told of partitions yet" />}
+      {partitions.length === 0 && <Empty title="Slurm has not listed its partitions yet" />}
       <ul className={styles.partitions}>
         {partitions.map((partition) => (
           <li key={partition.name} className={styles.partition}>
@@ -19,7 +19,7 @@ export function Partitions({ partitions }: { readonly partitions: readonly Parti
                 {partition.default && <span className={styles.tag}>default</span>}
                 {!partition.up && <span className={styles.tag} data-tone="bad">starts no jobs</span>}
               </h3>
-              <span className={layout.soft}>{`${counted(partition.nodes, "node")}, ${count(partition.idle)} idle, at most ${limitOf(partition.time_limit)}`}</span>
+              <span className={layout.soft}>{`${counted(partition.nodes, "node")}, ${count(partition.idle)} idle, time limit: ${limitOf(partition.time_limit)}`}</span>
             </div>
             {gpusOf(partition).map((share) => (
               <Share key={share.type} share={share} />
@@ -35,7 +35,7 @@ export function Partitions({ partitions }: { readonly partitions: readonly Parti
 function Share({ share }: { readonly share: GpuShare }) {
   const { type, total, free, held, down } = share;
   const width = (part: number) => ({ width: `${total > 0 ? (100 * part) / total : 0}%` });
-  const words = [`${count(free)} free`, `${count(held)} held`, ...(down > 0 ? [`${count(down)} out of service`] : [])].join(", ");
+  const words = [`${count(free)} free`, `${count(held)} allocated`, ...(down > 0 ? [`${count(down)} out of service`] : [])].join(", ");
   return (
     <div className={styles.share}>
       <span className={styles.type}>{type}</span>

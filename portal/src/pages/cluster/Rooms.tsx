@@ -9,7 +9,7 @@ const TIGHT = 0.9;
 /** How full file systems and quotas are. */
 export function Rooms({ rooms }: { readonly rooms: readonly Room[] }) {
   return (
-    <Panel title="Room on disks">
+    <Panel title="Disk space">
       {rooms.length === 0 && <Empty title="No file system has answered yet" />}
       <ul className={styles.rooms}>
         {rooms.map((room) => (
@@ -32,7 +32,7 @@ function One({ room }: { readonly room: Room }) {
           {room.name}
           <span className={styles.tag}>{room.quota ? "your quota" : "whole file system"}</span>
         </h3>
-        <span className={layout.soft}>{`${bytes(left)} left of ${bytes(room.size)}`}</span>
+        <span className={layout.soft}>{`${bytes(left)} of ${bytes(room.size)} free`}</span>
       </div>
       <span className={styles.bar} role="img" aria-label={`${room.name}: ${percent(share)} used`}>
         <span className={tight ? styles.tight : styles.held} style={{ width: `${Math.min(100, 100 * share)}%` }} />

@@ -26,7 +26,7 @@ export default function ClusterPage() {
         <div className={layout.row}>
           {cluster && <Age cluster={cluster} />}
           <Button small icon="reload" disabled={found.isFetching} onClick={() => void found.refetch()}>
-            Look again
+            Refresh
           </Button>
         </div>
       </div>
@@ -38,11 +38,11 @@ export default function ClusterPage() {
 }
 
 function Age({ cluster }: { readonly cluster: Cluster }) {
-  if (cluster.asked === null) return <span className={layout.soft}>{cluster.asking ? "Slurm is being asked…" : "Slurm has not answered yet"}</span>;
+  if (cluster.asked === null) return <span className={layout.soft}>{cluster.asking ? "Querying Slurm…" : "Slurm has not answered yet"}</span>;
   return (
     <span className={layout.soft} role="status">
-      {cluster.available ? "Slurm was asked" : "Looked at"} <Ago time={cluster.asked} />
-      {cluster.asking && ", and is being asked again"}
+      {cluster.available ? "Slurm was queried" : "Updated"} <Ago time={cluster.asked} />
+      {cluster.asking && "; a new query is running"}
     </span>
   );
 }
@@ -65,7 +65,7 @@ function Parts({ cluster }: { readonly cluster: Cluster }) {
       <Stale since={old}>
         <div className={layout.stack}>
           {(cluster.local.length > 0 || !cluster.available) && <LocalWork work={cluster.local} />}
-          {cluster.available && cluster.asked === null && <Empty title={cluster.asking ? "Slurm is being asked…" : "Slurm has not answered yet"} />}
+          {cluster.available && cluster.asked === null && <Empty title={cluster.asking ? "Querying Slurm…" : "Slurm has not answered yet"} />}
           {cluster.available && cluster.asked !== null && (
             <>
               <Panel title="Your jobs" bare>

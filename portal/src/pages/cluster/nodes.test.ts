@@ -16,7 +16,7 @@ describe("a node", () => {
   });
 
   it("is told in words", () => {
-    expect(described(node({ mine: 2 }))).toBe("gpu01: partly free, 1 of 4 GPUs (a100) held, 8 of 64 CPUs held, mixed, 2 of your jobs");
+    expect(described(node({ mine: 2 }))).toBe("gpu01: partly free, 1 of 4 GPUs (a100) allocated, 8 of 64 CPUs allocated, mixed, 2 of your jobs");
     expect(described(node({ up: false, state: "DOWN", why: "bad fan" }))).toContain("bad fan");
   });
 });

@@ -21,10 +21,10 @@ export function lookOf(node: NodeCell): NodeLook {
 
 /** A node in a sentence, for those who do not see the grid. */
 export function described(node: NodeCell): string {
-  const gpus = node.gpus > 0 ? `${node.gpus_used} of ${counted(node.gpus, "GPU")}${node.gpu_type ? ` (${node.gpu_type})` : ""} held` : "no GPUs";
+  const gpus = node.gpus > 0 ? `${node.gpus_used} of ${counted(node.gpus, "GPU")}${node.gpu_type ? ` (${node.gpu_type})` : ""} allocated` : "no GPUs";
   const mine = node.mine > 0 ? `, ${node.mine} of your jobs` : "";
   const why = node.why ? `, ${node.why}` : "";
-  return `${node.name}: ${WORDS[lookOf(node)]}, ${gpus}, ${node.cpus_used} of ${node.cpus} CPUs held, ${node.state.toLowerCase()}${mine}${why}`;
+  return `${node.name}: ${WORDS[lookOf(node)]}, ${gpus}, ${node.cpus_used} of ${node.cpus} CPUs allocated, ${node.state.toLowerCase()}${mine}${why}`;
 }
 
 export interface GpuShare {

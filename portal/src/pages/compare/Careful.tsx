@@ -28,10 +28,10 @@ export function Careful({ candidate, common, onCommon }: Props) {
           </ul>
         </div>
       )}
-      {(other || common) && <Toggle label="Compare what both have asked" checked={common} onChange={onCommon} />}
+      {(other || common) && <Toggle label="Compare the common samples" checked={common} onChange={onCommon} />}
       {candidate.careful.length > 0 && (
         <div className={styles["notes"]} role="note">
-          <h2>Careful</h2>
+          <h2>Warnings</h2>
           <ul>
             {candidate.careful.map((one) => (
               <li key={one}>{one}</li>

@@ -16,7 +16,7 @@ export function Charts({ query }: Props) {
   const found = useApi("/compare/figures", { query: asked });
   if (found.error) return <FaultBox fault={found.error} retry={() => void found.refetch()} />;
   if (!found.data) return <Skeleton lines={6} />;
-  if (found.data.length === 0) return <Empty title="No charts">There is nothing in both that can be drawn.</Empty>;
+  if (found.data.length === 0) return <Empty title="No charts">The runs have no chart in common.</Empty>;
   return (
     <div className={styles["charts"]}>
       {found.data.map((figure) => (

@@ -14,18 +14,13 @@ interface Props {
   readonly large?: boolean;
 }
 
-/** Lost, won, both wrong, both right: a bar, and each part a button that lists its samples. */
+/** Lost, won and tied samples: a bar, and each part a button that lists its samples. */
 export function FlipBar({ label, counts, chosen, onChoose, large = false }: Props) {
   const bar = segments(counts);
   if (bar.length === 0) return <span className={styles["none"]}>no pairs</span>;
   return (
     <div className={join(styles["bar"], large && styles["large"])} role="group" aria-label={`${label}: ${described(counts)}`}>
-      {bar.map(({ change, count: amount, width }) =>
-        change === "alike" ? (
-          <span key={change} className={styles["segment"]} data-change={change} style={{ flexGrow: width }} title={`${count(amount)} ${WORDS[change]}`}>
-            {large && <span className={styles["word"]}>alike</span>} {count(amount)}
-          </span>
-        ) : (
+      {bar.map(({ change, count: amount, width }) => (
           <button
             key={change}
             type="button"
@@ -42,8 +37,7 @@ export function FlipBar({ label, counts, chosen, onChoose, large = false }: Prop
           >
             {large && <span className={styles["word"]}>{WORDS[change]}</span>} {count(amount)}
           </button>
-        ),
-      )}
+      ))}
     </div>
   );
 }

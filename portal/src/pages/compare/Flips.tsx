@@ -103,7 +103,7 @@ function Side({ title, experiment, task, place, reference, answer, note }: SideP
         )}
       </h3>
       {answer === null ? null : answer.trim() === "" ? <p className={styles["soft"]}>empty</p> : reference === "" ? <p className={styles["text"]}>{answer}</p> : <Diff words={wordDiff(reference, answer)} />}
-      {note && <p className={styles["soft"]}>{answer === null ? `no answer: ${note}` : `cannot be read: ${note}`}</p>}
+      {note && <p className={styles["soft"]}>{answer === null ? `no answer: ${note}` : `unreadable: ${note}`}</p>}
     </div>
   );
 }
@@ -119,5 +119,5 @@ function score(value: number | null | undefined): string {
 
 function countsFrom(counts: Readonly<Record<string, number>>): Counts {
   const of = (name: string) => counts[name] ?? 0;
-  return { lost: of("lost"), won: of("won"), both_wrong: of("both_wrong"), both_right: of("both_right"), alike: of("alike") };
+  return { lost: of("lost"), won: of("won"), both_wrong: of("both_wrong"), both_partly: of("both_partly"), both_right: of("both_right") };
 }

@@ -3,7 +3,6 @@ import { Scroller, StateChip } from "../../ui";
 import { count, counted } from "../../ui/format";
 import { join } from "../../ui/join";
 import { FlipBar } from "./FlipBar";
-import { countsOf } from "./flips";
 import styles from "./Scores.module.css";
 import type { Change } from "./search";
 import { digitsFor, interval, onStrip, reachOf, signed, verdictOf, whyNone } from "./verdict";
@@ -45,7 +44,7 @@ export function Scores({ candidate, rows, chosen, onChoose }: Props) {
               n
             </th>
             <th scope="col">verdict</th>
-            <th scope="col">lost, won, both wrong, both right</th>
+            <th scope="col">lost, won, both wrong, partly, right</th>
           </tr>
         </thead>
         <tbody>
@@ -104,7 +103,7 @@ function ScoreRow({ row, first, reach, chosen, onChoose }: RowProps) {
         <Verdict row={row} />
       </td>
       <td className={styles["flips"]}>
-        <FlipBar label={`${tasks}, ${row.metric}`} counts={countsOf(row)} chosen={chosen} onChoose={onChoose} />
+        <FlipBar label={`${tasks}, ${row.metric}`} counts={row} chosen={chosen} onChoose={onChoose} />
       </td>
     </tr>
   );
@@ -117,12 +116,12 @@ function Verdict({ row }: { readonly row: MetricCompared }) {
   return (
     <span className={styles["verdict"]}>
       <StateChip state={verdict} />
-      {typeof detectable === "number" && <span className={styles["soft"]} title="The test (p) finds a true difference of this size in 80 % of cases; the interval is more cautious">
-          finds ≥ {detectable.toFixed(digitsFor(detectable))}
+      {typeof detectable === "number" && <span className={styles["soft"]} title="The test (p) detects a true difference of this size with 80 % power; the interval is more conservative">
+          detects ≥ {detectable.toFixed(digitsFor(detectable))}
         </span>}
       {if_worst && if_worst !== verdict && (
         <span className={styles["soft"]} title={`${counted(only[0] + only[1], "sample has", "samples have")} a score in one run only`}>
-          {if_worst} if what is missing were worst
+          {if_worst} if missing scores counted as the worst
         </span>
       )}
     </span>

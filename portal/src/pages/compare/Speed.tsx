@@ -8,7 +8,7 @@ import { type SpeedRow, speedOf, speedVerdict } from "./told";
 /** Speed and memory side by side, with what keeps them from being compared. */
 export function Speed({ candidate }: { readonly candidate: Candidate }) {
   const rows = candidate.speed.map(speedOf);
-  if (rows.length === 0) return <Empty title="No figures of speed">Neither run has figures that the other has, too.</Empty>;
+  if (rows.length === 0) return <Empty title="No figures of speed">The runs have no figure in common.</Empty>;
   return (
     <div className={styles["speed"]}>
       {candidate.speed_careful.map((one) => (

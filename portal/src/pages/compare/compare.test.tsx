@@ -8,7 +8,7 @@ function metric(name: string, more: Partial<MetricCompared> = {}): MetricCompare
   return {
     baseline: "vqa", candidate: "vqa", metric: name, signature: name, higher_is_better: true, values: [0.9, 0.8],
     difference: -0.1, low: -0.15, high: -0.05, p: 0.01, verdict: "worse", n: 100, documents: 50, won: 2, lost: 12,
-    tied: 86, both_right: 80, both_wrong: 6, only: [0, 0], detectable: null, if_worst: null, differs: [], ...more,
+    tied: 86, both_right: 80, both_partly: 0, both_wrong: 6, only: [0, 0], detectable: null, if_worst: null, differs: [], ...more,
   }; // prettier-ignore
 }
 
@@ -40,7 +40,7 @@ it("what is refused or to be careful about is told plainly", async () => {
   await renderAt("/compare?runs=a&runs=b");
   expect(await screen.findByText(/other samples/)).toBeTruthy();
   expect(screen.getByText("another prompt")).toBeTruthy();
-  expect(screen.getByRole("checkbox", { name: "Compare what both have asked" })).toBeTruthy();
+  expect(screen.getByRole("checkbox", { name: "Compare the common samples" })).toBeTruthy();
 });
 
 it("a part of the flip bar lists its samples, and the address says so", async () => {
@@ -89,7 +89,7 @@ it("another baseline changes the order of the runs", async () => {
 
 it("says how far a long comparison is, and shows it when it is there", async () => {
   let asked = 0;
-  const busy = { error: "this is still being computed", remedy: "ask again", code: "busy", id: "1" };
+  const busy = { error: "the portal is still computing this", remedy: "ask again", code: "busy", id: "1" };
   serve({
     "/compare": () => (++asked < 3 ? Response.json({ ...busy, progress: 0.37 }, { status: 202 }) : comparison(metric("anls"))),
     "/compare/flips": flips,

@@ -6,43 +6,30 @@ export interface Counts {
   readonly lost: number;
   readonly won: number;
   readonly both_wrong: number;
+  readonly both_partly: number;
   readonly both_right: number;
-  /** Alike, neither right nor wrong altogether. */
-  readonly alike: number;
 }
 
 export interface Segment {
-  readonly change: Change | "alike";
+  readonly change: Change;
   readonly count: number;
   /** Percent of the bar. */
   readonly width: number;
 }
 
 /** In which order they stand: what needs a look comes first. */
-const ORDER = ["lost", "won", "both_wrong", "alike", "both_right"] as const;
+const ORDER = ["lost", "won", "both_wrong", "both_partly", "both_right"] as const;
 
-export const WORDS: Readonly<Record<Change | "alike", string>> = {
+export const WORDS: Readonly<Record<Change, string>> = {
   lost: "lost",
   won: "won",
   both_wrong: "both wrong",
+  both_partly: "both partly right",
   both_right: "both right",
-  alike: "alike, partly right",
 };
 
 /** Percent of the bar that a segment has at least, so that one sample in a million can be seen and clicked. */
 const LEAST = 3;
-
-/** A metric's counts, from what the API says of it. */
-export function countsOf(row: {
-  won: number;
-  lost: number;
-  tied: number;
-  both_right: number;
-  both_wrong: number;
-}): Counts {
-  const { won, lost, tied, both_right, both_wrong } = row;
-  return { won, lost, both_right, both_wrong, alike: Math.max(0, tied - both_right - both_wrong) };
-}
 
 /** The bar's segments, without those that are empty; widths come to 100. */
 export function segments(counts: Counts): Segment[] {

@@ -38,7 +38,7 @@ export default function ComparePage() {
       </header>
       <RunBar runs={runs} comparison={comparison} onRuns={onRuns} />
       {runs.length < 2 && (
-        <Empty title={runs.length === 0 ? "Choose two to eight runs" : "Choose one run more"}>The first one is the baseline; the others are held against it, sample by sample. Experiments, or run tasks of one.</Empty>
+        <Empty title={runs.length === 0 ? "Choose two to eight runs" : "Choose one more run"}>The first run is the baseline; every other run is compared with it, sample by sample. A run is an experiment, or one run task of an experiment.</Empty>
       )}
       {runs.length > 1 && <FaultBox fault={found.error} retry={() => void found.refetch()} />}
       {runs.length > 1 && found.isFetching && <HowFar fault={found.failureReason} />}
@@ -95,7 +95,7 @@ function Held({ candidate, name, runs, search, update, old }: HeldProps) {
   return (
     <section className={styles["held"]} aria-label={`Candidate ${name}`} aria-busy={old}>
       <Careful candidate={candidate} common={search.common} onCommon={(common) => update({ common })} />
-      <Tabs label="What to look at" tabs={tabs} current={search.tab} onChange={(tab) => update({ tab })}>
+      <Tabs label="Views of the comparison" tabs={tabs} current={search.tab} onChange={(tab) => update({ tab })}>
         {search.tab === "scores" && (
           <div className={styles["scores"]}>
             <Panel
@@ -109,8 +109,8 @@ function Held({ candidate, name, runs, search, update, old }: HeldProps) {
               }
             >
               {shown.length > 0 ? <Scores candidate={candidate} rows={shown} chosen={chosen} onChoose={(next) => update(next)} /> : <Empty title={rows.length > 0 ? "No sample differs" : "Nothing could be compared"} />}
-              {rows.length > shown.length && <p className={styles["note"]}>{counted(rows.length - shown.length, "row")} without any difference not shown.</p>}
-              <p className={styles["note"]}>p after Holm&apos;s correction over all that is compared; verdicts hold it. n is pairs of samples; documents are the unit of chance.</p>
+              {rows.length > shown.length && <p className={styles["note"]}>Hidden: {counted(rows.length - shown.length, "row")} without a difference.</p>}
+              <p className={styles["note"]}>p is Holm-corrected over all comparisons on this page; “better” and “worse” use this p. n counts pairs of samples. Documents are the unit of chance.</p>
             </Panel>
             {chosen && <Flips key={`${chosen.task} ${chosen.other} ${chosen.by}`} baseline={runs[0]} candidate={runs[1]} chosen={chosen} common={search.common} onChange={(change) => update({ ...chosen, change })} />}
           </div>

@@ -17,7 +17,7 @@ export const search = searchOf({
   task: text(),
   other: text(),
   by: text(),
-  change: choice(["lost", "won", "both_wrong", "both_right"], "lost"),
+  change: choice(["lost", "won", "both_wrong", "both_partly", "both_right"], "lost"),
 });
 
 export type Search = SearchOf<typeof search>;

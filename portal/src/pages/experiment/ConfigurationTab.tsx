@@ -26,19 +26,19 @@ export function ConfigurationTab({ experiment, plan, baseline, onBaseline }: Pro
     return [{ value: "", label: "The plan's baseline" }, ...(baseline && !known.some((one) => one.value === baseline) ? [{ value: baseline, label: baseline }] : []), ...known];
   }, [others.data, experiment, baseline]);
   return (
-    <Panel title="Configured otherwise" actions={<Select label="Held against" value={baseline} options={options} onChange={onBaseline} />}>
+    <Panel title="Configured differently" actions={<Select label="Compare with" value={baseline} options={options} onChange={onBaseline} />}>
       {error && !data ? (
         <FaultBox fault={error} retry={() => void refetch()} />
       ) : !data ? (
         <Skeleton lines={6} />
       ) : data.why || !data.baseline ? (
-        <Empty title={data.why || "There is no baseline"}>Choose another run of this plan above, or name one: <code>{`hpcbench baseline set --name main EXPERIMENT`}</code></Empty>
+        <Empty title={data.why || "There is no baseline"}>Choose another run of this plan above, or set a baseline: <code>{`hpcbench baseline set --name main EXPERIMENT`}</code></Empty>
       ) : data.differences.length === 0 ? (
         <Empty title={`Nothing differs from ${data.baseline}`}>Models, datasets, prompts, generation and resources are the same.</Empty>
       ) : (
         <div className={layout.stack}>
           <p className={layout.soft}>
-            {counted(data.differences.length, "place")} {data.differences.length === 1 ? "is" : "are"} not as in {data.baseline}.
+            {counted(data.differences.length, "setting")} {data.differences.length === 1 ? "differs" : "differ"} from {data.baseline}.
           </p>
           {/* Scrolls on a narrow window: the keyboard must reach it. */}
           {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex */}
@@ -46,9 +46,9 @@ export function ConfigurationTab({ experiment, plan, baseline, onBaseline }: Pro
             <table className={styles.plain}>
               <thead>
                 <tr>
-                  <th scope="col">Where</th>
-                  <th scope="col">There</th>
-                  <th scope="col">Here</th>
+                  <th scope="col">Setting</th>
+                  <th scope="col">Compared run</th>
+                  <th scope="col">This experiment</th>
                 </tr>
               </thead>
               <tbody>
@@ -75,7 +75,7 @@ export function ConfigurationTab({ experiment, plan, baseline, onBaseline }: Pro
 }
 
 function Value({ value, kind }: { readonly value: unknown; readonly kind: "old" | "new" }) {
-  if (value === null || value === undefined) return <span className={styles.dim}>not there</span>;
+  if (value === null || value === undefined) return <span className={styles.dim}>not set</span>;
   const text = <span className={styles[kind]}>{shown(value)}</span>;
   return kind === "old" ? <del className={styles.bareMark}>{text}</del> : <ins className={styles.bareMark}>{text}</ins>;
 }

@@ -32,7 +32,7 @@ export function FilterList({ label, values, chosen, onChange }: Props) {
               </li>
             ))}
           </ul>
-          {fit.length > MOST && <p className={styles.more}>and {fit.length - MOST} more: type to find them</p>}
+          {fit.length > MOST && <p className={styles.more}>and {fit.length - MOST} more: type to search</p>}
           {chosen.length > 0 && (
             <Button small kind="quiet" icon="cross" onClick={() => onChange([])}>
               All

@@ -21,7 +21,7 @@ export function Header({ detail }: { readonly detail: ExperimentDetail }) {
           <StateChip state={row.state} />
           {row.verdict && <StateChip state={row.verdict} />}
           {row.baselines.map((name) => (
-            <span key={name} className={styles.tag} title="This experiment is a baseline of this name">
+            <span key={name} className={styles.tag} title="This experiment is the baseline with this name">
               <Icon name="flag" size={12} /> {name}
             </span>
           ))}
@@ -29,7 +29,7 @@ export function Header({ detail }: { readonly detail: ExperimentDetail }) {
         <Popover label="Commands" icon="log" align="end">
           {() => (
             <div className={styles.commands}>
-              <p className={layout.soft}>The portal only looks. These do something, in a shell on the cluster:</p>
+              <p className={layout.soft}>The portal only shows experiments. Run these commands in a shell on the cluster:</p>
               <Commands commands={commandsOf(row)} />
             </div>
           )}
@@ -83,13 +83,13 @@ function Figures({ detail }: { readonly detail: ExperimentDetail }) {
           note: parts.map((one) => `${count(one.count)} ${one.state}`).join(" · ") || "none",
           wide: true,
         },
-        going ? { label: "Last answer", value: eta ?? "not known yet", note: eta === null ? "nobody works on it yet" : status?.eta?.waits ? "plus the wait for Slurm" : "4 of 5 such intervals hold", wide: true } : null,
+        going ? { label: "Last answer", value: eta ?? "not known yet", note: eta === null ? "no worker runs yet" : status?.eta?.waits ? "plus the wait for Slurm" : "80 % interval", wide: true } : null,
         going ? { label: "Answers / s", value: number(row.rate), note: "last minutes" } : null,
         row.counts ? { label: "Coverage", value: percent(row.counts.coverage, 1), note: DEFINITIONS.coverage } : null,
         row.score ? { label: row.score.metric, value: <ScoreText score={row.score} interval />, note: scoredNote(row), wide: true } : null,
-        { label: "GPU-hours", value: number(usage.gpu_hours ?? row.gpu_hours), note: used === null ? "allocated" : `${percent(used)} with a model at work` },
-        row.failures > 0 ? { label: "Went wrong", value: <Link to="/e/$experiment" params={{ experiment: row.id }} search={{}}>{counted(row.failures, "cause")}</Link>, note: "see run tasks" } : null,
-        typeof usage.queue_wait === "number" ? { label: "Longest wait", value: duration(usage.queue_wait), note: "of a job for Slurm" } : null,
+        { label: "GPU-hours", value: number(usage.gpu_hours ?? row.gpu_hours), note: used === null ? "allocated" : `${percent(used)} with requests in flight` },
+        row.failures > 0 ? { label: "Failures", value: <Link to="/e/$experiment" params={{ experiment: row.id }} search={{}}>{counted(row.failures, "cause")}</Link>, note: "see run tasks" } : null,
+        typeof usage.queue_wait === "number" ? { label: "Longest wait", value: duration(usage.queue_wait), note: "of a job in Slurm's queue" } : null,
       ]}
     />
   );

@@ -60,7 +60,7 @@ export function Matrix({ experiment, matrix }: Props) {
   };
 
   const lines = across.getVirtualItems();
-  const label = `${matrix.ml_task}: models down, datasets across${matrix.metric ? `, ${matrix.metric}` : ""}`;
+  const label = `${matrix.ml_task}: models in rows, datasets in columns${matrix.metric ? `, ${matrix.metric}` : ""}`;
   return (
     <div ref={measure} className={styles.whole}>
       {/* The cells have the focus, the grid their keys. */}

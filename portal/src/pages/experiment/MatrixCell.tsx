@@ -37,7 +37,7 @@ export const MatrixCellLink = memo(
         onFocus={onFocus}
         preload={false}
       >
-        {/* What is seen stands in the name, which goes on from it. */}
+        {/* What is seen stands in the name, which continues from it. */}
         <span className="visually-hidden">
           {about}
           {scored && `: ${score.metric}`}{" "}

@@ -29,18 +29,18 @@ export function Overview({ detail, ...chosen }: Props) {
       {beside && (
         <div className={layout.stack}>
           {failures.length > 0 && (
-            <Panel title="What went wrong">
+            <Panel title="Failures">
               <Failures experiment={row.id} failures={failures} />
             </Panel>
           )}
           {(waits.length > 0 || deferred > 0) && (
-            <Panel title="What it waits for">
+            <Panel title="Why jobs wait">
               <Waits waits={waits} />
-              {deferred > 0 && <p className={layout.soft}>{counted(deferred, "worker")} not submitted yet: a limit of Slurm&apos;s. They follow by themselves.</p>}
+              {deferred > 0 && <p className={layout.soft}>{counted(deferred, "worker")} not submitted yet because of a Slurm limit. hpcbench submits them later by itself.</p>}
             </Panel>
           )}
           {alarms.length > 0 && (
-            <Panel title="What monitors warned of">
+            <Panel title="Warnings of monitors">
               <Failures experiment={row.id} failures={alarms} />
             </Panel>
           )}
@@ -84,7 +84,7 @@ function Legend({ matrix }: { readonly matrix: MatrixModel }) {
         best of its dataset
       </span>
       <span className={matrixStyles.scale}>
-        <Icon name="star" size={12} /> nobody has a better value; that may be chance
+        <Icon name="star" size={12} /> no model has a better value; chance may explain the lead
       </span>
         </>
       )}

@@ -18,8 +18,8 @@ export function ReportTab({ detail }: { readonly detail: ExperimentDetail }) {
   const { reports, row } = detail;
   if (reports.length === 0) {
     return (
-      <Empty title="No report is written yet" next={<Command text={`hpcbench report ${row.id} --format html`} />}>
-        The last job of an experiment writes it.
+      <Empty title="There is no report yet" next={<Command text={`hpcbench report ${row.id} --format html`} />}>
+        The last job of an experiment writes the report.
       </Empty>
     );
   }

@@ -13,21 +13,21 @@ export function SummaryTab({ detail }: { readonly detail: ExperimentDetail }) {
   return (
     <div className={layout.stack}>
       {summary.length > 0 ? (
-        <Panel title="What came out">
+        <Panel title="Results">
           <Markdown blocks={summary} />
         </Panel>
       ) : (
-        <Empty title="Nothing is reported yet">The summary is written with the report, after the last answer is scored.</Empty>
+        <Empty title="There is no summary yet">The summary is written with the report, after the last answer is scored.</Empty>
       )}
       {verdict && <Gate verdict={verdict} />}
-      <Panel title="What it took">
+      <Panel title="Resources used">
         <Facts
-          label="What it took"
+          label="Resources used"
           facts={[
             { label: "GPU-hours", value: number(usage.gpu_hours ?? row.gpu_hours), note: "allocated" },
-            { label: "Used", value: number(usage.gpu_hours_used), note: "with a model at work, answers kept" },
-            { label: "Wasted", value: number(usage.gpu_hours_wasted), note: "failures, loading, idling" },
-            { label: "Longest wait", value: duration(usage.queue_wait), note: "of a job for Slurm" },
+            { label: "Used", value: number(usage.gpu_hours_used), note: "with requests in flight whose answers count" },
+            { label: "Wasted", value: number(usage.gpu_hours_wasted), note: "starting, loading, idling, lost work" },
+            { label: "Longest wait", value: duration(usage.queue_wait), note: "of a job in Slurm's queue" },
           ]}
         />
       </Panel>
@@ -41,7 +41,7 @@ function Gate({ verdict }: { readonly verdict: Entry }) {
   const baseline = textIn(verdict, "baseline");
   const checks = entriesOf(verdict["checks"]);
   return (
-    <Panel title="What the gate said" actions={<StateChip state={textIn(verdict, "verdict")} />}>
+    <Panel title="Verdict of the gate" actions={<StateChip state={textIn(verdict, "verdict")} />}>
       <div className={layout.stack}>
         <p>
           Against{" "}
@@ -74,12 +74,12 @@ function Checks({ checks }: { readonly checks: readonly Entry[] }) {
         <thead>
           <tr>
             <th scope="col">Run task</th>
-            <th scope="col">What</th>
-            <th scope="col">Found</th>
+            <th scope="col">Metric or figure</th>
+            <th scope="col">Result</th>
             <th scope="col" className={styles.end}>Baseline</th>
             <th scope="col" className={styles.end}>Candidate</th>
             <th scope="col" className={styles.end}>Difference</th>
-            <th scope="col">Why</th>
+            <th scope="col">Reason</th>
           </tr>
         </thead>
         <tbody>

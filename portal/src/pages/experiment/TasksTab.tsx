@@ -61,7 +61,7 @@ export function TasksTab({ detail, search, update }: TabProps) {
           // A bundle has the tasks in one order.
           {...(isBundle() ? {} : { sort: { by: search.sort, order: search.order }, onSort: ({ by, order }: Sort) => update({ sort: SORTS.find((one) => one === by) ?? "name", order }) })}
           onOpen={(task) => void navigate({ to: "/e/$experiment/t/$task", params: { experiment: row.id, task: task.name } })}
-          empty={<Empty title={filtered ? "No run task fits these filters" : "There are no run tasks"} />}
+          empty={<Empty title={filtered ? "No run task passes the filters" : "There are no run tasks"} />}
         />
       )}
     </div>

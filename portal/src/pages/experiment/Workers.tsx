@@ -11,10 +11,10 @@ const COLUMNS: readonly Column<Worker>[] = [
   { id: "node", head: "Node", width: 130, cell: (one) => one.node },
   { id: "state", head: "State", width: 110, cell: (one) => <StateChip state={one.state} /> },
   { id: "model", head: "Model", width: 170, cell: (one) => one.model ?? "–" },
-  { id: "shard", head: "Works on", width: 190, cell: (one) => <Shard worker={one} /> },
-  { id: "progress", head: "Its part", width: 130, cell: (one) => (typeof one.samples === "number" ? <Bar value={one.answered ?? 0} max={one.samples} label={`Part of worker ${one.id}`} /> : "–") },
+  { id: "shard", head: "Shard", width: 190, cell: (one) => <Shard worker={one} /> },
+  { id: "progress", head: "Progress", width: 130, cell: (one) => (typeof one.samples === "number" ? <Bar value={one.answered ?? 0} max={one.samples} label={`Samples done by worker ${one.id}`} /> : "–") },
   { id: "gpus", head: "GPUs", width: 180, cell: (one) => one.gpus.map((gpu) => `${gpu.gpu}: ${typeof gpu.utilisation === "number" ? percent(gpu.utilisation / 100) : "–"}, ${number(gpu.used_gb)} GiB`).join(" · ") || "none" },
-  { id: "heard", head: "Heard of", width: 110, cell: (one) => <Ago time={one.heard} /> },
+  { id: "heard", head: "Last message", width: 110, cell: (one) => <Ago time={one.heard} /> },
 ];
 
 function Shard({ worker }: { readonly worker: Worker }) {
@@ -33,7 +33,7 @@ function Shard({ worker }: { readonly worker: Worker }) {
 export function Workers({ workers }: { readonly workers: readonly Worker[] }) {
   if (workers.length === 0) return null;
   return (
-    <Panel title={`Workers at work: ${workers.length}`} bare>
+    <Panel title={`Running workers: ${workers.length}`} bare>
       <Table label="Workers" height="fit" rows={workers} columns={COLUMNS} rowKey={(one) => one.id} />
     </Panel>
   );

@@ -46,12 +46,12 @@ describe("the page of an experiment", () => {
     expect(screen.getByText("CUDA out of memory <b>")).toBeTruthy();
     expect(screen.getByText("waits for free GPUs")).toBeTruthy();
     expect(screen.getByText("14:14–14:26")).toBeTruthy();
-    expect(screen.getByText("75 % with a model at work")).toBeTruthy();
+    expect(screen.getByText("75 % with requests in flight")).toBeTruthy();
   });
 
   it("tells each cell of the matrix in words: score with interval, or how far", async () => {
     await open();
-    const grid = await screen.findByRole("grid", { name: /models down, datasets across/ });
+    const grid = await screen.findByRole("grid", { name: /models in rows, datasets in columns/ });
     const scored = within(grid).getByRole("link", { name: /^a, d: anls 0\.873 ?0\.850 – 0\.890/ });
     expect(scored.title).toMatch(/anls 0\.873, 95 % interval 0\.850 to 0\.890, n = 100, best value of its dataset; done/);
     expect(within(grid).getByRole("link", { name: /^a, e running/ }).title).toContain("running; 25 of 100 samples done");
@@ -61,7 +61,7 @@ describe("the page of an experiment", () => {
   it("is walked with arrows, one cell being in the tab order", async () => {
     const user = userEvent.setup();
     await open();
-    const grid = await screen.findByRole("grid", { name: /models down/ });
+    const grid = await screen.findByRole("grid", { name: /models in rows/ });
     const first = within(grid).getByRole("link", { name: /^a, d/ });
     first.focus();
     await user.keyboard("{ArrowDown}");
@@ -96,7 +96,7 @@ describe("the page of an experiment", () => {
     const row = (await screen.findByText("plan.seed")).closest("tr");
     expect(row?.querySelector("del")?.textContent).toBe("1");
     expect(row?.querySelector("ins")?.textContent).toBe("2");
-    expect(screen.getByText("not there")).toBeTruthy();
+    expect(screen.getByText("not set")).toBeTruthy();
   });
 
   it("says so where there is no such experiment", async () => {

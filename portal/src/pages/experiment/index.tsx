@@ -18,7 +18,7 @@ export default function ExperimentPage() {
   const stale = useStale(row !== undefined && RUNNING.includes(row.state));
   usePageTitle(row?.plan ?? experiment, row && row.answered < row.samples ? { progress: row.answered / Math.max(1, row.samples) } : {});
   if (!detail) {
-    const missing = { title: `There is no experiment ${experiment}`, text: "It may have been deleted, or is under another home." };
+    const missing = { title: `There is no experiment ${experiment}`, text: "It may have been deleted, or it belongs to another home (`HPCBENCH_HOME`)." };
     return <Pending name={experiment} fault={error} retry={() => void refetch()} missing={missing} />;
   }
   const tabs: readonly { id: Tab; label: string; count?: number | undefined }[] = [
@@ -36,7 +36,7 @@ export default function ExperimentPage() {
       {error && !error.unreachable && <FaultBox fault={error} retry={() => void refetch()} />}
       <Stale since={stale}>
         <Header detail={detail} />
-        <Tabs label="Of this experiment" tabs={tabs} current={search.tab} onChange={(tab) => update({ tab })}>
+        <Tabs label="Views of the experiment" tabs={tabs} current={search.tab} onChange={(tab) => update({ tab })}>
           <TabPanel detail={detail} search={search} update={update} />
         </Tabs>
       </Stale>

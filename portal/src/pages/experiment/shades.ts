@@ -8,7 +8,7 @@ interface Scored {
 export const STEPS = 4;
 
 /**
- * A step for each cell of a column: datasets differ in difficulty, so a cell is held against its column alone.
+ * A step for each cell of a column: datasets differ in difficulty, so a cell is compared with its column alone.
  *
  * Null where there is no score, or nothing to hold it against; the middle where all are alike.
  */

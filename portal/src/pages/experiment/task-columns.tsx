@@ -29,7 +29,7 @@ export const COLUMNS: readonly Column<RunTaskRow>[] = [
   { id: "latency_p50", head: "Latency p50", width: 116, align: "end", sort: "latency_p50", cell: (row) => <SpeedFigure text={duration(row.latency_p50)} valid={row.speed_valid} /> },
   { id: "latency_p95", head: "p95", width: 92, align: "end", sort: "latency_p95", cell: (row) => <SpeedFigure text={duration(row.latency_p95)} valid={row.speed_valid} /> },
   { id: "tokens", head: "Tokens/s", width: 92, align: "end", sort: "tokens_per_second", first: "desc", title: "Output tokens a second of one engine", cell: (row) => <SpeedFigure text={number(row.tokens_per_second)} valid={row.speed_valid} /> },
-  { id: "memory", head: "GPU peak", width: 96, align: "end", sort: "peak_memory_gb", first: "desc", cell: (row) => (typeof row.peak_memory_gb === "number" ? `${number(row.peak_memory_gb)} GiB` : "–") },
+  { id: "memory", head: "GPU memory", width: 96, align: "end", sort: "peak_memory_gb", first: "desc", cell: (row) => (typeof row.peak_memory_gb === "number" ? `${number(row.peak_memory_gb)} GiB` : "–") },
   { id: "rate", head: "Answers/s", width: 96, align: "end", sort: "rate", first: "desc", optional: true, cell: (row) => number(row.rate) },
   { id: "model", head: "Model", width: 170, sort: "model", optional: true, cell: (row) => <span title={row.model}>{row.model}</span> },
   { id: "dataset", head: "Dataset", width: 170, sort: "dataset", optional: true, cell: (row) => <span title={row.dataset}>{row.dataset}</span> },

@@ -16,7 +16,7 @@ export function FacetList({ label, counts, chosen, word = (value) => value, onCh
   // A chosen value stays, though the others leave nothing of it.
   const lost = chosen.filter((value) => !counts.some(([one]) => one === value)).map((value) => [value, 0] as const);
   const all = [...counts, ...lost];
-  if (all.length === 0) return <p className={styles.soft}>There is nothing to choose from.</p>;
+  if (all.length === 0) return <p className={styles.soft}>There are no values to choose from.</p>;
   const turn = (value: string, on: boolean) => onChange(on ? [...chosen, value] : chosen.filter((one) => one !== value));
   return (
     <ul aria-label={label} className={styles.facet}>

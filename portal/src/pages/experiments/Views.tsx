@@ -27,7 +27,7 @@ export function Views({ search, update }: Props) {
     <Popover label="Views" icon="star" align="end">
       {(close) => (
         <div className={styles.views}>
-          {views.length === 0 && <p className={styles.soft}>Nothing is saved yet. A view keeps filters, order and columns.</p>}
+          {views.length === 0 && <p className={styles.soft}>No view is saved yet. A view keeps filters, order and columns.</p>}
           <ul>
             {views.map((view) => (
               <li key={view.name}>
@@ -41,7 +41,7 @@ export function Views({ search, update }: Props) {
                 >
                   {view.name}
                 </button>
-                <Button kind="quiet" small icon="trash" aria-label={`Forget ${view.name}`} onClick={() => { forget(view.name); toast({ text: `“${view.name}” is forgotten`, undo: () => save(view) }); }} />
+                <Button kind="quiet" small icon="trash" aria-label={`Delete ${view.name}`} onClick={() => { forget(view.name); toast({ text: `“${view.name}” is deleted`, undo: () => save(view) }); }} />
               </li>
             ))}
           </ul>

@@ -61,7 +61,7 @@ export default function ExperimentsPage() {
               onSort={({ by, order }) => update({ sort: SORTS.find((one) => one === by) ?? "created", order })}
               {...(isBundle() ? {} : { selected: picked, onSelected: (next: ReadonlySet<string>) => update({ picked: [...next] }, { replace: true }) })}
               onOpen={(row) => void navigate({ to: "/e/$experiment", params: { experiment: row.id } })}
-              empty={<Empty title="No experiment is like that">Take a filter away, or look for other words.</Empty>}
+              empty={<Empty title="No experiment passes the filters">Remove a filter, or search for other words.</Empty>}
             />
           </div>
         </Stale>
@@ -97,13 +97,13 @@ function Start() {
       title="No experiments yet"
       next={
         <div className={styles.start}>
-          <Command title="1. Look at this cluster, once" text="hpcbench init" />
+          <Command title="1. Set hpcbench up for this cluster, once" text="hpcbench init" />
           <Command title="2. Check a plan; nothing is submitted" text="hpcbench submit plan.yaml --dry-run" />
           <Command title="3. Run it" text="hpcbench submit plan.yaml" />
         </div>
       }
     >
-      It appears here as soon as it is submitted, and moves as answers come in.
+      An experiment appears here when you submit it, and its progress updates as answers come in.
     </Empty>
   );
 }

@@ -1,10 +1,10 @@
 import { lazy, Suspense } from "react";
-import type { DocumentRow } from "../../api/schema";
+import type { DefinitionRow } from "../../api/schema";
 import { usePlace } from "../../app/place";
 import { Commands } from "../../parts/Commands";
 import { Empty, Skeleton, Tabs } from "../../ui";
 import { EstimateView } from "./EstimateView";
-import type { DocumentKind } from "./kinds";
+import type { DefinitionKind } from "./kinds";
 import { ProblemList } from "./ProblemList";
 import { TaskTable } from "./TaskTable";
 import type { PlanTab } from "./search";
@@ -15,8 +15,8 @@ import styles from "./plan.module.css";
 const TextDiff = lazy(() => import("./editor/TextDiff"));
 
 interface Props {
-  readonly row: DocumentRow | null;
-  readonly kind: DocumentKind;
+  readonly row: DefinitionRow | null;
+  readonly kind: DefinitionKind;
   readonly edited: EditedText;
   readonly check: Check;
   readonly onJump: (line: number, column?: number) => void;
@@ -24,7 +24,7 @@ interface Props {
 
 /** What the text comes to. */
 export function Below({ row, kind, edited, check, onJump }: Props) {
-  const { search, update } = usePlace("/plans/$document");
+  const { search, update } = usePlace("/plans/$definition");
   const { found } = check;
   const plan = kind === "plans";
   const tabs: { id: PlanTab; label: string; count?: number | undefined }[] = [
@@ -35,15 +35,15 @@ export function Below({ row, kind, edited, check, onJump }: Props) {
   ];
   const current = tabs.some((tab) => tab.id === search.tab) ? search.tab : "problems";
   return (
-    <section className={styles.below} aria-label="What it comes to">
-      <Tabs label="What it comes to" tabs={tabs} current={current} onChange={(tab) => update({ tab }, { replace: true })}>
+    <section className={styles.below} aria-label="Results of the check">
+      <Tabs label="Results of the check" tabs={tabs} current={current} onChange={(tab) => update({ tab }, { replace: true })}>
         {current === "problems" && <ProblemList check={check} onJump={onJump} />}
         {current === "tasks" && <TaskTable check={check} />}
         {current === "estimate" && <EstimateView check={check} />}
         {current === "commands" && (found ? <Commands commands={found.commands} /> : <Skeleton />)}
         {current === "changes" && (
           <Suspense fallback={<Skeleton />}>
-            {edited.dirty ? <TextDiff before={edited.saved.text} after={edited.text} labels={["Saved", "Edited"]} /> : <Empty title="What you see is what is saved" />}
+            {edited.dirty ? <TextDiff before={edited.saved.text} after={edited.text} labels={["Saved", "Edited"]} /> : <Empty title="The text equals the saved file" />}
           </Suspense>
         )}
       </Tabs>

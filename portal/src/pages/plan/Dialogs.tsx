@@ -1,8 +1,8 @@
 import { lazy, Suspense, useState } from "react";
-import type { DocumentRow } from "../../api/schema";
+import type { DefinitionRow } from "../../api/schema";
 import { usePlace } from "../../app/place";
 import { Button, Confirm, Dialog, FaultBox, Field, Skeleton } from "../../ui";
-import { type DocumentKind, ONE } from "./kinds";
+import { type DefinitionKind, ONE } from "./kinds";
 import { SubmitDialog } from "./SubmitDialog";
 import type { Actions } from "./use-actions";
 import type { Check } from "./use-check";
@@ -12,8 +12,8 @@ import layout from "../../ui/layout.module.css";
 const TextDiff = lazy(() => import("./editor/TextDiff"));
 
 interface Props {
-  readonly row: DocumentRow | null;
-  readonly kind: DocumentKind;
+  readonly row: DefinitionRow | null;
+  readonly kind: DefinitionKind;
   readonly edited: EditedText;
   readonly check: Check;
   readonly actions: Actions;
@@ -28,7 +28,7 @@ export function Dialogs({ row, kind, edited, check, actions }: Props) {
       {actions.dialog === "name" && <NameDialog kind={kind} actions={actions} />}
       {actions.dialog === "conflict" && <Conflict edited={edited} actions={actions} />}
       <Confirm open={actions.dialog === "delete"} title={`Delete ${name}?`} action="Delete" danger busy={actions.busy} onClose={close} onConfirm={() => void actions.remove()}>
-        <p>The file goes from your folder of plans. Experiments that were made from it stay. You can take it back for ten seconds.</p>
+        <p>This deletes the file from your folder of plans. Experiments that used it stay. You can undo this for ten seconds.</p>
         <FaultBox fault={actions.fault} />
       </Confirm>
       {row && kind === "plans" && <SubmitDialog open={actions.dialog === "submit"} row={row} etag={edited.saved.etag} check={check} onClose={close} />}
@@ -36,11 +36,11 @@ export function Dialogs({ row, kind, edited, check, actions }: Props) {
   );
 }
 
-function NameDialog({ kind, actions }: { readonly kind: DocumentKind; readonly actions: Actions }) {
-  const { search } = usePlace("/plans/$document");
+function NameDialog({ kind, actions }: { readonly kind: DefinitionKind; readonly actions: Actions }) {
+  const { search } = usePlace("/plans/$definition");
   const [name, setName] = useState(search.name);
   const create = () => void actions.create(name.trim());
-  const hint = `It becomes ${kind === "plans" ? "" : `registries/${kind}/`}${name.trim() || "NAME"}.yaml in your folder of plans.`;
+  const hint = `The file becomes ${kind === "plans" ? "" : `registries/${kind}/`}${name.trim() || "NAME"}.yaml in your folder of plans.`;
   return (
     <Dialog
       open
@@ -77,23 +77,23 @@ function Conflict({ edited, actions }: { readonly edited: EditedText; readonly a
     <Dialog
       open
       wide
-      title="Somebody else saved it meanwhile"
+      title="The saved file has changed"
       onClose={() => actions.open("none")}
       actions={
         <>
-          <Button onClick={() => actions.open("none")}>Go on editing</Button>
-          <Button onClick={actions.takeTheirs}>Take theirs</Button>
+          <Button onClick={() => actions.open("none")}>Continue editing</Button>
+          <Button onClick={actions.takeTheirs}>Use the saved file</Button>
           <Button kind="danger" disabled={actions.busy} onClick={() => void actions.overwrite()}>
-            Save mine over theirs
+            Overwrite the saved file
           </Button>
         </>
       }
     >
       <div className={layout.stack}>
-        <p>Left what is saved now, right what you wrote. Nothing is lost until you decide.</p>
+        <p>Left: the saved file. Right: your text. Nothing is lost until you choose.</p>
         {theirs ? (
           <Suspense fallback={<Skeleton />}>
-            <TextDiff beside before={theirs.text} after={edited.text} labels={["Theirs, as saved", "Mine, as edited"]} />
+            <TextDiff beside before={theirs.text} after={edited.text} labels={["Saved file", "Your text"]} />
           </Suspense>
         ) : (
           <Skeleton />

@@ -10,13 +10,13 @@ export function DraftOffer({ edited, draft }: { readonly edited: EditedText; rea
     <div className={styles.offer} role="status">
       <Icon name="edit" />
       <p>
-        This browser has an unsaved draft, written <Ago time={draft.time} />.{other && " What is saved has changed since."}
+        This browser has an unsaved draft, written <Ago time={draft.time} />.{other && " The saved file has changed since then."}
       </p>
       <Button small kind="primary" onClick={edited.takeDraft}>
-        Take the draft
+        Restore the draft
       </Button>
       <Button small onClick={edited.dropDraft}>
-        Forget it
+        Discard the draft
       </Button>
     </div>
   );

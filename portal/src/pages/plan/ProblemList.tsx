@@ -9,7 +9,7 @@ export function ProblemList({ check, onJump }: { readonly check: Check; readonly
   const { found, fault } = check;
   if (fault) return <FaultBox fault={fault} />;
   if (!found) return <Skeleton />;
-  if (found.problems.length === 0) return <Empty title="No problems">The registry finds nothing wrong with it.</Empty>;
+  if (found.problems.length === 0) return <Empty title="No problems">hpcbench finds no error in this file.</Empty>;
   return (
     <ul className={styles.problems} data-old={check.running || undefined}>
       {found.problems.map((note, place) => (
@@ -35,9 +35,9 @@ function Place({ note, onJump }: { readonly note: Note; readonly onJump: (line: 
       </button>
     );
   }
-  if (!note.document) return <span className={styles.place}>{`${note.file}:${at}`}</span>;
+  if (!note.definition) return <span className={styles.place}>{`${note.file}:${at}`}</span>;
   return (
-    <Link className={styles.place} to="/plans/$document" params={{ document: note.document }} search={{ line: note.line } as never}>
+    <Link className={styles.place} to="/plans/$definition" params={{ definition: note.definition }} search={{ line: note.line } as never}>
       {`${note.file}:${at}`}
     </Link>
   );

@@ -1,7 +1,7 @@
 import { Link } from "@tanstack/react-router";
 import { useEffect, useState } from "react";
 import { useApi, useMutate } from "../../api";
-import type { DocumentRow } from "../../api/schema";
+import type { DefinitionRow } from "../../api/schema";
 import { usePlace } from "../../app/place";
 import { Button, Dialog, FaultBox, Icon, Skeleton } from "../../ui";
 import { EstimateView } from "./EstimateView";
@@ -11,16 +11,16 @@ import styles from "./plan.module.css";
 
 interface Props {
   readonly open: boolean;
-  readonly row: DocumentRow;
+  readonly row: DefinitionRow;
   /** Of the text that is looked at: another one is not submitted. */
   readonly etag: string;
   readonly check: Check;
   readonly onClose: () => void;
 }
 
-/** Submits a plan, once somebody has seen what it would take; then shows what the command says. */
+/** Submits a plan, once the user has seen what it would take; then shows what the command says. */
 export function SubmitDialog({ open, row, etag, check, onClose }: Props) {
-  const { search, update } = usePlace("/plans/$document");
+  const { search, update } = usePlace("/plans/$definition");
   const begin = useMutate("post", "/submissions");
   const { estimated, outdated, estimating, estimate } = check;
   const needed = open && !search.submission && !estimating && (estimated === null || outdated);
@@ -37,7 +37,7 @@ export function SubmitDialog({ open, row, etag, check, onClose }: Props) {
   if (search.submission) return <SubmissionLog id={search.submission} name={row.name} onClose={close} />;
   const submit = () => {
     void begin
-      .run({ body: { document: row.id, etag } })
+      .run({ body: { definition: row.id, etag } })
       .then((found) => update({ submission: found.submission }, { replace: true }))
       .catch(() => undefined);
   };
@@ -58,7 +58,7 @@ export function SubmitDialog({ open, row, etag, check, onClose }: Props) {
     >
       <div className={layout.stack}>
         <p>
-          Runs <code>hpcbench submit</code> as you, on the portal&apos;s host. Data and images that are not here yet are fetched first.
+          This runs <code>hpcbench submit</code> under your account on the portal&apos;s host. It first fetches missing data and images.
         </p>
         <EstimateView check={check} />
         <FaultBox fault={begin.fault} />
@@ -82,10 +82,10 @@ function SubmissionLog({ id, name, onClose }: { readonly id: string; readonly na
         {found.data && (
           <>
             {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex */}
-            <pre className={styles.log} tabIndex={0} role="log" aria-label="What hpcbench submit says">
-              {found.data.log.join("\n") || "No word yet."}
+            <pre className={styles.log} tabIndex={0} role="log" aria-label="Output of hpcbench submit">
+              {found.data.log.join("\n") || "No output yet."}
             </pre>
-            {state === "running" && <p className={layout.soft}>It goes on when this window is closed.</p>}
+            {state === "running" && <p className={layout.soft}>The submission continues when you close this window.</p>}
             {found.data.id && (
               <p className={layout.row}>
                 <Icon name="check" size={14} />

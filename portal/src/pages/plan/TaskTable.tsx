@@ -11,7 +11,7 @@ const COLUMNS: readonly Column<Expanded>[] = [
   { id: "dataset", head: "Dataset", width: 180, grow: true, cell: (row) => row.dataset },
   { id: "prompt", head: "Prompt", width: 150, cell: (row) => row.prompt || "–" },
   { id: "gpus", head: "GPUs", width: 70, align: "end", title: "GPUs of a worker", cell: (row) => count(row.gpus) },
-  { id: "samples", head: "Samples", width: 100, align: "end", title: "Known once the plan was estimated", cell: (row) => count(row.samples) },
+  { id: "samples", head: "Samples", width: 100, align: "end", title: "Known after an estimate", cell: (row) => count(row.samples) },
 ];
 
 /** Run tasks that the plan comes to. */
@@ -19,7 +19,7 @@ export function TaskTable({ check }: { readonly check: Check }) {
   const { found, estimated, outdated } = check;
   if (!found) return <Skeleton />;
   const rows = estimated && !outdated ? estimated.run_tasks : found.run_tasks;
-  if (rows.length === 0) return <Empty title="No run tasks yet">They appear here as soon as the plan can be read.</Empty>;
+  if (rows.length === 0) return <Empty title="No run tasks yet">Run tasks appear here when the plan has no syntax error.</Empty>;
   return (
     <div className={layout.tight}>
       {found.run_tasks_total > rows.length && <p className={layout.soft}>{`The first ${count(rows.length)} of ${counted(found.run_tasks_total, "run task")}.`}</p>}

@@ -1,8 +1,8 @@
-import type { DocumentRow } from "../../api/schema";
+import type { DefinitionRow } from "../../api/schema";
 import { useSession } from "../../app/session";
 import { Button, FaultBox, Icon, KeyName, Popover } from "../../ui";
 import { counted } from "../../ui/format";
-import { type DocumentKind, ONE } from "./kinds";
+import { type DefinitionKind, ONE } from "./kinds";
 import type { Actions } from "./use-actions";
 import type { Check } from "./use-check";
 import type { EditedText } from "./use-text";
@@ -10,8 +10,8 @@ import layout from "../../ui/layout.module.css";
 import styles from "./plan.module.css";
 
 interface Props {
-  readonly row: DocumentRow | null;
-  readonly kind: DocumentKind;
+  readonly row: DefinitionRow | null;
+  readonly kind: DefinitionKind;
   readonly edited: EditedText;
   readonly check: Check;
   readonly actions: Actions;
@@ -24,7 +24,7 @@ export function Toolbar({ row, kind, edited, check, actions, readOnly, onCheck }
   const { session } = useSession();
   const errors = check.found?.problems.filter((note) => note.severity === "error").length ?? 0;
   const submits = kind === "plans" && row?.origin === "own" && session?.may_submit === true;
-  const why = edited.dirty ? "Save it first" : errors > 0 ? "Mend what is wrong first" : check.found === null ? "It is being checked" : undefined;
+  const why = edited.dirty ? "Save the file first" : errors > 0 ? "Correct the errors first" : check.found === null ? "The check is running" : undefined;
   return (
     <header className={styles.head}>
       <div className={layout.bar}>
@@ -35,7 +35,7 @@ export function Toolbar({ row, kind, edited, check, actions, readOnly, onCheck }
         </div>
         <div className={layout.row}>
           {!readOnly && (
-            <Button kind="primary" disabled={actions.busy || (row !== null && !edited.dirty) || session?.may_edit === false} onClick={() => void actions.save()} title={session?.may_edit === false ? "This portal was started without --allow-edit" : "Ctrl+S"}>
+            <Button kind="primary" disabled={actions.busy || (row !== null && !edited.dirty) || session?.may_edit === false} onClick={() => void actions.save()} title={session?.may_edit === false ? "To save, restart the portal with --allow-edit" : "Ctrl+S"}>
               Save
             </Button>
           )}
@@ -57,7 +57,7 @@ export function Toolbar({ row, kind, edited, check, actions, readOnly, onCheck }
   );
 }
 
-function More({ row, readOnly, actions, close }: { readonly row: DocumentRow | null; readonly readOnly: boolean; readonly actions: Actions; readonly close: () => void }) {
+function More({ row, readOnly, actions, close }: { readonly row: DefinitionRow | null; readonly readOnly: boolean; readonly actions: Actions; readonly close: () => void }) {
   const choose = (act: () => void) => () => {
     close();
     act();

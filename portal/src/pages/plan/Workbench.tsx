@@ -1,6 +1,6 @@
 import { lazy, Suspense, useMemo, useRef, useState } from "react";
 import { useApi } from "../../api";
-import type { DocumentRow, Note } from "../../api/schema";
+import type { DefinitionRow, Note } from "../../api/schema";
 import { usePlace } from "../../app/place";
 import { usePageTitle } from "../../app/title";
 import { Skeleton, useHotkeys } from "../../ui";
@@ -9,7 +9,7 @@ import type { Known } from "./editor/complete";
 import { Below } from "./Below";
 import { Dialogs } from "./Dialogs";
 import { DraftOffer } from "./DraftOffer";
-import type { DocumentKind } from "./kinds";
+import { type DefinitionKind, ONE } from "./kinds";
 import { Outline } from "./Outline";
 import { Toolbar } from "./Toolbar";
 import { useActions } from "./use-actions";
@@ -21,15 +21,15 @@ const CodeEditor = lazy(() => import("./editor/CodeEditor"));
 const NOTES: readonly Note[] = [];
 
 interface Props {
-  /** The document; null: it is new. */
-  readonly row: DocumentRow | null;
+  /** The file; null: it is new. */
+  readonly row: DefinitionRow | null;
   readonly loaded: Saved;
-  readonly kind: DocumentKind;
+  readonly kind: DefinitionKind;
 }
 
-/** A document's text with everything around it. */
+/** The text of a plan or definition, with everything around it. */
 export function Workbench({ row, loaded, kind }: Props) {
-  const { search, update } = usePlace("/plans/$document");
+  const { search, update } = usePlace("/plans/$definition");
   const edited = useText(row?.id ?? `new ${kind}`, loaded);
   const check = useCheck({ kind, id: row?.id ?? null, name: row ? null : search.name || null }, edited.text);
   const known = useKnown(kind);
@@ -45,8 +45,8 @@ export function Workbench({ row, loaded, kind }: Props) {
     update({ tab: "estimate" }, { replace: true });
     check.estimate();
   };
-  usePageTitle(`${edited.dirty ? "• " : ""}${row?.name ?? "New document"}`);
-  useHotkeys({ "mod+s": ["save", () => void actions.save()], "mod+Enter": ["check, and estimate", onCheck] }, "Editor");
+  usePageTitle(`${edited.dirty ? "• " : ""}${row?.name ?? `New ${ONE[kind]}`}`);
+  useHotkeys({ "mod+s": ["save", () => void actions.save()], "mod+Enter": ["check and estimate", onCheck] }, "Editor");
   const first = useRef(search.line);
   const ready = (handle: EditorHandle | null) => {
     editor.current = handle;
@@ -64,7 +64,7 @@ export function Workbench({ row, loaded, kind }: Props) {
           <Suspense fallback={<Skeleton lines={12} />}>
             <CodeEditor
               ref={ready}
-              label={`${row?.name ?? "New document"}, YAML. Tab indents; Escape, then Tab, leaves the editor.`}
+              label={`${row?.name ?? `New ${ONE[kind]}`}, YAML. Tab indents; Escape, then Tab, leaves the editor.`}
               text={edited.text}
               revision={edited.revision}
               readOnly={readOnly}
@@ -84,10 +84,10 @@ export function Workbench({ row, loaded, kind }: Props) {
   );
 }
 
-/** The schema of a kind, and the names of all documents. */
-function useKnown(kind: DocumentKind): Known {
+/** The schema of a kind, and the names of all definitions. */
+function useKnown(kind: DefinitionKind): Known {
   const schema = useApi("/schemas/{kind}", { path: { kind } }, { fresh: Infinity });
-  const rows = useApi("/documents", { query: {} }, { fresh: 30_000 });
+  const rows = useApi("/definitions", { query: {} }, { fresh: 30_000 });
   const names = useMemo(() => {
     const found: Record<string, string[]> = {};
     for (const one of rows.data ?? []) if (one.counts && !one.name.endsWith(".dev")) (found[one.kind] ??= []).push(one.name);

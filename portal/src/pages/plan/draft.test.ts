@@ -5,7 +5,7 @@ beforeEach(() => {
   for (const name of ["a", "b"]) keepDraft(name, null);
 });
 
-it("keeps what was typed, by document, and forgets it once it is saved", () => {
+it("keeps what was typed, by definition, and forgets it once it is saved", () => {
   keepDraft("a", { text: "name: x", etag: "1", time: 5 });
   expect(draftOf("a")?.text).toBe("name: x");
   expect(draftOf("b")).toBeNull();

@@ -3,7 +3,7 @@ import { keep, kept } from "../../storage";
 
 export interface Draft {
   readonly text: string;
-  /** Tag of the saved text it was made of; empty: of a new document. */
+  /** Tag of the saved text it was made of; empty: of a new definition. */
   readonly etag: string;
   /** When it was last typed at, seconds since the epoch. */
   readonly time: number;
@@ -20,16 +20,16 @@ function all(): Drafts {
   return typeof found === "object" && found !== null ? (found as Drafts) : {};
 }
 
-/** The draft of a document; null: there is none. */
-export function draftOf(document: string): Draft | null {
-  const found = all()[document];
+/** The draft of a definition; null: there is none. */
+export function draftOf(definition: string): Draft | null {
+  const found = all()[definition];
   return typeof found?.text === "string" ? found : null;
 }
 
 /** Keeps a draft; null forgets it. The oldest go where there are too many. */
-export function keepDraft(document: string, draft: Draft | null): void {
-  const others = Object.entries(all()).filter(([name]) => name !== document);
-  const next: [string, Draft][] = draft && draft.text.length <= LONGEST ? [...others, [document, draft]] : others;
+export function keepDraft(definition: string, draft: Draft | null): void {
+  const others = Object.entries(all()).filter(([name]) => name !== definition);
+  const next: [string, Draft][] = draft && draft.text.length <= LONGEST ? [...others, [definition, draft]] : others;
   const newest = next.sort(([, a], [, b]) => b.time - a.time).slice(0, MOST);
   keep(NAME, Object.fromEntries(newest));
 }

@@ -1,9 +1,9 @@
-import type { DocumentRow } from "../../api/schema";
+import type { DefinitionRow } from "../../api/schema";
 
-export type DocumentKind = DocumentRow["kind"];
+export type DefinitionKind = DefinitionRow["kind"];
 
-/** Kinds of documents, for people; in the order of lists. */
-export const KINDS: Readonly<Record<DocumentKind, string>> = {
+/** Kinds of definitions, for people; in the order of lists. */
+export const KINDS: Readonly<Record<DefinitionKind, string>> = {
   plans: "Plans",
   run_tasks: "Run tasks",
   models: "Models",
@@ -19,7 +19,7 @@ export const KINDS: Readonly<Record<DocumentKind, string>> = {
 };
 
 /** One of a kind, for people. */
-export const ONE: Readonly<Record<DocumentKind, string>> = {
+export const ONE: Readonly<Record<DefinitionKind, string>> = {
   plans: "plan",
   run_tasks: "run task",
   models: "model",
@@ -35,6 +35,6 @@ export const ONE: Readonly<Record<DocumentKind, string>> = {
 };
 
 /** A kind by its name in a URL. */
-export function kindOf(text: string): DocumentKind {
-  return (Object.keys(KINDS) as DocumentKind[]).find((kind) => kind === text) ?? "plans";
+export function kindOf(text: string): DefinitionKind {
+  return (Object.keys(KINDS) as DefinitionKind[]).find((kind) => kind === text) ?? "plans";
 }

@@ -1,4 +1,4 @@
-/** The sections of a document, to jump to. */
+/** The sections of a definition, to jump to. */
 import { tokensOf } from "./editor/yaml-place";
 
 export interface Section {

@@ -8,7 +8,7 @@ export const search = searchOf({
   tab: choice(TABS, "problems"),
   /** Line to go to. */
   line: number(),
-  /** Of a new document: its kind, the starter or document it begins with, and the name it is to have. */
+  /** Of a new definition: its kind, the starter or definition it begins with, and the name it is to have. */
   kind: text("plans"),
   starter: text(),
   from: text(),

@@ -2,10 +2,10 @@ import { useQueryClient } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
 import { ask, FaultError, send, useMutate } from "../../api";
-import type { Document, DocumentRow } from "../../api/schema";
+import type { Definition, DefinitionRow } from "../../api/schema";
 import { toast } from "../../ui";
 import { keepDraft } from "./draft";
-import type { DocumentKind } from "./kinds";
+import type { DefinitionKind } from "./kinds";
 import type { EditedText } from "./use-text";
 
 export type OpenDialog = "none" | "name" | "conflict" | "delete" | "submit";
@@ -14,13 +14,13 @@ export interface Actions {
   readonly dialog: OpenDialog;
   readonly fault: Error | null;
   readonly busy: boolean;
-  /** What somebody else saved meanwhile. */
-  readonly theirs: Document | null;
+  /** What another client saved meanwhile. */
+  readonly theirs: Definition | null;
   readonly open: (dialog: OpenDialog) => void;
   readonly save: () => Promise<void>;
-  /** Saves over what somebody else saved. */
+  /** Saves over what another client saved. */
   readonly overwrite: () => Promise<void>;
-  /** Takes what somebody else saved. */
+  /** Takes what another client saved. */
   readonly takeTheirs: () => void;
   readonly create: (name: string) => Promise<void>;
   readonly remove: () => Promise<void>;
@@ -29,19 +29,19 @@ export interface Actions {
 }
 
 interface Given {
-  readonly row: DocumentRow | null;
-  readonly kind: DocumentKind;
+  readonly row: DefinitionRow | null;
+  readonly kind: DefinitionKind;
   readonly edited: EditedText;
 }
 
-/** Everything that is done to a document. */
+/** Everything that is done to a definition. */
 export function useActions({ row, kind, edited }: Given): Actions {
   const navigate = useNavigate();
   const client = useQueryClient();
-  const writing = useMutate("put", "/documents/{id}");
-  const making = useMutate("post", "/documents");
+  const writing = useMutate("put", "/definitions/{id}");
+  const making = useMutate("post", "/definitions");
   const [dialog, setDialog] = useState<OpenDialog>("none");
-  const [theirs, setTheirs] = useState<Document | null>(null);
+  const [theirs, setTheirs] = useState<Definition | null>(null);
   const [fault, setFault] = useState<Error | null>(null);
 
   const write = async (etag: string) => {
@@ -58,7 +58,7 @@ export function useActions({ row, kind, edited }: Given): Actions {
         setFault(error as Error);
         return;
       }
-      setTheirs(await ask("/documents/{id}", { path: { id: row.id } }));
+      setTheirs(await ask("/definitions/{id}", { path: { id: row.id } }));
       setDialog("conflict");
     }
   };
@@ -67,7 +67,7 @@ export function useActions({ row, kind, edited }: Given): Actions {
     const found = await making.run({ body: { kind, name, text } });
     // Nothing is unsaved any more: leaving asks no question, and no draft stays.
     edited.settle({ text: edited.text, etag: found.etag });
-    await navigate({ to: "/plans/$document", params: { document: found.row.id }, search: {} as never });
+    await navigate({ to: "/plans/$definition", params: { definition: found.row.id }, search: {} as never });
   };
 
   return {
@@ -103,7 +103,7 @@ export function useActions({ row, kind, edited }: Given): Actions {
       if (!row) return;
       const { text, etag } = edited.saved;
       try {
-        await send("delete", "/documents/{id}", { path: { id: row.id } }, undefined, { "If-Match": etag });
+        await send("delete", "/definitions/{id}", { path: { id: row.id } }, undefined, { "If-Match": etag });
       } catch (error) {
         setFault(error as Error);
         return;
@@ -113,17 +113,17 @@ export function useActions({ row, kind, edited }: Given): Actions {
       toast({ text: `Deleted ${row.name}`, undo: () => void again(row.name, text) });
       await navigate({ to: "/plans" });
       // Not before: this page would ask for what is gone.
-      void client.invalidateQueries({ queryKey: ["api", "/documents"] });
+      void client.invalidateQueries({ queryKey: ["api", "/definitions"] });
     },
     download: () => {
       const link = document.createElement("a");
       link.href = URL.createObjectURL(new Blob([edited.text], { type: "application/yaml" }));
-      link.download = `${(row?.name ?? "document").replaceAll("/", "-")}.yaml`;
+      link.download = `${(row?.name ?? kind).replaceAll("/", "-")}.yaml`;
       link.click();
       setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
     },
     duplicate: () => {
-      if (row) void navigate({ to: "/plans/$document", params: { document: "new" }, search: { from: row.id, name: `${row.name}-copy` } as never });
+      if (row) void navigate({ to: "/plans/$definition", params: { definition: "new" }, search: { from: row.id, name: `${row.name}-copy` } as never });
     },
   };
 }

@@ -1,11 +1,11 @@
 import { useCallback, useEffect, useRef, useState } from "react";
 import { FaultError, send } from "../../api";
 import type { Checked } from "../../api/schema";
-import type { DocumentKind } from "./kinds";
+import type { DefinitionKind } from "./kinds";
 
 export interface CheckTarget {
-  readonly kind: DocumentKind;
-  /** The document; null: a new one. */
+  readonly kind: DefinitionKind;
+  /** The definition; null: a new one. */
   readonly id: string | null;
   /** Name of a new one. */
   readonly name: string | null;
@@ -37,7 +37,7 @@ const TRIES = 8;
 async function asked(target: CheckTarget, text: string, estimate: boolean, wanted: () => boolean): Promise<Checked> {
   for (let tried = 0; ; tried += 1) {
     try {
-      return await send("post", "/documents/check", {}, { ...target, text, estimate });
+      return await send("post", "/definitions/check", {}, { ...target, text, estimate });
     } catch (error) {
       const busy = error instanceof FaultError && error.fault.code === "busy";
       if (!busy || tried >= TRIES || !wanted()) throw error;

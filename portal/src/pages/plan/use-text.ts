@@ -2,7 +2,7 @@ import { useCallback, useEffect, useState } from "react";
 import { now } from "../../clock";
 import { type Draft, draftOf, keepDraft, worthOffering } from "./draft";
 
-/** A text as it is saved; of a new document the text it begins with, and no tag. */
+/** A text as it is saved; of a new definition the text it begins with, and no tag. */
 export interface Saved {
   readonly text: string;
   readonly etag: string;
@@ -29,16 +29,16 @@ const REST = 400;
 
 /** A text that is edited, with its draft in the browser.
  *
- * @param document - under which the draft is kept
+ * @param definition - under which the draft is kept
  * @param loaded - the text as the portal has it
  */
-export function useText(document: string, loaded: Saved): EditedText {
+export function useText(definition: string, loaded: Saved): EditedText {
   const [saved, setSaved] = useState(loaded);
   const [text, setText] = useState(loaded.text);
   const [revision, setRevision] = useState(0);
   const [seen, setSeen] = useState(loaded.etag);
   const [draft, setDraft] = useState(() => {
-    const found = draftOf(document);
+    const found = draftOf(definition);
     return worthOffering(found, loaded.text) ? found : null;
   });
   const dirty = text !== saved.text;
@@ -53,18 +53,18 @@ export function useText(document: string, loaded: Saved): EditedText {
   }
   useEffect(() => {
     if (draft) return undefined;
-    const timer = setTimeout(() => keepDraft(document, dirty ? { text, etag: saved.etag, time: now() } : null), REST);
+    const timer = setTimeout(() => keepDraft(definition, dirty ? { text, etag: saved.etag, time: now() } : null), REST);
     return () => clearTimeout(timer);
-  }, [document, text, dirty, saved.etag, draft]);
+  }, [definition, text, dirty, saved.etag, draft]);
   useEffect(() => {
     if (!dirty) return undefined;
     const warn = (event: BeforeUnloadEvent) => {
-      keepDraft(document, { text, etag: saved.etag, time: now() });
+      keepDraft(definition, { text, etag: saved.etag, time: now() });
       event.preventDefault();
     };
     window.addEventListener("beforeunload", warn);
     return () => window.removeEventListener("beforeunload", warn);
-  }, [document, dirty, text, saved.etag]);
+  }, [definition, dirty, text, saved.etag]);
   const replace = useCallback((next: string) => {
     setText(next);
     setRevision((before) => before + 1);
@@ -86,7 +86,7 @@ export function useText(document: string, loaded: Saved): EditedText {
       setDraft(null);
     },
     dropDraft: () => {
-      keepDraft(document, null);
+      keepDraft(definition, null);
       setDraft(null);
     },
   };

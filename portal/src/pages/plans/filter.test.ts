@@ -1,12 +1,12 @@
 import { expect, it } from "vitest";
-import type { DocumentRow } from "../../api/schema";
+import type { DefinitionRow } from "../../api/schema";
 import { byKind, filtered } from "./filter";
 
-const row = (name: string, origin: DocumentRow["origin"] = "own", kind: DocumentRow["kind"] = "plans"): DocumentRow => ({
+const row = (name: string, origin: DefinitionRow["origin"] = "own", kind: DefinitionRow["kind"] = "plans"): DefinitionRow => ({
   id: name, kind, name, origin, folder: "nightly", writable: false, updated: 0, counts: true,
 });
 
-it("finds documents by words in any order, and the user's own", () => {
+it("finds definitions by words in any order, and the user's own", () => {
   const rows = [row("docvqa-large"), row("ocr"), row("docvqa-small", "shipped")];
   expect(filtered(rows, "large DocVQA", false).map((one) => one.name)).toEqual(["docvqa-large"]);
   expect(filtered(rows, "docvqa", true).map((one) => one.name)).toEqual(["docvqa-large"]);

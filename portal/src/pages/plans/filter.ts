@@ -1,14 +1,14 @@
-import type { DocumentRow } from "../../api/schema";
+import type { DefinitionRow } from "../../api/schema";
 
-export const ORIGINS: Readonly<Record<DocumentRow["origin"], string>> = {
+export const ORIGINS: Readonly<Record<DefinitionRow["origin"], string>> = {
   own: "Yours",
   shipped: "Shipped with hpcbench",
-  site: "The cluster's",
-  user: "Your settings",
+  site: "Cluster",
+  user: "Your registry",
 };
 
-/** Documents that have every word in their name or folder. */
-export function filtered(rows: readonly DocumentRow[], text: string, own: boolean): readonly DocumentRow[] {
+/** Definitions that have every word in their name or folder. */
+export function filtered(rows: readonly DefinitionRow[], text: string, own: boolean): readonly DefinitionRow[] {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   return rows.filter((row) => {
     const said = `${row.name} ${row.folder}`.toLowerCase();
@@ -16,8 +16,8 @@ export function filtered(rows: readonly DocumentRow[], text: string, own: boolea
   });
 }
 
-/** Kind → how many documents there are. */
-export function byKind(rows: readonly DocumentRow[]): ReadonlyMap<string, number> {
+/** Kind → how many definitions there are. */
+export function byKind(rows: readonly DefinitionRow[]): ReadonlyMap<string, number> {
   const found = new Map<string, number>();
   for (const row of rows) found.set(row.kind, (found.get(row.kind) ?? 0) + 1);
   return found;

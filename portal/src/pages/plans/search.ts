@@ -1,7 +1,7 @@
 import { flag, searchOf, type SearchOf, text } from "../../app/search";
 
 export const search = searchOf({
-  /** Kind of documents that are listed. */
+  /** Kind of definitions that are listed. */
   kind: text("plans"),
   /** Words in their names. */
   text: text(),

@@ -36,10 +36,10 @@ export function Acknowledge({ id, onClose }: { readonly id: string; readonly onC
     <Dialog open title="Acknowledge a regression" onClose={onClose} actions={actions}>
       <div className={styles["form"]}>
         <FaultBox fault={fault} />
-        <Field label="Why is it no alarm?" error={tried && said === "" ? "A reason is needed." : null} hint="Everybody who looks sees this.">
+        <Field label="Why is this no alarm?" error={tried && said === "" ? "Enter a reason." : null} hint="All users of this home see the reason.">
           {(field, described) => <textarea ref={box} id={field} aria-describedby={described} rows={3} maxLength={500} value={reason} onChange={(event) => setReason(event.target.value)} />}
         </Field>
-        <Field label="Until" hint="Empty: for good.">
+        <Field label="Until" hint="Empty: no end date.">
           {(field, described) => <input id={field} aria-describedby={described} type="date" value={until} onChange={(event) => setUntil(event.target.value)} />}
         </Field>
       </div>

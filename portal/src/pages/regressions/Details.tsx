@@ -78,13 +78,13 @@ function ChangeCard({ row, change, now, open, onOpen }: CardProps) {
       {open && (
         <>
           <dl className={styles["ends"]}>
-            <dt>{change.worse ? "last good" : "last of before"}</dt>
+            <dt>{change.worse ? "last good" : "last before"}</dt>
             <dd>
               <Link to="/e/$experiment" params={{ experiment: change.last_good }}>
                 {change.last_good}
               </Link>
             </dd>
-            <dt>{change.worse ? "first bad" : "first of now"}</dt>
+            <dt>{change.worse ? "first bad" : "first after"}</dt>
             <dd>
               <Link to="/e/$experiment" params={{ experiment: change.first }}>
                 {change.first}
@@ -123,7 +123,7 @@ function Acknowledgements({ change, muted }: { readonly change: Regression; read
       )}
       {muted ? (
         <Button onClick={() => void takeBack()} disabled={back.pending}>
-          Take back
+          Withdraw
         </Button>
       ) : (
         <Button onClick={() => setAsking(true)}>Acknowledge …</Button>

@@ -25,7 +25,7 @@ export function HeatMap({ rows, columns, now, current, onOpen }: Props) {
     <div ref={keepAtEnd} className={styles["scroll"]} role="region" aria-label="Trends" tabIndex={0}>
       <table className={styles["map"]} style={{ "--columns": columns.length } as CSSProperties} data-testid="heat">
         <caption className="visually-hidden">
-          Each cell is a run and says how far its figure is from the first run of its row: plus is better, minus is worse; points for shares, percent for all else.
+          Each cell is a run and shows the difference of its figure from the first run of its row. Plus is better, minus is worse. Shares differ in percentage points, other figures in percent.
         </caption>
         <thead>
           <tr>
@@ -54,7 +54,7 @@ function keyOf(column: Column | undefined): string {
   return [...(column?.runs ?? [])].join();
 }
 
-/** The newest stand at the right end and are what one comes for: it stays there until somebody scrolls away. */
+/** The newest stand at the right end and are what one comes for: it stays there until the user scrolls away. */
 function keepAtEnd(element: HTMLDivElement): () => void {
   let atEnd = true;
   const toEnd = () => {

@@ -7,7 +7,7 @@ export function Legend() {
   return (
     <div className={styles["legend"]}>
       <span>
-        A cell is one run: how far it is from the first run shown in its row, in points of a share, in percent of all else; <strong>+</strong> is better:
+        A cell is one run: its difference from the first run shown in its row, for shares in percentage points, for other figures in percent; <strong>+</strong> is better:
       </span>
       <ul className={styles["steps"]}>
         {legend().map(({ step, text }) => (
@@ -19,7 +19,7 @@ export function Legend() {
         ))}
       </ul>
       <span>
-        <span aria-hidden="true">▼ ▲</span> level changed for the worse, for the better
+        <span aria-hidden="true">▼ ▲</span> level became worse, better
       </span>
     </div>
   );

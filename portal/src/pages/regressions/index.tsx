@@ -53,7 +53,7 @@ export default function RegressionsPage() {
         <Select label="Plan" value={search.plan} options={[{ value: "", label: "all plans" }, ...(data?.plans ?? []).map((value) => ({ value }))]} onChange={(plan) => update({ plan, row: "", change: "" })} />
         <Select label="Figure" value={search.name} options={[{ value: "", label: "all metrics of quality" }, ...(data?.names ?? []).map((value) => ({ value }))]} onChange={(name) => update({ name, row: "", change: "" })} />
         <Select label="Since" value={search.since} options={SINCE} onChange={(since) => update({ since })} />
-        <Toggle label="Fell only" checked={search.fell} onChange={(fell) => update({ fell })} />
+        <Toggle label="Worse only" checked={search.fell} onChange={(fell) => update({ fell })} />
         <Toggle label="Acknowledged" checked={search.muted} onChange={(muted) => update({ muted })} />
       </div>
       <FaultBox fault={found.error} retry={() => void found.refetch()} />
@@ -69,10 +69,10 @@ export default function RegressionsPage() {
             <Legend />
             <HeatMap rows={shown} columns={columns.slice(older)} now={now} current={search.row} onOpen={(row, change) => update({ row: row.id, change: change?.id ?? "" })} />
             <p className={styles["notes"]}>
-              {pending && <span role="status">{counted(data?.pending ?? 0, "row")} still being worked out. </span>}
+              {pending && <span role="status">{counted(data?.pending ?? 0, "row")} not computed yet. </span>}
               {data !== undefined && data.left_out > 0 && <span>{counted(data.left_out, "more row")} left out: choose a plan or a figure. </span>}
               {older > 0 && <span>{counted(older, "older column")} not shown: choose a plan or a shorter time. </span>}
-              {once > 0 && <span>{counted(once, "row")} of a single run not shown. </span>}
+              {once > 0 && <span>{counted(once, "row")} with a single run not shown. </span>}
               {rows.length > some && (
                 <Button small onClick={() => setSome(some + SOME)}>
                   {counted(rows.length - some, "more row")}
@@ -91,7 +91,7 @@ function Begin() {
   return (
     <div className={layout["stack"]}>
       <Command title="Run a plan again" text="hpcbench submit plan.yaml" />
-      <Command title="Have it run each night" text="hpcbench cron install plan.yaml --at '0 2 * * *'" />
+      <Command title="Run it every night" text="hpcbench cron install plan.yaml --at '0 2 * * *'" />
     </div>
   );
 }

@@ -49,8 +49,8 @@ it("an acknowledgement needs a reason", async () => {
   fireEvent.click(await screen.findByRole("button", { name: "Acknowledge …" }));
   const save = screen.getByRole("button", { name: "Acknowledge", hidden: true });
   fireEvent.click(save);
-  expect(await screen.findByText("A reason is needed.")).toBeTruthy();
-  fireEvent.change(screen.getByLabelText("Why is it no alarm?"), { target: { value: " known " } });
+  expect(await screen.findByText("Enter a reason.")).toBeTruthy();
+  fireEvent.change(screen.getByLabelText("Why is this no alarm?"), { target: { value: " known " } });
   fireEvent.click(save);
   await waitFor(() => expect(asked.find(({ init }) => init.method === "PUT")?.init.body).toBe('{"reason":"known","until":null}'));
 });

@@ -15,7 +15,7 @@ export function isMuted(change: Regression, now: number): boolean {
   return told !== null && told !== undefined && (told.until === null || told.until === undefined || told.until > now);
 }
 
-/** The newest change for the worse that nobody has acknowledged; null: none, or it has been made good since. */
+/** The newest change for the worse without an acknowledgement; null: none, or it has been made good since. */
 export function alarmOf(row: TrendRow, now: number): Regression | null {
   const last = row.changes.at(-1);
   return last?.worse && !isMuted(last, now) ? last : null;

@@ -9,7 +9,7 @@ export const search = searchOf({
   text: text(),
   /** Days back. */
   since: choice(["30", "90", "365", "all"], "90"),
-  /** Only rows at a worse level that nobody has acknowledged. */
+  /** Only rows at a worse level without an acknowledgement. */
   fell: flag(),
   /** Acknowledged ones, too. */
   muted: flag(true),

@@ -2,10 +2,10 @@ import type { Advice } from "../../api/schema";
 import { Coded, CopyButton, Icon, Panel } from "../../ui";
 import styles from "./run-task.module.css";
 
-/** What to ask for next time, with the line that would do it. */
+/** Resources to request next time, with the line that would do it. */
 export function AdviceList({ advice }: { readonly advice: readonly Advice[] }) {
   return (
-    <Panel title="What to ask for next time">
+    <Panel title="Resources to request next time">
       <ul className={styles.advice}>
         {advice.map((one) => (
           <li key={one.text} data-level={one.level}>

@@ -17,13 +17,13 @@ interface Props {
 }
 
 const COLUMNS: readonly Column<DatasetObject>[] = [
-  { id: "index", head: "Object", width: 90, cell: (one) => String(one.index) },
+  { id: "index", head: "Shard", width: 90, cell: (one) => String(one.index) },
   { id: "state", head: "State", width: 130, cell: (one) => <StateChip state={one.state} /> },
-  { id: "answered", head: "Samples", width: 150, cell: (one) => <Bar value={one.answered} max={one.samples} label={`Samples done of object ${one.index}`} /> },
+  { id: "answered", head: "Samples done", width: 150, cell: (one) => <Bar value={one.answered} max={one.samples} label={`Samples done of shard ${one.index}`} /> },
   { id: "samples", head: "Samples", width: 90, align: "end", cell: (one) => count(one.samples) },
   { id: "attempt", head: "Attempt", width: 84, align: "end", cell: (one) => (one.attempt === 0 ? "–" : String(one.attempt)) },
   { id: "node", head: "Node", width: 130, cell: (one) => one.node ?? "–" },
-  { id: "since", head: "Begun", width: 110, cell: (one) => (typeof one.since === "number" ? <Ago time={one.since} /> : "–") },
+  { id: "since", head: "Started", width: 110, cell: (one) => (typeof one.since === "number" ? <Ago time={one.since} /> : "–") },
   { id: "cause", head: "Cause", width: 260, grow: true, cell: (one) => <span title={one.cause ?? undefined}>{one.cause ?? ""}</span> },
 ];
 
@@ -37,20 +37,20 @@ export function DatasetObjects({ experiment, task, chosen, asTable, onChoose, on
     </Button>
   );
   return (
-    <Panel title="Dataset objects" actions={actions}>
+    <Panel title="Shards" actions={actions}>
       {fault && objects.length === 0 ? (
         <FaultBox fault={fault} retry={again} />
       ) : loading ? (
         <Skeleton lines={3} />
       ) : objects.length === 0 ? (
-        <Empty title="Not cut into objects yet">That is done when the experiment is submitted.</Empty>
+        <Empty title="There are no shards yet">hpcbench splits the dataset when you submit the experiment.</Empty>
       ) : (
         <div className={layout.stack}>
           <p className={layout.soft}>
-            {words(total, "stretch", "stretches")} of the dataset, up to {words(largest, "sample")} each; a worker takes one at a time.
-            {objects.length < total && ` The first ${count(objects.length)} are here so far.`}
+            The dataset is split into {words(total, "shard")} of up to {words(largest, "sample")}; a worker takes one shard at a time.
+            {objects.length < total && ` The first ${count(objects.length)} are loaded so far.`}
           </p>
-          {asTable ? <Table label="Dataset objects" height="fit" rows={objects} columns={COLUMNS} rowKey={(one) => String(one.index)} current={chosen === null ? undefined : String(chosen)} /> : <ShardGrid objects={objects} chosen={chosen} onChoose={onChoose} />}
+          {asTable ? <Table label="Shards" height="fit" rows={objects} columns={COLUMNS} rowKey={(one) => String(one.index)} current={chosen === null ? undefined : String(chosen)} /> : <ShardGrid objects={objects} chosen={chosen} onChoose={onChoose} />}
         </div>
       )}
     </Panel>

@@ -19,7 +19,7 @@ export function Groups({ groups, by, onBy, experiment, task }: Props) {
   const levels = groups.map((level) => ({ name: nameOf(level), level }));
   const current = levels.find((one) => one.name === by) ?? levels[0];
   if (!current) {
-    return <Empty title="No groups">A dataset names the columns of its metadata to group by under group_by; <code>{`hpcbench score ${experiment} --by COLUMN`}</code> groups by any other.</Empty>;
+    return <Empty title="No groups">A dataset lists the metadata columns to group by in group_by; <code>{`hpcbench score ${experiment} --by COLUMN`}</code> groups by any other column.</Empty>;
   }
   const rows = entriesOf(current.level["rows"]);
   const amount = numberIn(current.level, "groups") ?? rows.length;
@@ -28,7 +28,7 @@ export function Groups({ groups, by, onBy, experiment, task }: Props) {
     <Panel title={`By ${current.name}`} actions={actions} bare>
       {rows.length === 0 ? (
         <Empty title={`${counted(amount, "group is", "groups are")} too many to show`}>
-          <code>{`hpcbench score ${experiment} --by COLUMN`}</code> shows all.
+          <code>{`hpcbench score ${experiment} --by COLUMN`}</code> shows all groups.
         </Empty>
       ) : (
         <Table label={`Scores by ${current.name}`} height="fit" rows={rows} columns={columnsOf(current.level, experiment, task)} rowKey={(row) => JSON.stringify([row["by"], row["metric"]])} />

@@ -21,7 +21,7 @@ export function Header({ detail }: { readonly detail: RunTaskDetail }) {
         </div>
         <div className={layout.row}>
           <Link className={styles.way} to="/e/$experiment/t/$task/samples" params={params} search={row.scores.length > 0 ? { wrong: true } : {}}>
-            <Icon name="search" size={14} /> {row.scores.length > 0 ? "Look at what went wrong" : "Look at the answers"}
+            <Icon name="search" size={14} /> {row.scores.length > 0 ? "Show wrong samples" : "Show the answers"}
           </Link>
           {row.scores.length > 0 && (
             <Link className={styles.way} to="/e/$experiment/t/$task/samples" params={params}>

@@ -15,7 +15,7 @@ export function Outcomes({ detail }: { readonly detail: RunTaskDetail }) {
   const all = Object.values(outcomes).reduce((sum, one) => sum + one, 0);
   const params = { experiment: row.experiment, task: row.name };
   return (
-    <Panel title="What became of the samples">
+    <Panel title="Samples by outcome">
       <div className={layout.stack}>
         {row.counts && (
           <dl className={styles.counts}>
@@ -63,5 +63,5 @@ export function Outcomes({ detail }: { readonly detail: RunTaskDetail }) {
 }
 
 function reasonOf(entry: RunTaskDetail["invalid_reasons"][number]): string {
-  return textIn(entry, "reason") || textIn(entry, "what") || textIn(entry, "text") || "not said";
+  return textIn(entry, "reason") || textIn(entry, "what") || textIn(entry, "text") || "no reason given";
 }

@@ -15,7 +15,7 @@ export function Overview({ detail, search, update }: TabProps) {
   return (
     <div className={layout.stack}>
       {failures.length > 0 && (
-        <Panel title="What went wrong">
+        <Panel title="Failures">
           <Failures experiment={row.experiment} failures={failures} links={false} />
         </Panel>
       )}

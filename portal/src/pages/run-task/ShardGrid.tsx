@@ -50,7 +50,7 @@ export function ShardGrid({ objects, chosen, onChoose }: Props) {
   return (
     <div className={styles.whole}>
       <Legend objects={objects} />
-      <div ref={box} className={styles.scroll} role="listbox" tabIndex={0} aria-label="Dataset objects" aria-activedescendant={`${id}-here`} onKeyDown={onKey}>
+      <div ref={box} className={styles.scroll} role="listbox" tabIndex={0} aria-label="Shards" aria-activedescendant={`${id}-here`} onKeyDown={onKey}>
         <div ref={measure} className={styles.inside}>
           {/* One place of the list is there for the keyboard; the mouse has the drawing. */}
           <svg width={shape.columns * shape.pitch} height={height} aria-hidden onMouseMove={(event) => setPointed(under(event))} onMouseLeave={() => setPointed(null)} onClick={(event) => setHere(objects[under(event) ?? -1]?.index ?? null)}>
@@ -67,7 +67,7 @@ export function ShardGrid({ objects, chosen, onChoose }: Props) {
   );
 }
 
-/** What is looked at, at once; told to the page when it rests: the page is drawn anew with every address. */
+/** What is looked at, at once; told to the page when it rests: the page is redrawn with every address. */
 function useSettled(chosen: number | null, onChoose: (object: number | null) => void) {
   const [here, setHere] = useState(chosen);
   const [told, setTold] = useState(chosen);
@@ -92,7 +92,7 @@ interface CellsProps {
   readonly bold: boolean;
 }
 
-/** All cells: drawn anew only when they change, not with every move of the pointer. */
+/** All cells: redrawn only when they change, not with every move of the pointer. */
 const Cells = memo(function Cells({ paths, bold }: CellsProps) {
   return paths.map(([state, { outline, fill, sign }]) => (
     <g key={state} className={styles[state]}>
@@ -103,7 +103,7 @@ const Cells = memo(function Cells({ paths, bold }: CellsProps) {
   ));
 });
 
-/** Beside the drawing, not in it: ten thousand cells are not painted anew when it moves. */
+/** Beside the drawing, not in it: ten thousand cells are not painted again when it moves. */
 function Ring({ x, y, size }: { readonly x: number; readonly y: number; readonly size: number }) {
   return <span className={styles.ring} style={{ width: size + 4, height: size + 4, transform: `translate(${x - 2}px, ${y - 2}px)` }} />;
 }
@@ -134,11 +134,11 @@ const Legend = memo(function Legend({ objects }: { readonly objects: readonly Da
 /** What is known of the object under the pointer, or of the one chosen: a line of its own, so that nothing jumps. */
 function Told({ object }: { readonly object: DatasetObject | undefined }) {
   const now = useNow();
-  if (!object) return <p className={styles.told}>Point at a cell, or walk with the arrows.</p>;
+  if (!object) return <p className={styles.told}>Point at a cell, or move with the arrow keys.</p>;
   const since = typeof object.since === "number" && known(object.state) === "running" ? ` for ${duration(Math.max(0, now - object.since))}` : "";
   return (
     <p className={styles.told}>
-      <strong>Object {object.index}</strong> {told(object).slice(`object ${object.index}: `.length)}
+      <strong>Shard {object.index}</strong> {told(object).slice(`shard ${object.index}: `.length)}
       {since}
     </p>
   );
@@ -151,5 +151,5 @@ function told(object: DatasetObject): string {
     object.node ? `on ${object.node}` : "",
     object.cause ?? "",
   ];
-  return `object ${object.index}: ${parts.filter(Boolean).join("; ")}`;
+  return `shard ${object.index}: ${parts.filter(Boolean).join("; ")}`;
 }

@@ -6,12 +6,12 @@ import layout from "../../ui/layout.module.css";
 import styles from "./run-task.module.css";
 
 const LATENCIES: readonly (readonly [name: string, words: string, means: string])[] = [
-  ["ttft_ms", "TTFT", "From sending to the first text"],
+  ["ttft_ms", "TTFT", "From sending the request to the first text"],
   ["tpot_ms", "TPOT", "Time per output token after the first"],
-  ["itl_ms", "ITL", "Between tokens"],
-  ["e2e_ms", "E2E", "From sending to the last text"],
-  ["e2e_due_ms", "E2E from due", "From when it was due to the last text: what a user waits"],
-  ["queue_ms", "Queue", "Wait for room in the client, under a rate"],
+  ["itl_ms", "ITL", "Time between two tokens"],
+  ["e2e_ms", "E2E", "From sending the request to the last text"],
+  ["e2e_due_ms", "E2E from due", "From the due time to the last text: the time that a user waits"],
+  ["queue_ms", "Queue", "Wait in the client for a free place, where the plan sets a request rate"],
 ];
 
 const PERCENTILES = ["p50", "p90", "p95", "p99"] as const;
@@ -25,7 +25,7 @@ export function Speed({ performance }: { readonly performance: Entry }) {
       <div className={layout.stack}>
         {performance["valid"] === false && (
           <p className={styles.reason}>
-            <Icon name="warning" size={14} /> <span>{NOT_VALID}. Answers and scores stand.</span>
+            <Icon name="warning" size={14} /> <span>{NOT_VALID}. Answers and scores are valid.</span>
           </p>
         )}
         {/* Scrolls on a narrow window: the keyboard must reach it. */}
@@ -40,7 +40,7 @@ export function Speed({ performance }: { readonly performance: Entry }) {
                     {one}
                   </th>
                 ))}
-                <th scope="col" className={styles.end}>Most</th>
+                <th scope="col" className={styles.end}>Max</th>
                 <th scope="col" className={styles.end}>n</th>
               </tr>
             </thead>
@@ -86,7 +86,7 @@ function Latency({ entry }: { readonly entry: Entry | null }) {
   if (value === null) {
     return (
       <td className={styles.end}>
-        <span className={styles.dim}>{needs === null ? "–" : `needs ${count(needs)}`}</span>
+        <span className={styles.dim}>{needs === null ? "–" : `needs n ≥ ${count(needs)}`}</span>
       </td>
     );
   }
@@ -106,7 +106,7 @@ const RATES: readonly (readonly [string, string])[] = [
   ["answers_per_s", "Answers a second"],
   ["documents_per_s", "Documents a second"],
   ["tokens_per_s", "Output tokens a second"],
-  ["good_per_s", "Good answers a second"],
+  ["good_per_s", "Goodput, answers a second"],
 ];
 
 function Rates({ performance }: { readonly performance: Entry }) {

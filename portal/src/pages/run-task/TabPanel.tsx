@@ -6,7 +6,7 @@ import { Logs } from "../../parts/Logs";
 import { ResourceStrips } from "../../parts/ResourceStrips";
 import { Panel } from "../../ui";
 import layout from "../../ui/layout.module.css";
-import { Documents } from "./Documents";
+import { Definitions } from "./Definitions";
 import { Groups } from "./Groups";
 import { Overview } from "./Overview";
 import type { Search } from "./search";
@@ -48,7 +48,7 @@ export function TabPanel(props: TabProps) {
           <Panel title="Commands to copy">
             <Commands commands={detail.commands} />
           </Panel>
-          <Documents documents={detail.documents} />
+          <Definitions definitions={detail.definitions} />
         </div>
       );
   }

@@ -28,7 +28,7 @@ export function Timeline({ phases, begun }: { readonly phases: readonly Phase[];
     </Button>
   );
   return (
-    <Panel title="When what happened" actions={actions}>
+    <Panel title="Timeline" actions={actions}>
       {drawn.lanes.length === 0 ? (
         <Empty title={begun ? "No times are recorded" : "Nothing has happened yet"}>
           {begun ? "There are answers, but no events of the workers." : "Its jobs wait to be submitted or to start."}
@@ -96,7 +96,7 @@ function Drawing({ drawn, lanes, width }: { readonly drawn: Drawn; readonly lane
           </text>
           {lane.bars.map((bar) => {
             const wide = Math.max(2, bar.width * room);
-            const told = `${WORDS[bar.what]}: ${duration(bar.end - bar.begin)}, from ${moment(bar.begin)}${bar.open ? ", goes on" : ` to ${moment(bar.end)}`}`;
+            const told = `${WORDS[bar.what]}: ${duration(bar.end - bar.begin)}, from ${moment(bar.begin)}${bar.open ? ", still running" : ` to ${moment(bar.end)}`}`;
             return (
               <g key={`${bar.what} ${bar.begin}`} transform={`translate(${label + bar.left * room} ${(LANE - BAR) / 2})`}>
                 <title>{told}</title>
@@ -143,7 +143,7 @@ function PhaseTable({ lanes }: { readonly lanes: readonly Lane[] }) {
                 <td>{lane.node || "–"}</td>
                 <td>{WORDS[bar.what]}</td>
                 <td>{moment(bar.begin)}</td>
-                <td>{bar.open ? "goes on" : moment(bar.end)}</td>
+                <td>{bar.open ? "still running" : moment(bar.end)}</td>
                 <td>{duration(bar.end - bar.begin)}</td>
               </tr>
             )),

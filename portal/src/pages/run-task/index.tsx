@@ -27,14 +27,14 @@ export default function RunTaskPage() {
     { id: "groups", label: "Groups", count: detail.groups.length || undefined },
     { id: "resources", label: "Resources" },
     { id: "logs", label: "Logs" },
-    { id: "commands", label: "Commands and documents" },
+    { id: "commands", label: "Commands and definitions" },
   ];
   return (
     <div className={layout.page}>
       {error && !error.unreachable && <FaultBox fault={error} retry={() => void refetch()} />}
       <Stale since={stale}>
         <Header detail={detail} />
-        <Tabs label="Of this run task" tabs={tabs} current={search.tab} onChange={(tab) => update({ tab })}>
+        <Tabs label="Views of the run task" tabs={tabs} current={search.tab} onChange={(tab) => update({ tab })}>
           <TabPanel detail={detail} search={search} update={update} />
         </Tabs>
       </Stale>

@@ -11,7 +11,7 @@ const DETAIL: RunTaskDetail = {
     latency_p50: 0.07, latency_p95: 0.09, tokens_per_second: 58, peak_memory_gb: 10,
   },
   engine: "vllm",
-  documents: { model: { name: "a", key: "env:KEY" } },
+  definitions: { model: { name: "a", key: "env:KEY" } },
   timeline: [
     { what: "queued", worker: "g0.1", node: "", begin: 0, end: 600 },
     { what: "inference", worker: "g0.1", node: "gpu01", begin: 600, end: 1800 },
@@ -23,7 +23,7 @@ const DETAIL: RunTaskDetail = {
   invalid_reasons: [{ reason: "no JSON <script>", count: 2 }],
   failures: [],
   advice: [{ level: "warning", text: "Asked for 64 GiB, used 8.", change: "resources: {memory_gb: 11}" }],
-  commands: [{ title: "How far it is", text: "hpcbench status e1" }],
+  commands: [{ title: "Status", text: "hpcbench status e1" }],
   figures: [],
 };
 
@@ -40,7 +40,7 @@ describe("the page of a run task", () => {
     expect(row?.textContent).toContain("0.770 to 0.850");
     expect(row?.textContent).toContain("98 from 40 documents");
     expect(within(row ?? document.body).getByRole("link", { name: /worst first/ }).getAttribute("href")).toContain("wrong=1");
-    expect(screen.getByRole("link", { name: /what went wrong/ }).getAttribute("href")).toContain("/e/e1/t/vqa-a/samples?wrong=1");
+    expect(screen.getByRole("link", { name: "Show wrong samples" }).getAttribute("href")).toContain("/e/e1/t/vqa-a/samples?wrong=1");
   });
 
   it("leads from outcomes and reasons to their samples; what models wrote is text", async () => {
@@ -56,28 +56,28 @@ describe("the page of a run task", () => {
     const user = userEvent.setup();
     serve(ANSWERS);
     await renderAt("/e/e1/t/vqa-a");
-    const panel = (await screen.findByRole("heading", { name: "When what happened" })).closest("section") ?? document.body;
+    const panel = (await screen.findByRole("heading", { name: "Timeline" })).closest("section") ?? document.body;
     expect(within(panel).getByText("Waited for Slurm")).toBeTruthy();
     await user.click(within(panel).getByRole("button", { name: "Table" }));
     expect(within(panel).getByRole("row", { name: /g0\.1 gpu01 Asked the model .* 20 min/ })).toBeTruthy();
   });
 
-  it("tells each dataset object to those who walk the grid, and keeps it in the address", async () => {
+  it("tells each shard to those who walk the grid, and keeps it in the address", async () => {
     const user = userEvent.setup();
     serve(ANSWERS);
     const { history } = await renderAt("/e/e1/t/vqa-a?object=0");
-    const list = await screen.findByRole("listbox", { name: "Dataset objects" });
+    const list = await screen.findByRole("listbox", { name: "Shards" });
     list.focus();
     await user.keyboard("{ArrowRight}");
-    expect(within(list).getByRole("option").textContent).toContain("object 1: worker gone, 4 of 10 samples done (40 %); on gpu01; gone");
+    expect(within(list).getByRole("option").textContent).toContain("shard 1: worker gone, 4 of 10 samples done (40 %); on gpu01; gone");
     await expect.poll(() => history.location.search).toContain("object=1");
   });
 
   it("says what casts doubt on its speed, and what a percentile needs", async () => {
     serve(ANSWERS);
     await renderAt("/e/e1/t/vqa-a?tab=charts");
-    expect(await screen.findByText(/^Not valid: the client was too slow.*Answers and scores stand/)).toBeTruthy();
-    expect(screen.getByText("needs 459")).toBeTruthy();
+    expect(await screen.findByText(/^Not valid: the client was too slow.*Answers and scores are valid/)).toBeTruthy();
+    expect(screen.getByText("needs n ≥ 459")).toBeTruthy();
     expect(screen.getByText("111 ms – 147 ms")).toBeTruthy();
   });
 
@@ -88,7 +88,7 @@ describe("the page of a run task", () => {
     expect(decodeURIComponent(group.getAttribute("href") ?? "")).toContain("where=doc_type:form");
   });
 
-  it("gives commands and documents to copy", async () => {
+  it("gives commands and definitions to copy", async () => {
     serve(ANSWERS);
     await renderAt("/e/e1/t/vqa-a?tab=commands");
     expect(await screen.findByText("hpcbench status e1")).toBeTruthy();

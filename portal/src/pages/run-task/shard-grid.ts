@@ -23,11 +23,11 @@ export const STATES = [
 export type ShardState = (typeof STATES)[number];
 
 export const STATE_WORDS: Record<ShardState, string> = {
-  pending: "not begun",
+  pending: "not started",
   acknowledged: "partly done, waits",
-  claimed: "taken, no answer yet",
+  claimed: "claimed, no answer yet",
   running: "answers come in",
-  silent: "not heard of",
+  silent: "worker silent",
   done: "done",
   failed: "given up",
   lost: "worker gone",

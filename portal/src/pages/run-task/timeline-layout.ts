@@ -14,7 +14,7 @@ export interface TimelineBar {
   readonly what: What;
   readonly begin: number;
   readonly end: number;
-  /** It goes on. */
+  /** It continues. */
   readonly open: boolean;
   /** Left edge and width as shares of the whole. */
   readonly left: number;

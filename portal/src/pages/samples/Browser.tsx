@@ -50,7 +50,7 @@ export function Browser({ experiment, task, search, update, samples }: Props) {
       d: ["differences by words", () => update({ diff: !search.diff }, { replace: true })],
       r: ["raw response", () => update({ raw: !search.raw }, { replace: true })],
       ...(isBundle() ? {} : { f: ["flag", () => turnFlag()] as const, n: ["note", () => setNoting(true)] as const }),
-      c: ["copy a link to this sample", () => void copyText(link).then((done) => toast(done ? "Link copied" : "The browser does not let us copy"))],
+      c: ["copy a link to this sample", () => void copyText(link).then((done) => toast(done ? "Link copied" : "The browser did not allow the copy"))],
     },
     "Samples",
   );
@@ -129,7 +129,7 @@ function useDirections(experiment: string, task: string): ReadonlyMap<string, bo
   return new Map(found.data?.row.scores.map((score) => [score.metric, score.higher_is_better]));
 }
 
-/** The address of exactly what is shown, for somebody else's browser. */
+/** The address of exactly what is shown, for another user's browser. */
 function useLink(search: Search, place: number | undefined): string {
   const router = useRouter();
   if (place === undefined) return location.href;

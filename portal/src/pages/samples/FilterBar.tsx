@@ -24,7 +24,7 @@ function ordersFor(metrics: readonly string[]): { value: string; label: string }
       { value: `${metric} desc`, label: `highest ${metric} first` },
     ]),
     { value: "latency desc", label: "slowest first" },
-    { value: "latency asc", label: "quickest first" },
+    { value: "latency asc", label: "fastest first" },
     { value: "output_tokens desc", label: "longest answer first" },
     { value: "output_tokens asc", label: "shortest answer first" },
   ];
@@ -83,7 +83,7 @@ export function FilterBar({ filter, metrics, onFilter, searchBox, children }: Pr
           {found.map((one) => (
             <li key={one.text}>
               <button type="button" className={styles["condition"]} onClick={() => onFilter(one.away)}>
-                <span className="visually-hidden">take away: </span>
+                <span className="visually-hidden">remove filter: </span>
                 <span className={styles["what"]}>{one.text}</span>
                 <span aria-hidden="true">×</span>
               </button>

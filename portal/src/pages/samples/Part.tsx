@@ -8,7 +8,7 @@ interface Props {
   /** What can be copied of it. */
   readonly copy?: string | (() => string);
   readonly actions?: ReactNode;
-  /** Closed until somebody opens it. */
+  /** Closed until the user opens it. */
   readonly folded?: boolean;
   /** Given: the opening is kept by the caller. */
   readonly open?: boolean;

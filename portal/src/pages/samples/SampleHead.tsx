@@ -35,7 +35,7 @@ export function SampleHead({ detail, number, total, link, onStep, onFlag, onNote
         </h2>
         {!isBundle() && (
           <>
-            <Button kind="quiet" small icon="flag" aria-pressed={row.flagged} aria-label={row.flagged ? "Take the flag away" : "Flag"} onClick={onFlag} />
+            <Button kind="quiet" small icon="flag" aria-pressed={row.flagged} aria-label={row.flagged ? "Remove the flag" : "Flag"} onClick={onFlag} />
             <Button kind="quiet" small icon="note" aria-label={detail.note ? "Change the note" : "Note"} aria-pressed={Boolean(detail.note)} onClick={onNote} />
           </>
         )}

@@ -40,7 +40,7 @@ export function SamplePanel({ detail, withDiff, onDiff, withRaw, onRaw }: Props)
           ))}
         </ul>
       </Part>
-      <Part title={readAs ? "Read as" : "Answer"} copy={prediction ?? answer ?? ""} actions={<Toggle label="Diff" checked={withDiff} onChange={onDiff} />}>
+      <Part title={readAs ? "Prediction" : "Answer"} copy={prediction ?? answer ?? ""} actions={<Toggle label="Diff" checked={withDiff} onChange={onDiff} />}>
         {withDiff && diff.length > 0 ? (
           <div className={styles["text"]} data-testid="diff">
             <Diff words={diff} />
@@ -49,10 +49,10 @@ export function SamplePanel({ detail, withDiff, onDiff, withRaw, onRaw }: Props)
         ) : (
           <Told text={readAs ? prediction : answer} />
         )}
-        {row.reason && !bare && <p className={styles["reason"]}>cannot be read: {row.reason}</p>}
+        {row.reason && !bare && <p className={styles["reason"]}>unreadable: {row.reason}</p>}
       </Part>
       {readAs && (
-        <Part title="Answer as it came" copy={answer ?? ""}>
+        <Part title="Answer text" copy={answer ?? ""}>
           <Told text={answer} />
         </Part>
       )}

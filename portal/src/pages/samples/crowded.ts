@@ -1,7 +1,7 @@
 import type { Box } from "../../api/schema";
 import type { Size } from "./zoom";
 
-/** Boxes from which on nobody reads their labels at once. */
+/** Boxes above which their labels are too many to read at once. */
 const MANY = 30;
 
 /** Pixels of a label, about: its height, and the width of a letter. */

@@ -73,7 +73,7 @@ export default function SamplesPage() {
       ) : first.total === 0 ? (
         <div className={styles["room"]}>
           <Empty title={first.of === 0 ? "No samples yet" : "No sample passes the filter"} next={first.of > 0 && <Button onClick={() => onFilter(NOTHING)}>Clear the filter</Button>}>
-            {first.of === 0 ? "They appear here once the run task has been planned." : `There are ${count(first.of)} in all.`}
+            {first.of === 0 ? "Samples appear here after hpcbench has planned the run task." : `There are ${count(first.of)} in all.`}
           </Empty>
         </div>
       ) : (

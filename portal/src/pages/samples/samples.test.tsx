@@ -22,7 +22,7 @@ function page(url: URL): SamplePage {
 
 function detail(place: number): SampleDetail {
   return {
-    row: row(place), images: [], missing_images: "it has no image", boxes: [], system: null, prompt: "What is the total?",
+    row: row(place), images: [], missing_images: "the sample has no image", boxes: [], system: null, prompt: "What is the total?",
     fields: {}, metadata: {}, references: ["120.00"], answer: HOSTILE, reasoning: null, prediction: HOSTILE, error: null,
     diff: [], not_compared: [0, 0], accounts: [], times: {}, usage: {}, raw: {}, note: "", rank: place,
     previous: place > 0 ? place - 1 : null, following: place < 3 ? place + 1 : null,
@@ -89,6 +89,6 @@ it("a flag shows at once and is sent", async () => {
   await renderAt("/e/e1/t/vqa/samples?at=1");
   await waitFor(() => expect(screen.getByTestId("sample").textContent).toBe("s1"));
   act(() => void fireEvent.keyDown(document.body, { key: "f" }));
-  await screen.findByRole("button", { name: "Take the flag away" });
+  await screen.findByRole("button", { name: "Remove the flag" });
   expect(asked.some(({ init }) => init.method === "PUT")).toBe(true);
 });

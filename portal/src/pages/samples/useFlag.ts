@@ -24,7 +24,7 @@ export function useFlag(experiment: string, run_task: string) {
     show(place, flagged, note);
     tell(place, flagged, note).catch((fault: unknown) => {
       show(place, !flagged, "");
-      toast(fault instanceof Error ? fault.message : "This could not be flagged.");
+      toast(fault instanceof Error ? fault.message : "The flag could not be saved.");
     });
   };
 }

@@ -14,7 +14,7 @@ export function About() {
   };
   const rights = [session.may_edit ? "plans may be written" : "plans can only be read", session.may_submit ? "and submitted" : "and not submitted"].join(" ");
   return (
-    <Panel title="This portal" actions={!isBundle() && <Button icon="key" onClick={leave}>Sign out, in all tabs</Button>}>
+    <Panel title="This portal" actions={!isBundle() && <Button icon="key" onClick={leave}>Sign out in all tabs</Button>}>
       <FaultBox fault={fault} />
       <dl className={styles.facts}>
         <Fact name="Account">{session.user || "–"}</Fact>
@@ -25,7 +25,7 @@ export function About() {
         <Fact name="Rights">{rights}</Fact>
         {!isBundle() && (
           <Fact name="Session">
-            renewed by itself before <Moment time={session.expires} />
+            renews itself before <Moment time={session.expires} />
           </Fact>
         )}
       </dl>

@@ -34,7 +34,7 @@ export function NewToken({ onClose }: { readonly onClose: () => void }) {
   if (made !== null) {
     return (
       <Dialog open title="Your new token" onClose={onClose} actions={<Button kind="primary" onClick={onClose}>I have copied it</Button>}>
-        <p>It is shown this once. Keep it in a file that only you can read.</p>
+        <p>The portal shows this token only once. Keep it in a file that only you can read.</p>
         <Command text={made} />
       </Dialog>
     );
@@ -46,15 +46,15 @@ export function NewToken({ onClose }: { readonly onClose: () => void }) {
         <fieldset className={styles.choice}>
           <legend>What may it do?</legend>
           {SCOPES.map(({ scope, label }) => (
-            <Toggle key={scope} label={may(scope) ? label : `${label} (this portal may not)`} disabled={!may(scope)} checked={scopes.includes(scope)} onChange={(on) => setScopes(on ? [...scopes, scope] : scopes.filter((one) => one !== scope))} />
+            <Toggle key={scope} label={may(scope) ? label : `${label} (not allowed by this portal)`} disabled={!may(scope)} checked={scopes.includes(scope)} onChange={(on) => setScopes(on ? [...scopes, scope] : scopes.filter((one) => one !== scope))} />
           ))}
         </fieldset>
         <div className={styles.line}>
-          For <Select label="Days" value={days} options={DAYS.map((value) => ({ value, label: counted(Number(value), "day") }))} onChange={setDays} />
+          Valid for <Select label="Days" value={days} options={DAYS.map((value) => ({ value, label: counted(Number(value), "day") }))} onChange={setDays} />
         </div>
         <FaultBox fault={fault} />
         <Button kind="primary" type="submit" disabled={pending || name.trim() === "" || scopes.length === 0}>
-          Make it
+          Create
         </Button>
       </form>
     </Dialog>

@@ -19,10 +19,10 @@ export function Tokens() {
       .finally(() => setEnding(null));
   };
   const columns: readonly Column<TokenRow>[] = [
-    { id: "name", head: "For", width: 200, grow: true, cell: (row) => row.name },
-    { id: "scopes", head: "May", width: 180, cell: (row) => row.scopes.join(", ") },
-    { id: "created", head: "Made", width: 110, cell: (row) => <Ago time={row.created} /> },
-    { id: "expires", head: "Ends", width: 170, cell: (row) => <Moment time={row.expires} /> },
+    { id: "name", head: "Purpose", width: 200, grow: true, cell: (row) => row.name },
+    { id: "scopes", head: "Scopes", width: 180, cell: (row) => row.scopes.join(", ") },
+    { id: "created", head: "Created", width: 110, cell: (row) => <Ago time={row.created} /> },
+    { id: "expires", head: "Expires", width: 170, cell: (row) => <Moment time={row.expires} /> },
     { id: "revoke", head: "Revoke", width: 110, align: "end", cell: (row) => <Button small kind="quiet" onClick={() => setEnding(row)} aria-label={`Revoke ${row.name}`}>Revoke</Button> },
   ];
   return (
@@ -35,7 +35,7 @@ export function Tokens() {
       {data && (data.length ? <Table label="Tokens" rows={data} columns={columns} rowKey={(row) => row.id} height="fit" /> : <Empty title="No tokens">Browsers need none.</Empty>)}
       {making && <NewToken onClose={() => setMaking(false)} />}
       <Confirm open={ending !== null} title={`Revoke “${ending?.name ?? ""}”?`} action="Revoke" danger busy={pending} onConfirm={revoke} onClose={() => setEnding(null)}>
-        <p>Scripts that use it are refused from now on. This cannot be taken back.</p>
+        <p>The portal refuses scripts that use this token from now on. You cannot undo this.</p>
       </Confirm>
     </Panel>
   );

@@ -23,7 +23,7 @@ export function StripTable({ groups }: { readonly groups: readonly Group[] }) {
       <table className={styles.table}>
         <thead>
           <tr>
-            {["Figure", "Of", "Last", "Mean", "Highest", "Unit"].map((head) => (
+            {["Figure", "Device", "Last", "Mean", "Highest", "Unit"].map((head) => (
               <th key={head} scope="col">
                 {head}
               </th>

@@ -13,7 +13,7 @@ const Drawn = lazy(() => import("./Drawn"));
 export function Strips({ resources }: { readonly resources: Resources }) {
   const [table, setTable] = useState(false);
   const groups = useMemo(() => groupsOf(resources), [resources]);
-  if (groups.length === 0) return <Empty title="Nothing was measured">Workers write readings every few seconds once they run.</Empty>;
+  if (groups.length === 0) return <Empty title="Nothing was measured">The monitor of each worker writes a reading every few seconds while a job runs.</Empty>;
   return (
     <div className={styles.whole}>
       <div className={styles.head}>

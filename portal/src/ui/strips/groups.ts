@@ -5,7 +5,7 @@ export interface Group {
   readonly what: Strip["what"];
   readonly title: string;
   readonly unit: string;
-  /** Greatest of what there is; null: nobody says. */
+  /** Greatest of what there is; null: unknown. */
   readonly limit: number | null;
   readonly names: readonly string[];
   /** Times, then the values of each line, as uPlot takes them. */

@@ -24,7 +24,7 @@ export function ColumnChooser<Row>({ columns, chosen, onChoose }: Props<Row>) {
             ))}
           </ul>
           <Button small kind="quiet" disabled={chosen.length === 0} onClick={() => onChoose([])}>
-            As at first
+            Reset
           </Button>
         </>
       )}

@@ -79,7 +79,7 @@ export function Table<Row>(props: TableProps<Row>) {
       {rows.count === 0 && (
         <div role="rowgroup">
           <div role="row">
-            <div role="gridcell" className={styles.empty}>
+            <div role="gridcell" tabIndex={0} className={styles.empty}>
               {props.empty}
             </div>
           </div>

@@ -28,7 +28,7 @@ interface Props {
   readonly ref: Ref<EditorHandle>;
 }
 
-/** A document's text under CodeMirror. */
+/** A definition's text under CodeMirror. */
 export default function CodeEditor(props: Props) {
   const { label, text, revision, readOnly, notes, ref } = props;
   const place = useRef<HTMLDivElement>(null);

@@ -13,7 +13,7 @@ describe("completion", () => {
     expect(found).not.toContain("model");
   });
 
-  it("offers names of documents and words of the schema as values", () => {
+  it("offers names of definitions and words of the schema as values", () => {
     expect(labels({ path: ["run_tasks", 0, "model"], at: "value", word: "", used: [] })).toEqual(expect.arrayContaining(["tiny-vlm"]));
     expect(labels({ path: ["matrix", 0, "models", 1], at: "value", word: "", used: [] })).toContain("Qwen/Qwen2-VL-2B");
     expect(labels({ path: ["executor"], at: "value", word: "", used: [] })).toEqual(expect.arrayContaining(["local", "slurm"]));

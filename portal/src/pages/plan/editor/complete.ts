@@ -1,4 +1,4 @@
-/** Completion and hover from the documents' JSON Schemas, and the names of documents there are.
+/** Completion and hover from the definitions' JSON Schemas, and the names of definitions there are.
  *
  * Our own and small: libraries for it compile schemas to code, which the page's CSP forbids, or weigh more
  * than the whole editor. What is wrong is told by the server alone, so that there is one validator.
@@ -9,9 +9,9 @@ import { aboutAt, keysAt, namesAt, type Schema, valuesAt } from "./schema";
 import { pathUnder, placeAt, type YamlPlace } from "./yaml-place";
 
 export interface Known {
-  /** Schema of the document's kind; null: not here yet. */
+  /** Schema of the definition's kind; null: not here yet. */
   readonly schema: Schema | null;
-  /** Kind → names of documents. */
+  /** Kind → names of definitions. */
   readonly names: Readonly<Record<string, readonly string[]>>;
 }
 

@@ -20,7 +20,7 @@ export interface Told {
   readonly onCheck: () => void;
 }
 
-/** All that the editor of a document can do. */
+/** All that the editor of a definition can do. */
 export function extensions(told: Told, readOnly: boolean): readonly Extension[] {
   const own = [
     { key: "Mod-s", preventDefault: true, run: done(told.onSave) },
@@ -63,7 +63,7 @@ function done(act: () => void): () => boolean {
   };
 }
 
-/** The server's problems as marks; those of other documents are in the list alone. */
+/** The server's problems as marks; those of other definitions are in the list alone. */
 export function diagnosticsOf(doc: Text, notes: readonly Note[]): Diagnostic[] {
   const text = doc.toString();
   const starts = lineStarts(text);

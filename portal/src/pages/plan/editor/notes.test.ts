@@ -26,7 +26,7 @@ describe("a problem's place", () => {
 });
 
 describe("what was meant", () => {
-  const note = { message: "unknown ml task 'ocrr' (did you mean 'ocr'?)", remedy: "" };
+  const note = { message: "unknown ML task 'ocrr' (did you mean 'ocr'?)", remedy: "" };
   it("is offered where the wrong word still stands there", () => {
     expect(meant(note, "ocrr")).toBe("ocr");
     expect(meant(note, '"ocrr"')).toBe("ocr");

@@ -29,7 +29,7 @@ describe("the schema of a plan", () => {
     expect(aboutAt(schema, ["nothing", "like", "it"])).toBeNull();
   });
 
-  it("says which documents' names belong where", () => {
+  it("says which definitions' names belong where", () => {
     expect(namesAt(["run_tasks", 0, "model"])).toBe("models");
     expect(namesAt(["run_tasks", 0, "model", "name"])).toBe("models");
     expect(namesAt(["matrix", 0, "datasets", 2])).toBe("datasets");

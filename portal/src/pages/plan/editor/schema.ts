@@ -1,4 +1,4 @@
-/** What a JSON Schema says at a place of a document. The schemas are our own: no remote references, no cycles without end. */
+/** What a JSON Schema says at a place of a definition. The schemas are our own: no remote references, no cycles without end. */
 import type { Path } from "./yaml-place";
 
 export type Schema = Readonly<Record<string, unknown>>;
@@ -9,7 +9,7 @@ export interface KeyWord {
   /** Its type and default, in short. */
   readonly type: string;
   readonly required: boolean;
-  /** Whether its value goes on below it, in a map or a list. */
+  /** Whether its value continues below it, in a map or a list. */
   readonly below: boolean;
 }
 
@@ -131,7 +131,7 @@ const KINDS: Readonly<Record<string, string>> = {
   required_packages: "packages",
 };
 
-/** The kind of documents whose names belong at a path; null: none. */
+/** The kind of definitions whose names belong at a path; null: none. */
 export function namesAt(path: Path): string | null {
   const [key, before] = [...path].filter((part) => typeof part === "string").reverse();
   if (key === "name" && before === "model") return "models";

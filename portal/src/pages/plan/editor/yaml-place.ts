@@ -1,4 +1,4 @@
-/** Where in a document's structure a cursor stands; from its text alone, which may be half written. */
+/** Where in a definition's structure a cursor stands; from its text alone, which may be half written. */
 
 /** Keys and indexes from the top. */
 export type Path = readonly (string | number)[];

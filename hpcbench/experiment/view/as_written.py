@@ -1,0 +1,85 @@
+"""The resolved plan, the manifest, a gate's verdict and a report's summary as they were written.
+
+For readers that need a part of a plan, change it before they validate it, or must accept other versions.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic_core import from_json
+
+from hpcbench.experiment.layout import Experiment
+from hpcbench.files.atomic import unless_stale
+
+if TYPE_CHECKING:
+    from hpcbench.schema.plan import ResolvedPlan
+
+LARGEST = 64 << 20
+"""Bytes of the largest file that is read: a thousand run tasks with all their groups take fewer."""
+
+
+def plan_data(experiment: Experiment) -> dict[str, Any]:
+    """The resolved plan.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: the file is damaged, or far too large.
+    """
+    return json_object(experiment.resolved_file)
+
+
+def manifest_data(experiment: Experiment) -> dict[str, Any]:
+    """The manifest; raises as `plan_data`."""
+    return json_object(experiment.manifest_file)
+
+
+def verdict_data(experiment: Experiment) -> dict[str, Any]:
+    """The verdict of the last gate; raises as `plan_data`."""
+    return json_object(experiment.verdict_file)
+
+
+def plan_of_one(experiment: Experiment, run_task: str) -> ResolvedPlan:
+    """The plan with one run task only: a whole plan of a hundred takes 2 MB. Raises as `plan_data`."""
+    from hpcbench.schema.plan import ResolvedPlan  # this import takes 0.1 s: status reads no plan
+
+    whole = plan_data(experiment)
+    own = [one for one in whole["run_tasks"] if one["task"]["name"] == run_task]
+    return ResolvedPlan.model_validate({**whole, "run_tasks": own})
+
+
+def texts(experiment: Experiment) -> Iterator[str]:
+    """The resolved plan and the manifest as texts: they contain every path that the experiment needs.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    for path in (experiment.resolved_file, experiment.manifest_file):
+        yield path.read_text(encoding="utf-8")
+
+
+def summary_of(experiment: Experiment) -> tuple[str, ...]:
+    """The first section of its report, in blocks of Markdown; empty: not written yet, or damaged."""
+    try:
+        blocks = json_object(experiment.summary_file)["blocks"]
+    except (OSError, ValueError, KeyError):
+        return ()
+    return tuple(one for one in blocks if isinstance(one, str)) if isinstance(blocks, list) else ()
+
+
+def json_object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; raises as `plan_data`."""
+    found = from_json(unless_stale(lambda: _bytes(path)))
+    if not isinstance(found, dict):
+        raise ValueError(f"{path.name} is not a JSON object")
+    return found
+
+
+def _bytes(path: Path) -> bytes:
+    with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size > LARGEST:
+            raise ValueError(f"{path.name} is larger than {LARGEST} bytes")
+        return file.read()

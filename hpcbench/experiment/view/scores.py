@@ -1,0 +1,214 @@
+"""Scores files, one row a sample: their columns, the keys of their inputs, and their rows.
+
+    FOLDER/RUN_TASK.parquet         a row a sample: how it was read, and each metric's result
+    FOLDER/RUN_TASK.fields.parquet  a row a field of a sample, where a metric scores fields
+
+`evaluation/scores.py` writes them. Their metadata identifies their inputs: a key for the samples and a key
+for each metric.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+VERSION = 3
+"""Version of the scores files."""
+
+KEYS = "hpcbench.keys"
+"""Entry of a Parquet file's metadata: keys of its inputs, as JSON; the same in both files of a run task."""
+
+SMALL = 256 << 10
+"""Largest scores file, in bytes, that is read whole: opening it takes as long as reading all its columns."""
+
+HELD = 8
+"""Small files kept in memory: most readers of a file make about three queries."""
+
+META = "meta."
+"""Prefix of the columns with a sample's metadata."""
+
+TEXTS = (
+    "sample", "document", "outcome", "prompt", "error", "answer", "prediction", "reason", "form",
+    "repairs", "faults",
+)  # fmt: skip
+"""Text columns of every sample."""
+
+OF_SAMPLES = (
+    *TEXTS, "images", "truncated", "invalid", "e2e_ms", "completion_tokens", "references",
+)  # fmt: skip
+"""Columns of every sample, besides metadata and metrics."""
+
+ENDINGS = (".numerator", ".denominator", ".counts", ".fault")
+"""Suffixes of a metric's columns besides the value itself."""
+
+OF_FIELDS = ("sample", "document", "metric", "field", "numerator", "denominator")
+"""Columns of the file of fields."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Place of the scores of a run task."""
+
+    folder: Path
+    """The folder."""
+    name: str
+    """The run task's name."""
+
+    @property
+    def scores(self) -> Path:
+        """The file with a row a sample."""
+        return self.folder / f"{self.name}.parquet"
+
+    @property
+    def fields(self) -> Path:
+        """The file with a row a field of a sample; missing where no metric scores fields."""
+        return self.folder / f"{self.name}.fields.parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Keys of the inputs of scores."""
+
+    samples: str
+    """Key of answers, dataset and reading of the answers."""
+    columns: tuple[str, ...]
+    """Names of the kept metadata."""
+    metrics: Mapping[str, str]
+    """Metric → key."""
+    rows: int = 0
+    """Number of samples."""
+    fields: int = 0
+    """Rows of the file of fields; 0: no such file."""
+    reading: str = ""
+    """Parser and version, as `reading_of`; empty: version 1, as in files that do not name it."""
+    signatures: Mapping[str, str] = field(default_factory=dict)
+    """Metric → its signature; empty in files of earlier versions of hpcbench."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data, as written."""
+        return {
+            "version": VERSION,
+            "samples": self.samples,
+            "columns": list(self.columns),
+            "metrics": dict(self.metrics),
+            "rows": self.rows,
+            "fields": self.fields,
+            "reading": self.reading,
+            "signatures": dict(self.signatures),
+        }
+
+
+def metric_of(column: str, metrics: Sequence[str]) -> str | None:
+    """The metric of a column; None: the column belongs to no metric."""
+    for metric in metrics:
+        if column == metric or column in {metric + ending for ending in ENDINGS}:
+            return metric
+    return None
+
+
+def read_keys(place: Place) -> Keys | None:
+    """Keys of the scores files' inputs; None: there are no files, or they do not belong together."""
+    import polars
+
+    try:
+        text = polars.read_parquet_metadata(place.scores)[KEYS]
+        data = json.loads(text)
+        if data["version"] != VERSION:
+            return None
+        if data["fields"] and polars.read_parquet_metadata(place.fields)[KEYS] != text:
+            return None
+        return Keys(
+            data["samples"], tuple(data["columns"]), data["metrics"], data["rows"], data["fields"],
+            data.get("reading", ""), data.get("signatures", {}),
+        )  # fmt: skip
+    except (OSError, ValueError, KeyError, TypeError, polars.exceptions.PolarsError):
+        return None
+
+
+def scan(path: Path) -> Any:
+    """A scores file as a lazy frame of polars.
+
+    Raises:
+        OSError, PolarsError: a small file cannot be read; for a large file, `collect` raises.
+    """
+    import polars
+
+    stat = path.stat()
+    if stat.st_size <= SMALL:
+        return _whole(path, (stat.st_ino, stat.st_size, stat.st_mtime_ns)).lazy()
+    return polars.scan_parquet(path, glob=False)
+
+
+@lru_cache(maxsize=HELD)
+def _whole(path: Path, _stamp: tuple[int, int, int]) -> Any:
+    import polars
+
+    return polars.read_parquet(path, glob=False)
+
+
+def rows_of(path: Path, columns: Sequence[str], only: Sequence[str] | None = None) -> Any:
+    """The given columns of a scores file, as far as present; for all samples, or for some by their ids."""
+    import polars
+
+    rows = scan(path)
+    known = set(rows.collect_schema().names())
+    if only is not None:
+        rows = rows.filter(polars.col("sample").is_in(list(only)))
+    return rows.select([name for name in columns if name in known]).collect()
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Size and columns of a scores file."""
+
+    rows: int
+    """Samples."""
+    columns: Mapping[str, Any]
+    """Column → its polars type."""
+
+
+def shape_of(path: Path) -> Shape | None:
+    """Rows and columns of a scores file; None: the file is missing or damaged."""
+    import polars
+
+    try:
+        rows = scan(path)
+        return Shape(int(rows.select(polars.len()).collect().item()), dict(rows.collect_schema()))
+    except (OSError, polars.exceptions.PolarsError):
+        return None
+
+
+def frames_of(path: Path, shape: Shape, size: int) -> Iterator[Any]:
+    """A scores file as frames of `size` rows, in the dataset's order."""
+    import polars
+
+    rows = polars.scan_parquet(path, glob=False)
+    for start in range(0, shape.rows, size):
+        yield rows.slice(start, size).collect()
+
+
+def fields_of(place: Place, sample: str | None = None, most: int | None = None) -> Any:
+    """Rows of a run task's fields, as a frame of `OF_FIELDS`; no rows where no metric scores fields.
+
+    Args:
+        place: place of its scores.
+        sample: id of the only sample to read; None: all.
+        most: maximum number of rows.
+    """
+    import polars
+
+    if not place.fields.exists():
+        texts, numbers = OF_FIELDS[:4], OF_FIELDS[4:]
+        return polars.DataFrame(
+            schema=dict.fromkeys(texts, polars.String) | dict.fromkeys(numbers, polars.Float64)
+        )
+    if sample is None and most is None:
+        return polars.read_parquet(place.fields, glob=False)
+    rows = polars.scan_parquet(place.fields, glob=False)
+    if sample is not None:
+        rows = rows.filter(polars.col("sample") == sample)
+    return (rows if most is None else rows.head(most)).collect()

@@ -1,1 +1,0 @@
-import"./ui-CsK0C7yR.js";

@@ -1,0 +1,1 @@
+import"./ui-BZUOQx94.js";

@@ -1,0 +1,165 @@
+"""Checks a model's definition against its engine, and the storage of models and datasets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import InvalidRequirement, Requirement
+
+from hpcbench import plugins, secret
+from hpcbench.errors import EnvironmentFault, UserError
+from hpcbench.files.user import read_text
+from hpcbench.plugins import EngineSpec
+from hpcbench.registry.plugin_checks import Findings, PluginChecks, failed
+from hpcbench.registry.resource_shapes import model_findings
+from hpcbench.registry.source import Loc, Source
+from hpcbench.schema.definitions import Dataset, Model
+
+TRANSPORTS = ("docker", "oras", "oci", "oci-archive", "docker-archive", "docker-daemon")
+"""Possible prefixes of an image reference that are not the name of an environment's plugin."""
+
+_HARMLESS = re.compile(r"<.*>|\[.*\]|[\d, ]+|~?/.*")
+"""Names and values of a tokenizer's tokens, and paths."""
+
+
+class ModelChecks:
+    """Checks models."""
+
+    def __init__(self, plugin_checks: PluginChecks, found: Findings) -> None:
+        self.plugins, self.found = plugin_checks, found
+
+    def model(self, model: Model, source: Source, loc: Loc) -> None:
+        """A model's definition, or a definition with a run task's changes."""
+        for name, value in model.env.items():
+            self.found.references(value, source, (*loc, "env", name))
+            if secret.written_out(name, value):
+                self.found.say(
+                    source, (*loc, "env", name), f"{name} contains a secret in plain text",
+                    f"write ${{env:{name}}} and export it, or ${{file:PATH}}",
+                )  # fmt: skip
+        for number, line in enumerate(model.needs):
+            try:
+                Requirement(line)
+            except InvalidRequirement as error:
+                what = f"'{line}' is not a requirement: {str(error).splitlines()[0]}"
+                self.found.say(source, (*loc, "needs", number), what, "write NAME>=VERSION")
+        scheme, colon, _ = (model.image or "").partition(":")
+        if colon and scheme not in TRANSPORTS:
+            self.plugins.plugin("environments", scheme, source, (*loc, "image"))
+        self._engine_options(model, source, loc)
+        for below, message, remedy in model_findings(model, self.gpus(model)):
+            self.found.say(source, (*loc, *below), message, remedy)
+        self._weights(model, source, loc)
+        self.source(model, source, loc)
+        if model.chat_template is not None:
+            self._chat_template(model.chat_template, source, (*loc, "chat_template"))
+        if self.plugins.prod:
+            self._model_locked(model, source, loc)
+
+    def _engine_options(self, model: Model, source: Source, loc: Loc) -> None:
+        for inner in _secret_options(model.engine_options):
+            what = f"{inner[-1]} contains a secret in plain text"
+            remedy = (
+                "options become visible in a command line: use the model's `env` and ${env:NAME}"
+            )
+            self.found.say(source, (*loc, "engine_options", *inner), what, remedy)
+        engine = self.plugins.loaded("engines", model.engine)
+        if engine is None:
+            return
+        spec = EngineSpec(
+            "/model", model.name, "/socket", dtype=model.dtype, gpus=self.gpus(model),
+            context_length=model.context_length, options=model.engine_options,
+        )  # fmt: skip
+        try:
+            engine().launch_command(spec)
+        except UserError as error:
+            for problem in error.problems:
+                named = [name for name in model.engine_options if f"'{name}'" in problem.message]
+                at = (*loc, "engine_options", *named[:1])
+                self.found.say(source, at, problem.message, problem.remedy, at_key=True)
+        except EnvironmentFault:
+            return  # this machine's fault; the engine runs on another
+        except Exception as error:  # noqa: BLE001 - foreign code: its failure is the finding
+            self.found.say(source, (*loc, "engine"), failed(model.engine, error))
+
+    def gpus(self, model: Model) -> int:
+        """GPUs that a model needs; if its engine reads no weights, none unless the model says so."""
+        said = "gpus" in model.model_fields_set
+        reads = getattr(self.plugins.loaded("engines", model.engine), "weights", True)
+        return model.gpus if said or reads else 0
+
+    def _weights(self, model: Model, source: Source, loc: Loc) -> None:
+        """Check that the model names weights, unless its engine needs none; an absent one may be either."""
+        engine = self.plugins.loaded("engines", model.engine)
+        if not model.source and engine is not None and getattr(engine, "weights", True):
+            self.found.say(
+                source, loc, f"key 'source' is missing: engine '{model.engine}' reads weights",
+                "add `source: hf://ORGANISATION/NAME`, or the folder with the weights",
+            )  # fmt: skip
+
+    def _model_locked(self, model: Model, source: Source, loc: Loc) -> None:
+        locked = model.revision or model.content_hash
+        if model.source.startswith("hf://") and not locked:
+            self.found.say(
+                source, (*loc, "source"),
+                f"model '{model.name}' is not locked: it has neither revision nor content_hash",
+                f"run `hpcbench models verify {model.name}`, which adds one, or set RUN_MODE=dev",
+            )  # fmt: skip
+        image = model.image or ""
+        if image.startswith("docker://") and "@sha256:" not in image:
+            self.found.say(
+                source, (*loc, "image"), f"image {image} is not locked: a tag can move",
+                f"run `hpcbench images lock {image}`, which finds its digest, or set RUN_MODE=dev",
+            )  # fmt: skip
+
+    def _chat_template(self, path: str, source: Source, loc: Loc) -> None:
+        from jinja2 import Environment, TemplateSyntaxError
+
+        try:
+            Environment().parse(read_text(Path(path)))  # noqa: S701 - parsed, never rendered
+        except UserError as error:
+            self.found.say(source, loc, str(error))
+        except (ValueError, RecursionError) as error:
+            self.found.say(
+                source, loc, f"{path} is not a valid Jinja2 template: {str(error)[:200]}"
+            )
+        except TemplateSyntaxError as error:
+            self.found.say(
+                source, loc, f"{path}:{error.lineno}: not a valid Jinja2 template: {error.message}"
+            )
+
+    def source(self, definition: Dataset | Model, source: Source, loc: Loc) -> None:
+        """The storage of remote data, and its options."""
+        scheme, marks, _ = definition.source.partition("://")
+        if not marks:
+            return
+        known = plugins.find("storage", scheme) is not None or isinstance(definition, Model)
+        package = None if known else definition.package
+        plugin = self.plugins.plugin("storage", scheme, source, (*loc, "source"), package)
+        self.plugins.options(plugin, definition.storage, source, (*loc, "storage"))
+        self.found.references(definition.storage, source, (*loc, "storage"))
+        for name, value in definition.storage.items():
+            if isinstance(value, str) and secret.written_out(name, value):
+                self.found.say(
+                    source, (*loc, "storage", name), f"{name} contains a secret in plain text",
+                    "write ${env:NAME} and export it, or ${file:PATH}",
+                )  # fmt: skip
+
+
+def _secret_options(options: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Where options contain a secret, by their names.
+
+    A tokenizer's tokens are no secrets (they are in brackets, or are numbers), nor are paths.
+    """
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            yield from ((name, *inner) for inner in _secret_options(value))
+        elif (
+            isinstance(value, str)
+            and secret.written_out(name.replace("-", "_"), value)
+            and not _HARMLESS.fullmatch(value)
+        ):
+            yield (name,)

@@ -1,0 +1,198 @@
+"""Plugins and packages that definitions name: whether they are here, fit, and are locked for prod.
+
+A packaged plugin is checked only by its definition; once the package is built and on the path, the same
+checks load the plugin itself.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hpcbench import plugins, secret
+from hpcbench.errors import EnvironmentFault, Problem, UserError, unknown
+from hpcbench.registry.catalog import Catalog
+from hpcbench.registry.paths import with_absolute_paths
+from hpcbench.registry.source import Loc, Source
+from hpcbench.schema.definitions import Model, Package
+
+
+class Findings:
+    """The mistakes found so far, and the keys checked so far."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self.problems = problems
+        self._seen: set[Any] = set()
+
+    def first(self, *key: Any) -> bool:
+        """Whether this is the first call with this key."""
+        if key in self._seen:
+            return False
+        self._seen.add(key)
+        return True
+
+    def say(
+        self,
+        source: Source,
+        loc: Loc,
+        message: str,
+        remedy: str | None = None,
+        *,
+        at_key: bool = False,
+    ) -> None:
+        """Add a mistake at its place in a definition."""
+        self.problems.append(source.problem(loc, message, remedy, at_key=at_key))
+
+    def references(self, value: Any, source: Source, loc: Loc) -> None:
+        """Check that the secrets of a definition are available here."""
+        if isinstance(value, str):
+            for message, remedy in secret.missing(value):
+                self.say(source, loc, message, remedy)
+        elif isinstance(value, Mapping):
+            for key, inner in value.items():
+                self.references(inner, source, (*loc, key))
+
+
+class PluginChecks:
+    """Finds plugins and packages; each package is checked once."""
+
+    def __init__(self, catalog: Catalog, found: Findings, *, prod: bool) -> None:
+        self.catalog, self.found, self.prod = catalog, found, prod
+        self.packages: dict[str, Package] = {}
+        """Used packages."""
+        self.origins: dict[str, str] = {}
+        """`packages/NAME` → the file that contains it."""
+        self._providers: dict[tuple[str, str], str] | None = None
+        self._engine_of: dict[str, tuple[str, ...]] = {}
+
+    def plugin(
+        self, kind: str, name: str, source: Source, loc: Loc, package: str | None = None
+    ) -> Any:
+        """The plugin's class; None and perhaps a problem if it cannot be loaded here."""
+        provider = package or self._provider(kind, name)
+        if provider is not None:
+            at = ("package",) if package else loc
+            brought = self.package(provider, source, at)
+            known = brought.provides.get(kind, ()) if brought is not None else ()  # type: ignore[call-overload]
+            if brought is not None and brought.provides and name not in known and "." not in name:
+                what = unknown(plugins.called(kind), name, known, of=f"package '{provider}'")
+                self.found.say(source, loc, what)
+                return None
+        point = plugins.find(kind, name)
+        if point is None:
+            if provider is None:
+                what = unknown(plugins.called(kind), name, plugins.available(kind))
+                self.found.say(source, loc, what)
+            return None
+        if name not in plugins.available(kind) and absent(point.module):
+            if provider is None:
+                self.found.say(
+                    source, loc,
+                    f"{plugins.called(kind)} '{name}' needs module '{point.module}', which is not installed",
+                    "name the package that provides it: `package: NAME`",
+                )  # fmt: skip
+            return None
+        if provider is not None and kind == "engines":
+            return None  # it is installed beside the engine; the copy here may be another version
+        try:
+            return plugins.load(kind, name)
+        except EnvironmentFault as fault:
+            self.found.say(source, loc, fault.message, fault.remedy)
+            return None
+
+    def loaded(self, kind: str, name: str) -> Any:
+        """The plugin's class if it can be loaded; another check reports its absence."""
+        if self._provider(kind, name) is not None and kind == "engines":
+            return None
+        try:
+            return plugins.load(kind, name) if plugins.find(kind, name) is not None else None
+        except (EnvironmentFault, UserError):
+            return None
+
+    def _provider(self, kind: str, name: str) -> str | None:
+        """The package definition whose `provides` names this plugin."""
+        if self._providers is None:
+            self._providers = {}
+            for package in self.catalog.names("packages"):
+                try:
+                    found = self.catalog.get(Package, package)
+                except UserError:
+                    continue  # reported when the package is used
+                for provided, names in found.provides.items():
+                    for one in names:
+                        self._providers.setdefault((provided, one), package)
+        return self._providers.get((kind, name))
+
+    def package(self, entry: str | Package, source: Source, loc: Loc) -> Package | None:
+        """A package of the plan, by name or inline."""
+        if isinstance(entry, Package):
+            package, own = with_absolute_paths(entry, source), source
+            if self.found.first("inline", entry.name):
+                self.locked(package, source, (*loc, "source"))
+        else:
+            try:
+                found, own = self.catalog.get_with_source(Package, entry, (source, loc))
+            except UserError as error:
+                self.found.problems.extend(error.problems)
+                return None
+            package = with_absolute_paths(found, own)
+            if self.found.first(Package, package.name):
+                self.locked(package, own, ("source",))
+        self.packages[package.name] = package
+        self.origins[f"packages/{package.name}"] = str(own.path)
+        return package
+
+    def locked(self, package: Package, source: Source, loc: Loc) -> None:
+        """Check that a package with absolute paths is locked: `prod` accepts only fixed contents."""
+        origin = package.source
+        if origin.type == "local":
+            if not Path(origin.path).is_dir():
+                self.found.say(source, (*loc, "path"), f"no such folder: {origin.path}")
+            elif self.prod:
+                self.found.say(
+                    source, loc, f"package '{package.name}' is a local folder, which can change",
+                    "name a git tag or a version, or set RUN_MODE=dev",
+                )  # fmt: skip
+        elif origin.type == "git":
+            self.found.references(origin.url, source, (*loc, "url"))
+            if origin.ref is None and self.prod:
+                self.found.say(
+                    source, loc, f"package '{package.name}' names no commit or tag",
+                    "add `ref: TAG`, or set RUN_MODE=dev",
+                )  # fmt: skip
+        else:
+            self.found.references(origin.index, source, (*loc, "index"))
+            if origin.version is None and self.prod:
+                self.found.say(
+                    source, loc, f"package '{package.name}' names no version",
+                    "add `version: X.Y.Z`, or set RUN_MODE=dev",
+                )  # fmt: skip
+
+    def options(self, plugin: Any, options: Mapping[str, Any], source: Source, loc: Loc) -> None:
+        if plugin is None:
+            return
+        for where, message in plugins.check_options(plugin, options):
+            self.found.say(source, (*loc, *where), message, at_key=True)
+
+    def engine_packages(self, model: Model) -> tuple[str, ...]:
+        """Packages that must be importable beside a model's engine."""
+        if model.name not in self._engine_of:
+            named = [model.package, self._provider("engines", model.engine)]
+            found = dict.fromkeys(name for name in named if name is not None)
+            self._engine_of[model.name] = tuple(found)
+        return self._engine_of[model.name]
+
+
+def failed(plugin: str, error: Exception) -> str:
+    """The message that foreign code failed, with its error."""
+    return f"plugin '{plugin}' fails: {type(error).__name__}: {str(error)[:200]}"
+
+
+def absent(module: str) -> bool:
+    """Whether there is no such module here."""
+    try:
+        return importlib.util.find_spec(module.partition(".")[0]) is None
+    except (ImportError, ValueError):
+        return True

@@ -1,0 +1,121 @@
+"""How models were asked: decoding, load and hardware of a methods section."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from hpcbench.evaluation import number_format as form
+from hpcbench.experiment.view.evaluated import Load, Machine
+from hpcbench.reporting.methods.facts import Facts, Missing, Said, joined
+from hpcbench.schema.plan import ResolvedRunTask
+
+AT_AN_ENDPOINT = frozenset({"remote"})
+"""Engines that pass requests on: the machine of their worker is not the machine of the model."""
+
+
+def decoding(facts: Facts) -> Iterator[Said]:
+    """Settings of generation, and how answers were read."""
+    if facts.imported is not None:
+        yield Missing("The decoding parameters of the imported answers.")
+    texts = {one.name: joined(_decoding(facts, one)) for one in facts.run_tasks}
+    yield from facts.grouped(texts)
+
+
+def _decoding(facts: Facts, run_task: ResolvedRunTask) -> Iterator[str]:
+    task, ml_task = run_task.task, run_task.ml_task
+    if facts.imported is None:
+        generation = task.generation
+        greedy = " (greedy)" if generation.temperature == 0 else ""
+        yield f"temperature {generation.temperature:g}{greedy}, top_p {generation.top_p:g}"
+        yield f"at most {generation.max_tokens} tokens per answer"
+        yield "no seed" if generation.seed is None else f"seed {generation.seed}"
+        if generation.stop:
+            yield f"stop texts `{json.dumps(list(generation.stop), ensure_ascii=False)}`"
+        if generation.extra:
+            yield f"engine settings `{json.dumps(dict(generation.extra), ensure_ascii=False)}`"
+        yield f"at most {task.request_timeout:g} s per answer over all tries"
+    told = {one.reading for one in facts.scores[run_task.name].values.values() if one.reading}
+    yield f"answers read as {ml_task.output} for ML task {ml_task.name}" + (
+        f" by parser `{', '.join(sorted(told))}`" if told else ""
+    )
+    yield {
+        "strip": "reasoning before the answer removed",
+        "keep": "reasoning kept as part of the answer",
+    }[ml_task.reasoning]
+    if ml_task.output == "object":
+        yield {
+            "mark": "damaged JSON repaired and marked",
+            "refuse": "damaged JSON counted as unreadable",
+        }[ml_task.repair]
+
+
+def load(facts: Facts) -> Iterator[Said]:
+    """Requests in flight, and the machines, as the workers recorded them."""
+    if facts.imported is not None:
+        yield Missing("Load, times and hardware of the imported answers.")
+        return
+    yield from facts.grouped({one.name: joined(_load(facts, one)) for one in facts.run_tasks})
+    for one in facts.run_tasks:
+        yield from _unknown_of(facts, one)
+
+
+def _load(facts: Facts, run_task: ResolvedRunTask) -> Iterator[str]:
+    speed = facts.speed(run_task.name)
+    if speed is None:
+        return
+    yield from _requests(speed.load, run_task)
+    if run_task.model.engine in AT_AN_ENDPOINT:
+        yield "the model ran behind an endpoint"
+    else:
+        for machine in speed.hardware or ():
+            yield ", ".join(_machine(machine))
+    if not speed.valid:
+        yield "the client was too slow, so times and rates are not the engine's"
+
+
+def _requests(told: Load, run_task: ResolvedRunTask) -> Iterator[str]:
+    if told.rate is not None:
+        arrival = f" with {told.arrival} arrivals" if told.arrival else ""
+        yield f"{told.rate:g} requests per second and worker{arrival}"
+    elif told.at_once is not None:
+        auto = " (chosen by `concurrency: auto`)" if run_task.task.concurrency == "auto" else ""
+        flight = told.at_once
+        count = form.many(flight, "request") if isinstance(flight, int) else f"{flight} requests"
+        yield f"{count} in flight per worker{auto}"
+    if told.warm_up:
+        yield f"{form.many(told.warm_up, 'warm-up request')}, not counted"
+
+
+def _machine(one: Machine) -> Iterator[str]:
+    yield form.many(one.workers, "worker")
+    if one.gpus:
+        counted = {gpu: one.gpus.count(gpu) for gpu in one.gpus}
+        yield f"each with {' and '.join(f'{n} × {gpu}' for gpu, n in counted.items())}"
+    elif one.gpus is not None:
+        yield "no GPU for the model"
+    yield from (
+        f"{name} {value}"
+        for name, value in (("driver", one.driver), ("CUDA", one.cuda), ("CPU", one.cpu))
+        if value
+    )
+
+
+def _unknown_of(facts: Facts, run_task: ResolvedRunTask) -> Iterator[Missing]:
+    speed = facts.speed(run_task.name)
+    if speed is None:
+        yield Missing(f"Load and hardware of run task {run_task.name}.")
+        return
+    if run_task.model.engine in AT_AN_ENDPOINT:
+        yield Missing(f"The hardware behind the endpoint of run task {run_task.name}.")
+    elif not speed.hardware:
+        yield Missing(f"The hardware of run task {run_task.name}: a worker did not report it.")
+    for one in speed.hardware or ():
+        if one.gpus is None:
+            yield Missing(f"The GPUs of run task {run_task.name}.")
+        elif one.gpus and not one.driver and run_task.model.engine not in AT_AN_ENDPOINT:
+            yield Missing(f"The GPU driver of run task {run_task.name}.")
+    if speed.load.rate is None and not isinstance(speed.load.at_once, (int, str)):
+        yield Missing(f"The requests in flight of run task {run_task.name}.")
+    elif speed.load.at_once == "auto":
+        yield Missing(f"The number that `concurrency: auto` chose for run task {run_task.name}.")

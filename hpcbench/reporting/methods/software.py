@@ -1,0 +1,53 @@
+"""Versions of hpcbench and its packages: the software of a methods section."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from hpcbench.experiment.log import time_of
+from hpcbench.reporting.blocks import Text
+from hpcbench.reporting.methods.facts import Facts, Missing, Said
+
+
+def software(facts: Facts) -> Iterator[Said]:
+    """hpcbench, Python, packages, and changes of the environment while the experiment ran."""
+    manifest = facts.manifest
+    git = (manifest.get("git") or {}).get("hpcbench") or {}
+    verb = "imported" if facts.imported is not None else "created"
+    text = f"The experiment was {verb} on {manifest['created']} by hpcbench {manifest['hpcbench']}"
+    if git.get("commit"):
+        text += (
+            f" (commit {git['commit']}{', with uncommitted changes' if git.get('dirty') else ''})"
+        )
+    seed = f", seed of the plan {manifest['seed']}" if manifest.get("seed") is not None else ""
+    mode = manifest.get("mode", "prod")
+    yield Text(f"{text} under Python {manifest['python']}, RUN_MODE {mode}{seed}.")
+    if not git.get("commit"):
+        yield Missing("The commit of hpcbench: it was installed without its repository.")
+    yield Missing(
+        "The version of hpcbench that computed the scores, if they were computed again: signatures name the "
+        "version of each metric."
+    )
+    yield from _packages(facts)
+    if manifest.get("settings"):
+        settings = ", ".join(f"`{one}`" for one in manifest["settings"])
+        yield Text(f"Settings of the command line: {settings}.")
+    for one in facts.experiment.environments():
+        since = time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(time_of(one)))
+        changes = "; ".join(one["changes"]) or "an environment that was not recorded before"
+        yield Text(f"Since {since} the experiment ran in a changed environment: {changes}.")
+
+
+def _packages(facts: Facts) -> Iterator[Said]:
+    packages: dict[str, Any] = facts.manifest.get("packages") or {}
+    known = [f"{name} {version}" for name, version in packages.items() if version]
+    if known:
+        yield Text(f"Packages: {', '.join(known)}.")
+    else:
+        yield Missing("Versions of the Python packages beside hpcbench.")
+    plugins: dict[str, Any] = facts.manifest.get("plugin_packages") or {}
+    if plugins:
+        told = ", ".join(f"{name} ({identity})" for name, identity in plugins.items())
+        yield Text(f"Packages with plugins: {told}.")

@@ -1,0 +1,920 @@
+"""The definitions that a user writes as YAML: one pydantic model per kind; unknown keys are errors.
+
+A registry contains one definition per file, in a folder named after its kind (`KINDS`); the file's name is
+the definition's name. Paths inside a definition are relative to its file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Discriminator, Field, JsonValue, Tag
+
+from hpcbench.schema.parts import STRICT, TimeLimit
+from hpcbench.schema.parts import Part as Part
+from hpcbench.schema.parts import Resources as Resources
+from hpcbench.schema.records import FieldMap, PromptEntry, PromptExample
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$", max_length=120)]
+"""A definition's name: letters, digits, `._-`, and `/` for folders."""
+
+FlatName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=80)]
+"""A name that becomes a folder or part of an experiment's id: no `/`."""
+
+
+class Definition(BaseModel):
+    """The keys that every definition has."""
+
+    model_config = STRICT
+
+    schema_version: Literal[1] = 1
+    """Version of this definition's format."""
+    name: Name
+    """The name by which other definitions refer to it; equal to the file's path below its kind, without
+    `.yaml`."""
+    version: str = ""
+    """Version of the model, dataset … that this definition describes, as its publisher or author names it."""
+    description: str = ""
+    """One sentence for people."""
+    notes: str = ""
+    """Notes for readers: the source of the facts, and what is not tested."""
+    metadata: Mapping[str, JsonValue] = Field(default_factory=dict)
+    """For people and scripts; hpcbench does not read it."""
+
+
+class LocalSource(Part):
+    """A package in a folder, with its own `pyproject.toml`; for development."""
+
+    type: Literal["local"]
+    """`local`."""
+    path: str
+    """The package's folder, relative to this file."""
+    editable: bool = True
+    """`true`: changes in the folder take effect at once. `false`: they take effect after the next build."""
+
+
+class GitSource(Part):
+    """A package in a git repository."""
+
+    type: Literal["git"]
+    """`git`."""
+    url: str
+    """URL of the repository. Write a password in it as a reference, `https://${env:TOKEN}@host/repo.git`."""
+    ref: str | None = None
+    """Commit or tag. `RUN_MODE=prod` refuses a branch, since a branch moves."""
+    subdirectory: str | None = None
+    """Folder of the package inside the repository."""
+
+
+class PypiSource(Part):
+    """A package from PyPI or from a mirror."""
+
+    type: Literal["pypi"]
+    """`pypi`."""
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    """Name of the distribution."""
+    version: str | None = Field(default=None, pattern=r"^[A-Za-z0-9.!+_-]+$")
+    """Exact version; `RUN_MODE=prod` requires it."""
+    index: str | None = None
+    """URL of the simple index to install from. Without it: pip's index. Write a password in it as a
+    reference."""
+
+
+class InstallArgs(Part):
+    """How a package is installed."""
+
+    extras: tuple[str, ...] = ()
+    """Extras of the distribution to install."""
+
+
+PluginKind = Literal[
+    "datasets", "engines", "environments", "metrics", "notifiers", "parsers", "prompts", "reports",
+    "storage", "tasks", "trackers",
+]  # fmt: skip
+"""Kinds of plugins; the entry-point groups are `hpcbench.KIND`."""
+
+
+class Package(Definition):
+    """A Python package with plugins; it need not be installed."""
+
+    source: Annotated[LocalSource | GitSource | PypiSource, Discriminator("type")]
+    """Where the package comes from."""
+    install_args: InstallArgs = Field(default_factory=InstallArgs)
+    """How to install it."""
+    provides: Mapping[PluginKind, tuple[str, ...]] = Field(default_factory=dict)
+    """Its plugins: kind → names. A definition that names one of these plugins gets the package."""
+
+
+PackageEntry = Annotated[
+    Annotated[Name, Tag("name")] | Annotated[Package, Tag("package")],
+    Discriminator(lambda entry: "name" if isinstance(entry, str) else "package"),
+]
+"""A package by name, or written out."""
+
+
+class MLTask(Definition):
+    """A kind of work: how answers are read and which metrics make sense for them."""
+
+    plugin: str
+    """Name in the entry-point group `hpcbench.tasks`, or a class by its dotted path."""
+    parser: str | None = None
+    """Name in the entry-point group `hpcbench.parsers` of the parser that reads answers. Without it, the
+    plugin reads them."""
+    sample_fields: tuple[str, ...] = ()
+    """Fields that every sample must have for this kind of work, e.g. `question`."""
+    output: Literal["text", "label", "object"] = "text"
+    """The form of a prediction: free text, one label, or an object of keys and values."""
+    output_schema: Mapping[str, JsonValue] | None = None
+    """JSON Schema that an object, or a list of objects, must meet; an answer that does not meet it counts as
+    invalid. For labels: `enum`, the list of labels."""
+    output_model: str | None = None
+    """The same schema as a pydantic model, by the dotted path of its class: `my_package.models.Invoice`."""
+    label_field: str | None = None
+    """Field of a sample that lists its labels, where they differ from sample to sample."""
+    repair: Literal["mark", "refuse"] = "mark"
+    """How to treat an object that is not valid JSON (cut off, single quotes, trailing commas, …): `mark`
+    repairs it and marks the answer as repaired; `refuse` counts the answer as invalid."""
+    reasoning: Literal["strip", "keep"] = "strip"
+    """`strip` removes reasoning before the answer, such as `<think>…</think>`; `keep` leaves it in."""
+    metrics: tuple[Name, ...] = Field(min_length=1)
+    """Metric definitions that fit this kind of work."""
+    default_metrics: tuple[Name, ...] = ()
+    """Metrics of a run task that names none. Without them: all metrics of this ML task."""
+    prompt: Name | None = None
+    """Prompt definition for run tasks that name no prompt."""
+    max_tokens: int | None = Field(default=None, gt=0)
+    """Maximum tokens of an answer where a run task's `generation` does not set it. Without it: the default of
+    `generation`."""
+    required_packages: tuple[Name, ...] = ()
+    """Package definitions whose plugins this ML task uses."""
+
+
+class Larger(Part):
+    """A larger resource shape for a model's job."""
+
+    gpus: int | None = Field(default=None, gt=0)
+    """GPUs of the engine. Without it: as many as in the shape before."""
+    memory_gb: float | None = Field(default=None, gt=0)
+    """Memory of the job, GiB. Without it: as much as in the shape before."""
+    gpu_type: str | None = None
+    """Type of GPU. Without it: the type of the shape before."""
+
+
+class Model(Definition):
+    """A vision-language model, the engine that serves it and the image that holds the engine."""
+
+    family: str = ""
+    """Model family, shown in tables, e.g. `Qwen2-VL`."""
+    source: str = ""
+    """Folder with weights in Hugging Face layout, relative to this file; or `hf://ORGANISATION/NAME`, which
+    hpcbench looks for in the site's folders of models and in the Hugging Face cache, and downloads if it is
+    in neither; or `SCHEME://…` of a storage plugin. Empty only for an engine that reads no weights, such as
+    `remote`."""
+    storage: Mapping[str, JsonValue] = Field(default_factory=dict)
+    """Options of that storage; they override the site's. Write secrets as references."""
+    revision: str | None = Field(default=None, pattern=r"^[0-9a-f]{40}$")
+    """Commit of the weights on the Hugging Face Hub."""
+    content_hash: str | None = Field(default=None, pattern=r"^sha256:[0-9a-f]{64}$")
+    """Hash of the files in its folder; hpcbench checks it before it submits a job."""
+    licence: str = ""
+    """Licence, as its publisher states it."""
+    engine: str
+    """Name in the entry-point group `hpcbench.engines`."""
+    image: str | None = None
+    """Name of an `images/` definition, `docker://…`, `oras://…`, `oci:FOLDER:TAG`, an archive, `FILE.sif`, a
+    Dockerfile, `FILE.def` or `venv:DIR`. Without it, the engine runs in the Python environment of
+    hpcbench."""
+    needs: tuple[str, ...] = ()
+    """Packages that the image must contain, as pip writes them, e.g. `vllm>=0.12`; hpcbench checks them
+    before it submits a job."""
+    package: Name | None = None
+    """Package definition that provides the engine."""
+    dtype: Literal["auto", "float32", "float16", "bfloat16"] = "auto"
+    """Number format of the weights in memory."""
+    context_length: int | None = Field(default=None, gt=0)
+    """Maximum tokens of prompt and answer together."""
+    gpus: int = Field(default=1, ge=0)
+    """GPUs that one engine needs."""
+    gpu_memory_gb: float | None = Field(default=None, gt=0)
+    """Minimum memory of each of these GPUs, GB as their makers count, 10^9 bytes: 80 for a card sold as
+    80 GB, which has 79.6 GiB."""
+    parameters_b: float | None = Field(default=None, gt=0)
+    """Number of parameters, in billions (10^9); planning uses it before the weights are on this machine."""
+    size_gb: float | None = Field(default=None, gt=0)
+    """Size of its files, GB (10^9 bytes). Without it: two bytes per parameter."""
+    nodes: int = Field(default=1, gt=0)
+    """Nodes that one engine needs. hpcbench refuses more than one: it does not support that yet."""
+    larger: tuple[Larger, ...] = ()
+    """Larger resource shapes to try, in this order, when the engine runs out of memory. Without them: no
+    further try."""
+    chat_template: str | None = None
+    """File with the Jinja2 chat template that replaces the model's own, relative to this file; a resolved
+    plan contains its text."""
+    engine_options: Mapping[str, JsonValue] = Field(default_factory=dict)
+    """Options that hpcbench passes to the engine unchanged."""
+    env: Mapping[str, str] = Field(default_factory=dict)
+    """Environment variables of the engine. Write secrets as references, `${env:NAME}` or `${file:PATH}`."""
+    load_timeout: float = Field(default=1800, gt=0)
+    """Maximum time until the engine is ready, seconds."""
+    stall_timeout: float = Field(default=300, gt=0)
+    """Maximum time without output of an engine that has requests, seconds; then hpcbench stops the engine."""
+
+    def fits_gpu(self, memory_gib: float) -> bool:
+        """Whether a GPU with this memory, GiB, is large enough for `gpu_memory_gb`."""
+        return self.gpu_memory_gb is None or self.gpu_memory_gb * 1e9 <= memory_gib * 2**30
+
+
+class Dataset(Definition):
+    """Document images with questions and references, in the format in which they are stored."""
+
+    source: str
+    """Folder of the dataset, relative to this file, or `SCHEME://…`: file, s3, sftp, http, https, hf, or the
+    scheme of a package's storage plugin."""
+    storage: Mapping[str, JsonValue] = Field(default_factory=dict)
+    """Options of that storage; they override the site's. Write secrets as references."""
+    iterator: str = "table"
+    """Name in the entry-point group `hpcbench.datasets`, or a class by its dotted path."""
+    package: Name | None = None
+    """Package definition that provides the iterator or the storage plugin."""
+    annotations: str = ""
+    """File inside the folder that lists the samples; empty where the iterator needs none."""
+    split: str | None = None
+    """Only samples of this split. Without it: all samples."""
+    splits: tuple[str, ...] = ()
+    """All splits of the dataset, for cross-checks. Without them: unknown."""
+    samples: int | None = Field(default=None, gt=0)
+    """Number of samples (of its `split`, where it names one); planning uses it before the files are on this
+    machine."""
+    size_gb: float | None = Field(default=None, gt=0)
+    """Size of its files, GB (10^9 bytes); for planning."""
+    fields: tuple[str, ...] = ()
+    """Fields that every sample has in addition to its images, for cross-checks."""
+    group_by: tuple[str, ...] = ()
+    """Metadata that every sample has, for prompts and tables, e.g. `doc_type`."""
+    mapping: FieldMap = Field(default_factory=FieldMap)
+    """Where a record keeps the parts of a sample, if the record is not in hpcbench's own form."""
+    on_bad: Literal["fail", "skip"] = "fail"
+    """How to treat a row that cannot be a sample (no reference, an image that is missing or is not an image,
+    wrong encoding): `fail` reports an error before anything runs; `skip` leaves the row out, reports it, and
+    counts it against coverage."""
+    content_hash: str | None = Field(default=None, pattern=r"^sha256:[0-9a-f]{64}$")
+    """Hash of annotations and images; hpcbench checks it before it submits a job."""
+    licence: str = ""
+    """Licence, as its publisher states it."""
+    options: Mapping[str, JsonValue] = Field(default_factory=dict)
+    """Options of the iterator."""
+
+
+class Metric(Definition):
+    """A metric with its options; `version` must be the plugin's version."""
+
+    plugin: str
+    """Name in the entry-point group `hpcbench.metrics`, or a class by its dotted path."""
+    package: Name | None = None
+    """Package definition that provides the plugin."""
+    options: Mapping[str, JsonValue] = Field(default_factory=dict)
+    """Options of the metric; they are part of its signature."""
+
+
+class Prompt(Definition):
+    """A prompt, or a collection of them: Jinja2 templates over the sample's fields and metadata."""
+
+    strategy: str = "template"
+    """Name in the entry-point group `hpcbench.prompts`, or a class by its dotted path."""
+    package: Name | None = None
+    """Package definition that provides the strategy."""
+    system: str | None = None
+    """System message."""
+    user: str | None = None
+    """User message, which follows the image. In a collection: the message for samples that no entry
+    matches."""
+    prompts: tuple[PromptEntry, ...] = ()
+    """Collection of prompts. A sample gets the entry whose `when` matches it with the most conditions; two
+    entries with equally many are an error."""
+    collection: str | None = None
+    """CSV file with further entries, relative to this file. Columns are id, user (or template), system (or
+    system_prompt), version, and examples in JSON; a value in any other column is a condition of `when`.
+    hpcbench reads a v0.1 prompt collection without changes."""
+    examples: tuple[PromptExample, ...] = ()
+    """Few-shot examples; the template fills each one from the example's own fields only."""
+    options: Mapping[str, JsonValue] = Field(default_factory=dict)
+    """Options of the strategy."""
+
+
+class Report(Definition):
+    """A report with its options."""
+
+    plugin: str
+    """Name in the entry-point group `hpcbench.reports`, or a class by its dotted path."""
+    package: Name | None = None
+    """Package definition that provides the plugin."""
+    options: Mapping[str, JsonValue] = Field(default_factory=dict)
+    """Options of the report."""
+
+
+class Image(Definition):
+    """A container image with an engine."""
+
+    reference: str | None = None
+    """`docker://…`, `oci-archive:FILE`, `docker-archive:FILE` or `FILE.sif`; a file is relative to this
+    one."""
+    digest: str | None = Field(default=None, pattern=r"^sha256:[0-9a-f]{64}$")
+    """Digest of a `docker://` reference when it was locked; `RUN_MODE=prod` requires it."""
+    recipe: str | None = None
+    """Dockerfile or Apptainer definition file to build it from, relative to this file."""
+    engines: tuple[str, ...] = ()
+    """Engines that it contains. Without them: unknown."""
+    cuda: str | None = Field(default=None, pattern=r"^\d+\.\d+$")
+    """CUDA version that its programs are built for; hpcbench compares it with the site's before it downloads
+    the image."""
+    size_gb: float | None = Field(default=None, gt=0)
+    """Size of the download, GB (10^9 bytes): the compressed layers, or the file."""
+
+
+class Generation(Part):
+    """How the engine samples answers."""
+
+    max_tokens: int = Field(default=1024, gt=0)
+    """Maximum tokens of an answer."""
+    temperature: float = Field(default=0.0, ge=0)
+    """Sampling temperature; 0 is greedy decoding."""
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    """Probability mass of nucleus sampling."""
+    seed: int | None = None
+    """Seed of the engine's sampler."""
+    stop: tuple[str, ...] = ()
+    """Texts at which an answer ends."""
+    extra: Mapping[str, JsonValue] = Field(default_factory=dict)
+    """Settings beyond OpenAI's that the engine accepts, e.g. `repetition_penalty`."""
+
+
+class ModelChoice(Part):
+    """A model with changes for this run task."""
+
+    name: Name
+    """Model definition. If no definition has this name: the model `hf://NAME`, served by `engine`."""
+    engine: str | None = None
+    """Engine that replaces the definition's."""
+    image: str | None = None
+    """Image that replaces the definition's."""
+    engine_options: Mapping[str, JsonValue] = Field(default_factory=dict)
+    """Options that override the definition's `engine_options`."""
+    env: Mapping[str, str] = Field(default_factory=dict)
+    """Variables that override the definition's `env`."""
+
+
+ModelEntry = Annotated[
+    Annotated[Name, Tag("name")] | Annotated[ModelChoice, Tag("choice")],
+    Discriminator(lambda entry: "name" if isinstance(entry, str) else "choice"),
+]
+"""A model by name, or with changes."""
+
+
+class SampleOf(Part):
+    """A random sample of a dataset's samples."""
+
+    size: int = Field(gt=0)
+    """Number of samples."""
+    by: str | None = None
+    """Field or metadata for stratification, e.g. `doc_type`: each value gets its proportional share of the
+    sample."""
+    seed: int | None = None
+    """Seed. Without it: the plan's."""
+
+
+InFlight = Annotated[int, Field(gt=0, le=4096)]
+"""Requests in flight."""
+
+Concurrency = Annotated[
+    Annotated[InFlight, Tag("number")] | Annotated[Literal["auto"], Tag("auto")],
+    Discriminator(lambda value: "auto" if isinstance(value, str) else "number"),
+]
+"""Requests in flight, or `auto`."""
+
+Measure = Literal["throughput", "latency"]
+"""Keep the engine busy, or send each request alone, so that its time and its peak of memory are its own."""
+
+Rate = Annotated[float, Field(gt=0, le=10_000)]
+"""Requests per second."""
+
+Arrival = Literal["poisson", "constant"]
+"""Times between requests of a given rate: exponentially distributed (`poisson`), or constant."""
+
+
+class Slo(Part):
+    """Latency limits of a good answer, counted from when its request was due; see docs/measuring.md."""
+
+    ttft_ms: float | None = Field(default=None, gt=0)
+    """Maximum time to first token, milliseconds."""
+    tpot_ms: float | None = Field(default=None, gt=0)
+    """Maximum time per output token after the first, milliseconds."""
+    e2e_ms: float | None = Field(default=None, gt=0)
+    """Maximum time to the last token, milliseconds."""
+
+
+class Load(Part):
+    """A sweep: the run task at several loads; one worker measures each point alone."""
+
+    concurrency: tuple[InFlight, ...] = ()
+    """Points with a constant number of requests in flight (closed loop); run tasks `NAME-c8`."""
+    rate: tuple[Rate, ...] = ()
+    """Points with a constant rate, requests per second, whatever the engine does (open loop); run tasks
+    `NAME-r2.5`."""
+    arrival: Arrival = "poisson"
+    """Times between the requests of a rate: `poisson` (exponentially distributed) or `constant`."""
+    requests: int | None = Field(default=None, gt=0)
+    """Number of samples of each point, the first ones. Without it: all. More than the run task has is an
+    error."""
+    warm_up: int = Field(default=8, ge=0)
+    """Number of distinct samples that each point asks first and does not count."""
+    slo: Slo = Field(default_factory=Slo)
+    """Latency limits of a good answer, for goodput."""
+
+
+class RunTaskSettings(Part):
+    """How to ask a model and how to count its answers."""
+
+    ml_task: Name
+    """ML task: the kind of work."""
+    metrics: tuple[Name, ...] = ()
+    """Metric definitions. Without them: the ML task's default metrics."""
+    split: str | None = None
+    """Only samples of this split. Without it: the dataset's."""
+    where: str | None = None
+    """Only samples that meet this condition, an expression over their fields and metadata: `doc_type ==
+    'invoice'`, `language in ['ru', 'en'] and pages < 3`."""
+    sample: SampleOf | None = None
+    """A random sample of these samples; the same one for every model and every repeat of the plan."""
+    limit: int | None = Field(default=None, gt=0)
+    """Only this number of these samples, the first ones in the dataset's order."""
+    generation: Generation = Field(default_factory=Generation)
+    """How the engine samples answers."""
+    output_schema: Literal["none", "prompt", "response_format"] = "none"
+    """How the model gets the ML task's JSON Schema: not at all, after the prompt's text, or as OpenAI's
+    `response_format`, which the engine enforces."""
+    repeats: int = Field(default=1, gt=0, le=100)
+    """How many times to ask every sample; repeat n is a run task `NAME-rN` with the seed plus n - 1."""
+    concurrency: Concurrency = "auto"
+    """Requests in flight per worker. `auto`: the number that the engine batches well, or 1 where latency or
+    peak memory is measured; see docs/what-to-set.md."""
+    measure: Measure | None = None
+    """The goal of `concurrency: auto`. Without it: `latency` if the run task has an `slo` or the plan's gate
+    has a critical check of latency or of peak memory, else `throughput`."""
+    rate: Rate | None = None
+    """Requests per second that each worker sends, whatever the engine does. `concurrency` then limits the
+    requests in flight; further requests that are due wait in the client. Without it: each request starts as
+    soon as a slot is free."""
+    arrival: Arrival = "poisson"
+    """Times between the requests of a rate: `poisson` (exponentially distributed) or `constant`."""
+    warm_up: int = Field(default=1, ge=0)
+    """Number of distinct samples that a worker asks after each load of the model and does not count. They
+    absorb the one-time costs of an engine (compiling, filling caches of kernels and grammars)."""
+    slo: Slo = Field(default_factory=Slo)
+    """Latency limits of a good answer, for goodput."""
+    load: Load | None = None
+    """A sweep over loads: one run task per point."""
+    images: Literal["data", "file"] = "data"
+    """How images go to the engine: `data` puts their bytes into the request; `file` sends `file://` paths,
+    which is faster where the engine's node can read the dataset's files."""
+    request_timeout: float = Field(default=600, gt=0)
+    """Maximum time for one answer, all tries included, seconds."""
+    on_failed: Literal["exclude", "zero"] = "zero"
+    """How to count a sample without an answer: `exclude` leaves it out, `zero` gives it the metric's worst
+    value. In both cases coverage falls."""
+    on_invalid: Literal["exclude", "zero"] = "exclude"
+    """How to count an answer that is unreadable or breaks its schema: `exclude` leaves it out, `zero` gives
+    it the metric's worst value. In both cases coverage falls, and tables show both values."""
+    min_coverage: float | None = Field(default=None, ge=0, le=1)
+    """The plan's `min_coverage` for this run task only. Without it: the plan's."""
+    score_timeout: float = Field(default=30, gt=0)
+    """Maximum time of one metric for one sample, seconds; a metric that takes longer is a fault, which the
+    report lists."""
+    resources: Resources = Field(default_factory=Resources)
+    """Resources of one worker."""
+    priority: int = Field(default=0, ge=-1000, le=1000)
+    """Order of work: workers take the run task with the higher number first."""
+    after: tuple[FlatName, ...] = ()
+    """Run tasks of the plan that must end before this one starts, whether they succeed or not."""
+    packages: tuple[PackageEntry, ...] = ()
+    """Package definitions, or packages written out, in addition to those of the plugins that the run task
+    names."""
+    reports: tuple[Name, ...] = ()
+    """Report definitions to write in addition to the plan's."""
+
+
+class RunTask(Definition, RunTaskSettings):
+    """One model on one dataset with one prompt."""
+
+    name: FlatName
+    """Its name; also the name of its folder in the experiment."""
+    model: ModelEntry
+    """Model definition, with changes where needed."""
+    dataset: Name
+    """Dataset definition."""
+    prompt: Name | None = None
+    """Prompt definition. Without it: the ML task's."""
+
+
+RunTaskEntry = Annotated[
+    Annotated[Name, Tag("name")] | Annotated[RunTask, Tag("run task")],
+    Discriminator(lambda entry: "name" if isinstance(entry, str) else "run task"),
+]
+"""A run task by name, or written out inside a plan."""
+
+
+class Cell(Part):
+    """Cells of a matrix that match all given names."""
+
+    model: Name | None = None
+    """Only cells of this model."""
+    dataset: Name | None = None
+    """Only cells of this dataset."""
+    prompt: Name | None = None
+    """Only cells of this prompt."""
+
+
+class Matrix(RunTaskSettings):
+    """Run tasks of all models × datasets × prompts, called `MODEL-DATASET[-PROMPT]`."""
+
+    models: tuple[Name, ...] = Field(min_length=1)
+    """Model definitions."""
+    datasets: tuple[Name, ...] = Field(min_length=1)
+    """Dataset definitions."""
+    prompts: tuple[Name, ...] = ()
+    """Prompt definitions. Without them: the ML task's."""
+    exclude: tuple[Cell, ...] = ()
+    """Cells to leave out."""
+    include: tuple[RunTask, ...] = ()
+    """Run tasks in addition to the cells, written out."""
+
+
+class Notification(Part):
+    """A notification of how an experiment ended, and of its gate's verdict."""
+
+    plugin: str
+    """Name in the entry-point group `hpcbench.notifiers`, or a class by its dotted path."""
+    when: tuple[Literal["done", "incomplete", "regression"], ...] = (
+        "done",
+        "incomplete",
+        "regression",
+    )
+    """Events to report: `done`; `incomplete`, which includes `failed`; `regression`, a gate whose verdict is
+    not GO."""
+    options: Mapping[str, JsonValue] = Field(default_factory=dict)
+    """Options of the notifier. Write secrets as references."""
+
+
+class Tracker(Part):
+    """An experiment tracker that gets the scores in addition to the report."""
+
+    plugin: str
+    """Name in the entry-point group `hpcbench.trackers`, or a class by its dotted path."""
+    options: Mapping[str, JsonValue] = Field(default_factory=dict)
+    """Options of the tracker. Write secrets as references."""
+
+
+class Upload(Part):
+    """A destination for the results of an experiment that has ended."""
+
+    url: str
+    """Folder to upload to, `s3://…`, `sftp://…` or `file://…`; hpcbench puts a folder with the experiment's
+    id into it."""
+    storage: Mapping[str, JsonValue] = Field(default_factory=dict)
+    """Options of that storage; they override the site's. Write secrets as references."""
+
+
+GateLevel = Literal["critical", "advisory"]
+"""A critical check decides the verdict; the report only lists an advisory one."""
+
+
+class QualityRule(Part):
+    """Margin by which a metric may be worse than the baseline's. Of two margins the wider one counts."""
+
+    absolute: float | None = Field(default=None, gt=0)
+    """Margin in the metric's unit."""
+    relative: float | None = Field(default=None, gt=0, lt=1)
+    """Margin as a share of the baseline's value."""
+    level: GateLevel = "critical"
+    """A `critical` check decides the verdict; the report only lists an `advisory` one."""
+
+
+class RatioRule(Part):
+    """Margin by which a figure of speed or memory may be worse than the baseline's."""
+
+    relative: float = Field(gt=0)
+    """Margin as a share of the baseline's value: 0.1 allows a latency 10 % longer, a rate 10 % lower."""
+    level: GateLevel = "advisory"
+    """A `critical` check decides the verdict; the report only lists an `advisory` one."""
+
+
+class CoverageRule(Part):
+    """The share of samples that must be ok."""
+
+    least: float = Field(default=0.98, ge=0, le=1)
+    """Minimum of ok ÷ (asked + skipped), for each run task."""
+    level: GateLevel = "critical"
+    """A `critical` check decides the verdict; the report only lists an `advisory` one."""
+
+
+SameInBoth = Literal["dataset", "ml_task", "model", "prompt", "samples"]
+"""What a gate can require to be the same in candidate and baseline."""
+
+
+SPEED_FIGURES = (
+    *(f"{latency}_{at}" for latency in ("ttft", "tpot", "e2e", "ttft_due", "e2e_due", "itl")
+      for at in ("mean", "p50", "p90", "p95", "p99")),
+    "answers_per_s", "documents_per_s", "good_per_s", "tokens_per_s",
+)  # fmt: skip
+"""Figures of speed that a gate can judge, see docs/measuring.md; latencies in milliseconds."""
+
+MEMORY_FIGURES = (
+    "gpu_peak", "torch_allocated", "kv_peak", "effective", "host_peak", "host_held_peak",
+)  # fmt: skip
+"""Figures of memory that a gate can judge, in bytes, see docs/measuring.md."""
+
+
+class Gate(Definition):
+    """How much worse than its baseline a candidate may be: the policy of `hpcbench gate` and `regress`.
+
+    Keys of `metrics`, `speed` and `memory` are `[RUN_TASK:]NAME`; both parts may contain `*` and `?`. A key
+    with a run task has priority over one without, then a name over a pattern, then the first key. The gate
+    does not judge a metric or figure that matches no key.
+    """
+
+    metrics: Mapping[str, QualityRule] = Field(default_factory=dict)
+    """Metric → its margin."""
+    speed: Mapping[str, RatioRule] = Field(default_factory=dict)
+    """Figure of speed → its margin: `ttft_p95`, `e2e_*`, `answers_per_s`, see docs/gate.md."""
+    memory: Mapping[str, RatioRule] = Field(default_factory=dict)
+    """Figure of memory → its margin: `gpu_peak`, `host_*`."""
+    coverage: CoverageRule = Field(default_factory=CoverageRule)
+    """The share of the candidate's samples that must be ok."""
+    same: tuple[SameInBoth, ...] = ("dataset", "ml_task", "samples")
+    """What must be the same in candidate and baseline for a comparison of scores; a difference makes these
+    checks inconclusive. Without `samples`, the gate judges the samples that both have asked, e.g. after
+    `--set run_tasks.X.limit=200`."""
+    confidence: float = Field(default=0.95, ge=0.5, lt=1)
+    """Confidence level of the two-sided intervals that the gate compares with the margins."""
+    identical: Literal["pass", "judge"] = "judge"
+    """How to judge a metric if no sample's score differs: `judge` looks at the number of documents, as in any
+    other check; `pass` passes it. With `pass` the error limit of 2.5 % does not hold, and the verdict says
+    so; see docs/gate.md."""
+    on_inconclusive: Literal["inconclusive", "no-go"] = "inconclusive"
+    """Verdict if a critical check is undecided and no other critical check fails."""
+    on_advisory: Literal["go", "inconclusive"] = "go"
+    """Verdict if all critical checks pass and an advisory check does not."""
+    confirm: int = Field(default=0, ge=0, le=10)
+    """How many times `hpcbench regress` repeats run tasks that fail before it says NO-GO; it judges all
+    answers together."""
+
+
+Stage = Literal["inference", "evaluation", "reporting"]
+"""A stage after preparation."""
+
+
+class ExperimentPlan(Definition):
+    """The plan of one experiment, for `hpcbench submit`."""
+
+    name: FlatName
+    """Its name; part of the experiment's id."""
+    run_tasks: tuple[RunTaskEntry, ...] = ()
+    """Run tasks by name, or written out."""
+    matrix: tuple[Matrix, ...] = ()
+    """Run tasks as models × datasets × prompts."""
+    only: tuple[FlatName, ...] = ()
+    """Only these run tasks. Without it: all run tasks above."""
+    limit: int | None = Field(default=None, gt=0)
+    """Maximum samples of every run task; if a run task has its own `limit`, the smaller one counts."""
+    load: Load | None = None
+    """A sweep over loads for every run task; it replaces their own."""
+    parallelism: int = Field(default=1, gt=0, le=10_000)
+    """Maximum workers at the same time. Without it: 1, or under `executor: local` as many as this machine's
+    GPUs allow."""
+    workers: Literal["enough", "all"] = "enough"
+    """`enough`: fewer workers than `parallelism` where loading the model would take more than half of each
+    worker's time, see docs/what-to-set.md. `all`: as many workers as `parallelism` says."""
+    shard_size: int | None = Field(default=None, gt=0)
+    """Samples in a shard. Without it: the number that takes `shard_minutes`, estimated from earlier
+    experiments."""
+    shard_minutes: float = Field(default=5, gt=0, le=1440)
+    """Target duration of a shard, the unit of work that a worker takes, minutes."""
+    max_job_minutes: int | None = Field(default=None, ge=5)
+    """Maximum time limit of a job, minutes, whatever the run tasks say: Slurm can fit many short jobs into
+    gaps of the queue where a long job would wait. Without it: the run tasks' time limits."""
+    pilot: int = Field(default=20, ge=0)
+    """Number of samples that a worker asks first in each run task; their answers count. If none of these
+    answers is readable, the run task fails at once. 0: no pilot."""
+    max_gpu_hours: float | None = Field(default=None, gt=0)
+    """Maximum GPU-hours of all its jobs together; hpcbench submits no job that could exceed it."""
+    executor: Literal["slurm", "local"] | None = None
+    """Where jobs run. Without it: the site profile's."""
+    site: Name | None = None
+    """Site profile. Without it: the user's own, which `hpcbench init` writes."""
+    seed: int = 0
+    """Seed of all random choices of hpcbench (samples, swaps of compared runs, orders of samples)."""
+    max_resubmits: int = Field(default=2, ge=0, le=20)
+    """How many times hpcbench submits lost work again before the experiment ends as incomplete."""
+    min_coverage: float = Field(default=0.9, ge=0, le=1)
+    """Minimum share of ok samples for each run task: ok ÷ (asked + skipped). Below it the run task and the
+    experiment end as `incomplete`, with exit code 1; the experiment cannot be a baseline, and trends leave it
+    out."""
+    stages: tuple[Stage, ...] = Field(
+        default=("inference", "evaluation", "reporting"), min_length=1
+    )
+    """Stages after preparation, from inference on."""
+    reports: tuple[Name, ...] = ("markdown", "html")
+    """Report definitions to write."""
+    baseline: str | None = None
+    """Experiment to compare this one with: its id, or the name of a baseline; the report names it."""
+    gate: Name | None = None
+    """Gate definition that judges the experiment against `baseline` when it ends. Without it: only `hpcbench
+    gate` does."""
+    notifications: tuple[Notification, ...] = ()
+    """Notifications of how the experiment ended. A notification that fails does not fail the experiment."""
+    trackers: tuple[Tracker, ...] = ()
+    """Trackers that get the scores. A tracker that fails does not fail the experiment."""
+    upload: tuple[Upload, ...] = ()
+    """Destinations of the results. An upload that fails does not fail the experiment; `hpcbench upload` tries
+    it again."""
+
+
+class Partition(Part):
+    """The limits of a partition, as far as they are known; `hpcbench init` asks Slurm for them."""
+
+    time_limit: TimeLimit | None = None
+    """Maximum time limit."""
+    cpus: int | None = Field(default=None, gt=0)
+    """CPUs of its largest node."""
+    memory_gb: float | None = Field(default=None, gt=0)
+    """Memory of its largest node, GiB."""
+    gpus: Mapping[str, int] | None = None
+    """Type of GPU → maximum number of them on one node; empty: the partition has no GPU."""
+    gpu_memory_gb: Mapping[str, float] = Field(default_factory=dict)
+    """Type of GPU (`gpu` for those without a type) → memory of one GPU, GiB; Slurm does not report it."""
+
+
+class SshSite(Part):
+    """How to reach this cluster from another machine; keys come from the agent or ~/.ssh."""
+
+    host: str
+    """Login node: a host of ~/.ssh/config, or a host name."""
+    user: str | None = None
+    """User name on the cluster. Without it: that of ~/.ssh/config, else the local one."""
+    port: int | None = Field(default=None, gt=0, lt=65536)
+    """Port. Without it: that of ~/.ssh/config, else 22."""
+    jump: str | None = None
+    """Jump host, `[USER@]HOST[:PORT]`. Without it: the ProxyJump of ~/.ssh/config."""
+    identity: str | None = None
+    """File with the private key. Without it: the agent's keys and ssh's default files."""
+    known_hosts: str | None = None
+    """File of host keys in addition to ~/.ssh/known_hosts; hpcbench refuses a host that is in neither."""
+    hpcbench: str = "hpcbench"
+    """The hpcbench command on the cluster: a path, unless a login shell has it on PATH."""
+
+
+class SlurmSite(Part):
+    """Settings for sbatch on this cluster."""
+
+    partition: str | None = None
+    """Default partition of workers."""
+    cpu_partition: str | None = None
+    """Partition of evaluation and finalise jobs. Without it: the workers' partition."""
+    account: str | None = None
+    """Account to charge."""
+    qos: str | None = None
+    """Quality of service (QOS) of the jobs."""
+    reservation: str | None = None
+    """Reservation to run jobs in."""
+    constraint: str | None = None
+    """Features that nodes must have, in sbatch's syntax."""
+    gpu_gres: str = "gpu"
+    """GRES name of GPUs: `gpu`, or with a type, `gpu:a100`."""
+    gpu_option: Literal["gres", "gpus", "gpus-per-node"] = "gres"
+    """sbatch's option for GPUs: `--gres=gpu:a100:2`, `--gpus=a100:2` or `--gpus-per-node=a100:2`."""
+    template: str | None = None
+    """Jinja2 template of shell lines at the start of every job, after `setup`: a file, or a name in
+    `slurm_templates/`; it can use `site`, `group` and `plan`."""
+    submit_from_jobs: bool = True
+    """Whether compute nodes may call sbatch, scontrol and scancel. If not, the next `status`, `watch` or cron
+    call on the login node submits the jobs that are due."""
+    drain_seconds: int = Field(default=90, ge=10, le=3600)
+    """How long before its time limit a worker starts to drain, seconds: it sends no new request and waits for
+    those in flight."""
+    options: Mapping[str, bool | int | str] = Field(default_factory=dict)
+    """Further sbatch options, long names without dashes; `true` for an option without a value."""
+    max_array_size: int | None = Field(default=None, gt=0)
+    """Slurm's MaxArraySize."""
+    partitions: Mapping[str, Partition] = Field(default_factory=dict)
+    """Limits of the partitions, for cross-checks; hpcbench does not check a partition that is missing
+    here."""
+
+
+class ContainerSite(Part):
+    """How to build and start images on this cluster."""
+
+    manager: str = "apptainer"
+    """Container manager: `apptainer`, `docker`, `runpod` or another plugin."""
+    options: Mapping[str, JsonValue] = Field(default_factory=dict)
+    """Options of a manager other than Apptainer. Write secrets as references."""
+    program: str = "apptainer"
+    """`apptainer` or `singularity`, a name on PATH or a path."""
+    binds: tuple[str, ...] = ()
+    """Folders to bind into every container, `SRC[:DST[:ro]]`."""
+    insecure_registries: tuple[str, ...] = ()
+    """`HOST:PORT` of registries without TLS."""
+    network: Literal["host", "none"] = "host"
+    """`host`: engines use the node's network. `none`: engines have no network, where Apptainer is allowed to
+    cut it off."""
+    gpu_maker: Literal["nvidia", "amd"] = "nvidia"
+    """Vendor of the nodes' GPUs."""
+    cuda: str | None = Field(default=None, pattern=r"^\d+\.\d+$")
+    """Newest CUDA version that the driver of the nodes supports, as `nvidia-smi` shows it there."""
+    driver: str | None = Field(default=None, pattern=r"^\d+(\.\d+)*$")
+    """Version of that driver, for people; hpcbench compares only `cuda`."""
+    build_with: tuple[str, ...] = ()
+    """Command prefix for building an image, where a login node is not for heavy work: `[srun,
+    --partition=cpu, --cpus-per-task=8, --mem=16G]`."""
+    build_tmp: str | None = None
+    """Folder in which a build unpacks images; `$TMPDIR` is that of the machine that builds."""
+    build_args: Mapping[str, str] = Field(default_factory=dict)
+    """Values for the ARGs of recipes, e.g. a mirror of the base image."""
+    build_env: Mapping[str, str] = Field(default_factory=dict)
+    """Environment variables for the commands of recipes, e.g. PIP_INDEX_URL of a mirror; they are not stored
+    in the image."""
+    build_binds: tuple[str, ...] = ()
+    """Folders that the commands of recipes can access, `SRC:DST[:ro]`; DST must exist in the base image."""
+    signed: bool = False
+    """Whether `.sif` and `oras://` images must have a signature by a key in the user's keyring."""
+    squash_packages: bool = False
+    """Whether to pack the packages that are mounted beside an image into one file, instead of thousands of
+    files."""
+
+
+class Site(Definition):
+    """A site profile: the settings of one cluster; `hpcbench init` writes it."""
+
+    executor: Literal["slurm", "local"] = "local"
+    """Where jobs run if the plan does not say it."""
+    home: str | None = None
+    """Folder of experiments and caches, on the shared file system."""
+    scratch: str | None = None
+    """Node-local folder for sockets and temporary files; hpcbench expands variables such as `$TMPDIR`."""
+    slurm: SlurmSite = Field(default_factory=SlurmSite)
+    """Settings for sbatch."""
+    container: ContainerSite = Field(default_factory=ContainerSite)
+    """Settings for containers."""
+    setup: tuple[str, ...] = ()
+    """Shell lines at the start of every job."""
+    modules: tuple[str, ...] = ()
+    """Environment modules that every job loads."""
+    env: Mapping[str, str] = Field(default_factory=dict)
+    """Environment variables of every job, e.g. https_proxy. Write secrets as references."""
+    group: str | None = None
+    """Unix group of the experiments' files. Without it: the user's group."""
+    umask: str | None = Field(default=None, pattern=r"^0?[0-7]{3}$")
+    """umask of submit and of every job, octal. Without it: unchanged."""
+    ssh: SshSite | None = None
+    """How `hpcbench --site NAME` reaches this cluster from another machine. Without it: the profile describes
+    the local cluster."""
+    models: tuple[str, ...] = ()
+    """Folders with models as `ORGANISATION/NAME`; hpcbench looks for `hf://` models in them first."""
+    storage: Mapping[str, Mapping[str, JsonValue]] = Field(default_factory=dict)
+    """Scheme → options of its storage, e.g. the endpoint of the local S3 server. Write secrets as
+    references."""
+    caches: tuple[str, ...] = ()
+    """Caches of other users, `HOME/cache`, which hpcbench only reads: it uses their files in place."""
+    cache_gb: float | None = Field(default=None, gt=0)
+    """Maximum size of the cache of datasets, and of the cache of models, GiB each; the entry with the oldest
+    use is deleted first."""
+    gpu_hour_price: float | None = Field(default=None, gt=0)
+    """Price of one GPU-hour; with it, reports show the cost of 1,000 documents."""
+    currency: str = ""
+    """Currency of the price, as reports show it: EUR, RUB."""
+    staging: str | None = None
+    """Node-local folder to which a job copies its datasets and models before it starts; hpcbench expands
+    variables such as `$TMPDIR`."""
+
+
+KINDS: Mapping[str, type[Definition]] = {
+    "packages": Package,
+    "images": Image,
+    "reports": Report,
+    "ml_tasks": MLTask,
+    "models": Model,
+    "datasets": Dataset,
+    "metrics": Metric,
+    "prompts": Prompt,
+    "run_tasks": RunTask,
+    "experiments": ExperimentPlan,
+    "gates": Gate,
+    "sites": Site,
+}
+"""Folder of a registry → the kind of definition in it."""
+
+
+def seconds(time_limit: str) -> int:
+    """`[D-]HH:MM:SS` in seconds."""
+    days, _, clock = time_limit.rpartition("-")
+    hours, minutes, secs = (int(part) for part in clock.split(":"))
+    return int(days or 0) * 86400 + hours * 3600 + minutes * 60 + secs

@@ -1,0 +1,45 @@
+"""The types that definitions and plans share; `hpcbench status` needs only these, not the definitions."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+
+def _some_time(text: str) -> str:
+    if not any(digit in text for digit in "123456789"):
+        raise ValueError("must be at least one second, such as 02:00:00")
+    return text
+
+
+TimeLimit = Annotated[
+    str, Field(pattern=r"^(\d+-)?\d{1,2}:\d{2}:\d{2}$"), AfterValidator(_some_time)
+]
+"""A time as Slurm writes it, `[DAYS-]HH:MM:SS`, at least one second."""
+
+STRICT = ConfigDict(
+    extra="forbid", frozen=True, protected_namespaces=(), allow_inf_nan=False, defer_build=True
+)
+"""Definitions are stored as JSON: no infinities, and options contain only JSON's types."""
+
+
+class Part(BaseModel):
+    """A nested block of a definition."""
+
+    model_config = STRICT
+
+
+class Resources(Part):
+    """What one worker needs from the cluster, in Slurm's terms."""
+
+    cpus: int = Field(default=2, gt=0)
+    """CPUs of one worker."""
+    memory_gb: float = Field(default=8, gt=0)
+    """Memory of one worker, GiB."""
+    time_limit: TimeLimit = "02:00:00"
+    """Time limit of one worker, `[D-]HH:MM:SS`."""
+    partition: str | None = None
+    """Partition. Without it: the site's."""
+    gpu_type: str | None = None
+    """Type of GPU in Slurm's notation, e.g. `a100`. Without it: the site's."""

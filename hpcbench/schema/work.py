@@ -1,0 +1,189 @@
+"""The work that follows from a plan: shards of run tasks, and the groups of workers that take them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+from pydantic import Field
+
+from hpcbench.schema.parts import Part, Resources
+
+
+class PlannedTask(NamedTuple):
+    """A run task, in short."""
+
+    name: str
+    """Its name."""
+    model: str
+    """Name of its model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What a status needs of a `ResolvedPlan`; to read it takes none of the definitions' schemas."""
+
+    executor: Literal["slurm", "local"]
+    """See `ResolvedPlan.executor`."""
+    submit_from_jobs: bool
+    """Whether jobs of this site may submit others."""
+    max_resubmits: int
+    """After so many rounds in a row that bring no answer the experiment ends."""
+    run_tasks: tuple[PlannedTask, ...]
+    """In the plan's order."""
+
+    @classmethod
+    def of(cls, resolved: Any) -> Planned:
+        """What is written of a resolved plan.
+
+        Raises:
+            ValueError: something is missing.
+        """
+        try:
+            plan, site = resolved["plan"], resolved["site"]
+            executor = plan.get("executor") or site.get("executor")
+            return cls(
+                "local" if executor == "local" else "slurm",
+                bool(site.get("slurm", {}).get("submit_from_jobs", True)),
+                int(plan.get("max_resubmits", 2)),
+                tuple(
+                    PlannedTask(str(one["task"]["name"]), str(one["model"]["name"]))
+                    for one in resolved["run_tasks"]
+                ),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"not a resolved plan: {error!r}") from error
+
+
+class Shard(NamedTuple):
+    """A slice of a run task's samples: what a worker takes at a time. A tuple: there may be 100,000."""
+
+    run_task: str
+    """Run task it belongs to."""
+    index: int  # type: ignore[assignment]  # a tuple's `index` is not missed
+    """Number within the run task, from 0."""
+    start: int
+    """First sample."""
+    stop: int
+    """One past the last sample."""
+    seconds: float = 0.0
+    """How long one worker is thought to take for it."""
+
+    @property
+    def id(self) -> str:
+        """`RUN_TASK/INDEX`, unique in the experiment."""
+        return f"{self.run_task}/{self.index:05d}"
+
+
+class Cut(Part):
+    """How a run task is cut into shards: slices of one size."""
+
+    run_task: str
+    """The run task."""
+    samples: int
+    """Its samples."""
+    size: int
+    """Samples in a shard; in the last one what is left."""
+    pilot: int = 0
+    """Samples of the first shard, where it has another size: so an early hpcbench cut its pilots."""
+    seconds_per_sample: float = 0.0
+    """How long one worker is thought to take for a sample."""
+
+    @property
+    def count(self) -> int:
+        """Shards."""
+        rest = self.samples - min(self.pilot, self.samples)
+        return bool(self.pilot) + -(-rest // self.size)
+
+    def shard(self, index: int) -> Shard:
+        """The shard of that number."""
+        pilot = bool(self.pilot) and index == 0
+        first = 0 if pilot else self.pilot + (index - bool(self.pilot)) * self.size
+        stop = min(self.samples, self.pilot if pilot else first + self.size)
+        seconds = (stop - first) * self.seconds_per_sample
+        return Shard(self.run_task, index, first, stop, seconds)
+
+    def shard_at(self, place: int) -> int:
+        """Number of the shard that contains a place."""
+        first = min(self.pilot, self.samples)
+        return 0 if place < first else bool(self.pilot) + (place - first) // self.size
+
+    def shards(self) -> Iterator[Shard]:
+        """Its shards, in order."""
+        return map(self.shard, range(self.count))
+
+
+class Group(Part):
+    """One resource shape, one Slurm array of equal workers."""
+
+    id: str
+    """`g0`, `g1`, …"""
+    image: str | None
+    """Image of all its models."""
+    environment: str = ""
+    """Key of what its engines run in, see `ResolvedRunTask.environment`."""
+    gpus: int
+    """GPUs of a worker."""
+    resources: Resources
+    """CPUs, memory, time limit of a worker."""
+    run_tasks: tuple[str, ...]
+    """Run tasks its workers take shards of; tasks of one model are next to each other."""
+    workers: int
+    """Array tasks."""
+    throttle: int
+    """Most of them at once."""
+    after: tuple[str, ...] = ()
+    """Groups whose jobs must have ended before its own start."""
+    level: int = 0
+    """Which of its model's larger shapes it has, from 1; 0: as planned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fewer:
+    """A model with fewer workers than the plan allows, since loading it would take most of their time."""
+
+    model: str
+    """The model."""
+    workers: int
+    """Workers it gets at most."""
+    instead_of: int
+    """Workers it would have had."""
+    samples: int
+    """Samples they are to ask."""
+    at_once: int
+    """Requests that each has in flight."""
+    work_seconds: float
+    """What the answers of one worker alone would take."""
+    load_seconds: float
+    """What one load takes."""
+    known: bool
+    """Whether these times were seen in earlier experiments."""
+
+
+class WorkPlan(Part):
+    """What is to be done, by whom. A shard is not written down: a hundred thousand follow from a few cuts."""
+
+    groups: tuple[Group, ...]
+    """Arrays to submit."""
+    cuts: tuple[Cut, ...]
+    """Each run task, and how it is cut."""
+    load_seconds: Mapping[str, float] = Field(default_factory=dict)
+    """Model → how long it is thought to take until it is ready."""
+    fewer: tuple[Fewer, ...] = ()
+    """Models with fewer workers than the plan allows."""
+
+    def cut(self, run_task: str) -> Cut | None:
+        """How a run task is cut into shards; None: there is no such run task."""
+        return next((cut for cut in self.cuts if cut.run_task == run_task), None)
+
+    @cached_property
+    def shards(self) -> tuple[Shard, ...]:
+        """Every shard of every run task."""
+        return tuple(shard for cut in self.cuts for shard in cut.shards())
+
+    def shards_of(self, run_tasks: Sequence[str]) -> tuple[Shard, ...]:
+        """Shards of these run tasks, in the order of `run_tasks`."""
+        own = {cut.run_task: cut for cut in self.cuts}
+        return tuple(shard for name in run_tasks for shard in own[name].shards())

@@ -1,0 +1,116 @@
+"""Content of an experiment's manifest: host, versions and hashes of its inputs, and keys of its stages."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import socket
+import sys
+import time
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import hpcbench
+from hpcbench.experiment.layout import MANIFEST_VERSION, Experiment
+from hpcbench.planning import stage_key
+from hpcbench.plugins import Environment
+from hpcbench.registry.catalog import Catalog
+from hpcbench.schema.plan import Measured, ResolvedPlan, WorkPlan
+from hpcbench.submit.packages import Packages
+from hpcbench.subprocesses import printed
+
+RECORDED_PACKAGES = (
+    "aiohttp", "jinja2", "matplotlib", "numpy", "polars", "pydantic", "pyyaml", "rapidfuzz", "scipy",
+    "submitit",
+)  # fmt: skip
+"""Packages whose versions the manifest has; packages of the image are in `environments`."""
+
+
+def manifest_of(
+    experiment: Experiment,
+    resolved: ResolvedPlan,
+    plan_file: Path,
+    measured: Measured,
+    work: WorkPlan,
+    prepared: dict[str, Environment],
+    packages: Packages,
+) -> dict[str, Any]:
+    digests = {key: environment.digest for key, environment in prepared.items()}
+    plugin_packages = {name: locked.identity for name, locked in packages.locked.items()}
+    keys = {
+        run_task.name: {
+            stage: stage_key(
+                run_task, measured, digests[run_task.environment], stage, plugin_packages
+            )
+            for stage in ("inference", "evaluation")
+        }
+        for run_task in resolved.run_tasks
+    }
+    return {
+        "version": MANIFEST_VERSION,
+        "id": experiment.id,
+        "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "host": socket.gethostname(),
+        "hpcbench": hpcbench.__version__,
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        "packages": {name: _version(name) for name in RECORDED_PACKAGES},
+        "git": {
+            "plan": _git(plan_file.resolve().parent),
+            "hpcbench": _git(Path(hpcbench.__file__).parent),
+        },
+        "plan_key": plan_key(resolved, measured),
+        "seed": resolved.plan.seed,
+        "mode": resolved.mode,
+        "settings": list(resolved.settings),
+        "baseline": resolved.plan.baseline,
+        "host_packages": str(packages.host) if packages.host is not None else None,
+        "plugin_packages": plugin_packages,
+        "stage_keys": keys,
+        "environments": {key: asdict(environment) for key, environment in prepared.items()},
+        "measured": measured.model_dump(exclude={"chosen"}),
+        "work": work.model_dump(mode="json"),
+    }
+
+
+def plan_key(resolved: ResolvedPlan, measured: Measured) -> str:
+    """Identity of a run: equal for the same plan over the same bytes by the same version of hpcbench."""
+    data = resolved.model_dump(mode="json", exclude={"origins", "images"})
+    text = json.dumps([hpcbench.__version__, data, measured.model_dump()], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def of_machine(resolved: ResolvedPlan) -> bool:
+    """Whether the site profile belongs to this machine and did not come with the plan."""
+    origin = resolved.origins.get(f"sites/{resolved.site.name}")
+    if origin is None:
+        return True  # built in
+    file = Path(origin.partition(" + ")[0])
+    return Catalog(project=False).label(file) in ("user", "site", "shipped")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _git(folder: Path) -> dict[str, Any] | None:
+    """Commit of a folder's checkout, and whether the folder has changes since."""
+    environ = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+
+    def ask(*arguments: str) -> str | None:
+        return printed(["git", "-C", str(folder), *arguments], 10, environ)
+
+    commit = ask("rev-parse", "HEAD")
+    if commit is None:
+        return None
+    return {
+        "commit": commit.strip(),
+        "dirty": bool(ask("status", "--porcelain", "--", str(folder))),
+    }

@@ -1,0 +1,109 @@
+"""The job as seen from the host: its monitor, and the monitor's part in the worker's log."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import statistics
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hpcbench.inference import Health
+from hpcbench.monitor import Alarm, LoggedMemory, Monitor, Summary, memory_figures
+from hpcbench.worker.engine import EngineProcess, Loaded, last_lines
+from hpcbench.worker.event_log import WorkerEvents
+from hpcbench.worker.gpu_release import wait_for_memory
+
+ENGINES_DOING = ("out_of_memory", "memory_near_limit", "disk_nearly_full", "engine_gone")
+"""Alarms that are logged with the engine's last lines, which may explain them."""
+
+TAIL_LINES = 10
+
+
+@dataclass
+class Seen:
+    """Quality of the timing of a run task's requests, and its engine's report of memory."""
+
+    memory: LoggedMemory
+    health: Health = field(default_factory=Health)
+    first_tokens: list[float] = field(default_factory=list)
+    """Milliseconds to each first token."""
+
+
+class JobWatch:
+    """Watches one job from before its first engine to after its last.
+
+    Args:
+        folders: folders whose disks are watched, by name.
+        file: the monitor's output file.
+        log: the engines' log.
+        news: the worker's log.
+    """
+
+    def __init__(
+        self, folders: Mapping[str, str | Path], file: Path, log: Path, news: WorkerEvents
+    ) -> None:
+        self._folders, self._file, self._log, self._news = folders, file, log, news
+        self._seen: dict[str, Seen] = {}
+        self._monitor: Monitor
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Watch the job inside the block."""
+        loop = asyncio.get_running_loop()
+
+        def tell(alarm: Alarm) -> None:
+            loop.call_soon_threadsafe(self.alarm, alarm)
+
+        self._monitor = Monitor(os.getpid(), folders=self._folders, file=self._file, on_alarm=tell)
+        await asyncio.to_thread(self._monitor.start)
+        try:
+            yield
+        finally:
+            self._tell_measured(await asyncio.to_thread(self._monitor.stop))
+
+    def mark(self, phase: str) -> None:
+        """Start a phase of the job."""
+        self._monitor.mark(phase)
+
+    def of(self, run_task: str, loaded: Loaded) -> Seen:
+        """The observations of a run task."""
+        return self._seen.setdefault(run_task, Seen(loaded.memory))
+
+    def engine(self, wrapper: EngineProcess, loaded: Loaded | None) -> None:
+        """Watch this engine from now on; None: watch none."""
+        seen_from_here = loaded is not None and not wrapper.elsewhere
+        self._monitor.watch_engine(loaded.pid if loaded and seen_from_here else None)
+        self._monitor.ask_engine(wrapper.gauges() if loaded else None)
+
+    async def unloaded(self) -> None:
+        """Wait for the memory of an engine that has ended."""
+        await wait_for_memory(self._monitor, self._news)
+
+    def alarm(self, alarm: Alarm) -> None:
+        """Log an alarm of the monitor."""
+        # A full file system is handled where answers are written.
+        with contextlib.suppress(OSError):
+            lines = last_lines(self._log)[-TAIL_LINES:]
+            said = {"tail": lines} if alarm.kind in ENGINES_DOING else {}
+            self._news.write("alarm", sync=True, kind=alarm.kind, message=alarm.message, **said)
+
+    def _tell_measured(self, summary: Summary) -> None:
+        """Log for each run task how well the client kept up, and the memory that serving took."""
+        for note in summary.notes:
+            self._news.write("monitor_note", message=note)
+        phases = {phase.name: phase for phase in summary.phases}
+        for name, seen in self._seen.items():
+            median = statistics.median(seen.first_tokens or [0.0])
+            told: dict[str, Any] = {
+                "client_bound": seen.health.client_bound(median),
+                **seen.health.to_json(),
+            }
+            self._news.write("client_health", run_task=name, **told)
+            if name in phases:
+                figures = asdict(memory_figures(phases[name], seen.memory))
+                known = {key: value for key, value in figures.items() if value is not None}
+                self._news.write("monitor", run_task=name, memory=known)

@@ -1,0 +1,128 @@
+"""The engine of one worker: loads models one after the other, and gives up hopeless ones."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from hpcbench.inference import EngineGone, LoadFailed
+from hpcbench.monitor import check_allocation, machine
+from hpcbench.schema.definitions import Model
+from hpcbench.worker.engine import EngineProcess, Loaded, explained
+from hpcbench.worker.event_log import WorkerEvents
+from hpcbench.worker.job_watch import JobWatch
+
+ENGINE_DEATHS = 2
+"""Deaths of an engine without a guilty sample after which its worker gives up the model."""
+
+LOAD_FAILURES = 3
+"""Failed loads in a row after which a worker takes its node for bad: it claims no more work."""
+
+
+class Serving:
+    """The engine, with any model.
+
+    Args:
+        wrapper: the wrapper's process.
+        news: the worker's log.
+        watch: is informed of each engine.
+        node: name of this node.
+        stop: set when the worker ends.
+        given_up: models that are not tried any more; filled here.
+        drain: ends the worker.
+    """
+
+    def __init__(
+        self,
+        wrapper: EngineProcess,
+        news: WorkerEvents,
+        watch: JobWatch,
+        node: str,
+        stop: asyncio.Event,
+        given_up: set[str],
+        drain: Callable[[str], None],
+    ) -> None:
+        self.wrapper, self._news, self._watch, self._node = wrapper, news, watch, node
+        self._stop, self._given_up, self._drain = stop, given_up, drain
+        self._deaths: dict[str, int] = {}
+        self._failed_loads = 0
+        self.loaded: Loaded | None = None
+        self.warm = False
+        """Whether the engine has answered a request since the load."""
+
+    async def load(self, model: Model) -> bool:
+        """Load the model; False if it cannot be loaded, which is logged once and ends its shards here."""
+        wrapper = self.wrapper
+        if wrapper.model == model.name:
+            return True
+        self._news.write("model_loading", sync=True, model=model.name)
+        self._watch.mark(f"loading {model.name}")
+        self._watch.engine(wrapper, None)
+        loading = asyncio.ensure_future(self._fitting(model))
+        stopping = asyncio.ensure_future(self._stop.wait())
+        await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not loading.done():
+            loading.cancel()
+            await asyncio.wait({loading})
+            return False
+        try:
+            self.loaded, self.warm = loading.result(), False
+        except (LoadFailed, EngineGone) as error:
+            cause = (error.cause if isinstance(error, LoadFailed) else None) or "unknown"
+            self._give_up(model, explained(error, wrapper.log), cause)
+            self._load_failed()
+            return False
+        self._failed_loads = 0
+        self._watch.engine(wrapper, self.loaded)
+        self._news.write(
+            "model_ready",
+            sync=True,
+            model=model.name,
+            seconds=round(self.loaded.seconds, 1),
+            source=None if wrapper.elsewhere else model.source,
+            versions=dict(self.loaded.versions),
+            hardware=None if wrapper.elsewhere else await asyncio.to_thread(machine, model.gpus),
+            **({"uncounted": self.loaded.uncounted} if self.loaded.uncounted else {}),
+        )
+        return True
+
+    async def died(self, model: Model, gone: EngineGone) -> None:
+        """Handle an engine's own end: the next load starts another, unless the model is given up."""
+        cause = await self.wrapper.cause()
+        self.wrapper.model = None
+        self._deaths[model.name] = self._deaths.get(model.name, 0) + 1
+        message = str(gone)
+        self._news.write("engine_died", sync=True, model=model.name, message=message, cause=cause)
+        if self._deaths[model.name] >= ENGINE_DEATHS:
+            self._give_up(model, f"the engine died {ENGINE_DEATHS} times: {gone}", cause)
+
+    def ended_by_sample(self, model: Model) -> None:
+        """Handle an engine that one sample ended twice: its first death is not the model's fault."""
+        self.wrapper.model = None
+        self._deaths[model.name] = max(0, self._deaths.get(model.name, 0) - 1)
+
+    async def _fitting(self, model: Model) -> Loaded:
+        """Load a model if this allocation suffices for it."""
+        if not self.wrapper.elsewhere:
+            lacking = await asyncio.to_thread(check_allocation, model.gpus, model.gpu_memory_gb)
+            if lacking:
+                raise LoadFailed("allocation", lacking, cause="allocation")
+        return await self.wrapper.load(
+            model, lambda line: self._news.write("loading", message=line)
+        )
+
+    def _give_up(self, model: Model, message: str, cause: str | None) -> None:
+        self._given_up.add(model.name)
+        log = str(self.wrapper.log)
+        self._news.write(
+            "model_failed", sync=True, model=model.name, message=message, log=log, cause=cause
+        )
+
+    def _load_failed(self) -> None:
+        """Count a failed load; after several in a row the node is at fault: leave the work to others."""
+        self._failed_loads += 1
+        if self._failed_loads >= LOAD_FAILURES:
+            what = f"{self._failed_loads} loads in a row failed on {self._node}"
+            self._news.write("bad_node", sync=True, node=self._node, message=what)
+            self._drain("bad node")

@@ -1,0 +1,61 @@
+"""Take the pictures of the README and the docs: the portal and a report, of an experiment that has ended.
+
+    make demo
+    .venv/bin/python -m recipes.pictures ~/hpcbench @last
+
+It needs Chromium and the tests' requirements, and writes docs/pictures. Look at them before you commit.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from playwright.sync_api import Page, sync_playwright
+
+from hpcbench.experiment.layout import Experiment, find
+from tests.portal.browsing import CHROMIUM, FLAGS, Running
+
+PLACE = Path(__file__).parent.parent / "docs" / "pictures"
+SIZE = {"width": 1280, "height": 800}
+
+
+def main(home: str, experiment: str) -> None:
+    """Take them all."""
+    root = Path(home).expanduser()
+    found = find(root, experiment)
+    PLACE.mkdir(exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        sync_playwright() as playwright,
+        Running(root, Path(folder), Path(folder, "portal")) as portal,
+    ):
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        page = browser.new_page(viewport=SIZE, device_scale_factor=1.5)
+        page.goto(portal.link())
+        page.wait_for_timeout(2000)  # it signs in
+        for name in portal_pages(page, portal, found):
+            page.wait_for_timeout(2500)  # figures are drawn
+            page.screenshot(path=PLACE / f"{name}.png")
+        page.goto((found.report_dir / "report.html").as_uri())
+        page.screenshot(path=PLACE / "report.png")
+        browser.close()
+
+
+def portal_pages(page: Page, portal: Running, experiment: Experiment) -> Iterator[str]:
+    """Open one page after the other; the name of its picture."""
+    origin = f"http://localhost:{portal.port}"
+    page.goto(f"{origin}/#/e/{experiment.id}")
+    yield "portal"
+    hardest = next(
+        (one.name for one in experiment.resolved.run_tasks if "hard" in one.name),
+        experiment.resolved.run_tasks[0].name,
+    )
+    page.goto(f"{origin}/#/e/{experiment.id}/t/{hardest}/samples?at=0")
+    yield "sample"
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,31 @@
+"""A reader of the documentation, who types its commands."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+
+def typed(folder: Path, command: str, **more: str) -> str:
+    """What a line prints on the screen; it must succeed.
+
+    Args:
+        folder: the current folder; the reader's home and configuration are below it.
+        command: a line for bash.
+        more: further variables of the environment.
+    """
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "HPCBENCH_HOME": str(folder / "home"),
+        "XDG_CONFIG_HOME": str(folder / "config"),
+        **more,
+    }
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=folder, env=environment, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{command}\n{done.stdout}"
+    return done.stdout

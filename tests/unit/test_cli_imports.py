@@ -1,0 +1,52 @@
+"""What a command loads before it answers: schemas of definitions take longer than `status` has."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hpcbench.experiment.layout import Experiment
+from tests.unit.small import resolved, run_task, submitted
+
+HEAVY = ("pydantic", "yaml", "rich", "hpcbench.schema.definitions", "hpcbench.registry.catalog")
+
+ASKED = """
+import sys
+from hpcbench.cli.main import main
+try:
+    code = main(sys.argv[1:])
+except SystemExit as end:
+    code = end.code
+print(code, *(one for one in {heavy!r} if one in sys.modules), file=sys.stderr)
+"""
+
+
+def loaded(*words: str, home: Path, config: Path) -> list[str]:
+    """Exit code of a command, and which heavy modules it loaded."""
+    done = subprocess.run(
+        [sys.executable, "-c", ASKED.format(heavy=HEAVY), *words],
+        env={"HPCBENCH_HOME": str(home), "XDG_CONFIG_HOME": str(config), "PATH": "/usr/bin:/bin"},
+        capture_output=True, text=True, check=True, cwd=Path(__file__).parent.parent.parent,
+    )  # fmt: skip
+    return done.stderr.splitlines()[-1].split()
+
+
+@pytest.fixture
+def experiment(tmp_path: Path) -> Experiment:
+    return submitted(tmp_path, resolved(run_task("a"), executor="local"), 4)
+
+
+def test_help_loads_no_library(tmp_path: Path) -> None:
+    assert loaded("--help", home=tmp_path, config=tmp_path) == ["0"]
+
+
+@pytest.mark.parametrize("verb", ["status", "list"])
+def test_a_status_loads_no_schemas_of_definitions(
+    verb: str, experiment: Experiment, tmp_path: Path
+) -> None:
+    words = (verb, "--json") if verb == "list" else (verb, str(experiment.path), "--json")
+    home = experiment.path.parent.parent
+    assert loaded(*words, home=home, config=tmp_path) == ["0", "pydantic"]

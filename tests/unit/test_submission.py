@@ -1,0 +1,90 @@
+"""What each line of `submission.jsonl` says of a round of jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcbench.experiment.submission import Round, Step, rounds, told
+from hpcbench.files.atomic import Appender
+from hpcbench.schema.definitions import Resources
+from hpcbench.schema.plan import Group
+from tests.unit.past import past
+
+GROUPS = tuple(
+    Group(
+        id=name, image=None, gpus=0, resources=Resources(), run_tasks=("rt",), workers=6, throttle=3
+    )
+    for name in ("g0", "g1")
+)
+TWO_ARRAYS = (
+    {"event": "intent", "step": "g0", "group": "g0", "workers": 4, "throttle": 2},
+    {"event": "submitted", "step": "g0", "job": "7"},
+    {"event": "intent", "step": "g0+1", "group": "g0", "first": 4, "workers": 2},
+    {"event": "submitted", "step": "g0+1", "job": "8"},
+)
+
+
+def after(*events: Mapping[str, Any]) -> Round:
+    now = Round(0, 0.0, GROUPS)
+    for event in events:
+        now = told(now, event)
+    return now
+
+
+def test_of_an_intent_it_is_unknown_whether_slurm_took_it_until_its_job_is_named() -> None:
+    intended = after(*TWO_ARRAYS[:3])
+    assert intended.intents == [Step("g0+1", "g0", 4, 2)]
+    assert intended.jobs == {"g0": "7"}
+    both = after(*TWO_ARRAYS)
+    assert both.intents == []
+    assert both.jobs == {"g0": "7", "g0+1": "8"}
+
+
+def test_a_round_is_handed_over_until_one_more_step_is_intended() -> None:
+    assert not after(*TWO_ARRAYS).handed
+    handed = after(*TWO_ARRAYS, {"event": "handed", "step": ""})
+    assert handed.handed
+    assert not told(handed, {"event": "intent", "step": "finalise"}).handed
+
+
+def test_a_line_that_says_nothing_of_steps_changes_nothing() -> None:
+    assert after(*TWO_ARRAYS, {"event": "cancelled"}) == after(*TWO_ARRAYS)
+    assert after({"event": "submitted", "step": "unknown", "job": "9"}) == after()
+
+
+def test_what_slurm_refused_or_never_had_is_gone_and_the_other_steps_stay() -> None:
+    refused = after(*TWO_ARRAYS, {"event": "refused", "step": "g0+1", "message": "QOSMaxSubmit"})
+    assert (list(refused.steps), refused.refused) == (["g0"], "QOSMaxSubmit")
+    assert (refused.waiting(GROUPS[0]), refused.deferred) == (2, 8)
+    dropped = after(*TWO_ARRAYS, {"event": "dropped", "step": "g0"})
+    assert (list(dropped.steps), dropped.refused, dropped.deferred) == (["g0+1"], "", 0)
+
+
+def test_an_array_that_shrank_or_may_have_more_at_once_is_changed_alone() -> None:
+    shrunk = after(*TWO_ARRAYS, {"event": "shrunk", "step": "g0", "workers": 3})
+    assert [step.workers for step in shrunk.arrays("g0")] == [3, 2]
+    wider = after(*TWO_ARRAYS, {"event": "throttle", "step": "g0+1", "to": 5})
+    assert [step.throttle for step in wider.arrays("g0")] == [2, 5]
+
+
+def test_a_group_is_found_by_its_id() -> None:
+    assert after().group("g1") is GROUPS[1]
+    with pytest.raises(KeyError, match="g2"):
+        after().group("g2")
+
+
+def test_lines_belong_to_the_round_that_was_begun_last(tmp_path: Path) -> None:
+    here = past(tmp_path, "20261120-1432-plan-aaaa", ended=False)
+    with Appender(here.submission_file) as log:
+        for number, excluded in enumerate(([], ["n1"])):
+            begun = {"round": number, "time": 5.0, "answered": 7 * number, "excluded": excluded}
+            log.write({"event": "round", "groups": [GROUPS[1].model_dump(mode="json")], **begun})
+            log.write({"event": "intent", "step": f"g{number}", "group": "g1"})
+    first, second = rounds(here)
+    assert (list(first.steps), first.answered, first.excluded) == (["g0"], 0, ())
+    assert (list(second.steps), second.answered, second.excluded) == (["g1"], 7, ("n1",))
+    assert second.groups == (GROUPS[1],)
