@@ -72,7 +72,7 @@ else:
     (one,) = here.resolved.run_tasks
     subject = evaluation.subject_of(here, one)
     done("hash of the answers")
-    scored, _ = evaluation.score(here, subject, anew=True)
+    scored, _ = evaluation.score(here, subject, again=True)
     done("read, parse, score, write")
     table = evaluation.write_metrics(here, [scored], here.metrics_file)
     done("intervals, groups, metrics.json")

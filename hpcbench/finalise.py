@@ -169,10 +169,10 @@ def conclude(experiment: Experiment) -> None:
     _tidy(experiment)
     _remember_results(experiment)
     _send_results(experiment)
-    told = tell(experiment, state, tables)
+    failures = tell(experiment, state, tables)
     if verdict is not None:
-        told = [*told, *tell_verdict(experiment, verdict)]
-    for failure in told:
+        failures = [*failures, *tell_verdict(experiment, verdict)]
+    for failure in failures:
         print(f"could not send a notification: {failure}", file=sys.stderr)  # noqa: T201 - the job's log
 
 

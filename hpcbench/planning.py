@@ -304,7 +304,7 @@ def _fewer(
         wanted = min(resolved.plan.parallelism, sum(cut.count for cut in parts))
         found = enough_workers(wanted, full, work, load, known=known)
         if found < wanted:
-            told = Fewer(
+            fewer = Fewer(
                 model=model,
                 workers=found,
                 instead_of=wanted,
@@ -314,7 +314,7 @@ def _fewer(
                 load_seconds=load,
                 known=known,
             )
-            yield own, told
+            yield own, fewer
 
 
 def _blocks(
@@ -495,11 +495,11 @@ def stage_key(
 
 def _without_paths(prompt: Prompt) -> dict[str, Any]:
     """A prompt's content without paths of examples' images: its hash covers these images by their bytes."""
-    told: dict[str, Any] = prompt.model_dump(mode="json", include=PROMPT)
-    for one in (told, *told["prompts"]):
+    content: dict[str, Any] = prompt.model_dump(mode="json", include=PROMPT)
+    for one in (content, *content["prompts"]):
         for example in one["examples"]:
             example["images"] = []
-    return told
+    return content
 
 
 def _shape(run_task: ResolvedRunTask, resolved: ResolvedPlan) -> str:

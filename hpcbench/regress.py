@@ -231,12 +231,12 @@ def _collected(wanted: Regression, root: Path, run: Run, ask: Ask) -> Standing:
             return Standing("running", waiting)
 
     def end(path: Path) -> None:
-        told = _end(wanted, root, run, experiment, ended.state, confirmations, ask)
-        write_json(path, {"version": 1, "experiment": experiment.id, **told})
+        result = _end(wanted, root, run, experiment, ended.state, confirmations, ask)
+        write_json(path, {"version": 1, "experiment": experiment.id, **result})
 
     make_once(_verdict_file(run), end)
-    told = read_json(_verdict_file(run))
-    return Standing(told["state"], (experiment, *confirmations), told["verdict"])
+    record = read_json(_verdict_file(run))
+    return Standing(record["state"], (experiment, *confirmations), record["verdict"])
 
 
 def _end(
@@ -268,18 +268,20 @@ def _end(
         ask.say(f"{experiment.id} is the baseline '{wanted.baseline}' from now on")
         return {"state": "baseline", "verdict": None}
     if baseline.path == experiment.path:  # an earlier call was killed after this step
-        told = verdict_of(experiment)
-        return {"state": "baseline" if told is None else "judged", "verdict": told}
+        verdict = verdict_of(experiment)
+        return {"state": "baseline" if verdict is None else "judged", "verdict": verdict}
     if state != "done":
         ask.say(f"{experiment.id} is {state}{why}")
-    told = judge(baseline, experiment, wanted.policy, confirmations, state=state).write(experiment)
+    verdict = judge(baseline, experiment, wanted.policy, confirmations, state=state).write(
+        experiment
+    )
     history.record(experiment)
-    for failure in dispatch.tell_verdict(experiment, told):  # sends the same verdict only once
+    for failure in dispatch.tell_verdict(experiment, verdict):  # sends the same verdict only once
         ask.say(f"could not send a notification: {failure}")
-    if wanted.promote and told["verdict"] == "GO":
+    if wanted.promote and verdict["verdict"] == "GO":
         baselines.name_it(root, wanted.baseline, experiment.id, "GO of hpcbench regress")
         ask.say(f"{experiment.id} is the baseline '{wanted.baseline}' from now on")
-    return {"state": "judged", "verdict": told}
+    return {"state": "judged", "verdict": verdict}
 
 
 # --- confirmation of a failure -------------------------------------------------------------------------

@@ -246,8 +246,10 @@ def _tell(experiment: Experiment, *, as_json: bool) -> int:
             }
         )
     if as_json:
-        told = arms.model_dump(mode="json")
-        print_json({"version": 1, "experiment": experiment.id, "arms": told, "run_tasks": found})
+        arms_json = arms.model_dump(mode="json")
+        print_json(
+            {"version": 1, "experiment": experiment.id, "arms": arms_json, "run_tasks": found}
+        )
         return 0
     for letter, texts in (("a", arms.a), ("b", arms.b)):
         print(f"arm {letter}: {' '.join(texts) or 'the plan as it is'}")
@@ -257,23 +259,24 @@ def _tell(experiment: Experiment, *, as_json: bool) -> int:
     return 0
 
 
-def _print(told: Mapping[str, Any], arms: Arms) -> None:
+def _print(summary: Mapping[str, Any], arms: Arms) -> None:
     """The table of a run task, and the facts that a reader needs to judge it."""
     from hpcbench.reporting.ab import rows_of
 
-    look = told["look"]
+    look = summary["look"]
     if look is None:
         print(
-            f"{told['run_task']}: {told['done']} of {told['of']} pairs of blocks, no interim look yet"
+            f"{summary['run_task']}: {summary['done']} of {summary['of']} pairs of blocks, "
+            "no interim look yet"
         )
         return
     percent = f"{(1 - look['alpha']) * 100:.4g} %"
     numbers = ("arm a", "arm b", "b - a, b ÷ a", f"{percent} interval", "verdict of b")
-    shown = table(told["run_task"], *numbers, right=numbers)
+    shown = table(summary["run_task"], *numbers, right=numbers)
     for rows in rows_of(look):
         for one in rows:
             shown.add_row(*_row(one))
-    for row in _cost_rows(told["costs"], one_load=told["one_load"]):
+    for row in _cost_rows(summary["costs"], one_load=summary["one_load"]):
         shown.add_row(*row)
     console().print(shown)
     for line in _notes(look, arms):

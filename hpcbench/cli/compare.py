@@ -53,7 +53,7 @@ def compare(arguments: argparse.Namespace) -> int:
     from hpcbench.comparison.account import account
 
     whole = arguments.json or arguments.flips_csv is not None
-    told = account(
+    comparison = account(
         baseline,
         candidates,
         pairs,
@@ -65,29 +65,30 @@ def compare(arguments: argparse.Namespace) -> int:
         every_metric=whole,
     )
     if arguments.flips_csv is not None:
-        _write_flips(arguments.flips_csv, told)
+        _write_flips(arguments.flips_csv, comparison)
     if arguments.report is not None:
-        _write_report(arguments.report, told)
+        _write_report(arguments.report, comparison)
     if arguments.json:
-        _print_json(told)
+        _print_json(comparison)
         return 0
-    for one in told["candidates"]:
-        _print(told, one, arguments)
-    if told["comparisons"] > 1:
+    for one in comparison["candidates"]:
+        _print(comparison, one, arguments)
+    if comparison["comparisons"] > 1:
         print(
-            f"\np after Holm's correction for {told['comparisons']} comparisons; the verdicts use it"
+            f"\np after Holm's correction for {comparison['comparisons']} comparisons; "
+            "the verdicts use it"
         )
     return 0
 
 
-def _print_json(told: Mapping[str, Any]) -> None:
+def _print_json(comparison: Mapping[str, Any]) -> None:
     """Print JSON; many flips go on one line, which takes a tenth of the time."""
-    if sum(len(one["flips"]) for one in told["candidates"]) < MANY_FLIPS:
-        print_json(told)
+    if sum(len(one["flips"]) for one in comparison["candidates"]) < MANY_FLIPS:
+        print_json(comparison)
         return
     import json
 
-    print(json.dumps(told, ensure_ascii=False))
+    print(json.dumps(comparison, ensure_ascii=False))
 
 
 def _check(
@@ -130,12 +131,12 @@ def margin(text: str, more: str = "") -> tuple[str, float]:
 # --- files ---------------------------------------------------------------------------------------------
 
 
-def _write_report(path: Path, told: Mapping[str, Any]) -> None:
+def _write_report(path: Path, comparison: Mapping[str, Any]) -> None:
     """Write the page; Markdown gets plots beside it. The page comes last: if it exists, it is complete."""
     from hpcbench.files.atomic import write_atomic
     from hpcbench.reporting.comparison import page
 
-    files = page(told, path.suffix)
+    files = page(comparison, path.suffix)
     whole = files.pop(path.suffix)
     for name, content in files.items():
         write_atomic(path.absolute().parent / name, content)
@@ -143,7 +144,7 @@ def _write_report(path: Path, told: Mapping[str, Any]) -> None:
     say(f"report: {path}")
 
 
-def _write_flips(path: Path, told: Mapping[str, Any]) -> None:
+def _write_flips(path: Path, comparison: Mapping[str, Any]) -> None:
     """Write every flip as a row. A cell that a spreadsheet would read as a formula gets an apostrophe."""
     import csv
     import io
@@ -154,7 +155,7 @@ def _write_flips(path: Path, told: Mapping[str, Any]) -> None:
     rows = csv.writer(text)
     rows.writerow(_CSV)
     count = 0
-    for candidate in told["candidates"]:
+    for candidate in comparison["candidates"]:
         for flip in candidate["flips"]:
             cells = [
                 candidate["id"], flip["baseline"], flip["candidate"], flip["metric"], flip["change"],
@@ -174,13 +175,15 @@ def _harmless(cell: str) -> str:
 # --- output --------------------------------------------------------------------------------------------
 
 
-def _print(told: Mapping[str, Any], one: Mapping[str, Any], arguments: argparse.Namespace) -> None:
+def _print(
+    comparison: Mapping[str, Any], one: Mapping[str, Any], arguments: argparse.Namespace
+) -> None:
     from hpcbench.comparison.speed import not_comparable
 
     out = console()
-    if len(told["candidates"]) > 1 or out.is_terminal:
-        out.print(f"\n[bold]{told['baseline']['id']} → {one['id']}[/]")
-    for ended in filter(None, (told["baseline"]["ended"], one["ended"])):
+    if len(comparison["candidates"]) > 1 or out.is_terminal:
+        out.print(f"\n[bold]{comparison['baseline']['id']} → {one['id']}[/]")
+    for ended in filter(None, (comparison["baseline"]["ended"], one["ended"])):
         print(f"warning: {ended}")
     if one["compared"]:
         out.print(_scores(one["compared"]))
@@ -201,7 +204,7 @@ def _print(told: Mapping[str, Any], one: Mapping[str, Any], arguments: argparse.
         )
     if one["differences"]:
         out.print()
-        shown = _told_first(one["differences"])
+        shown = _shortlist(one["differences"])
         out.print(_differences(shown))
         if more := len(one["differences"]) - len(shown):
             print(f"and {more} more differences, mostly packages: --json and --report list them")
@@ -282,7 +285,7 @@ def _flips(flips: Sequence[Mapping[str, Any]]) -> Table:
     return shown
 
 
-def _told_first(differences: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def _shortlist(differences: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The differences that are printed: a few packages come last."""
     packages = [one for one in differences if ".versions." in one["path"]]
     others = [one for one in differences if one not in packages]

@@ -75,10 +75,10 @@ def sync(arguments: argparse.Namespace) -> int:
     definitions = _named(arguments)
     done = []
     for definition in definitions:
-        begun = time.monotonic()
+        start = time.monotonic()
         with transfer_bar() as progress:
             here = _cache(arguments, progress).local(definition)
-        took = time.monotonic() - begun
+        took = time.monotonic() - start
         done.append({"name": definition.name, "path": here.source, "seconds": round(took, 2)})
         if not arguments.json:
             print(f"{definition.name}: {here.source}")
@@ -132,19 +132,19 @@ def prune(arguments: argparse.Namespace) -> int:
 
     syncing = _sync(arguments)
     seconds = None if arguments.older is None else arguments.older * 86400
-    doomed, freed = list[Version](), Freed()
+    to_remove, freed = list[Version](), Freed()
     for version in syncing.removable(LEASE if seconds is None else min(LEASE, seconds)):
         old = seconds is not None and time.time() - version.used > seconds
         if old or (arguments.free is not None and freed.bytes < arguments.free * 2**30):
-            doomed.append(version)
+            to_remove.append(version)
             freed.add(version)
     if arguments.free is not None and freed.bytes < arguments.free * 2**30:
-        others = len(syncing.versions()) > len(doomed)
+        others = len(syncing.versions()) > len(to_remove)
         why = "the other versions are in use, were used within a day, or belong to other users"
         say(f"cannot free more: {why}" if others else f"{syncing.folder} has nothing else")
     leftovers = syncing.leftovers()
     stayed = 0
-    for version in doomed:
+    for version in to_remove:
         print(f"{version.folder.name[:8]} {version.url} {size_text(version.bytes)}")
         if not arguments.dry_run:
             stayed += not syncing.remove(version)
@@ -156,8 +156,8 @@ def prune(arguments: argparse.Namespace) -> int:
     verb = "would be" if arguments.dry_run else "were"
     rest = f"; only their owner can remove the rest of {stayed}" if stayed else ""
     say(
-        f"{len(doomed)} versions ({size_text(freed.bytes)}) and {len(leftovers)} leftovers {verb} "
-        f"removed{rest}"
+        f"{len(to_remove)} versions ({size_text(freed.bytes)}) and {len(leftovers)} leftovers "
+        f"{verb} removed{rest}"
     )
     return 0
 
@@ -341,8 +341,8 @@ def _print_survey(name: str, found: dict[str, Any]) -> None:
 
     def line(title: str, values: dict[str, Any]) -> None:
         if values:
-            told = ", ".join(f"{key} {value}" for key, value in values.items())
-            print(f"  {title:<16} {told}")
+            text = ", ".join(f"{key} {value}" for key, value in values.items())
+            print(f"  {title:<16} {text}")
 
     line("fields", found["fields"])
     for key, values in found["metadata"].items():

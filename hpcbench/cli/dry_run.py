@@ -69,8 +69,8 @@ def show_estimate(preview: Preview, as_json: bool) -> int:
     """Print the estimated cost of a plan; nothing is submitted or written."""
     resolved, found = preview.resolved, outlook(preview)
     if as_json:
-        told = {name: [asdict(queue) for queue in known] for name, known in found.queues.items()}
-        data = {**asdict(found.estimate), "measured": found.estimate.measured, "queues": told}
+        queues = {name: [asdict(queue) for queue in known] for name, known in found.queues.items()}
+        data = {**asdict(found.estimate), "measured": found.estimate.measured, "queues": queues}
         print_json(
             {
                 "plan": resolved.plan.name,

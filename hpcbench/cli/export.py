@@ -113,13 +113,13 @@ def _table(experiments: list[Experiment], form: str, arguments: argparse.Namespa
         rows = write(table, shape, out, progress, excel=arguments.excel)
     for path, lines in table.damaged.items():
         note(f"{path}: skipped {lines} damaged lines")
-    told = {"experiments": [one.id for one in experiments], "what": wanted.what, "format": form}
+    summary = {"experiments": [one.id for one in experiments], "what": wanted.what, "format": form}
     if arguments.json:
         size = out.stat().st_size if out is not None else None
         print_json(
             {
-                **told, "out": str(out), "rows": rows, "columns": list(table.schema), "bytes": size,
-                "damaged": dict(table.damaged), "notes": notes,
+                **summary, "out": str(out), "rows": rows, "columns": list(table.schema),
+                "bytes": size, "damaged": dict(table.damaged), "notes": notes,
             }
         )  # fmt: skip
     elif out is not None:
@@ -199,14 +199,16 @@ def _figures(experiment: Experiment, arguments: argparse.Namespace) -> int:
         pieces[run_task.name] = len(parts)
         found[run_task.name] = KITS[arguments.compat](end_to_end(parts), slos or None)
     if arguments.json:
-        told = {
+        run_tasks = {
             name: {
                 "pieces": pieces[name],
                 "figures": {key: asdict(one) for key, one in part.items()},
             }
             for name, part in found.items()
         }
-        print_json({"experiment": experiment.id, "compat": arguments.compat, "run_tasks": told})
+        print_json(
+            {"experiment": experiment.id, "compat": arguments.compat, "run_tasks": run_tasks}
+        )
         return 0
     for name, part in found.items():
         if not part:

@@ -92,7 +92,7 @@ def _until_ended(experiment: Experiment, tail: EventTail) -> Iterator[list[Event
     """New events of each look, until the experiment has ended, with or without a record of its end."""
     quiet_since, fault, slow = time.monotonic(), None, False
     while True:
-        begun = time.monotonic()
+        start = time.monotonic()
         found = tail.poll()
         yield found
         if tail.ended:
@@ -101,9 +101,9 @@ def _until_ended(experiment: Experiment, tail: EventTail) -> Iterator[list[Event
         if tail.fault not in (None, fault):
             say(f"hpcbench: {tail.fault}; trying again")
         fault = tail.fault
-        if now - begun > SLOW_SECONDS and not slow:
+        if now - start > SLOW_SECONDS and not slow:
             slow = True
-            say(f"hpcbench: the experiment's folder is slow: reading it took {now - begun:.0f} s")
+            say(f"hpcbench: the experiment's folder is slow: reading it took {now - start:.0f} s")
         if found:
             quiet_since = now
         elif now - quiet_since > QUIET_SECONDS:
@@ -112,7 +112,7 @@ def _until_ended(experiment: Experiment, tail: EventTail) -> Iterator[list[Event
                 yield tail.poll()
                 say(f"{experiment.id} is {word}: see `hpcbench status {experiment.id}`")
                 return
-        time.sleep(max(PAUSE_SECONDS, now - begun))
+        time.sleep(max(PAUSE_SECONDS, now - start))
 
 
 def over(experiment: Experiment) -> str | None:
@@ -140,12 +140,12 @@ class _Printer:
     def __init__(self, kinds: frozenset[str], *, as_json: bool) -> None:
         self._kinds, self._as_json = kinds, as_json
         self._terminal = sys.stdout.isatty()
-        self._told, self._told_at = False, time.monotonic()
+        self._advanced, self._cursor_at = False, time.monotonic()
 
     def show(self, found: Sequence[Event]) -> None:
         """Print the requested events."""
         for event in found:
-            self._told = True
+            self._advanced = True
             if not self._kinds or self._kinds & {event.kind, event.sort}:
                 print(self._line(event))
         sys.stdout.flush()
@@ -153,8 +153,8 @@ class _Printer:
     def show_cursor(self, tail: EventTail, *, last: bool = False) -> None:
         """Print the position after the last event, for programs; from time to time, and at the end."""
         now = time.monotonic()
-        if self._as_json and (last or (self._told and now - self._told_at > CURSOR_SECONDS)):
-            self._told, self._told_at = False, now
+        if self._as_json and (last or (self._advanced and now - self._cursor_at > CURSOR_SECONDS)):
+            self._advanced, self._cursor_at = False, now
             print(json.dumps({"cursor": tail.cursor}), flush=True)
 
     def _line(self, event: Event) -> str:

@@ -37,24 +37,24 @@ def gate(arguments: argparse.Namespace) -> int:
         policy = load_gate(arguments.policy or "default", arguments.registry)
     confirmations = [find(root, one) for one in arguments.confirmed_by]
     verdict = judge(find(root, named), candidate, policy, confirmations)
-    told = verdict.to_json() if arguments.dry_run else verdict.write(candidate)
+    record = verdict.to_json() if arguments.dry_run else verdict.write(candidate)
     if arguments.json:
-        print_json(told)
+        print_json(record)
     else:
-        print_verdict(told)
+        print_verdict(record)
         if not arguments.dry_run:
             console().print(f"\nverdict: {candidate.verdict_file}", soft_wrap=True)
     return verdict.exit_code
 
 
-def print_verdict(told: Mapping[str, Any]) -> None:
+def print_verdict(record: Mapping[str, Any]) -> None:
     """Print every check as a line of a table, and the verdict."""
     from hpcbench.comparison.gate.verdict import Check
 
     numbers = ("baseline", "candidate", "difference", "margin")
     shown = table("run task", "check", *numbers, "result", "reason", right=numbers)
     previous, why = None, ""
-    for one in told["checks"]:
+    for one in record["checks"]:
         share = one["kind"] in ("speed", "memory")
         level = "" if one["level"] == "critical" else " (advisory)"
         shown.add_row(
@@ -71,15 +71,15 @@ def print_verdict(told: Mapping[str, Any]) -> None:
     out = console()
     out.print(shown)
     out.print(
-        f"\n[{WORDS[told['verdict']]}]{told['verdict']}[/]: {told['candidate']} compared with "
-        f"{told['baseline']}, policy {told['policy']}",
+        f"\n[{WORDS[record['verdict']]}]{record['verdict']}[/]: {record['candidate']} compared "
+        f"with {record['baseline']}, policy {record['policy']}",
         soft_wrap=True,
     )
     keys = [one.name for one in fields(Check)]
     in_table = {
-        str(Check(**{key: one[key] for key in keys if key in one})) for one in told["checks"]
+        str(Check(**{key: one[key] for key in keys if key in one})) for one in record["checks"]
     }
-    for reason in dict.fromkeys(told["reasons"]):
+    for reason in dict.fromkeys(record["reasons"]):
         if reason in in_table:  # already printed
             continue
         out.print(f"  {reason}", soft_wrap=True, markup=False)

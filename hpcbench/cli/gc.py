@@ -35,21 +35,21 @@ def gc(arguments: argparse.Namespace) -> int:
     chosen = [find(root, wanted) for wanted in arguments.experiments] or everything
     jobs = clearing.living_jobs([*everything, *chosen])
     found = [clearing.look(experiment, jobs) for experiment in chosen]
-    doomed: list[Finding] = []
+    to_delete: list[Finding] = []
     if arguments.older is not None:
-        doomed = clearing.deletable(found, root, arguments.older)
-        if not _agreed(doomed, arguments):
-            doomed = []
+        to_delete = clearing.deletable(found, root, arguments.older)
+        if not _agreed(to_delete, arguments):
+            to_delete = []
     rows, failed = [], []
     for finding in found:
         try:
-            rows.append(_one(finding, finding in doomed, arguments.dry_run))
+            rows.append(_one(finding, finding in to_delete, arguments.dry_run))
         except (OSError, HpcbenchError) as error:
             failed.append(f"{finding.experiment.id}: {error}")
             rows.append(_row(finding, finding, "failed"))
     others: list[str] = []
     if not arguments.experiments:
-        others = _others(root, found, doomed, arguments.dry_run, failed)
+        others = _others(root, found, to_delete, arguments.dry_run, failed)
     if arguments.json:
         print_json(
             {"version": 1, "dry_run": arguments.dry_run, "experiments": rows, "others": others}
@@ -64,11 +64,11 @@ def gc(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _agreed(doomed: Sequence[Finding], arguments: argparse.Namespace) -> bool:
+def _agreed(to_delete: Sequence[Finding], arguments: argparse.Namespace) -> bool:
     """List the experiments to delete, and return whether the user agrees."""
-    if not doomed or arguments.dry_run:
+    if not to_delete or arguments.dry_run:
         return True
-    for one in doomed:
+    for one in to_delete:
         day = time.strftime("%Y-%m-%d", time.localtime(one.changed))
         say(
             f"will delete {one.experiment.path}  {size_text(one.before.bytes)}, unchanged since {day}"
@@ -77,19 +77,19 @@ def _agreed(doomed: Sequence[Finding], arguments: argparse.Namespace) -> bool:
         return True
     if not sys.stdin.isatty() or arguments.json:
         raise UserError(
-            f"gc needs your consent to delete {len(doomed)} experiments", remedy="give it: --yes"
+            f"gc needs your consent to delete {len(to_delete)} experiments", remedy="give it: --yes"
         )
-    say(f"delete {len(doomed)} experiments? [y/N]")
+    say(f"delete {len(to_delete)} experiments? [y/N]")
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _one(finding: Finding, doomed: bool, dry: bool) -> dict[str, Any]:
+def _one(finding: Finding, delete: bool, dry: bool) -> dict[str, Any]:
     """Clear or delete one experiment, and return a row about the result."""
     if finding.busy:
         return _row(finding, finding, "left alone", finding.busy)
     if dry:
-        return _row(finding, finding, "would be deleted" if doomed else "would be cleared")
-    if doomed:
+        return _row(finding, finding, "would be deleted" if delete else "would be cleared")
+    if delete:
         clearing.delete(finding.experiment)
         return _row(finding, None, "deleted")
     after = clearing.clear(finding)
@@ -113,12 +113,12 @@ def _row(
 def _others(
     root: Path,
     found: Sequence[Finding],
-    doomed: Sequence[Finding],
+    to_delete: Sequence[Finding],
     dry: bool,
     failed: list[str],
 ) -> list[str]:
     """Remove paths that belong to no experiment; all experiments must be in `found`."""
-    stay = [one.experiment for one in found if one not in doomed]
+    stay = [one.experiment for one in found if one not in to_delete]
     lying = clearing.clear_home(root, {one.experiment.id for one in found if one.busy})
     lying += snapshot.unused(root, stay, UNUSED_DAYS)
     lying += unused_copies.unused(root / "remote", stay, UNUSED_DAYS)

@@ -30,12 +30,12 @@ def build(arguments: argparse.Namespace) -> int:
     done = []
     for given in arguments.images:
         reference = _reference(given, arguments.registry)
-        begun = time.monotonic()
+        start = time.monotonic()
         with console().status(f"preparing {reference}") as status:
             found = environments.prepare(
                 reference, _cache(), site.container, say=lambda line: status.update(line)
             )
-        took = round(time.monotonic() - begun, 2)
+        took = round(time.monotonic() - start, 2)
         done.append({"image": given, "path": found.path, "digest": found.digest, "seconds": took})
         if not arguments.json:
             print(f"{given}: {found.path}")
@@ -48,7 +48,7 @@ def list_images(arguments: argparse.Namespace) -> int:
     """`hpcbench images list`."""
     images = built_images(_cache())
     if arguments.json:
-        print_json([_told(image) for image in images])
+        print_json([_to_json(image) for image in images])
         return 0
     if not images:
         say(f"no images in {_cache() / 'images'}; `hpcbench images build` or `submit` builds them")
@@ -72,7 +72,7 @@ def show(arguments: argparse.Namespace) -> int:
     image = _chosen(arguments.image)
     if arguments.json:
         probe = image.probe
-        print_json({**_told(image), "distributions": dict(probe.distributions) if probe else {}})
+        print_json({**_to_json(image), "distributions": dict(probe.distributions) if probe else {}})
         return 0
     record, probe = image.record, image.probe
     rows = {"file": str(image.path), "size": size_text(image.bytes), "last used": _day(image.used)}
@@ -122,15 +122,15 @@ def prune(arguments: argparse.Namespace) -> int:
     from hpcbench.submit.local_data import images_in_use
 
     in_use = images_in_use(_site())
-    freed, doomed = 0, list[BuiltImage]()
+    freed, to_remove = 0, list[BuiltImage]()
     for image in reversed(built_images(_cache())):
         old = arguments.older is not None and time.time() - image.used > arguments.older * 86400
         needed = arguments.free is not None and freed < arguments.free * 2**30
         if (old or needed) and image.name not in in_use:
-            doomed.append(image)
+            to_remove.append(image)
             freed += image.bytes
     left = unfinished(_cache())
-    for image in doomed:
+    for image in to_remove:
         what = image.record.reference if image.record else "?"
         print(f"{image.name[:12]} {what} {size_text(image.bytes)}")
         if not arguments.dry_run:
@@ -140,7 +140,7 @@ def prune(arguments: argparse.Namespace) -> int:
         if not arguments.dry_run:
             remove(path)
     verb = "would be" if arguments.dry_run else "were"
-    say(f"{len(doomed)} images ({size_text(freed)}) and {len(left)} leftovers {verb} removed")
+    say(f"{len(to_remove)} images ({size_text(freed)}) and {len(left)} leftovers {verb} removed")
     return 0
 
 
@@ -241,7 +241,7 @@ def _engines(image: BuiltImage) -> list[str]:
     return [f"{name} {known[name]}" for name in ENGINES if name in known][:2]
 
 
-def _told(image: BuiltImage) -> dict[str, object]:
+def _to_json(image: BuiltImage) -> dict[str, object]:
     """An image as JSON."""
     record, probe = image.record, image.probe
     return {

@@ -54,13 +54,13 @@ def _only(arguments: argparse.Namespace) -> list[str]:
     return [f"only={json.dumps(arguments.run_task)}"] if arguments.run_task else []
 
 
-def _default(arguments: argparse.Namespace, settings: list[str], told: bool) -> list[int]:
-    """Points for a plan without any, limited by its samples; `told`: other keys of `load` were given."""
+def _default(arguments: argparse.Namespace, settings: list[str], given: bool) -> list[int]:
+    """Points for a plan without any, limited by its samples; `given`: other keys of `load` were given."""
     if arguments.dry_run:
         resolved, _ = read_only(arguments.plan, arguments.registry, settings)
     else:
         resolved, _ = load_plan(arguments.plan, arguments.registry, settings, say=say)
-    own = resolved.plan.load is not None or not told
+    own = resolved.plan.load is not None or not given
     if own and any(run_task.sweep for run_task in resolved.run_tasks):
         return []
     if arguments.dry_run:

@@ -51,7 +51,7 @@ def show(arguments: argparse.Namespace) -> int:
 
     kind = plugins.load("metrics", arguments.name)
     dialects = getattr(kind, "dialects", {})
-    told = {
+    details = {
         **_brief(arguments.name),
         "bounds": list(kind.bounds),
         "definition": inspect.getdoc(kind) or "",
@@ -66,28 +66,28 @@ def show(arguments: argparse.Namespace) -> int:
     if arguments.json:
         from hpcbench.cli.output import print_json
 
-        print_json(told)
+        print_json(details)
         return 0
-    low, high = told["bounds"]
-    best = "highest" if told["higher_is_better"] else "lowest"
-    print(f"{told['name']}: {told['definition']}\n")
+    low, high = details["bounds"]
+    best = "highest" if details["higher_is_better"] else "lowest"
+    print(f"{details['name']}: {details['definition']}\n")
     print(f"best      {best}, of {low:g} to {'any number' if high is None else f'{high:g}'}")
-    print(f"aggregate {told['aggregation']}")
-    print(f"answers   {', '.join(told['accepts'])}")
-    print(f"signature {told['signature']}")
-    if told["options"]:
+    print(f"aggregate {details['aggregation']}")
+    print(f"answers   {', '.join(details['accepts'])}")
+    print(f"signature {details['signature']}")
+    if details["options"]:
         print("\noptions")
-        for option in told["options"]:
+        for option in details["options"]:
             print(f"  {option['name']} = {json.dumps(option['default'], ensure_ascii=False)}")
             print(textwrap.indent(option["text"], "      "))
-    if told["dialects"]:
+    if details["dialects"]:
         print("\ncompat: as another kit computes it")
-        for name, more in told["dialects"].items():
+        for name, more in details["dialects"].items():
             print(f"  {name}  {', '.join(f'{key}={value}' for key, value in more.items())}")
-            if name in told["follows"]:
-                print(textwrap.indent(_followed(told["follows"][name]), "      "))
-    if told["module"]:
-        print(f"\n{told['module']}")
+            if name in details["follows"]:
+                print(textwrap.indent(_followed(details["follows"][name]), "      "))
+    if details["module"]:
+        print(f"\n{details['module']}")
     return 0
 
 
@@ -116,7 +116,7 @@ def score(arguments: argparse.Namespace) -> int:
         first = f": {faults[0]['fault']}" if faults else ""
         raise UserError(Problem(f"no row has a score{first}", str(arguments.file), remedy=_ROWS))
     interval = statistics.parts_interval(metric, parts, documents)
-    told: dict[str, Any] = {
+    result: dict[str, Any] = {
         "metric": arguments.name,
         "signature": metric.signature,
         "value": metric.aggregate(parts),
@@ -127,17 +127,17 @@ def score(arguments: argparse.Namespace) -> int:
         "faults": faults,
     }
     if arguments.each:
-        told["values"] = values
+        result["values"] = values
     if arguments.json:
-        print_json(told)
+        print_json(result)
         return 0
     ends = (
         "no interval"
-        if told["low"] is None
-        else f"95 % interval {told['low']:.{ROUNDED}g} to {told['high']:.{ROUNDED}g}"
+        if result["low"] is None
+        else f"95 % interval {result['low']:.{ROUNDED}g} to {result['high']:.{ROUNDED}g}"
     )
-    print(f"{arguments.name} {told['value']:.{ROUNDED}g}, {ends}")
-    print(f"{told['n']} rows of {told['documents']} documents · {told['signature']}")
+    print(f"{arguments.name} {result['value']:.{ROUNDED}g}, {ends}")
+    print(f"{result['n']} rows of {result['documents']} documents · {result['signature']}")
     if faults:
         print(
             f"{len(faults)} rows have no score; the first: row {faults[0]['row']}, {faults[0]['fault']}"
@@ -177,12 +177,12 @@ def _options(kind: Any) -> Iterator[dict[str, Any]]:
     cls: type = kind
     if not is_dataclass(cls):
         return
-    told: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for base in reversed(inspect.getmro(cls)):
-        told |= _field_texts(base)
+        texts |= _field_texts(base)
     for field in fields(cls):
         default = None if field.default is MISSING else field.default
-        yield {"name": field.name, "default": default, "text": told.get(field.name, "")}
+        yield {"name": field.name, "default": default, "text": texts.get(field.name, "")}
 
 
 def _field_texts(kind: type) -> dict[str, str]:

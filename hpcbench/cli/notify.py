@@ -29,7 +29,7 @@ def notify(arguments: argparse.Namespace) -> int:
         secrets_file.load(experiment)
         known = experiment.resolved.plan
         if not known.notifications:
-            raise _nobody(known.name)
+            raise _no_notifications(known.name)
         if arguments.test:
             found = send_test(experiment, known.notifications, known.name)
         else:
@@ -54,13 +54,13 @@ def _of_plan(plan: Path, arguments: argparse.Namespace) -> list[Delivery]:
         raise UserError(what, remedy="--test sends test notifications of a plan")
     resolved = load_plan(plan, arguments.registry, arguments.settings)
     if not resolved.plan.notifications:
-        raise _nobody(resolved.plan.name)
+        raise _no_notifications(resolved.plan.name)
     with tempfile.TemporaryDirectory(prefix="hpcbench-notify-") as folder:
         nowhere = Experiment(Path(folder) / f"test-of-{resolved.plan.name}")
         return send_test(nowhere, resolved.plan.notifications, resolved.plan.name)
 
 
-def _nobody(name: str) -> UserError:
+def _no_notifications(name: str) -> UserError:
     return UserError(
         f"plan {name} has no notifications",
         remedy="add `notifications:` to the plan, see docs/ci.md",

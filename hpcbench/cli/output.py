@@ -111,16 +111,16 @@ class _PlainProgress:
     """Prints a line at each new transfer, and every ten seconds."""
 
     def __init__(self) -> None:
-        self.what, self.told = "", 0.0
-        self.begun, self.before = 0.0, 0  # start of the transfer, and bytes present then
+        self.what, self.printed_at = "", 0.0
+        self.started_at, self.before = 0.0, 0  # start of the transfer, and bytes present then
 
     def __call__(self, moved: Moved) -> None:
         now = time.monotonic()
-        if moved.what == self.what and now - self.told < 10:
+        if moved.what == self.what and now - self.printed_at < 10:
             return
         if moved.what != self.what:
-            self.begun, self.before = now, moved.bytes
-        self.what, self.told = moved.what, now
+            self.started_at, self.before = now, moved.bytes
+        self.what, self.printed_at = moved.what, now
         if moved.of_files:
             done, whole = size_text(moved.bytes), size_text(moved.of_bytes)
             files = f"{moved.files} of {moved.of_files} files"
@@ -130,9 +130,9 @@ class _PlainProgress:
 
     def _rate(self, moved: Moved, now: float) -> str:
         """Bytes a second and the remaining time, once bytes have arrived."""
-        if now <= self.begun or moved.bytes <= self.before:
+        if now <= self.started_at or moved.bytes <= self.before:
             return ""
-        rate = (moved.bytes - self.before) / (now - self.begun)
+        rate = (moved.bytes - self.before) / (now - self.started_at)
         left = timedelta(seconds=round(max(0, moved.of_bytes - moved.bytes) / rate))
         return f", {size_text(rate)}/s, {left} left"
 

@@ -168,8 +168,8 @@ def bundle(arguments: argparse.Namespace) -> int:
     tell = say if sys.stderr.isatty() else lambda line: None
     written = write(experiment, arguments.out, wanted, tell)
     if arguments.json:
-        told = {"out": str(arguments.out), "files": written.files, "bytes": written.bytes}
-        print_json({**told, "left_out": written.left_out})
+        summary = {"out": str(arguments.out), "files": written.files, "bytes": written.bytes}
+        print_json({**summary, "left_out": written.left_out})
         return 0
     for line in written.left_out[:10]:
         say(f"left out: {line}")

@@ -187,8 +187,8 @@ def _rows(one: Spread, arguments: argparse.Namespace, rho: float) -> Iterator[di
         "cluster_size": one.questions, "cluster_cv": one.cv, "icc": one.icc,
         "step": one.step, "alpha": ALPHA, "power": POWER,
     }  # fmt: skip
-    told = {**asdict(one), "questions_per_document": one.questions, "questions_cv": one.cv}
-    del told["questions"], told["cv"]
+    common = {**asdict(one), "questions_per_document": one.questions, "questions_cv": one.cv}
+    del common["questions"], common["cv"]
     documents = arguments.documents
     if documents is None and arguments.effect is None:
         documents = one.documents
@@ -200,12 +200,12 @@ def _rows(one: Spread, arguments: argparse.Namespace, rho: float) -> Iterator[di
     if documents is not None:
         samples = documents * one.questions
         effect = statistics.detectable(samples, one.sd, rho, **shape)
-        yield {**told, "effect": effect, "samples": round(samples), "documents": documents}
+        yield {**common, "effect": effect, "samples": round(samples), "documents": documents}
         return
     for effect in EFFECTS if arguments.effect is None else (arguments.effect,):
         samples = statistics.samples_needed(effect, one.sd, rho, **shape)
         needed = math.ceil(samples / one.questions - 1e-9)
-        yield {**told, "effect": abs(effect), "samples": samples, "documents": needed}
+        yield {**common, "effect": abs(effect), "samples": samples, "documents": needed}
 
 
 def _print(rows: list[dict[str, Any]], rho: float, assumed: Iterable[str], *, seen: bool) -> None:

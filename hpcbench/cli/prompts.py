@@ -106,11 +106,11 @@ def _run_task(arguments: argparse.Namespace) -> tuple[ResolvedRunTask, Site]:
         try:
             plan = load_plan(path, arguments.registry, mode="dev")
         except UserError as error:  # a temporary file: its content came from the command line
-            told = (
+            problems = (
                 Problem(one.message, remedy=one.remedy) if one.file == str(path) else one
                 for one in error.problems
             )
-            raise UserError(*told) from error
+            raise UserError(*problems) from error
     return plan.run_tasks[0], plan.site
 
 

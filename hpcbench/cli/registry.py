@@ -116,7 +116,7 @@ def show(arguments: argparse.Namespace) -> int:
     definition, source = catalog.get_with_source(KINDS[kind], name)
     if arguments.json:
         data = definition.model_dump(mode="json")
-        places = {_dotted(loc): _told(source, loc) for loc in source.marks if loc}
+        places = {_dotted(loc): _place(source, loc) for loc in source.marks if loc}
         print_json(
             {"kind": kind, "definition": data, "from": places} if arguments.resolved else data
         )
@@ -128,7 +128,7 @@ def show(arguments: argparse.Namespace) -> int:
     lines = [(loc, text) for loc, text in _lines(data, (), 0)]
     width = min(max(len(text) for _, text in lines), 78)
     for loc, text in lines:
-        origin = _told(source, loc) if loc in source.marks else "default"
+        origin = _place(source, loc) if loc in source.marks else "default"
         print(f"{text:<{width}}  # {origin}")
     return 0
 
@@ -212,7 +212,7 @@ def _lines(data: Any, loc: Loc, depth: int) -> Iterator[tuple[Loc, str]]:
             yield here, f"{head}{text}" if head.endswith(" ") else f"{head} {text}"
 
 
-def _told(source: Source, loc: Loc) -> str:
+def _place(source: Source, loc: Loc) -> str:
     file, line, _ = source.place(loc)
     return f"{file}:{line}"
 

@@ -48,10 +48,10 @@ def regress(arguments: argparse.Namespace) -> int:
             follow(experiment, silent=arguments.json)
         time.sleep(PAUSE)
         standing = go_as_far_as_can_be(wanted, ask)
-    return _told(standing, as_json=arguments.json)
+    return _print(standing, as_json=arguments.json)
 
 
-def _told(standing: Standing, *, as_json: bool) -> int:
+def _print(standing: Standing, *, as_json: bool) -> int:
     if as_json:
         ids = [one.id for one in standing.experiments]
         print_json({"state": standing.state, "experiments": ids, "verdict": standing.verdict})

@@ -150,19 +150,20 @@ def _submitted(
 ) -> int:
     """Run a submitting verb on the login node, and print or follow its experiment."""
     code, out = _submission(there, [*words, "--json"], mode, here)
-    told = _parsed(out)
-    if code or told is None:
+    result = _parsed(out)
+    if code or result is None:
         if arguments.json or not code:
             print(_as_here(out, here), end="")
         return code
     if arguments.wait:
-        say(f"submitted {told['id']} on {site.name}")
-        return _finish(there, site, str(told["id"]), as_json=arguments.json)
+        say(f"submitted {result['id']} on {site.name}")
+        return _finish(there, site, str(result["id"]), as_json=arguments.json)
     if arguments.json:
-        print_json({**told, "site": site.name})
+        print_json({**result, "site": site.name})
     else:
         print(
-            f"submitted {told['id']} on {site.name}\n  hpcbench watch {told['id']} --site {site.name}"
+            f"submitted {result['id']} on {site.name}\n"
+            f"  hpcbench watch {result['id']} --site {site.name}"
         )
     return 0
 
@@ -180,11 +181,11 @@ def _submission(
     def follow(wire: Running) -> tuple[int, str]:
         wire.write(_line(asked))
         while line := wire.readline():
-            told = json.loads(line)
-            if "code" in told:
-                return int(told["code"]), str(told["out"])
-            asked["told"] = told["told"]
-            sys.stderr.write(_as_here(told["err"], here))
+            message = json.loads(line)
+            if "code" in message:
+                return int(message["code"]), str(message["out"])
+            asked["told"] = message["told"]
+            sys.stderr.write(_as_here(message["err"], here))
             sys.stderr.flush()
         raise EnvironmentFault(
             f"{there.host.name}: the submission ended without a result",
@@ -208,10 +209,10 @@ def _as_here(text: str, here: Mapping[str, str]) -> str:
 def _parsed(out: str) -> dict[str, Any] | None:
     """Output of `submit --json`, if it describes an experiment."""
     try:
-        told = json.loads(out)
+        data = json.loads(out)
     except ValueError:
         return None
-    return told if isinstance(told, dict) and "id" in told else None
+    return data if isinstance(data, dict) and "id" in data else None
 
 
 def _finish(there: LoginNode, site: Site, experiment: str, *, as_json: bool) -> int:
@@ -327,21 +328,21 @@ def _hello(there: LoginNode, paths: Sequence[str] = ()) -> Any:
         return json.loads(wire.readline() or b"{}")
 
     try:
-        told = _call(there, "hello", ask)
+        reply = _call(there, "hello", ask)
     except UserError as error:  # it has no such verb
         if version := _version(there):
             _check_version(version, there.host.name)
         raise EnvironmentFault(f"{there.host.name}: {error}") from error
-    _check_version(told["hpcbench"], there.host.name)
-    return told
+    _check_version(reply["hpcbench"], there.host.name)
+    return reply
 
 
 def _version(there: LoginNode) -> str:
     """The hpcbench version on the login node; empty: it reports none."""
     with there.hpcbench("--version") as running:
-        told = b"".join(iter(running.read, b"")).decode("utf-8", "replace").split()
+        words = b"".join(iter(running.read, b"")).decode("utf-8", "replace").split()
         running.code()
-    return told[-1] if told else ""
+    return words[-1] if words else ""
 
 
 def _check_version(there: str, host: str) -> None:
@@ -377,9 +378,9 @@ def _call(there: LoginNode, what: str, work: Callable[[Running], ResultT]) -> Re
         return result
 
 
-def _failure(there: LoginNode, code: int, told: bytes) -> HpcbenchError:
+def _failure(there: LoginNode, code: int, errors: bytes) -> HpcbenchError:
     """The error with which hpcbench on the login node ended."""
-    lines = told.decode("utf-8", "replace").strip().splitlines() or [
+    lines = errors.decode("utf-8", "replace").strip().splitlines() or [
         f"hpcbench ended with exit code {code}"
     ]
     text = f"{there.host.name}: {lines[-1].removeprefix('hpcbench: ')}"

@@ -114,7 +114,7 @@ def _score_experiment(
         if arguments.dry_run:
             changes[name] = evaluation.what_is_due(experiment, subject, scores)
             continue
-        one, changes[name] = evaluation.score(experiment, subject, scores, anew=arguments.anew)
+        one, changes[name] = evaluation.score(experiment, subject, scores, again=arguments.anew)
         scored.append(one)
     if arguments.dry_run:
         return _print_changes(experiment, changes, left_out, arguments)
@@ -129,9 +129,9 @@ def _score_experiment(
     elif arguments.save:
         assert folder is not None
         evaluation.write_metrics(experiment, scored, folder / "metrics.json")
-    told = {"experiment": experiment.id, "folder": str(folder) if arguments.save else None}
+    header = {"experiment": experiment.id, "folder": str(folder) if arguments.save else None}
     changed = {"run_tasks": {name: asdict(change) for name, change in changes.items()}}
-    code = _print_rows(scored, {**told, **changed, "left_out": left_out}, arguments)
+    code = _print_rows(scored, {**header, **changed, "left_out": left_out}, arguments)
     _say_left_out(left_out, arguments)
     return code
 
@@ -326,13 +326,13 @@ def _score_file(arguments: argparse.Namespace) -> int:
 
 
 def _print_rows(
-    scored: Sequence[Scored], told: dict[str, Any], arguments: argparse.Namespace
+    scored: Sequence[Scored], header: dict[str, Any], arguments: argparse.Namespace
 ) -> int:
     from hpcbench import evaluation
 
     rows = evaluation.table(scored, arguments.by, weight=arguments.weight, macro=arguments.macro)
     if arguments.json:
-        print_json({**told, "rows": [row.to_json() for row in rows]})
+        print_json({**header, "rows": [row.to_json() for row in rows]})
         return 0
     if not rows:
         print("no sample has been sent to the model yet")
@@ -344,8 +344,8 @@ def _print_rows(
     for line in dict.fromkeys(_notes(rows)):
         print(line)
     _say_faults(scored)
-    if told.get("folder"):
-        say(f"scores stored in {told['folder']}")
+    if header.get("folder"):
+        say(f"scores stored in {header['folder']}")
     return 0
 
 
@@ -425,8 +425,8 @@ def _print_changes(
     arguments: argparse.Namespace,
 ) -> int:
     if arguments.json:
-        told = {name: asdict(change) for name, change in changes.items()}
-        print_json({"experiment": experiment.id, "run_tasks": told, "left_out": left_out})
+        run_tasks = {name: asdict(change) for name, change in changes.items()}
+        print_json({"experiment": experiment.id, "run_tasks": run_tasks, "left_out": left_out})
         return 0
     for name, change in changes.items():
         scored = ", ".join(change.scored) or "nothing"

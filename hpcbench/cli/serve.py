@@ -116,11 +116,11 @@ async def _served(
 ) -> None:
     """Load the model, print how to send requests, reload after a crash; returns at a signal to end."""
     stop = asyncio.Event()
-    told = [signal.SIGINT, signal.SIGTERM]
+    signals = [signal.SIGINT, signal.SIGTERM]
     # If SIGHUP is ignored, nohup wants this process to outlive the terminal.
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
-        told.append(signal.SIGHUP)
-    for number in told:
+        signals.append(signal.SIGHUP)
+    for number in signals:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with Client(str(folder / "socket"), key, model.name) as client:
         working = asyncio.ensure_future(

@@ -351,9 +351,9 @@ def _where(one: Failure, now: float, below: str) -> str:
     whom = _names(one.models or one.run_tasks)
     where = f"on {_names(one.nodes)}" if one.nodes else ""
     when = f"{ago(now - one.last)} ago" if one.last else ""
-    told = ", ".join(part for part in (whom, where, when) if part)
+    text = ", ".join(part for part in (whom, where, when) if part)
     log = (one.log or "").removeprefix(below)
-    return f"{told}{'; ' if told and log else ''}{log}"
+    return f"{text}{'; ' if text and log else ''}{log}"
 
 
 def _names(names: Sequence[str]) -> str:

@@ -36,10 +36,10 @@ def track(arguments: argparse.Namespace) -> int:
             )
         else:
             ready.append((one, tracker))
-    told: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     for name, sent, why in _sent(experiment, ready, live=arguments.live):
         line = {"tracker": name, "fault": why, **(dataclasses.asdict(sent) if sent else {})}
-        told.append(line)
+        results.append(line)
         if arguments.json:
             continue
         if sent is None:
@@ -47,8 +47,8 @@ def track(arguments: argparse.Namespace) -> int:
         else:
             print(f"{name}: {_words(sent)}")
     if arguments.json:
-        print_json({"experiment": experiment.id, "trackers": told})
-    return EnvironmentFault.exit_code if any(one["fault"] for one in told) else 0
+        print_json({"experiment": experiment.id, "trackers": results})
+    return EnvironmentFault.exit_code if any(one["fault"] for one in results) else 0
 
 
 def _options(words: Sequence[str]) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def _sent(
         jobs = {}
         for one, tracker in ready:
             row = bar.add_task(one.plugin)
-            tell = _telling(bar, row, one.plugin, watch)
+            tell = _progress(bar, row, one.plugin, watch)
             jobs[pool.submit(tracker.track, experiment.path, live=live, tell=tell)] = one.plugin
         for job in as_completed(jobs):
             try:
@@ -156,7 +156,7 @@ class _Watch:
             )
 
 
-def _telling(bar: Any, row: Any, name: str, watch: _Watch) -> Callable[[Sent], None]:
+def _progress(bar: Any, row: Any, name: str, watch: _Watch) -> Callable[[Sent], None]:
     def tell(sent: Sent) -> None:
         bar.update(row, description=f"{name}: {sent.fault or _words(sent)}")
         watch.check()

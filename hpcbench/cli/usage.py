@@ -84,8 +84,8 @@ def _notes(one: Usage) -> list[str]:
         of = "nodes, by Slurm" if one.energy_source == "slurm" else "GPUs, by the monitor"
         lines.append(f"energy: {one.energy_wh / 1000:.3g} kWh ({of})")
     if one.gpu_utilisation:
-        told = ", ".join(f"{name} {percent:.0f} %" for name, percent in one.gpu_utilisation.items())
-        lines.append(f"GPU utilisation while answering: {told}")
+        text = ", ".join(f"{name} {percent:.0f} %" for name, percent in one.gpu_utilisation.items())
+        lines.append(f"GPU utilisation while answering: {text}")
     if one.source == "workers":
         lines.append(
             "source: workers' records, without the time before the first and after the last record"

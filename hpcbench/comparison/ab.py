@@ -47,7 +47,7 @@ def _answers_per_s(answers: speed.Timed) -> float | None:
 
 def _tokens_per_s(answers: speed.Timed) -> float | None:
     counts, taken = answers.completion_tokens, _seconds(answers)
-    if (counts == speed.NOT_TOLD).any() or taken <= 0:
+    if (counts == speed.NOT_COUNTED).any() or taken <= 0:
         return None
     return int(counts.sum()) / taken
 
@@ -159,16 +159,18 @@ def costs(experiment: Experiment, arms: tuple[str, str]) -> dict[str, dict[str, 
             for event in events
             if event["event"] == "model_ready" and event.get("model") == model
         ]
-        told = [
+        readings = [
             event["memory"]
             for event in events
             if event["event"] == "monitor" and event.get("run_task") == name
         ]
-        keys = sorted({key for memory in told for key in memory})
+        keys = sorted({key for memory in readings for key in memory})
         most = {
-            key: max(value for memory in told if isinstance(value := memory.get(key), (int, float)))
+            key: max(
+                value for memory in readings if isinstance(value := memory.get(key), (int, float))
+            )
             for key in keys
-            if any(isinstance(memory.get(key), (int, float)) for memory in told)
+            if any(isinstance(memory.get(key), (int, float)) for memory in readings)
         }
         found[arm] = {
             "loads": len(loads),

@@ -65,7 +65,7 @@ def config_differences(
     ]
     tables = [speeds(here) for here in (one, other)]
     machines = [_machines(table) for table in tables]
-    loads = [{name: told.load.at_once for name, told in table.items()} for table in tables]
+    loads = [{name: speed.load.at_once for name, speed in table.items()} for table in tables]
     found: dict[str, list[ConfigDifference]] = {}
     for first, second in both:
         sides = (

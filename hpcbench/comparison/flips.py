@@ -124,8 +124,8 @@ class Flip:
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
         # Not by `asdict`, which copies every text.
-        told = ((name, getattr(self, name)) for name in self.__slots__)
-        return {name: list(one) if isinstance(one, tuple) else one for name, one in told}
+        fields = ((name, getattr(self, name)) for name in self.__slots__)
+        return {name: list(one) if isinstance(one, tuple) else one for name, one in fields}
 
 
 def flips(

@@ -342,9 +342,9 @@ def _batched(run_task: ResolvedRunTask) -> str:
 
 def _created(experiment: Experiment) -> float:
     """When the experiment was created: from its manifest, else the manifest file's time."""
-    told = str(experiment.manifest.get("created", ""))
+    created = str(experiment.manifest.get("created", ""))
     with contextlib.suppress(ValueError):
-        return datetime.strptime(told, "%Y-%m-%dT%H:%M:%S%z").timestamp()
+        return datetime.strptime(created, "%Y-%m-%dT%H:%M:%S%z").timestamp()
     return experiment.manifest_file.stat().st_mtime
 
 

@@ -300,8 +300,8 @@ def _other_question(
     """Differences in the question or in the counting."""
     if not prompts_alike:
         names = dict.fromkeys((one.prompt.name, other.prompt.name))
-        told = ", ".join(names) if len(names) > 1 else f"two versions of {one.prompt.name}"
-        yield f"prompts differ: {told}"
+        which = ", ".join(names) if len(names) > 1 else f"two versions of {one.prompt.name}"
+        yield f"prompts differ: {which}"
     if one.ml_task != other.ml_task:
         yield f"answers are read differently: {one.ml_task.name}, {other.ml_task.name}"
     if one.task.on_failed != other.task.on_failed:

@@ -45,13 +45,13 @@ def look_at(
             places.setdefault((baseline.path, one.name), (baseline, one))
             places.setdefault((candidate.path, other.name), (candidate, other))
     ordered = sorted(places, key=lambda place: place[1])
-    found = [told for place in ordered if (told := _told(*places[place], sample)) is not None]
+    found = [entry for place in ordered if (entry := _entry(*places[place], sample)) is not None]
     if not found:
         raise UserError(f"no run task that the experiments share has a sample '{sample}'")
     yield from found
 
 
-def _told(here: Experiment, run_task: ResolvedRunTask, sample: str) -> dict[str, Any] | None:
+def _entry(here: Experiment, run_task: ResolvedRunTask, sample: str) -> dict[str, Any] | None:
     file = here.scores_file(run_task.name)
     if not file.exists():
         return None

@@ -209,11 +209,11 @@ def _other_machines(one: Speed, other: Speed) -> Iterator[str]:
         yield f"the files do not show which GPUs the {' and the '.join(unknown)} ran on"
         return
     for part, label in (("gpus", "GPUs"), ("driver", "drivers"), ("cpu", "CPUs")):
-        told = [sorted({_said(getattr(kind, part)) for kind in kinds or ()}) for kinds in both]
-        if told[0] != told[1]:
-            yield f"{label} differ: {' and '.join(told[0])} → {' and '.join(told[1])}"
-        elif len(told[0]) > 1:
-            yield f"several kinds of {label} in both: {', '.join(told[0])}"
+        values = [sorted({_said(getattr(kind, part)) for kind in kinds or ()}) for kinds in both]
+        if values[0] != values[1]:
+            yield f"{label} differ: {' and '.join(values[0])} → {' and '.join(values[1])}"
+        elif len(values[0]) > 1:
+            yield f"several kinds of {label} in both: {', '.join(values[0])}"
 
 
 def _said(value: object) -> str:
@@ -236,9 +236,9 @@ def _other_load(one: Speed, other: Speed) -> Iterator[str]:
 def _measured_otherwise(one: Speed, other: Speed, memory: str) -> Iterator[str]:
     """Why a figure of memory does not come from one source on both sides."""
     if source := _SOURCES.get(memory):
-        told = [(side.memory or Memory()).source(source) for side in (one, other)]
-        if told[0] != told[1]:
-            yield f"measured in different ways: {told[0]}, {told[1]}"
+        sources = [(side.memory or Memory()).source(source) for side in (one, other)]
+        if sources[0] != sources[1]:
+            yield f"measured in different ways: {sources[0]}, {sources[1]}"
 
 
 def _client_bound(one: Speed, other: Speed) -> Iterator[str]:

@@ -139,7 +139,7 @@ def survey(
         found.sizes = {name: f"{width}x{height}" for name, (width, height) in picked.items()}
     found.formats = dict(formats.most_common())
     found.same_images, found.same_samples = same.images(), same.samples()
-    found.bad = [_told(problem) for problem in (*bad_rows(iterator), *broken)]
+    found.bad = [_bad_row(problem) for problem in (*bad_rows(iterator), *broken)]
     return found, cards
 
 
@@ -327,7 +327,7 @@ def _font(size: int) -> Any:
     )
 
 
-def _told(problem: Problem) -> dict[str, Any]:
+def _bad_row(problem: Problem) -> dict[str, Any]:
     return {"message": _text(problem.message), "file": problem.file, "line": problem.line}
 
 

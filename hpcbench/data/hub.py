@@ -87,10 +87,10 @@ def _lacking(snapshot: Path, cache: Path) -> Iterator[Path]:
     indexed = [*_indexed(snapshot)]
     missing = [[shard for shard in shards if not shard.exists()] for shards in indexed]
     weights = any(not _SHARD.search(path.name) for name in WEIGHTS for path in snapshot.glob(name))
-    begun = [some for shards, some in zip(indexed, missing, strict=True) if some != shards]
-    for some in begun or ([] if weights else missing):
+    started = [some for shards, some in zip(indexed, missing, strict=True) if some != shards]
+    for some in started or ([] if weights else missing):
         yield from some
-    whole = [] in begun or (weights and not indexed)
+    whole = [] in started or (weights and not indexed)
     if not whole:  # no index lists the required files
         for path in (cache / "blobs").glob("*.incomplete"):  # of BLOB[.PROCESS].incomplete
             if not path.with_name(path.name.partition(".")[0]).exists():

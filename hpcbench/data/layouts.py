@@ -249,14 +249,14 @@ class Coco(_Made):
                     continue
                 if not (is_outside(name) or self._has(name)):
                     name = f"{self.options.images}/{name}"  # type: ignore[attr-defined]
-                told = (
+                sample_id = (
                     str(image["id"])
                     if str(image["id"]) not in seen
                     else f"{path.stem}/{image['id']}"
                 )
-                seen.add(told)
+                seen.add(sample_id)
                 about = {key: image[key] for key in ("width", "height") if key in image}
-                record = _record(told, name, references, about)
+                record = _record(sample_id, name, references, about)
                 marked = {"boxes": self._boxes(image, of_image, names), "split": self.split}
                 yield path, number, {**record, **marked}
 

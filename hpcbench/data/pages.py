@@ -115,8 +115,8 @@ class Pages:
             if path not in self._faults:
                 with closing(_opened(path, self.tree.read(path))) as document:
                     pages = range(1, self.count(path) + 1)
-                    told = {page: document.fault(page, self.dpi) for page in pages}
-                self._faults[path] = {page: why for page, why in told.items() if why is not None}
+                    reasons = {page: document.fault(page, self.dpi) for page in pages}
+                self._faults[path] = {page: why for page, why in reasons.items() if why is not None}
             return self._faults[path]
 
     def digest(self, path: Path) -> str:

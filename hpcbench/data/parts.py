@@ -43,7 +43,7 @@ class Parts:
         self._logged: set[str] = (
             set()
         )  # files of which the log has parts, whether they count or not
-        self._anew: list[str] = []  # logged files that are started again
+        self._restarted: list[str] = []  # logged files that are started again
         self._at_once = threading.BoundedSemaphore(PARTS_AT_ONCE)
 
     def take_up(self, record: Mapping[str, Any], wanted: Mapping[str, StoredFile]) -> None:
@@ -71,7 +71,7 @@ class Parts:
         if not here:  # never write into a file that another version may link to
             (self._here.files / file.path).unlink(missing_ok=True)
             if file.path in self._logged:
-                self._anew.append(file.path)
+                self._restarted.append(file.path)
         self._here.count(sum(min(PART, file.size - start) for start in here))
         for start in range(0, file.size, PART):
             if start not in here:
@@ -81,9 +81,9 @@ class Parts:
 
     def begin(self) -> None:
         """Log the files that are started again, before the first byte: a file gets its full size at once."""
-        for path in self._anew:
+        for path in self._restarted:
             self._here.log.write({"path": path, "start": None, "boot": None})
-        if self._anew:
+        if self._restarted:
             self._here.log.sync()
 
     def write(self, file: StoredFile, start: int, stop: int, pieces: Iterable[bytes]) -> None:

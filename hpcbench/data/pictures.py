@@ -166,8 +166,8 @@ def _ends_well(picture: Any) -> bool:
         size = file.seek(0, io.SEEK_END)
         if kind in ("WEBP", "BMP"):
             file.seek(4 if kind == "WEBP" else 2)
-            told = int.from_bytes(file.read(4), "little")
-            return bool(0 < told <= size - (8 if kind == "WEBP" else 0))
+            length = int.from_bytes(file.read(4), "little")
+            return bool(0 < length <= size - (8 if kind == "WEBP" else 0))
         end = _ENDS.get(kind)
         if end is None:
             return False

@@ -34,15 +34,15 @@ def silent(moved: Moved) -> None:
 
 def verifying(of_bytes: int, of_files: int, progress: Progress) -> Callable[[int], None]:
     """A counter of read bytes that reports the progress of a verification; many threads may call it."""
-    done, told = 0, 0.0
+    done, reported_at = 0, 0.0
     lock = threading.Lock()
 
     def count(size: int) -> None:
-        nonlocal done, told
+        nonlocal done, reported_at
         with lock:
             done += size
-            if (now := time.monotonic()) - told > 0.1 or done == of_bytes:
-                told = now
+            if (now := time.monotonic()) - reported_at > 0.1 or done == of_bytes:
+                reported_at = now
                 progress(Moved("verifying", done, of_bytes, 0, of_files))
 
     return count

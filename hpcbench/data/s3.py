@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel
 
-from hpcbench.data.storage import PIECE, told_as_os_error
+from hpcbench.data.storage import PIECE, as_os_error
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.installed import install_hint
 from hpcbench.plugins import StoredFile
@@ -68,7 +68,7 @@ class S3Storage:
         bucket, prefix = _place(url)
         self._single.discard(url)
         some, empty = False, set[str]()
-        with told_as_os_error(url, _explain):
+        with as_os_error(url, _explain):
             for page in self._obstore.list(
                 self._store(bucket), prefix=prefix or None, chunk_size=1000
             ):
@@ -94,7 +94,7 @@ class S3Storage:
     def put(self, source: Path, url: str, path: str) -> None:
         """Upload one file; a large file goes in several parallel parts."""
         bucket, prefix = _place(url)
-        with told_as_os_error(url, _explain):
+        with as_os_error(url, _explain):
             self._client.upload_file(str(source), bucket, prefix + path)
 
     def _empty(self, bucket: str, prefix: str, keys: Sequence[str]) -> Iterable[StoredFile]:
@@ -124,7 +124,7 @@ class S3Storage:
 
     def _head(self, bucket: str, key: str) -> Mapping[str, Any] | None:
         try:
-            with told_as_os_error(key, _explain):
+            with as_os_error(key, _explain):
                 found: Mapping[str, Any] = self._obstore.head(self._store(bucket), key)
                 return found
         except FileNotFoundError:
@@ -139,7 +139,7 @@ class S3Storage:
             yield _stored(key.rpartition("/")[2], found)
 
     def _whole(self, bucket: str, key: str, file: StoredFile) -> Iterator[bytes]:
-        with told_as_os_error(key, _explain):
+        with as_os_error(key, _explain):
             options: Any = {"if_match": file.mark} if file.mark.startswith('"') else {}
             found = self._obstore.get(self._store(bucket), key, options=options)
             if file.size <= PIECE:
@@ -150,7 +150,7 @@ class S3Storage:
     def _range(
         self, bucket: str, key: str, file: StoredFile, start: int, stop: int
     ) -> Iterator[bytes]:
-        with told_as_os_error(key, _explain):
+        with as_os_error(key, _explain):
             match = {"IfMatch": file.mark} if file.mark.startswith('"') else {}
             found = self._client.get_object(
                 Bucket=bucket, Key=key, Range=f"bytes={start}-{stop - 1}", **match
@@ -252,11 +252,11 @@ def _explain(error: BaseException) -> tuple[type[OSError], str]:
     """Class of the error (final or not) and reason: both clients quote the server's XML or its code."""
     text, name = str(error), type(error).__name__
     reply = getattr(error, "response", None)
-    told = reply.get("Error", {}) if isinstance(reply, dict) else {}
+    details = reply.get("Error", {}) if isinstance(reply, dict) else {}
     found = re.search(r"<Code>(\w+)</Code>(?:.*?<Message>(.*?)</Message>)?", text, re.DOTALL)
-    code = str(told.get("Code", "")) or (found[1] if found else "")
+    code = str(details.get("Code", "")) or (found[1] if found else "")
     why = (
-        str(told.get("Message", ""))
+        str(details.get("Message", ""))
         or (found[2] or "" if found else "")
         or text.split("Debug source")[0]
     )
@@ -271,7 +271,7 @@ def _explain(error: BaseException) -> tuple[type[OSError], str]:
         "FileNotFoundError",
     ):
         none = "the bucket does not exist" if code == "NoSuchBucket" else "it does not exist"
-        return FileNotFoundError, str(told.get("Message", "")) or (found and found[2]) or none
+        return FileNotFoundError, str(details.get("Message", "")) or (found and found[2]) or none
     if name == "InvalidPathError":
         return PermissionError, f"lists a key that cannot be a file: {why}"
     if code in ("412", "PreconditionFailed") or name == "PreconditionError":

@@ -396,20 +396,20 @@ class _Channel:
 
     def __init__(self, host: Host, password: str | None) -> None:
         self._host = host.name
-        self._told: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the channel
+        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the channel
         with contextlib.ExitStack() as stack:
             try:
                 process, self._login = stack.enter_context(
-                    subsystem(host, "sftp", password, self._told)
+                    subsystem(host, "sftp", password, self._errors)
                 )
             except EnvironmentFault:
-                self._told.close()
+                self._errors.close()
                 raise
             assert process.stdin is not None
             assert process.stdout is not None
             self._process, self._out = process, process.stdin
             self._in = process.stdout.fileno()
-            self._end = weakref.finalize(self, _end, process, self._told)
+            self._end = weakref.finalize(self, _end, process, self._errors)
             self._poll = select.poll()
             self._poll.register(self._in, select.POLLIN)
             with contextlib.suppress(OSError):  # for several large replies at once
@@ -418,11 +418,11 @@ class _Channel:
             self._asked = 0
             self._ready = False
             self._send(struct.pack(">BI", INIT, 3))
-            _, _, told = self._packet()  # after this `ssh` asks no more questions
+            _, _, extensions = self._packet()  # after this `ssh` asks no more questions
             self._ready = True
             self.request = REQUEST
-            self.renames_over = b"posix-rename@openssh.com" in told.tobytes()
-            if b"limits@openssh.com" in told.tobytes():
+            self.renames_over = b"posix-rename@openssh.com" in extensions.tobytes()
+            if b"limits@openssh.com" in extensions.tobytes():
                 self.request = min(LARGEST, *self.one(_limits()))
 
     @property
@@ -515,24 +515,24 @@ class _Channel:
                 raise OSError(f"{self._host}: the connection broke") from error
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(2)
-            self._told.seek(0)
-            told = self._told.read().decode("utf-8", "replace")
+            self._errors.seek(0)
+            text = self._errors.read().decode("utf-8", "replace")
             self._end()
-            fault = self._login.fault(told) if not self._ready else None
+            fault = self._login.fault(text) if not self._ready else None
             if isinstance(fault, Refused | UserError):
                 raise PermissionError(secret.mask(str(fault))) from error
-            why = told.strip().splitlines()[-1:] or ["the connection broke"]
+            why = text.strip().splitlines()[-1:] or ["the connection broke"]
             raise OSError(secret.mask(f"{self._host}: {why[0].strip()}")) from error
 
 
-def _end(process: subprocess.Popen[bytes], told: IO[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes], errors: IO[bytes]) -> None:
     process.kill()
     for pipe in (process.stdin, process.stdout):
         with contextlib.suppress(OSError):
             if pipe is not None:
                 pipe.close()
     process.wait()
-    told.close()
+    errors.close()
 
 
 def _folder(url: str) -> str:

@@ -88,10 +88,10 @@ def stage(source: Path, folder: Path) -> Path:
         if version is not None:
             key = version.folder.name
         else:
-            told = "".join(
+            listing = "".join(
                 f"{path}|{one.st_size}|{one.st_mtime_ns}\n" for path, one in sizes.items()
             )
-            key = hashlib.sha256(told.encode()).hexdigest()[:24]
+            key = hashlib.sha256(listing.encode()).hexdigest()[:24]
         target = folder / key
         below = "" if version is not None else "files"
 
@@ -131,10 +131,10 @@ def _is_old(target: Path) -> bool:
 
 def _drop(target: Path) -> None:
     """Remove a copy whose exclusive lock we hold."""
-    doomed = target.with_name(f"tmp-{secrets.token_hex(4)}-{target.name}")
-    target.rename(doomed)
+    trash = target.with_name(f"tmp-{secrets.token_hex(4)}-{target.name}")
+    target.rename(trash)
     _use_file(target).unlink()
-    remove(doomed)
+    remove(trash)
 
 
 def _mend(top: Path, sizes: Mapping[Path, os.stat_result], target: Path, below: str) -> None:

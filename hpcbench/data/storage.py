@@ -44,7 +44,7 @@ def open_storage(url: str, options: Mapping[str, Any]) -> Storage:
 
 
 @contextlib.contextmanager
-def told_as_os_error(
+def as_os_error(
     place: str, explain: Callable[[BaseException], tuple[type[OSError], str]]
 ) -> Iterator[None]:
     """Inside, a client library's error becomes the OSError that `explain` returns, in one line."""
@@ -198,7 +198,7 @@ def _mistyped(url: str) -> Problem | None:
     user, at, _ = host.rpartition("@")
     if at and (":" in user or scheme != "sftp"):
         option = "password" if scheme == "sftp" else "headers: {Authorization: …}"
-        return _telling(shown, f"`{option}` of its `storage:`, as ${{env:NAME}}")
+        return _problem(shown, f"`{option}` of its `storage:`, as ${{env:NAME}}")
     try:
         parts = urlsplit(url)
         sound = parts.port != 0 and _HOST.fullmatch(parts.hostname or "")
@@ -208,7 +208,7 @@ def _mistyped(url: str) -> Problem | None:
         return Problem("names no valid host and port", shown)
     if scheme != "sftp" and parts.query:
         if any(_SECRET.search(name) for name, _ in parse_qsl(parts.query, keep_blank_values=True)):
-            return _telling(
+            return _problem(
                 shown, "`headers` of its `storage:`, as ${env:NAME}; or use s3:// or sftp://"
             )
         if parts.path.endswith("/"):
@@ -218,6 +218,6 @@ def _mistyped(url: str) -> Problem | None:
     return None
 
 
-def _telling(shown: str, instead: str) -> Problem:
+def _problem(shown: str, instead: str) -> Problem:
     what = "this URL contains a secret, and hpcbench writes URLs into manifests"
     return Problem(what, shown, remedy=f"give the secret as {instead}")

@@ -34,7 +34,7 @@ from hpcbench.data.durability import in_doubt, ours, release
 from hpcbench.data.pack import end_pack, write_member
 from hpcbench.data.progress import Moved, Progress, silent, size_text, verifying
 from hpcbench.data.storage import no_answer, open_storage
-from hpcbench.data.transfer import Transfer, broken_off, pieces, told
+from hpcbench.data.transfer import Transfer, broken_off, error_text, pieces
 from hpcbench.data.tree import Kept, Version
 from hpcbench.errors import NO_NETWORK, EnvironmentFault, Problem, UserError
 from hpcbench.files.atomic import read_json, write_json
@@ -97,14 +97,14 @@ class SmartSync:
             self.progress(Moved(f"listing {url}"))
             listed = _sound(url, storage.list(url))
         except (FileNotFoundError, PermissionError, NotADirectoryError) as error:
-            raise UserError(Problem(told(error).removeprefix(f"{url}: "), url)) from error
+            raise UserError(Problem(error_text(error).removeprefix(f"{url}: "), url)) from error
         except OSError as error:
             if (last := self.newest(url, options, pack=pack)) is not None:
                 self.progress(Moved(f"{url} cannot be reached: using its last transferred version"))
                 return self._used(last)
             why = no_answer(url, options or {}, error)
             raise EnvironmentFault(
-                f"cannot list {url}: {why or told(error).removeprefix(f'{url}: ')}",
+                f"cannot list {url}: {why or error_text(error).removeprefix(f'{url}: ')}",
                 remedy=f"{NO_NETWORK}; then try again" if why else "try again later",
             ) from error
         key = _key(url, listed, options, pack=pack)
@@ -164,8 +164,8 @@ class SmartSync:
             pack: whether the version may have packed files.
         """
         for folder in (self.folder, *self.shared):
-            told = _read(folder / _pointer(url, options))
-            for key in filter(None, (told.get("key"), told.get("loose"))):
+            note = _read(folder / _pointer(url, options))
+            for key in filter(None, (note.get("key"), note.get("loose"))):
                 found = Version.read(self.folder / key) or self._shared(key)
                 if found is not None and (pack or found.pack_mtime_ns is None):
                     return found
@@ -176,11 +176,11 @@ class SmartSync:
         place, key = self.folder / _pointer(url, options), version.folder.name
         before = _read(place)
         loose = key if version.pack_mtime_ns is None else before.get("loose", before.get("key"))
-        told = {"url": url, "key": key, **({"loose": loose} if loose else {})}
-        if told == before:
+        note = {"url": url, "key": key, **({"loose": loose} if loose else {})}
+        if note == before:
             return
         try:
-            write_json(place, told)
+            write_json(place, note)
         except OSError as error:  # the version exists without the note
             if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
                 raise
@@ -258,7 +258,7 @@ class SmartSync:
                     make_room=self.make_room,
                     progress=self.progress,
                 )
-                self._make_anew(version, transfer)
+                self._remake(version, transfer)
                 return
         raise EnvironmentFault(
             f"{version.folder / MANIFEST} is damaged, and {version.url} has changed since",
@@ -285,17 +285,17 @@ class SmartSync:
 
         Returns whether all its files are gone: other users may own folders in it.
         """
-        doomed = self.folder / f"tmp-{secrets.token_hex(4)}-{version.folder.name}"
+        trash = self.folder / f"tmp-{secrets.token_hex(4)}-{version.folder.name}"
         try:
-            version.folder.rename(doomed)
+            version.folder.rename(trash)
         except FileNotFoundError:  # another process removed it
             return True
         with contextlib.suppress(OSError):
             self._right(version).unlink()
-        remove(doomed)
-        if doomed.exists():
-            _log.warning("%s: only other users can remove the rest of it", doomed)
-        return not doomed.exists()
+        remove(trash)
+        if trash.exists():
+            _log.warning("%s: only other users can remove the rest of it", trash)
+        return not trash.exists()
 
     def leftovers(self) -> list[Path]:
         """Files that broken transfers and removals left, unless a process is still working on them."""
@@ -312,7 +312,7 @@ class SmartSync:
         Raises:
             EnvironmentFault: the disk has too little space or too few inodes.
         """
-        doomed, gone = self._over_limit(need, keep)
+        to_remove, gone = self._over_limit(need, keep)
         free = shutil.disk_usage(self.folder).free + gone.bytes
         if need > free:
             raise EnvironmentFault(
@@ -325,7 +325,7 @@ class SmartSync:
                 f"the file system of {self.folder} has room for {room.f_favail} files, {files} are needed",
                 remedy="`hpcbench data prune` removes old versions; or set another `home`",
             )
-        for version in doomed:
+        for version in to_remove:
             self.remove(version)
 
     def _over_limit(self, need: int, keep: Collection[str]) -> tuple[list[Version], Freed]:
@@ -336,12 +336,12 @@ class SmartSync:
         Raises:
             EnvironmentFault: the new version alone exceeds the limit.
         """
-        doomed, gone = list[Version](), Freed()
+        to_remove, gone = list[Version](), Freed()
         if self.limit is None:
-            return doomed, gone
+            return to_remove, gone
         versions = self.versions()
         if sum(version.bytes for version in versions) + need <= self.limit:
-            return doomed, gone  # shared files make the real sum smaller
+            return to_remove, gone  # shared files make the real sum smaller
         if need > self.limit:
             raise EnvironmentFault(
                 f"the files need {size_text(need)}, {self.folder} is limited to {size_text(self.limit)}",
@@ -350,19 +350,19 @@ class SmartSync:
         beyond = _held(versions) + need - self.limit
         for version in self.removable() if beyond > 0 else []:
             if beyond > gone.bytes and version.folder.name not in keep:
-                doomed.append(version)
+                to_remove.append(version)
                 gone.add(version)
         if beyond > gone.bytes:  # a warning: the run goes on
-            told = (
+            message = (
                 f"{size_text(beyond - gone.bytes)} above `cache_gb`: all other versions are in use"
             )
-            _log.warning("%s: %s", self.folder, told)
-        return doomed, gone
+            _log.warning("%s: %s", self.folder, message)
+        return to_remove, gone
 
     def _mend(self, version: Version, transfer: Transfer) -> None:
         version.touch()  # so that no process removes it during the check
         if not version.sound():
-            self._make_anew(version, transfer)
+            self._remake(version, transfer)
             return
         doubtful = ours(version) and in_doubt(version)
         if damaged := self.damaged(version, thorough=doubtful):
@@ -371,7 +371,7 @@ class SmartSync:
             _repair(version, transfer.storage, damaged)
         release(version)
 
-    def _make_anew(self, version: Version, transfer: Transfer) -> None:
+    def _remake(self, version: Version, transfer: Transfer) -> None:
         """Rebuild a version with a damaged manifest, from its right files and the source.
 
         Raises:
@@ -393,7 +393,7 @@ class SmartSync:
                 fresh.rename(folder)
         except OSError as error:
             if not _is_sound(folder):
-                what = f"{folder} is damaged and cannot be replaced: {told(error)}"
+                what = f"{folder} is damaged and cannot be replaced: {error_text(error)}"
                 remedy = "its owner can repair it: `hpcbench data verify --repair`"
                 raise EnvironmentFault(what, remedy=remedy) from error
         finally:
@@ -436,10 +436,10 @@ def _held(versions: Iterable[Version]) -> int:
 def _read(place: Path) -> dict[str, Any]:
     """The object in a JSON file; empty if the file is missing or unreadable."""
     try:
-        told = read_json(place)
+        data = read_json(place)
     except (OSError, ValueError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return data if isinstance(data, dict) else {}
 
 
 def _pointer(url: str, options: Mapping[str, Any] | None) -> str:
@@ -484,7 +484,8 @@ def _repair(version: Version, storage: Storage, damaged: Iterable[Kept]) -> None
 
 def _unrepairable(version: Version, error: OSError) -> EnvironmentFault:
     return EnvironmentFault(
-        f"{version.folder} is damaged and cannot be repaired from {version.url}: {told(error)}",
+        f"{version.folder} is damaged and cannot be repaired from {version.url}: "
+        f"{error_text(error)}",
         remedy="try again later",
     )
 
@@ -584,8 +585,8 @@ def _key(
 ) -> str:
     digest = hashlib.sha256(json.dumps([url, pack, *_where(options)]).encode())
     for file in listed:
-        told = [file.path, file.size, file.mark, file.sha256]
-        digest.update(json.dumps(told).encode() + b"\n")
+        fields = [file.path, file.size, file.mark, file.sha256]
+        digest.update(json.dumps(fields).encode() + b"\n")
     return digest.hexdigest()[:24]
 
 

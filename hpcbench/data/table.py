@@ -207,10 +207,10 @@ class TableDataset:
                 else:
                     kept.append(index)
         if bad and not self.skip:
-            told = most_mistakes(bad, MOST_PROBLEMS)
-            more = len(bad) - len(told)
+            reported = most_mistakes(bad, MOST_PROBLEMS)
+            more = len(bad) - len(reported)
             rest = [Problem(f"and {more} more bad rows", str(self.path))] if more else []
-            raise UserError(*self._empty_splits(kept), *told, *rest)
+            raise UserError(*self._empty_splits(kept), *reported, *rest)
         if not kept:
             what = f"no sample of split '{self.split}'" if self.split else "no sample"
             raise UserError(Problem(what, str(self.path)), *most_mistakes(bad, MOST_PROBLEMS))
@@ -396,8 +396,8 @@ class TableDataset:
                 {column: listed[place % len(listed)] for column, listed in values.items()}
                 for place in range(count)
             )
-            told = (_COLUMN.sub(lambda match: str(known[match[1]]), key) for known in filled)  # noqa: B023
-            return list(map(self._image, told))
+            paths = (_COLUMN.sub(lambda match: str(known[match[1]]), key) for known in filled)  # noqa: B023
+            return list(map(self._image, paths))
         found: list[str | bytes] = []
         for value in _listed(value_of(record, key)):
             if isinstance(value, Mapping):  # Hugging Face's image column

@@ -189,14 +189,14 @@ class Transfer:
                     job = next(waiting, None)
                 if job is None:
                     return
-                begun, worked = time.perf_counter(), time.thread_time()
+                started, worked = time.perf_counter(), time.thread_time()
                 try:
                     job()
                 except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
                     errors.append(error)
                     self.here.stopped.set()
                 with self.here.lock:
-                    took[0] += time.perf_counter() - begun
+                    took[0] += time.perf_counter() - started
                     took[1] += time.thread_time() - worked
 
         def threads_wanted() -> int:
@@ -322,12 +322,12 @@ def broken_off(url: str, error: OSError) -> EnvironmentFault:
             remedy="free space with `hpcbench data prune`, and try again: transferred data are kept",
         )
     return EnvironmentFault(
-        f"the transfer of {url} was interrupted: {told(error)}",
+        f"the transfer of {url} was interrupted: {error_text(error)}",
         remedy="try again: transferred data are kept",
     )
 
 
-def told(error: OSError) -> str:
+def error_text(error: OSError) -> str:
     if error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
     return str(error) or type(error).__name__

@@ -69,11 +69,11 @@ class Kept:
 
     def record(self) -> dict[str, Any]:
         """The object of its line, without unset fields."""
-        told: dict[str, Any] = {"path": self.path, "size": self.size, "sha256": self.sha256}
+        fields: dict[str, Any] = {"path": self.path, "size": self.size, "sha256": self.sha256}
         for key in ("mark", "mtime_ns", "offset"):
             if (value := getattr(self, key)) not in (None, ""):
-                told[key] = value
-        return told
+                fields[key] = value
+        return fields
 
 
 @dataclass(frozen=True, slots=True)

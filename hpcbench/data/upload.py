@@ -19,7 +19,7 @@ from typing import Any
 
 from hpcbench.data.progress import Moved, Progress, silent
 from hpcbench.data.storage import no_answer, open_storage
-from hpcbench.data.transfer import told
+from hpcbench.data.transfer import error_text
 from hpcbench.errors import NO_NETWORK, EnvironmentFault
 from hpcbench.files.atomic import Appender, read_lines
 from hpcbench.files.hashing import hash_file
@@ -101,7 +101,7 @@ def upload(
     except OSError as error:
         why = no_answer(url, options, error)
         raise EnvironmentFault(
-            f"cannot upload to {url}: {why or told(error)}",
+            f"cannot upload to {url}: {why or error_text(error)}",
             remedy=f"{f'{NO_NETWORK}; ' if why else ''}`hpcbench upload` continues where it stopped",
         ) from error
 

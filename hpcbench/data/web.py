@@ -30,7 +30,7 @@ from urllib.parse import quote, unquote, urldefrag, urljoin, urlsplit
 from pydantic import BaseModel
 
 from hpcbench.data.hub import COMMIT, hub_path, repository
-from hpcbench.data.storage import CHANGED, PIECE, told_as_os_error
+from hpcbench.data.storage import CHANGED, PIECE, as_os_error
 from hpcbench.errors import EnvironmentFault
 from hpcbench.installed import install_hint
 from hpcbench.plugins import StoredFile
@@ -219,7 +219,7 @@ class _Web:
 
     def head(self, url: str) -> tuple[int, str]:
         """Size of a file, and the mark of its content."""
-        with told_as_os_error(url, _explain):
+        with as_os_error(url, _explain):
             found = self._obstore.head(*self._at(url))
             return found["size"], _mark(found)
 
@@ -227,7 +227,7 @@ class _Web:
         self, url: str, file: StoredFile, start: int, stop: int, mark: str = ""
     ) -> Iterator[bytes]:
         """Yield bytes of a file; a given mark must match when only a part is read."""
-        with told_as_os_error(url, _explain):
+        with as_os_error(url, _explain):
             store, path = self._at(url)
             if (start, stop) == (0, file.size):
                 found = self._obstore.get(store, path)

@@ -156,13 +156,13 @@ async def _stream(
         await response.write(answer.delta({"role": "assistant", "content": ""}))
         while True:
             usage = Usage(job.prompt_tokens, piece.tokens)
-            told = usage if options.continuous_usage_stats else None
-            if piece.text or (told and not piece.reason):
-                await response.write(answer.delta({"content": piece.text}, usage=told))
+            chunk_usage = usage if options.continuous_usage_stats else None
+            if piece.text or (chunk_usage and not piece.reason):
+                await response.write(answer.delta({"content": piece.text}, usage=chunk_usage))
             if piece.reason:
                 break
             piece = await _next(events)
-        await response.write(answer.delta({}, piece.reason, told))
+        await response.write(answer.delta({}, piece.reason, chunk_usage))
         if options.include_usage:
             await response.write(answer.usage(usage))
         await response.write(b"data: [DONE]\n\n")

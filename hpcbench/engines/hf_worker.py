@@ -70,7 +70,7 @@ class Worker:
                 self._post([(job, error)])
             except Exception as error:  # noqa: BLE001 - one request must not end the engine
                 traceback.print_exc()
-                self._post([(job, _told(error))])
+                self._post([(job, _api_error(error))])
             if row is None:
                 self.line.drop()
             else:
@@ -89,7 +89,7 @@ class Worker:
             for row in rows:  # alone a row may fit, and its fault harms no other row
                 if not row.over and (error := self._attempt([row])) is not None:
                     row.over = True
-                    self._hand_over([(row.job, _told(error))])
+                    self._hand_over([(row.job, _api_error(error))])
 
     def _attempt(self, rows: Sequence[Row]) -> Exception | None:
         """Generate; returns the error, without the frames that hold tensors."""
@@ -127,7 +127,7 @@ def _say(events: list[tuple[Job, Event]]) -> None:
         job.say(event)
 
 
-def _told(error: Exception) -> ApiError:
+def _api_error(error: Exception) -> ApiError:
     if out_of_memory(error):
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         return ApiError(503, f"out of memory, even alone in a batch: {first}", "out_of_memory")

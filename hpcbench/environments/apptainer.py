@@ -63,12 +63,12 @@ class Apptainer:
             sif = images / f"{source.digest.removeprefix('sha256:')}-{program.key}.sif"
             if not sif.exists():
                 sif = self._of_another(program, source, cache, say) or sif
-            begun = time.monotonic()
+            started = time.monotonic()
             make_once(sif, lambda path: program.build(source, path, say))
-            took = time.monotonic() - begun
-            told = (source.transport, source.origin, source.digest, program.version)
+            took = time.monotonic() - started
+            fields = (source.transport, source.origin, source.digest, program.version)
             # Identifies the file: two builds of one digest differ in their bytes.
-            facts = {"sif_sha256": f"sha256:{note(sif, reference, *told, took).sha256}"}
+            facts = {"sif_sha256": f"sha256:{note(sif, reference, *fields, took).sha256}"}
         if container.signed and source.transport in ("sif", "oras"):
             program.check_signature(sif)
         name = source.digest.removeprefix("sha256:") if source.sif else sif.stem

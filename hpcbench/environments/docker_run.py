@@ -186,10 +186,10 @@ def load(path: str, file: Path) -> str:
 
 def engine(client: Any) -> tuple[str, str]:
     """`Docker` or `podman`, and its version."""
-    told = client.version()
-    names = [one["Name"] for one in told.get("Components") or ()]
+    version = client.version()
+    names = [one["Name"] for one in version.get("Components") or ()]
     is_podman = any("podman" in name.lower() for name in names)
-    return "podman" if is_podman else "Docker", str(told["Version"])
+    return "podman" if is_podman else "Docker", str(version["Version"])
 
 
 def _pull(client: Any, image: str) -> None:
@@ -357,7 +357,7 @@ def _create(client: Any, spec: Spec, name: str, argv: Sequence[str]) -> None:
             "group_add": [str(group) for group in os.getgroups()],
         }
     image = client.api.inspect_image(spec.image)
-    told: dict[str, Any] = {
+    options: dict[str, Any] = {
         "name": name,
         "entrypoint": [argv[0]],  # else the image's own entry point gets the program
         "command": list(argv[1:]),
@@ -389,11 +389,11 @@ def _create(client: Any, spec: Spec, name: str, argv: Sequence[str]) -> None:
     }
     try:
         # As process 1 a program would not die of signals it does not handle, nor reap orphans.
-        client.containers.create(spec.image, init=True, **told)
+        client.containers.create(spec.image, init=True, **options)
     except docker.errors.APIError as error:
         if "init binary" not in str(error):
             raise
-        client.containers.create(spec.image, **told)
+        client.containers.create(spec.image, **options)
 
 
 def _gpus(name: str, version: str, spec: Spec) -> dict[str, Any]:

@@ -517,8 +517,8 @@ def _write_stand_in(folder: Path, name: str) -> None:
     """A wheel without files in place of hpcbench, so that its dependents resolve without an index."""
     stem = f"{name.replace('-', '_')}-{hpcbench.__version__}"
     with zipfile.ZipFile(folder / f"{stem}-py3-none-any.whl", "w") as wheel:
-        told = f"Metadata-Version: 2.1\nName: {name}\nVersion: {hpcbench.__version__}\n"
-        wheel.writestr(f"{stem}.dist-info/METADATA", told)
+        metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {hpcbench.__version__}\n"
+        wheel.writestr(f"{stem}.dist-info/METADATA", metadata)
         wheel.writestr(f"{stem}.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
         wheel.writestr(f"{stem}.dist-info/RECORD", "")
 

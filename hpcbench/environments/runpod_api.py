@@ -173,8 +173,8 @@ def _refusal(status: int, body: str) -> ApiFault:
             "write rights from console.runpod.io/user/settings",
         )
     try:
-        told = json.loads(body)
-        said = str(told.get("error") or told.get("message") or told) if told else body
+        parsed = json.loads(body)
+        said = str(parsed.get("error") or parsed.get("message") or parsed) if parsed else body
     except (ValueError, AttributeError):
         said = body
     said = secret.mask(" ".join(said.split()))[:300]

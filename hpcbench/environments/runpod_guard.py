@@ -29,38 +29,38 @@ GRACE = 5.0
 def main() -> int:
     """Wait for the runner's end, or the pod's deadline."""
     print("ready", flush=True)  # noqa: T201 - to the runner, which rents nothing before
-    told: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     rest, ended = b"", False
     while not ended:
-        deadline = told.get("deadline")
+        deadline = facts.get("deadline")
         left = None if deadline is None else max(0.0, deadline + GRACE - time.time())
         if not select.select([0], [], [], left)[0]:
             break
         data = os.read(0, 65536)
         *lines, rest = (rest + data).split(b"\n")
         for line in lines:
-            told |= json.loads(line)
+            facts |= json.loads(line)
         ended = not data
-    if told.get("done") or "name" not in told:
+    if facts.get("done") or "name" not in facts:
         return 0
-    api = Api(told["endpoint"], told["key"])
+    api = Api(facts["endpoint"], facts["key"])
     try:
-        _delete(api, told)
+        _delete(api, facts)
     except EnvironmentFault as fault:
         print(f"FATAL: {fault}", file=sys.stderr, flush=True)  # noqa: T201 - into the runner's log
         return 3
     return 0
 
 
-def _delete(api: Api, told: dict[str, Any]) -> None:
-    if "pod" in told:
-        api.give_back(told["pod"], PATIENCE)
+def _delete(api: Api, facts: dict[str, Any]) -> None:
+    if "pod" in facts:
+        api.give_back(facts["pod"], PATIENCE)
         return
     until = time.monotonic() + LATE
     while time.monotonic() < until:
         try:
             for pod in api.pods():
-                if pod.get("name") == told["name"]:
+                if pod.get("name") == facts["name"]:
                     api.give_back(pod["id"], PATIENCE)
                     return
         except ApiFault as fault:

@@ -128,10 +128,10 @@ def main() -> int:
     """Execute the task in the environment variable."""
     spec = Spec.model_validate_json(os.environ.pop(SPEC))
     signals = _Signals()
-    begun = threading.Event()
-    threading.Thread(target=_until_alone, args=(begun, os.getppid()), daemon=True).start()
+    started = threading.Event()
+    threading.Thread(target=_until_alone, args=(started, os.getppid()), daemon=True).start()
     try:
-        return run(spec, signals, begun)
+        return run(spec, signals, started)
     except _Stopped as stopped:
         _say(str(stopped))
         return 128 + stopped.number
@@ -140,7 +140,7 @@ def main() -> int:
         return FAILED
 
 
-def run(spec: Spec, signals: _Signals, begun: threading.Event) -> int:
+def run(spec: Spec, signals: _Signals, started: threading.Event) -> int:
     """The whole life of a pod; returns the command's exit code.
 
     Raises:
@@ -161,18 +161,18 @@ def run(spec: Spec, signals: _Signals, begun: threading.Event) -> int:
                         pod.send(mount)
                 packages = _packages(spec, pod)
                 pod.send(Bind(str(packages), PACKAGES, read_only=True))
-                return _command(spec, pod, signals, lease.deadline, begun)
+                return _command(spec, pod, signals, lease.deadline, started)
 
 
 def _command(
-    spec: Spec, pod: _Pod, signals: _Signals, deadline: float, begun: threading.Event
+    spec: Spec, pod: _Pod, signals: _Signals, deadline: float, started: threading.Event
 ) -> int:
     """Start the command, serve it until it ends, copy its files here."""
     written = _Written([mount for mount in spec.mounts if not mount.read_only], pod)
     own = private(spec.mounts)
     process = pod.start(spec, own.target if own else "/")
     signals.pod = pod
-    begun.set()
+    started.set()
     fetched, forwarded = time.monotonic(), False
     try:
         while process.poll() is None:
@@ -208,7 +208,7 @@ class _Lease:
             del os.environ[name]  # no child needs it
         self._api = Api(spec.options.endpoint, self._key)
         self._rented = Rented.by_me()
-        self._begun = time.time()
+        self._started_at = time.time()
         self._done = False
         self._guard: subprocess.Popen[bytes]
         self.deadline = 0.0
@@ -253,7 +253,7 @@ class _Lease:
     @property
     def reachable_until(self) -> float:
         """Unix time by which the pod must be reachable."""
-        return min(self.deadline, self._begun + 60 * self._spec.options.start_minutes)
+        return min(self.deadline, self._started_at + 60 * self._spec.options.start_minutes)
 
     def rent(self, public_key: str) -> None:
         """Request the pod, and refuse it if it costs too much.
@@ -300,7 +300,7 @@ class _Lease:
             self._know(id=str(pod["id"]))
         price = _price(pod) or _price(self._api.find(str(pod["id"])) or {})
         hours = _hours(price, options.max_cost, options.max_hours, left)
-        self._know(price=price, deadline=self._begun + 3600 * hours)
+        self._know(price=price, deadline=self._started_at + 3600 * hours)
 
     def address(self) -> tuple[str, int]:
         """Address of the pod's sshd, as soon as it is known.
@@ -311,7 +311,7 @@ class _Lease:
         pause, pod = 0.5, str(self._rented.id)
         while True:
             # A new pod may be missing in some of the API's replies.
-            new = time.time() - self._begun < FOUND_SECONDS
+            new = time.time() - self._started_at < FOUND_SECONDS
             found = self._api.find(pod) or ({} if new else {"desiredStatus": "gone"})
             state = found.get("desiredStatus")
             if state in ("gone", "EXITED"):
@@ -331,8 +331,8 @@ class _Lease:
         """Record known facts for the guard and other processes."""
         self._rented = self._rented.model_copy(update=more)
         self.deadline = self._rented.deadline or self.deadline
-        told = {"pod" if name == "id" else name: value for name, value in more.items()}
-        self._tell(**told)
+        facts = {"pod" if name == "id" else name: value for name, value in more.items()}
+        self._tell(**facts)
         self._rented.write(self._cache)
 
     def _end(self) -> None:
@@ -594,9 +594,9 @@ def _pass_on(first: bytes, pipe: IO[bytes]) -> None:
         pipe.close()
 
 
-def _until_alone(begun: threading.Event, parent: int) -> None:
+def _until_alone(started: threading.Event, parent: int) -> None:
     """Stop the preparation if the worker is gone, even by kill -9; later the end of its pipe says so."""
-    while not begun.wait(1):
+    while not started.wait(1):
         if os.getppid() != parent:
             os.kill(os.getpid(), signal.SIGTERM)
             return

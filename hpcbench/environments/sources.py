@@ -163,10 +163,10 @@ def _in_layout(text: str, reference: str) -> tuple[Path, str]:
         ) from error
     chosen = [one for one in images if (one == wanted if wanted else images[one] == tag or not tag)]
     if len(chosen) != 1:
-        told = ", ".join(f"{name or '?'} = {digest}" for digest, name in images.items())
+        present = ", ".join(f"{name or '?'} = {digest}" for digest, name in images.items())
         raise UserError(
             Problem(
-                f"image '{reference}' names {len(chosen)} images; {folder} holds {told}",
+                f"image '{reference}' names {len(chosen)} images; {folder} holds {present}",
                 remedy="write oci:FOLDER:TAG or oci:FOLDER@sha256:…",
             )
         )

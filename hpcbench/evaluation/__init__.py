@@ -66,7 +66,7 @@ def evaluate(experiment: Experiment) -> Metrics:
 
 
 def score(
-    experiment: Experiment, subject: Subject, folder: Path | None = None, *, anew: bool = False
+    experiment: Experiment, subject: Subject, folder: Path | None = None, *, again: bool = False
 ) -> tuple[Scored, Change]:
     """Bring the scores of a run task up to date.
 
@@ -75,11 +75,11 @@ def score(
         subject: its answers, and the metrics to score them by.
         folder: folder of the scores; None: the experiment's own. Columns that the experiment's own scores
             already have are copied from them.
-        anew: score by every metric, even where columns exist.
+        again: score by every metric, even where columns exist.
     """
     own = Place(experiment.scores_dir, subject.run_task.name)
     place = own if folder is None else Place(folder, subject.run_task.name)
-    change = update(subject, place, own, anew=anew)
+    change = update(subject, place, own, again=again)
     seed = experiment.resolved.plan.seed
     reading = reading_of(subject.run_task.ml_task)
     skipped = experiment.skipped(subject.run_task.name)

@@ -261,8 +261,8 @@ class _Samples:
             weighed = [self.addends.of(one).times(self._weights(one)) for one in kept]
             entry = pooling.macro(self.metric, weighed, [self._clusters(one) for one in kept])
             by = dict(zip(outer, values, strict=True))
-            told = {**by, "macro": " × ".join(inner)}
-            rows.append(self._row(told, entry, numpy.concatenate(groups)))
+            labels = {**by, "macro": " × ".join(inner)}
+            rows.append(self._row(labels, entry, numpy.concatenate(groups)))
         return rows
 
     def _groups(self) -> Iterator[tuple[dict[str, str | None], NDArray[Any]]]:

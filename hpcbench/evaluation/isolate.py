@@ -45,7 +45,7 @@ class Guard:
         except TookTooLong:
             return None, self.over
         except Exception as error:  # noqa: BLE001 - foreign code: whatever it raises is a fault of this sample
-            return None, told(error)
+            return None, error_line(error)
 
     def __enter__(self) -> Guard:
         if threading.current_thread() is threading.main_thread():
@@ -63,12 +63,12 @@ class Guard:
     ) -> None:
         if self._before is None:
             return
-        handler, left, every, begun = self._before
+        handler, left, every, started = self._before
         self._before = None
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, handler if handler is not None else signal.SIG_DFL)
         if left:  # another caller's timer: restore its remaining time, and at least a moment
-            left = max(left - (time.monotonic() - begun), 0.001)
+            left = max(left - (time.monotonic() - started), 0.001)
             signal.setitimer(signal.ITIMER_REAL, left, every)
 
     def _look(self, number: int, frame: FrameType | None) -> None:
@@ -78,7 +78,7 @@ class Guard:
             raise TookTooLong
 
 
-def told(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """Type and message of an exception, in one line."""
     text = " ".join(f"{type(error).__name__}: {error}".split())
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"

@@ -33,8 +33,8 @@ def write_performance(experiment: Experiment) -> None:
     ]
     performance: dict[str, Any] = {}
     for run_task in experiment.resolved.run_tasks:
-        told = [event for event in events if event["run_task"] == run_task.name]
-        found = measure_performance(experiment, run_task, told)
+        task_events = [event for event in events if event["run_task"] == run_task.name]
+        found = measure_performance(experiment, run_task, task_events)
         found["load"]["chosen"] = _chosen(run_task, workers)
         found["hardware"] = _hardware(run_task, workers.values())
         performance[run_task.name] = found
@@ -92,13 +92,15 @@ def _hardware(
     for events in workers:
         if not any(_is_of(event, run_task.name) for event in events):
             continue
-        told = [event.get("hardware") for event in events if _loaded(event, run_task.model.name)]
-        if not told:  # it never sent a request
+        machines = [
+            event.get("hardware") for event in events if _loaded(event, run_task.model.name)
+        ]
+        if not machines:  # it never sent a request
             continue
-        if not all(isinstance(one, Mapping) for one in told):
+        if not all(isinstance(one, Mapping) for one in machines):
             return None
         owner: Any = next((one["owner"] for one in events if one["event"] == "started"), {})
-        kind = json.dumps(told[-1], sort_keys=True)
+        kind = json.dumps(machines[-1], sort_keys=True)
         entry = kinds.setdefault(kind, {**json.loads(kind), "nodes": [], "workers": 0})
         node = str(owner.get("node") or owner.get("host") or "")
         entry["nodes"] = sorted({*entry["nodes"], node} - {""})

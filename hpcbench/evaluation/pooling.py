@@ -133,7 +133,7 @@ def estimate(
     weighed = addends.times(weights)
     found = value(metric, weighed)
     assert found is not None
-    return _told(metric, found, _interval(metric, addends, weighed, clusters, weights))
+    return _entry(metric, found, _interval(metric, addends, weighed, clusters, weights))
 
 
 def macro(
@@ -166,7 +166,7 @@ def macro(
     interval = statistics.sums_interval(
         numpy.concatenate(columns, axis=1), combine, bounds=metric.bounds, n=len(codes)
     )
-    return {**_told(metric, found, interval), "average": "macro", "groups": len(groups)}
+    return {**_entry(metric, found, interval), "average": "macro", "groups": len(groups)}
 
 
 def _filled(
@@ -235,7 +235,7 @@ def _mean_of_groups(metric: Any, names: Sequence[Sequence[str]]) -> Callable[[An
     return combine
 
 
-def _told(metric: Any, found: float, interval: statistics.Interval | None) -> dict[str, Any]:
+def _entry(metric: Any, found: float, interval: statistics.Interval | None) -> dict[str, Any]:
     return {
         "value": found,
         "low": interval.low if interval else None,

@@ -108,7 +108,7 @@ def what_is_due(subject: Subject, place: Place, other: Place | None = None) -> C
 
 
 def update(
-    subject: Subject, place: Place, other: Place | None = None, *, anew: bool = False
+    subject: Subject, place: Place, other: Place | None = None, *, again: bool = False
 ) -> Change:
     """Bring scores files up to date.
 
@@ -116,13 +116,13 @@ def update(
         subject: the answers to score.
         place: place of the scores.
         other: scores to copy columns from, where `place` has none.
-        anew: score by every metric, even where columns exist.
+        again: score by every metric, even where columns exist.
 
     Raises:
         OSError: the disk is full, or the folder cannot be written; the old files are unchanged.
     """
     wanted = keys_of(subject)
-    old = None if anew else _usable(subject, place, other)
+    old = None if again else _usable(subject, place, other)
     change = _change(wanted, old, place)
     if not change.written:
         return change

@@ -41,7 +41,7 @@ def tabulate(scored: Scored, unusable: int = 0) -> Scores:
         frame.height, answered, invalid, scored.skipped, int(outcomes.get("missing", 0))
     )
     metrics = {name: _entry(rows.get(name), scored.reading) for name in scored.metrics}
-    told = {
+    entry = {
         "ml_task": run_task.ml_task.name,
         "model": run_task.model.name,
         "dataset": run_task.dataset.name,
@@ -61,7 +61,7 @@ def tabulate(scored: Scored, unusable: int = 0) -> Scores:
         "faults": faults_of(scored),
         "groups": list(_levels(scored)),
     }
-    return Scores.model_validate(told)
+    return Scores.model_validate(entry)
 
 
 def faults_of(scored: Scored) -> list[dict[str, Any]]:
@@ -85,12 +85,12 @@ def levels_of(scored: Scored) -> list[tuple[str, ...]]:
 def _levels(scored: Scored) -> Iterator[dict[str, Any]]:
     for level in levels_of(scored):
         count = _groups(scored, level)
-        told: dict[str, Any] = {"by": list(level), "groups": count}
+        fields: dict[str, Any] = {"by": list(level), "groups": count}
         if count > MOST_GROUPS:
-            yield {**told, "rows": []}
+            yield {**fields, "rows": []}
             continue
         rows = table([scored], level)
-        yield {**told, "rows": [_group(row) for row in rows]}
+        yield {**fields, "rows": [_group(row) for row in rows]}
 
 
 def _groups(scored: Scored, level: Sequence[str]) -> int:
@@ -113,7 +113,7 @@ def _entry(row: Row | None, reading: str) -> dict[str, Any] | None:
     """A metric over the whole run task; None when no sample is scored."""
     if row is None or row.value is None:
         return None
-    told = {
+    fields = {
         "value": row.value,
         "low": row.low,
         "high": row.high,
@@ -128,7 +128,7 @@ def _entry(row: Row | None, reading: str) -> dict[str, Any] | None:
         "invalid": row.invalid,
         "faults": row.faults,
     }
-    return {**told, "value_if": None if row.value_if is None else dict(row.value_if)}
+    return {**fields, "value_if": None if row.value_if is None else dict(row.value_if)}
 
 
 def _documents(frame: Any) -> int:

@@ -69,8 +69,8 @@ def entries(root: Path, name: str, *, newest_first: bool = False) -> Iterator[Ba
         return
     for number in sorted(_numbers(root, name), reverse=newest_first):
         for line in read_lines(_path(root, name, number)):
-            told = {key: line.get(key) for key in ("experiment", "by", "time", "note")}
-            yield Baseline(name, number, **told)  # type: ignore[arg-type]
+            fields = {key: line.get(key) for key in ("experiment", "by", "time", "note")}
+            yield Baseline(name, number, **fields)  # type: ignore[arg-type]
             break
 
 
@@ -90,11 +90,11 @@ def name_it(root: Path, name: str, experiment: str | None, note: str = "") -> Ba
     if not NAME.fullmatch(name):
         remedy = "use a letter, then letters, digits, dots and dashes"
         raise UserError(Problem(f"'{name}' is not a valid name for a baseline", remedy=remedy))
-    told = {"experiment": experiment, "by": _me(), "time": time.time(), "note": note}
+    record = {"experiment": experiment, "by": _me(), "time": time.time(), "note": note}
     number = max(_numbers(root, name), default=0) + 1
-    while not create_exclusive(_path(root, name, number), told):
+    while not create_exclusive(_path(root, name, number), record):
         number += 1
-    return Baseline(name, number, **told)  # type: ignore[arg-type]
+    return Baseline(name, number, **record)  # type: ignore[arg-type]
 
 
 def _folder(root: Path) -> Path:

@@ -41,7 +41,7 @@ UNSUCCESSFUL = ("failed", "invalid")
 Ends = Sequence[Mapping[str, Any] | None]
 """First and last event of an attempt; None for an event that cannot be read."""
 
-_NOTHING_TOLD: Mapping[str, Ends] = MappingProxyType({})
+_NO_ENDS: Mapping[str, Ends] = MappingProxyType({})
 
 ENDED = ("released", "drained", "failed")
 """Last events after which another attempt may be opened."""
@@ -98,9 +98,9 @@ class ShardState(NamedTuple):
     """Start of the newest attempt, seconds since the epoch on its node's clock."""
     last: Mapping[str, Any] = MappingProxyType({})
     """The newest attempt's last event, with all its fields."""
-    told: int = 0
+    counted: int = 0
     """Samples with an answer, by the events."""
-    untold: tuple[str, ...] = ()
+    uncounted: tuple[str, ...] = ()
     """Files with answers that no event counts."""
     folder: Folder | None = None
     """The folder that the state was read from."""
@@ -122,8 +122,8 @@ class ShardState(NamedTuple):
         """Samples with an answer. Where no event counts them, the lines of the file are counted: slower."""
         size = self.shard.stop - self.shard.start
         if self.state == "done" or self.folder is None:
-            return size if self.state == "done" else min(size, self.told)
-        return min(size, self.told + sum(map(self.folder.lines_of, self.untold)))
+            return size if self.state == "done" else min(size, self.counted)
+        return min(size, self.counted + sum(map(self.folder.lines_of, self.uncounted)))
 
     @property
     def claimable(self) -> bool:
@@ -248,7 +248,7 @@ def shard_states(
     experiment: Experiment,
     run_tasks: Sequence[str],
     skip: Collection[str] = (),
-    told: Mapping[str, Ends] = _NOTHING_TOLD,
+    ends: Mapping[str, Ends] = _NO_ENDS,
 ) -> list[ShardState]:
     """The state of every shard of these run tasks, in planned order.
 
@@ -256,13 +256,13 @@ def shard_states(
         experiment: the experiment.
         run_tasks: names.
         skip: ids of shards to leave out: done shards stay done, and reading them again costs time.
-        told: `SHARD.ATTEMPT` → workers' events of attempts that have ended: their files are not opened.
+        ends: `SHARD.ATTEMPT` → workers' events of attempts that have ended: their files are not opened.
     """
     folders = {name: experiment.shards(name) for name in run_tasks}
     attempts = {name: attempts_in(folder.names) for name, folder in folders.items()}
     left_out = frozenset(skip)
     return [
-        _state(folders[shard.run_task], shard, attempts[shard.run_task].get(shard.index, ()), told)
+        _state(folders[shard.run_task], shard, attempts[shard.run_task].get(shard.index, ()), ends)
         for shard in experiment.work.shards_of(tuple(run_tasks))
         if not left_out or shard.id not in left_out
     ]
@@ -274,7 +274,7 @@ def states_of(experiment: Experiment, shards: Sequence[Shard]) -> list[ShardStat
         return []
     folder = experiment.shards(shards[0].run_task)
     attempts = attempts_in(folder.names)
-    return [_state(folder, shard, attempts.get(shard.index, ()), _NOTHING_TOLD) for shard in shards]
+    return [_state(folder, shard, attempts.get(shard.index, ()), _NO_ENDS) for shard in shards]
 
 
 def suspects(experiment: Experiment, shard: Shard) -> list[str]:
@@ -411,8 +411,8 @@ def digest_of(experiment: Experiment, run_task: str) -> str:
                 size += len(block)
             found.update(f"\n{name} {size}\n".encode())
         if gone := withdrawn(folder, shard.index, attempts.get(shard.index, ())):
-            told = {attempt: sorted(samples) for attempt, samples in gone.items()}
-            found.update(repr(sorted(told.items())).encode())
+            by_attempt = {attempt: sorted(samples) for attempt, samples in gone.items()}
+            found.update(repr(sorted(by_attempt.items())).encode())
     return found.hexdigest()
 
 
@@ -497,8 +497,8 @@ def _state(
     folder: Folder, shard: Shard, attempts: Sequence[int], said: Mapping[str, Ends]
 ) -> ShardState:
     """The state of a shard: only the first and the last event of each attempt are read."""
-    state, failed, told = "free", 0, 0
-    untold: list[str] = []
+    state, failed, counted = "free", 0, 0
+    uncounted: list[str] = []
     owner: Mapping[str, Any] | None = None
     began = 0.0
     newest: Mapping[str, Any] = {}
@@ -510,9 +510,9 @@ def _state(
         failed = 0 if last and last.get("forgiven") else failed
         failed += kind not in ("done", "drained", "released") and not at_work
         if last and isinstance(last.get("answered"), int):
-            told, untold = last["answered"], []
+            counted, uncounted = last["answered"], []
         else:
-            untold.append(f"{name}.responses.jsonl")
+            uncounted.append(f"{name}.responses.jsonl")
         if state == "done" and not (last and last.get("reopened")):
             continue  # done wins over a later release
         state = kind if kind in ("done", *ENDED) else "claimed"
@@ -521,7 +521,7 @@ def _state(
         newest = last or {}
     number = attempts[-1] if attempts else 0
     return ShardState(
-        shard, number, failed, state, owner, began, newest, told, tuple(untold), folder
+        shard, number, failed, state, owner, began, newest, counted, tuple(uncounted), folder
     )
 
 

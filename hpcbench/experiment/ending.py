@@ -136,10 +136,10 @@ def experiment_end(
     if len(endings) == 1:
         return state, next(iter(bad.values())).reason
     worst = sorted(bad.items(), key=lambda item: item[1].state != "failed")
-    told = [f"{name} is {one.state}: {one.reason}" for name, one in worst[:NAMED]]
+    reasons = [f"{name} is {one.state}: {one.reason}" for name, one in worst[:NAMED]]
     if len(worst) > NAMED:
-        told.append(f"and {len(worst) - NAMED} more run tasks")
-    return state, "; ".join(told)
+        reasons.append(f"and {len(worst) - NAMED} more run tasks")
+    return state, "; ".join(reasons)
 
 
 def _causes(table: Scores) -> Iterator[str]:

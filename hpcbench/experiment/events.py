@@ -140,7 +140,7 @@ class EventTail:
         self._folders = _Folders(experiment, resources)
         self._outcome = _Outcome(experiment.outcome_file)
         self._round = -1
-        self._begun = False
+        self._polled = False
         self._add("submission", experiment.submission_file)
 
     @property
@@ -154,8 +154,8 @@ class EventTail:
         changed = self._try(self._outcome.read)
         # In this order: if the outcome is there, all earlier events are, too.
         ending = self._ends() and not self.ended
-        found = self._look(everything=not self._begun or ending or bool(changed))
-        self._begun = True
+        found = self._look(everything=not self._polled or ending or bool(changed))
+        self._polled = True
         self.ended = self._ends() and self.fault is None
         merged = _merged(found)
         if self.ended and (last := self._outcome.event()) is not None:
@@ -355,7 +355,7 @@ class _Folders:
         self._found: list[tuple[str, Path]] = []
         self._folds: dict[Path, Folder] = {}
         self._folded: list[tuple[str, Folder, Path]] = []
-        self._wished: list[int] = []
+        self._requests: list[int] = []
         self._wanted: set[Path] = set()
         self._pause, self._due = LIST_SECONDS[0], 0.0
         self._listed: tuple[int, ...] = ()
@@ -384,7 +384,7 @@ class _Folders:
         """Number and path of the control requests after a number, in order."""
         folder = self._experiment.control_dir
         return [
-            (number, folder / f"{number:05d}.json") for number in self._wished if number > after
+            (number, folder / f"{number:05d}.json") for number in self._requests if number > after
         ]
 
     def look(self, now: float, everything: bool) -> None:
@@ -396,9 +396,9 @@ class _Folders:
             known = len(self._found)
             self._list(self._experiment.workers_dir)
             names = self._new(self._experiment.control_dir)
-            wished = sorted(int(name[:-5]) for name in names if _WISH.fullmatch(name))
-            self._wished += wished
-            quiet = not wished and len(self._found) == known
+            requests = sorted(int(name[:-5]) for name in names if _WISH.fullmatch(name))
+            self._requests += requests
+            quiet = not requests and len(self._found) == known
             self._pause = min(LIST_SECONDS[1], 2 * self._pause) if quiet else LIST_SECONDS[0]
             self._due = now + self._pause
         if everything or now >= self._sweep_due:

@@ -71,7 +71,7 @@ def time_of(record: Mapping[str, Any] | None) -> float:
     return float(when) if type(when) in (float, int) else 0.0  # type: ignore[arg-type]
 
 
-def ends_told(
+def reported_ends(
     said: Mapping[str, Any], owner: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """First and last event of a done attempt, from its owner's event `shard_done`."""

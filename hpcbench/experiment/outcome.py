@@ -40,7 +40,7 @@ class Outcome:
         Raises:
             OSError: the file cannot be written.
         """
-        told: dict[str, Any] = {
+        record: dict[str, Any] = {
             "version": VERSION,
             "round": self.round,
             "state": self.state,
@@ -48,7 +48,7 @@ class Outcome:
             "run_tasks": self.run_tasks,
             "shards_left": list(self.shards_left),
         }
-        write_json(experiment.outcome_file, {**told, **({"notify": True} if self.notify else {})})
+        write_json(experiment.outcome_file, {**record, **({"notify": True} if self.notify else {})})
 
 
 def outcome(experiment: Experiment) -> Outcome | None:

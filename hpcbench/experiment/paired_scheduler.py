@@ -57,7 +57,7 @@ class PairedScheduler(ShardScheduler):
 
     def next(self, loaded: str | None, seconds_left: float = float("inf")) -> Candidate | None:
         """See `Board.next`. Whether a pair is whole is read from the claims each time, not remembered."""
-        if self._begun and self._due is None:
+        if self._started and self._due is None:
             self._look()
         return super().next(loaded, seconds_left)
 

@@ -100,7 +100,7 @@ class ShardScheduler:
         self._place, self._workers = place, workers
         self._rests, self._chance = rests, chance or random.Random()
         self._tasks = {cut.run_task: Task(cut) for cut in cuts}
-        self._misses, self._begun = 0, False
+        self._misses, self._started = 0, False
         self._tried: str | None = None
         """Model of the last claimed shard."""
         self._inside: float | None = place
@@ -119,13 +119,13 @@ class ShardScheduler:
             loaded: the loaded model.
             seconds_left: seconds until the job's time limit.
         """
-        if not self._begun:
+        if not self._started:
             self._look(closely=self._owner.restart > 0)
         elif self._misses >= STALE_CLAIMS:
             self._look(of_model=self._tried)
             self._at.clear()
             self._inside = None
-        self._begun = True
+        self._started = True
         found = self._choose(loaded, seconds_left)
         if found is not None and loaded not in (None, found.model):
             # A load for shards that others have meanwhile taken would be the most expensive mistake.
@@ -246,7 +246,7 @@ class ShardScheduler:
     def _look(self, *, closely: bool = False, of_model: str | None = None) -> None:
         """List the claimed shards, of one model or of all; `closely`: also read their states."""
         self._misses, allowed = 0, LOOKED_AT
-        again = self._owner.restart > 0 and not self._begun
+        again = self._owner.restart > 0 and not self._started
         own = self._ledger.left_behind() if again else {}
         for task in self._tasks.values():
             if not closely and (not task.open or of_model not in (None, self._models[task.name])):

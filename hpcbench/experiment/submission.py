@@ -169,14 +169,14 @@ def rounds(experiment: Experiment) -> list[Round]:
         if event["event"] == "round":
             groups = tuple(Group.model_validate(one) for one in event["groups"])
             excluded = tuple(event.get("excluded", ()))
-            begun = Round(event["round"], event["time"], groups, excluded=excluded)
-            found.append(replace(begun, answered=event.get("answered", 0)))
+            new = Round(event["round"], event["time"], groups, excluded=excluded)
+            found.append(replace(new, answered=event.get("answered", 0)))
         elif found:
-            found[-1] = told(found[-1], event)
+            found[-1] = updated(found[-1], event)
     return found
 
 
-def told(last: Round, event: Mapping[str, Any]) -> Round:
+def updated(last: Round, event: Mapping[str, Any]) -> Round:
     """A round after one more line of its history."""
     kind, name = event["event"], event.get("step", "")
     if kind == "intent":

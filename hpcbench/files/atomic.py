@@ -41,7 +41,7 @@ Tell = Callable[[Path, int], None]
 """Receives each damaged line: its file and its number, from 1."""
 
 _log = logging.getLogger(__name__)
-_told: set[Path] = set()
+_logged: set[Path] = set()
 _decode = json.JSONDecoder().raw_decode
 _T = TypeVar("_T")
 
@@ -368,8 +368,8 @@ def _parse_slowly(line: bytes) -> dict[str, Any] | None:
 
 
 def _log_damage(path: Path, number: int) -> None:
-    if path not in _told:
-        _told.add(path)
+    if path not in _logged:
+        _logged.add(path)
         _log.warning("%s: line %d is damaged and left out; there may be more", path, number)
 
 

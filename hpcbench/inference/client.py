@@ -149,15 +149,15 @@ class Client:
         )
         if status != 202:
             raise _load_failed(answer.get("error"), f"the wrapper answered HTTP {status}")
-        pause, told = _FIRST_POLL, None
+        pause, reported = _FIRST_POLL, None
         while time.monotonic() < until:
             await asyncio.sleep(pause)
             pause = min(_GROWTH * pause, _LONGEST_POLL)
             now = await self.status()
             line = now.get("progress")
-            if line and line != told and on_progress is not None:
+            if line and line != reported and on_progress is not None:
                 on_progress(line)
-                told = line
+                reported = line
             if now["state"] == "ready":
                 known = {name: now.get(name) for name in ("state", "engine", "pid", "versions")}
                 return {**known, "seconds": now.get("load_seconds")}

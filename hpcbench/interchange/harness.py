@@ -79,16 +79,16 @@ def read(place: Path, kit: Kit, keys: Keys) -> KitRun:
     )
 
 
-def _harmless(told: Any) -> Any:
+def _harmless(data: Any) -> Any:
     """A run's own description without keys and passwords, which arguments of models hold now and then."""
-    if isinstance(told, Mapping):
+    if isinstance(data, Mapping):
         return {
             key: "…" if _SECRET.search(str(key)) and isinstance(value, str) else _harmless(value)
-            for key, value in told.items()
+            for key, value in data.items()
         }
-    if isinstance(told, list):
-        return [_harmless(one) for one in told]
-    return _ARGUMENT.sub(r"\1=…", told) if isinstance(told, str) else told
+    if isinstance(data, list):
+        return [_harmless(one) for one in data]
+    return _ARGUMENT.sub(r"\1=…", data) if isinstance(data, str) else data
 
 
 def _results_file(place: Path, kit: Kit) -> Path:
@@ -118,8 +118,8 @@ def _samples_file(results: Path, kit: Kit, task: str) -> Path | None:
 
 
 def _model(results: Mapping[str, Any], path: Path) -> str:
-    told = results.get("model_name") or results.get("model_name_sanitized")
-    return str(told or path.parent.name)
+    name = results.get("model_name") or results.get("model_name_sanitized")
+    return str(name or path.parent.name)
 
 
 def _task(
@@ -136,10 +136,10 @@ def _task(
         if key not in ("alias", "samples") and "_stderr" not in key
     }
     # `exact_match,strict-match`: the metric, and the filter of its answers.
-    told = [
+    pairs = [
         tuple(key.rpartition(",")[::2]) if "," in key else (key, _NO_FILTER) for key in aggregates
     ]
-    filters = list(dict.fromkeys(filter_name for _, filter_name in told))
+    filters = list(dict.fromkeys(filter_name for _, filter_name in pairs))
     higher = (results.get("higher_is_better") or {}).get(name) or {}
     with_numbers = _with_numbers(samples)
     metrics = {
@@ -148,7 +148,7 @@ def _task(
             bool(higher.get(metric, True)),
             number_of(aggregates.get(f"{metric},{one}", aggregates.get(metric))),
         )
-        for metric, one in told
+        for metric, one in pairs
         if metric in with_numbers
     }
     version = str((results.get("versions") or {}).get(name, ""))

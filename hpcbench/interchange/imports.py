@@ -138,8 +138,8 @@ def flat(name: str) -> str:
 
 
 def _identity(experiment: Experiment) -> str | None:
-    told = experiment.manifest.get("imported")
-    return str(told.get("identity")) if isinstance(told, Mapping) else None
+    imported = experiment.manifest.get("imported")
+    return str(imported.get("identity")) if isinstance(imported, Mapping) else None
 
 
 def _key(run: KitRun, how: How) -> dict[str, Any]:
@@ -227,8 +227,8 @@ def _fill(
         log.write("handed", sync=True)
     ended = endings(experiment)
     state, reason = experiment_end(ended)
-    told = {name: one.to_json() for name, one in ended.items()}
-    Outcome(0, state, reason, told).write(experiment)
+    run_tasks = {name: one.to_json() for name, one in ended.items()}
+    Outcome(0, state, reason, run_tasks).write(experiment)
     write_json(experiment.manifest_file, manifest)
     for line in _remarks(run, found):
         say(line)
@@ -392,8 +392,8 @@ def _write_answers(experiment: Experiment, one: _Read) -> None:
     shards = iter(experiment.work.shards_of((one.run_task,)))
     for shard, answers in zip(shards, _slices(experiment, one), strict=True):
         place = (one.run_task, shard.index, 1)
-        told = {"job": "import", "restart": 0, "host": owner.host, "pid": owner.pid}
-        claimed = event("claimed", version=RECORD_VERSION, owner=told)
+        holder = {"job": "import", "restart": 0, "host": owner.host, "pid": owner.pid}
+        claimed = event("claimed", version=RECORD_VERSION, owner=holder)
         create_exclusive(experiment.shard_events(*place), claimed)
         with Appender(experiment.shard_responses(*place)) as file:
             for answer in answers:
@@ -437,7 +437,7 @@ def _plan_text(run: KitRun, how: How) -> str:
     """The text in place of a plan."""
     import yaml
 
-    told = {
+    imported = {
         "kit": run.kit,
         "kit_version": run.version,
         "model": run.model,
@@ -446,7 +446,7 @@ def _plan_text(run: KitRun, how: How) -> str:
         "map": list(how.mapping),
     }
     head = "# Imported: this experiment was never submitted, and no plan can repeat it.\n"
-    return head + yaml.safe_dump({"imported": told}, allow_unicode=True, sort_keys=False)
+    return head + yaml.safe_dump({"imported": imported}, allow_unicode=True, sort_keys=False)
 
 
 def _manifest(
@@ -518,9 +518,9 @@ def _remarks(run: KitRun, found: Sequence[_Read]) -> Iterator[str]:
             if not (count := one.counts[metric.name]):
                 yield f"{where}no sample has a value of {metric.name}"
                 continue
-            mean, told = one.sums[metric.name] / count, metric.aggregate
-            if told is not None and abs(mean - told) > 1e-6 * max(1, abs(mean)):
-                what = f"{metric.name} is {told:g} as {run.kit} aggregates it"
+            mean, aggregate = one.sums[metric.name] / count, metric.aggregate
+            if aggregate is not None and abs(mean - aggregate) > 1e-6 * max(1, abs(mean)):
+                what = f"{metric.name} is {aggregate:g} as {run.kit} aggregates it"
                 yield f"{where}{what}, {mean:g} as the mean of samples: tables show the mean"
         if not one.task.metrics:
             what = "recorded no value for any sample: only hpcbench's metrics can be compared"

@@ -217,9 +217,9 @@ def _sample(log: RunTaskLog, one: Logged) -> dict[str, Any]:
         why = response.error or response.outcome
         found["error"] = {"message": why, "traceback": "", "traceback_ansi": ""}
     if seconds is not None:
-        begun = log.created
-        found["started_at"] = begun.isoformat()
-        found["completed_at"] = (begun + timedelta(seconds=seconds)).isoformat()
+        started = log.created
+        found["started_at"] = started.isoformat()
+        found["completed_at"] = (started + timedelta(seconds=seconds)).isoformat()
     return found
 
 

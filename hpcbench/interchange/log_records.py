@@ -68,8 +68,8 @@ class RunTaskLog:
 
 def created(experiment: Experiment) -> datetime:
     """Creation time of an experiment; the start of the epoch where its manifest does not give it."""
-    told = experiment.manifest.get("created", "1970-01-01T00:00:00+0000")
-    return datetime.strptime(str(told), "%Y-%m-%dT%H:%M:%S%z")
+    text = experiment.manifest.get("created", "1970-01-01T00:00:00+0000")
+    return datetime.strptime(str(text), "%Y-%m-%dT%H:%M:%S%z")
 
 
 def identity(*parts: str) -> str:

@@ -194,11 +194,11 @@ def _of(
 def _answers(
     experiment: Experiment, run_task: ResolvedRunTask, damage: Callable[[Path, int], None]
 ) -> Callable[[], Iterator[Any]]:
-    told = _told(experiment, run_task)
+    constants = _constant_columns(experiment, run_task)
 
     def frames() -> Iterator[Any]:
         for frame in answer_frames(experiment, run_task.name, damage):
-            yield frame.with_columns(**told)
+            yield frame.with_columns(**constants)
 
     return frames
 
@@ -217,8 +217,8 @@ def _scores(
         common = {column.name for column in fixed("scores")}
         metas = {name: kind for name, kind in schema.items() if name.startswith(META)}
         others = {name: kind for name, kind in schema.items() if name not in {*metas, *common}}
-        told = _told(experiment, run_task)
-        yield _Source(_rows_of(path, shape, told), {**metas, **others}, shape.rows)
+        constants = _constant_columns(experiment, run_task)
+        yield _Source(_rows_of(path, shape, constants), {**metas, **others}, shape.rows)
     if lacking:
         what = f"{experiment.id} has no scores of {', '.join(lacking)}"
         if len(lacking) == len(run_tasks):
@@ -226,15 +226,15 @@ def _scores(
         note(what)
 
 
-def _rows_of(path: Path, shape: Shape, told: Mapping[str, Any]) -> Callable[[], Iterator[Any]]:
+def _rows_of(path: Path, shape: Shape, constants: Mapping[str, Any]) -> Callable[[], Iterator[Any]]:
     def frames() -> Iterator[Any]:
         for frame in frames_of(path, shape, BATCH):
-            yield frame.with_columns(**told)
+            yield frame.with_columns(**constants)
 
     return frames
 
 
-def _told(experiment: Experiment, run_task: ResolvedRunTask) -> dict[str, Any]:
+def _constant_columns(experiment: Experiment, run_task: ResolvedRunTask) -> dict[str, Any]:
     """Columns with one value for all rows of a run task."""
     import polars
 

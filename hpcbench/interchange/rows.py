@@ -93,8 +93,8 @@ def _score_rows(table: Scores) -> Iterator[Row]:
             "kind": "score", "metric": name, "statistic": "value", "asked": table.asked,
             "answered": table.answered, "coverage": table.coverage,
         }  # fmt: skip
-        told = {**_estimate(entry), "documents": entry.clusters} if entry is not None else {}
-        yield {**row, **told, **_of_metric(entry)}
+        estimate = {**_estimate(entry), "documents": entry.clusters} if entry is not None else {}
+        yield {**row, **estimate, **_of_metric(entry)}
     for level in table.groups:
         for one in level.rows:
             yield {

@@ -251,8 +251,8 @@ class FieldOptions(TextMetric):
     def _known(self, reference: object) -> Mapping[object, object]:
         if isinstance(reference, Mapping):
             return reference
-        told = type(reference).__name__
-        raise TypeError(f"{self.name} compares mappings; a reference is of type {told}")
+        type_name = type(reference).__name__
+        raise TypeError(f"{self.name} compares mappings; a reference is of type {type_name}")
 
     def _text(self, value: object) -> str:
         if not isinstance(value, (bool, int, float)):

@@ -172,9 +172,9 @@ def position(answer: str, expected: Box, says: Callable[[str], float], published
         published: read as the published code does.
     """
     if published:
-        told = published_object(answer)
-        content = says(told["answer"]) if "answer" in told else 0.0
-        box = _published_overlap(literal(told.get("bbox", "")), expected)
+        parsed = published_object(answer)
+        content = says(parsed["answer"]) if "answer" in parsed else 0.0
+        box = _published_overlap(literal(parsed.get("bbox", "")), expected)
         return 0.5 * content + 0.5 * box
     found = read_object(answer)
     if found is None:

@@ -234,12 +234,12 @@ def _tree(root: _Node, published: bool) -> Tree:
     starts: list[int] = []
     pending: list[tuple[_Node, int]] = [(root, -1)]
     while pending:
-        node, begun = pending.pop()
-        if begun < 0 and node.children:
+        node, start = pending.pop()
+        if start < 0 and node.children:
             pending.append((node, len(labels)))
             pending += [(child, -1) for child in reversed(node.children)]
             continue
-        starts.append(len(labels) if begun < 0 else begun)
+        starts.append(len(labels) if start < 0 else start)
         blank = not node.label.split()
         labels.append((_BLANK if not published else _Blank()) if blank else "text")
     return Tree(labels, starts)

@@ -346,9 +346,9 @@ class OcrBenchV2(_Rules):
     def _object(self, kind: str, given: object) -> Mapping[Any, Any]:
         """A reference that is no text, its texts composed."""
         if not isinstance(given, Mapping):
-            told = type(given).__name__
+            type_name = type(given).__name__
             raise TypeError(
-                f"{self.name} compares objects in kind {kind}; a reference is of type {told}"
+                f"{self.name} compares objects in kind {kind}; a reference is of type {type_name}"
             )
         found: Mapping[Any, Any] = self._composed(given)
         return found
@@ -412,9 +412,9 @@ def _box(metric: OcrBenchV2, reference: Mapping[Any, Any]) -> boxes.Box:
 def _data(metric: OcrBenchV2, reference: Mapping[Any, Any]) -> Mapping[Any, Any]:
     data = reference.get("answer")
     if not isinstance(data, Mapping):
-        told = type(data).__name__
+        type_name = type(data).__name__
         raise TypeError(
-            f"{metric.name} compares objects; `answer` of a reference is of type {told}"
+            f"{metric.name} compares objects; `answer` of a reference is of type {type_name}"
         )
     return data
 

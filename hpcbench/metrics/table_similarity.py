@@ -301,13 +301,13 @@ def _pubtabnet(text: str, content: Callable[[Any], Content]) -> TableTree | None
         (tables[0], -1)
     ]  # an element, and where its subtree began if done
     while pending:
-        element, begun = pending.pop()
+        element, start = pending.pop()
         is_cell = element.tag == "td"
-        if begun < 0 and not is_cell:
+        if start < 0 and not is_cell:
             pending.append((element, len(labels)))
             pending += ((child, -1) for child in reversed(element))
             continue
-        starts.append(len(labels) if begun < 0 else begun)
+        starts.append(len(labels) if start < 0 else start)
         if is_cell:
             spans = [_number(element.get(name, "1")) for name in ("colspan", "rowspan")]
             spans_read = spans_read and None not in spans

@@ -53,7 +53,7 @@ class Alarms:
         self._ended_before: dict[int, Process] = {}
         self._zombie_at: float | None = None
         self._throttles: dict[Gpu, int] = {}
-        self._told: dict[tuple[Kind, str], float] = {}
+        self._raised_at: dict[tuple[Kind, str], float] = {}
 
     def watch(self, engine: Process | None) -> None:
         """Raise an alarm when this process ends, from now on; None: watch none."""
@@ -64,8 +64,8 @@ class Alarms:
         found = (*self._memory(now, tree), *self._disks(now), *self._gone(now), *self._slow(now))
         for subject, alarm in found:
             key = (alarm.kind, subject)
-            if now.at - self._told.get(key, -AGAIN_SECONDS) >= AGAIN_SECONDS:
-                self._told[key] = now.at
+            if now.at - self._raised_at.get(key, -AGAIN_SECONDS) >= AGAIN_SECONDS:
+                self._raised_at[key] = now.at
                 yield alarm
 
     def _memory(self, now: Reading, tree: ProcessTree) -> Iterator[tuple[str, Alarm]]:
@@ -100,7 +100,7 @@ class Alarms:
         if engine is None:
             return
         found = process(engine.pid)
-        if found is None or found.begun != engine.begun:
+        if found is None or found.start_ticks != engine.start_ticks:
             what = "is gone"
         elif found.state not in "ZX":
             return

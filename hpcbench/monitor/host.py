@@ -32,7 +32,7 @@ class Process:
     """R, S, D, Z …"""
     parent: int
     session: int
-    begun: int
+    start_ticks: int
     """Ticks after boot: together with the pid, a unique name of the process."""
     cpu_seconds: float
     """User and system time of all its threads."""
@@ -61,7 +61,7 @@ class ProcessTree:
         known: dict[int, Process] = {}
         for pid, old in before.items():
             now = process(pid)
-            if now is not None and now.begun == old.begun:
+            if now is not None and now.start_ticks == old.start_ticks:
                 known[pid] = now
             else:
                 self._lost_seconds += old.cpu_seconds
@@ -153,7 +153,7 @@ def process(pid: int) -> Process | None:
         state=fields[0],
         parent=int(fields[1]),
         session=int(fields[3]),
-        begun=int(fields[19]),
+        start_ticks=int(fields[19]),
         cpu_seconds=(int(fields[11]) + int(fields[12])) / TICKS,
         rss_bytes=int(fields[21]) * PAGE,
     )

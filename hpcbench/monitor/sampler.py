@@ -187,14 +187,14 @@ class Monitor:
             return Summary(self._whole.phase(), phases, tuple(self._notes), self._cpu_seconds)
 
     def _run(self) -> None:
-        begun = time.thread_time()
+        start = time.thread_time()
         while True:
             stopping = self._stopping  # before the reading, so that one follows the call to stop
             try:
                 self._take(self._read())
             except Exception as error:  # noqa: BLE001 (monitoring must never end a run)
                 self._note(f"the monitor could not take a reading: {type(error).__name__}: {error}")
-            self._cpu_seconds = time.thread_time() - begun
+            self._cpu_seconds = time.thread_time() - start
             if stopping:
                 break
             self._wake.wait(self._seconds)

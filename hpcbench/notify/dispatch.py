@@ -241,9 +241,9 @@ def _send(experiment: Experiment, due: Sequence[Delivery]) -> list[Delivery]:
 
 def _line(kind: str, delivery: Delivery, **more: Any) -> dict[str, Any]:
     identity, number = delivery.key
-    told = {"event": kind, "time": time.time(), "id": identity, "notification": number}
+    line = {"event": kind, "time": time.time(), "id": identity, "notification": number}
     return (
-        told
+        line
         | {"plugin": delivery.plugin}
         | {key: one for key, one in more.items() if one is not None}
     )
@@ -281,12 +281,12 @@ def _each(
         }
         for job in as_completed(jobs):
             found, now = job.result(), time.time()
-            told = found["why"] is None
+            sent = found["why"] is None
             yield replace(
                 jobs[job],
-                state="told" if told else "failed",
+                state="told" if sent else "failed",
                 at=now,
-                said=found["remark"] if told else found["why"],
+                said=found["remark"] if sent else found["why"],
                 tries=jobs[job].tries + 1,
                 not_before=now + (found["after"] or 0.0),
             )

@@ -117,9 +117,9 @@ class EmailNotifier:
 
     def message(self, event: Mapping[str, Any]) -> EmailMessage:
         """The mail."""
-        told = messages.described(event, self.options.report_url)
+        content = messages.described(event, self.options.report_url)
         mail = EmailMessage()
-        mail["Subject"] = messages.one_line(told.title)
+        mail["Subject"] = messages.one_line(content.title)
         mail["From"] = address(self.options.sender)
         mail["To"] = [address(one) for one in self.options.to]
         mail["Date"] = email.utils.formatdate(localtime=True)
@@ -134,8 +134,8 @@ class EmailNotifier:
         )
         mail["Auto-Submitted"] = "auto-generated"  # RFC 3834: no out-of-office answers
         files, left_out = self._files(event)
-        mail.set_content(told.plain + left_out)
-        mail.add_alternative(messages.page(told), subtype="html")
+        mail.set_content(content.plain + left_out)
+        mail.add_alternative(messages.page(content), subtype="html")
         for path in files:
             text = path.suffix in (".html", ".md", ".json", ".xml", ".csv", ".txt")
             kind = {".html": "html", ".xml": "xml", ".csv": "csv"}.get(path.suffix, "plain")

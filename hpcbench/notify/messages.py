@@ -155,11 +155,13 @@ def check_line(check: Mapping[str, Any]) -> str:
     shown = figures(check)
     span = f", {shown['low']} to {shown['high']}" if shown["low"] != NONE else ""
     margin = f"; margin {shown['margin']}" if shown["margin"] != NONE else ""
-    told = ""
+    change = ""
     if {shown["baseline"], shown["candidate"]} != {NONE}:
-        told = f", {shown['baseline']} → {shown['candidate']} ({shown['difference']}{span}{margin})"
+        change = (
+            f", {shown['baseline']} → {shown['candidate']} ({shown['difference']}{span}{margin})"
+        )
     why = f": {one_line(check['why'])}" if check.get("why") else ""
-    return f"{what}: {one_line(kind)}{told}{why}"
+    return f"{what}: {one_line(kind)}{change}{why}"
 
 
 def figures(check: Mapping[str, Any]) -> dict[str, str]:

@@ -126,8 +126,8 @@ def unsaid(experiment: Experiment) -> str | None:
     ids = {line["what"]["id"] for line in read_lines(experiment.told_file) if "what" in line}
     if f"{experiment.id}.{identity}" in ids:
         return None
-    told = any(word(state) in one.when for one in experiment.resolved.plan.notifications)
-    return state if told else None
+    wanted = any(word(state) in one.when for one in experiment.resolved.plan.notifications)
+    return state if wanted else None
 
 
 def waiting(experiment: Experiment) -> bool:

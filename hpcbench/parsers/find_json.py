@@ -96,7 +96,7 @@ def _search(text: str, lists: bool, truncated: bool) -> Search:
                 one = mend(text, start, truncated, fenced, comments)
         except Broken as error:
             # LaTeX and prose in braces are no broken JSON; an object that breaks after its first field is
-            if _begun(text, start, error.at):
+            if _has_quote(text, start, error.at):
                 broken = True
                 within.begin(start)
             at = max(error.at, start + 1)
@@ -136,7 +136,7 @@ _QUOTE = re.compile("[\"'“”„«‘’`]")
 _BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
 
 
-def _begun(text: str, start: int, end: int) -> bool:
+def _has_quote(text: str, start: int, end: int) -> bool:
     return _QUOTE.search(text, start, end) is not None
 
 

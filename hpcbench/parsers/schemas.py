@@ -110,7 +110,7 @@ class Schema:
         return list({
             (fault.kind, fault.path): fault
             for error in errors
-            for fault in _told(error)
+            for fault in _faults_of(error)
             if not (fault.kind == "missing" and fault.path in absent)
         }.values())  # fmt: skip
 
@@ -259,7 +259,7 @@ def _join(path: str, name: object) -> str:
 # --- faults ---------------------------------------------------------------------------------------------
 
 
-def _told(error: Any) -> list[Fault]:
+def _faults_of(error: Any) -> list[Fault]:
     """The faults in an error of jsonschema."""
     path = ""
     for part in error.absolute_path:
@@ -306,7 +306,7 @@ def _of_branches(error: Any, path: str) -> list[Fault]:
                          else inner.validator_value)
         })  # fmt: skip
         return [Fault("mistyped", path, _wrong_type(wanted, error.instance))]
-    return [fault for one in min(meant, key=len) for fault in _told(one)]
+    return [fault for one in min(meant, key=len) for fault in _faults_of(one)]
 
 
 def _wrong_type(wanted: str | Sequence[str], value: object) -> str:

@@ -52,14 +52,14 @@ def as_text(
         for key, value in config.items()
         if key.endswith("_token") and value
     }
-    told = {
+    variables = {
         **{"tools": None, "documents": None, "add_generation_prompt": True},
         **tokens,
         **(settings or {}),
     }
 
     def written(sent: Sequence[Mapping[str, Any]]) -> str:
-        return _environment().from_string(template).render({**told, "messages": sent})
+        return _environment().from_string(template).render({**variables, "messages": sent})
 
     sent = [*map(_sent, messages)]
     try:

@@ -114,18 +114,18 @@ def prompt_hash(run_task: ResolvedRunTask) -> str:
         UserError: an example's image cannot be read.
     """
     definition = run_task.prompt
-    told = definition.model_dump(
+    inputs = definition.model_dump(
         mode="json", include={"strategy", "system", "user", "prompts", "examples", "options"}
     )
-    for one in (told, *told["prompts"]):
+    for one in (inputs, *inputs["prompts"]):
         for example in one["examples"]:
             example["images"] = [_digest(image, definition) for image in example["images"]]
     schema = run_task.task.output_schema
     wanted = plugins.answer_schema(run_task.ml_task) if schema != "none" else None
-    told["output_schema"] = [schema, wanted]
+    inputs["output_schema"] = [schema, wanted]
     names = {"dataset": run_task.dataset.name, "task": run_task.ml_task.name}
-    told |= {name: names[name] for name in OF_THE_HOUSE & _used(definition)}
-    text = json.dumps(told, sort_keys=True, ensure_ascii=False)
+    inputs |= {name: names[name] for name in OF_THE_HOUSE & _used(definition)}
+    text = json.dumps(inputs, sort_keys=True, ensure_ascii=False)
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -92,14 +92,14 @@ class _Null(StrictUndefined):
         return StrictUndefined(self._undefined_hint, exc=_IsNull)
 
 
-def _told(name: str, value: Any) -> Any:
+def _template_value(name: str, value: Any) -> Any:
     """A value in the form that templates get."""
     if value is None:
         return _Null(f"'{name}' is null", name=name, exc=_IsNull)
     if isinstance(value, dict):
-        return {key: _told(f"{name}.{key}", inner) for key, inner in value.items()}
+        return {key: _template_value(f"{name}.{key}", inner) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_told(f"{name}[{place}]", inner) for place, inner in enumerate(value)]
+        return [_template_value(f"{name}[{place}]", inner) for place, inner in enumerate(value)]
     return value
 
 
@@ -241,8 +241,8 @@ class TemplatePrompt:
             one for one, count in zip(self._prompts, met, strict=True) if count == len(one.when)
         ]
         if not holding:
-            told = ", ".join(f"{name} {context.get(name)!r}" for name in self._conditions)
-            what = f"no prompt matches sample '{sample.id}', with {told}"
+            values = ", ".join(f"{name} {context.get(name)!r}" for name in self._conditions)
+            what = f"no prompt matches sample '{sample.id}', with {values}"
             raise UserError(
                 Problem(what, remedy="add an entry without `when`, or one that matches")
             )
@@ -330,16 +330,16 @@ def _filled(text: _Text, context: Mapping[str, Any], where: str) -> str:
     """
     try:
         return text.template.render(
-            {name: _told(name, context[name]) for name in text.names & context.keys()}
+            {name: _template_value(name, context[name]) for name in text.names & context.keys()}
         )
     except _IsNull as error:
         remedy = "write `{{ NAME or '' }}` to print nothing for null"
         raise UserError(Problem(f"{where}: {error}", remedy=remedy)) from error
     except _BROKEN as error:
-        told = "" if isinstance(error, TemplateError) else f"{type(error).__name__}: "
+        prefix = "" if isinstance(error, TemplateError) else f"{type(error).__name__}: "
         unknown = isinstance(error, UndefinedError) and str(error).endswith("is undefined")
         known = f"there are: {', '.join(sorted(context))}" if unknown else None
-        raise UserError(Problem(f"{where}: {told}{error}", remedy=known)) from error
+        raise UserError(Problem(f"{where}: {prefix}{error}", remedy=known)) from error
 
 
 def _clashes(entries: Iterable[PromptEntry]) -> list[Problem]:

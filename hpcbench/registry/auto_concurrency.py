@@ -44,8 +44,8 @@ def auto(
     try:
         found = engine().at_once(model.engine_options, model.gpus)
     except Exception as error:  # foreign code
-        told = f"{type(error).__name__}: {error}"
-        what = f"engine '{model.engine}' gives no number for `concurrency: auto`: {told}"
+        fault = f"{type(error).__name__}: {error}"
+        what = f"engine '{model.engine}' gives no number for `concurrency: auto`: {fault}"
         raise UserError(what, remedy=remedy) from error
     if isinstance(found, bool) or not isinstance(found, int) or found < 1:
         raise UserError(

@@ -220,7 +220,7 @@ class Checks:
     ) -> None:
         """Names in `where` and `sample` against the fields and metadata of the dataset's definition."""
         known = {*dataset.fields, *dataset.group_by, "id", "document"}
-        told = "list it under the dataset's `fields` or `group_by`"
+        remedy = "list it under the dataset's `fields` or `group_by`"
         if task.where is not None:
             from jinja2 import TemplateError, meta
             from jinja2.sandbox import SandboxedEnvironment
@@ -236,12 +236,12 @@ class Checks:
                 return
             for name in sorted(meta.find_undeclared_variables(parsed) - known):
                 what = unknown("field", name, known, of=f"dataset '{dataset.name}'")
-                self.found.say(source, where("where"), what, None if "did you" in what else told)
+                self.found.say(source, where("where"), what, None if "did you" in what else remedy)
         by = task.sample.by if task.sample is not None else None
         if by is not None and by not in known:
             what = unknown("field", by, known, of=f"dataset '{dataset.name}'")
             self.found.say(
-                source, (*where("sample"), "by"), what, None if "did you" in what else told
+                source, (*where("sample"), "by"), what, None if "did you" in what else remedy
             )
 
     def plan(self, plan: ExperimentPlan, source: Source) -> None:
@@ -254,11 +254,11 @@ class Checks:
         if plan.gate is not None and plan.baseline is None:
             what = "a gate needs a 'baseline' to compare with"
             self.found.say(source, ("gate",), what, "add `baseline: EXPERIMENT`")
-        told: tuple[tuple[str, str, tuple[Notification | Tracker, ...]], ...] = (
+        sections: tuple[tuple[str, str, tuple[Notification | Tracker, ...]], ...] = (
             ("notifications", "notifiers", plan.notifications),
             ("trackers", "trackers", plan.trackers),
         )
-        for key, kind, entries in told:
+        for key, kind, entries in sections:
             for index, entry in enumerate(entries):
                 plugin = self.plugins.plugin(kind, entry.plugin, source, (key, index, "plugin"))
                 self.plugins.options(plugin, entry.options, source, (key, index, "options"))

@@ -96,13 +96,13 @@ class PromptChecks:
             return source.problem(loc, what, None if "did you mean" in what else remedy)
 
         self._definitions_meant(prompt, dataset, wanted, source, loc)
-        told = "list it under the dataset's `fields` or `group_by`"
+        remedy = "list it under the dataset's `fields` or `group_by`"
         for name in sorted(wanted - given):
-            self.found.problems.append(lacking(name, f"uses {{{{ {name} }}}}", told))
-        told += ", or limit the entry to another dataset with `dataset: NAME`"
+            self.found.problems.append(lacking(name, f"uses {{{{ {name} }}}}", remedy))
+        remedy += ", or limit the entry to another dataset with `dataset: NAME`"
         for name in sorted(conditions.keys() - wanted - given):
             where = f"has `when: {{{name}: …}}` in '{conditions[name]}'"
-            self._conditions.setdefault((prompt.name, name), lacking(name, where, told))
+            self._conditions.setdefault((prompt.name, name), lacking(name, where, remedy))
 
     def _definitions_meant(
         self, prompt: Prompt, dataset: Dataset, wanted: frozenset[str], source: Source, loc: Loc
@@ -127,10 +127,10 @@ class PromptChecks:
                 for value in strange:
                     where = f"has `when: {{{name}: {value}}}` in '{said[value]}'"
                     what = unknown(called, value, definitions)
-                    told = f"for a column, map it as `source_{name}`, and use that name in `when`"
+                    remedy = f"for a column, map it as `source_{name}`, and use that name in `when`"
                     self.found.say(
                         source, loc, f"prompt '{prompt.name}' {where}: {what}",
-                        None if "did you mean" in what else told,
+                        None if "did you mean" in what else remedy,
                     )  # fmt: skip
 
     def _wanted(

@@ -30,8 +30,8 @@ Finding = tuple[Loc, str, str | None]
 
 def option_of(model: Model, names: Sequence[str]) -> Any:
     """A model's engine option under one of several names, with `-` or `_`; None: not set."""
-    told = {name.replace("-", "_"): value for name, value in model.engine_options.items()}
-    return next((told[name] for name in names if name in told), None)
+    options = {name.replace("-", "_"): value for name, value in model.engine_options.items()}
+    return next((options[name] for name in names if name in options), None)
 
 
 @dataclass(frozen=True, slots=True)

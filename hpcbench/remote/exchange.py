@@ -144,11 +144,13 @@ def receive(wire: Wire, root: Path) -> None:
     try:
         store.mkdir(parents=True, exist_ok=True)
         lacking = {key: file for key, file in wanted.items() if _size(store / key) != file.size}
-        starts = {key: _begun(store / f"{key}.part", file.size) for key, file in lacking.items()}
+        starts = {
+            key: _partial_size(store / f"{key}.part", file.size) for key, file in lacking.items()
+        }
         _say(wire, {"wanted": list(starts.items())})
-        while "end" not in (told := _hear(wire)):
-            file = lacking[told["key"]]
-            _keep(wire, store / f"{file.key}.part", told["size"], file)
+        while "end" not in (header := _hear(wire)):
+            file = lacking[header["key"]]
+            _keep(wire, store / f"{file.key}.part", header["size"], file)
             place = store / file.key
             (store / f"{file.key}.part").replace(place)
             place.chmod(0o555 if file.executable else 0o444)
@@ -215,7 +217,7 @@ def fetch(wire: Wire, place: Path, progress: Progress = silent) -> int:
     try:
         lacking = [file for file in files if not _is_here(place / file.path, file)]
         parts = {file.path: _part(place, file) for file in lacking}
-        starts = {file.path: _begun(parts[file.path], file.size) for file in lacking}
+        starts = {file.path: _partial_size(parts[file.path], file.size) for file in lacking}
         _say(wire, {"wanted": list(starts.items())})
         total, moved, sent = sum(file.size for file in lacking), sum(starts.values()), 0
 
@@ -289,7 +291,7 @@ def _keep(
         )
 
 
-def _begun(part: Path, size: int) -> int:
+def _partial_size(part: Path, size: int) -> int:
     """Bytes of a file from an earlier try; a part that cannot be its beginning is removed."""
     here = _size(part)
     if here > size:

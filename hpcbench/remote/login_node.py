@@ -64,7 +64,7 @@ class LoginNode(Connection):
         """
         broke, pause = 0.0, 0.0
         while True:
-            begun = time.monotonic()
+            started = time.monotonic()
             try:
                 return work()
             except (Dropped, Unreachable) as error:
@@ -72,7 +72,7 @@ class LoginNode(Connection):
                 if isinstance(error, Unreachable) and not broke:
                     raise  # it never worked
                 now = time.monotonic()
-                if not broke or now - begun > STEADY_SECONDS:
+                if not broke or now - started > STEADY_SECONDS:
                     broke, pause = now, 0.5
                 if now - broke > (PATIENCE_SECONDS if patience is None else patience):
                     raise

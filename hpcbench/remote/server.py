@@ -135,8 +135,8 @@ def submit(asked: Mapping[str, Any], wire: Pipes) -> int:
     request = {"argv": asked["argv"], "mode": asked["mode"]}
     if create_exclusive(folder / "request.json", request) or _died(folder):
         _run(folder, asked["argv"], asked["mode"])
-    for told in _follow(folder, int(asked.get("told", 0))):
-        wire.write(json.dumps(told).encode() + b"\n")
+    for message in _follow(folder, int(asked.get("told", 0))):
+        wire.write(json.dumps(message).encode() + b"\n")
     return 0
 
 
@@ -175,17 +175,17 @@ def _died(folder: Path) -> bool:
     return False
 
 
-def _follow(folder: Path, told: int) -> Iterator[dict[str, Any]]:
+def _follow(folder: Path, offset: int) -> Iterator[dict[str, Any]]:
     """Output of a submission until its end."""
     while True:
         ended = (folder / "code").exists()
         with contextlib.suppress(FileNotFoundError), (folder / "err").open("rb") as err:
-            err.seek(told)
+            err.seek(offset)
             for line in err:
                 if not line.endswith(b"\n") and not ended:
                     break
-                told += len(line)
-                yield {"err": line.decode("utf-8", "replace"), "told": told}
+                offset += len(line)
+                yield {"err": line.decode("utf-8", "replace"), "told": offset}
         if ended:
             break
         if _died(folder):

@@ -32,8 +32,8 @@ def unused(root: Path, experiments: Iterable[Experiment], days: float) -> list[P
     lying = {path: match for path in root.iterdir() if (match := _PARCEL.fullmatch(path.name))}
     named = set[str]()
     if lying:
-        told = [text for one in experiments for text in texts(one)]
-        named = {match[1] for match in lying.values() if any(match[1] in text for text in told)}
+        strings = [text for one in experiments for text in texts(one)]
+        named = {match[1] for match in lying.values() if any(match[1] in text for text in strings)}
     parcels = [
         path
         for path, match in lying.items()

@@ -57,24 +57,24 @@ CELL = 160
 """Characters of an answer in a cell."""
 
 
-def page(told: Mapping[str, Any], ending: str) -> dict[str, str | bytes]:
+def page(account: Mapping[str, Any], ending: str) -> dict[str, str | bytes]:
     """The files of a page.
 
     Args:
-        told: the result of `comparison.account`.
+        account: the result of `comparison.account`.
         ending: `.md` or `.html`.
 
     Returns:
         Ending or name of a plot → content: the page's key is its ending; the plots of a Markdown page are
         separate entries.
     """
-    names = [one["id"] for one in told["candidates"]]
-    title = f"{', '.join(names)} against {told['baseline']['id']}"
+    names = [one["id"] for one in account["candidates"]]
+    title = f"{', '.join(names)} against {account['baseline']['id']}"
     description = (
         "Candidates compared with a baseline, sample by sample; documents are the unit of chance."
     )
-    shown = {one["id"]: flipped(told["baseline"]["path"], one) for one in told["candidates"]}
-    found = list(sections(told, shown))
+    shown = {one["id"]: flipped(account["baseline"]["path"], one) for one in account["candidates"]}
+    found = list(sections(account, shown))
     if ending == ".md":
         from hpcbench.reporting.formats import markdown
 
@@ -83,21 +83,21 @@ def page(told: Mapping[str, Any], ending: str) -> dict[str, str | bytes]:
     from hpcbench.reporting.formats import html
 
     head = {
-        "id": told["baseline"]["id"],
+        "id": account["baseline"]["id"],
         "plan": {"name": title, "description": description},
         "manifest": {"hpcbench": hpcbench.__version__},
     }
-    return {ending: html.written(head, found, _images(told, shown))}
+    return {ending: html.written(head, found, _images(account, shown))}
 
 
 def _images(
-    told: Mapping[str, Any], shown: Mapping[str, Mapping[Key, Flipped]]
+    account: Mapping[str, Any], shown: Mapping[str, Mapping[Key, Flipped]]
 ) -> dict[str, list[Thumbnail]]:
     """Anchor → images of the anchor's sample."""
     found: dict[str, list[Thumbnail]] = {}
-    for one in told["candidates"]:
+    for one in account["candidates"]:
         some = shown[one["id"]]
-        pages = images_of(one["path"], some, IMAGES_MB / len(told["candidates"]))
+        pages = images_of(one["path"], some, IMAGES_MB / len(account["candidates"]))
         found |= {
             flip.anchor: pages[key[1], key[3]]
             for key, flip in some.items()
@@ -107,32 +107,32 @@ def _images(
 
 
 def sections(
-    told: Mapping[str, Any], shown: Mapping[str, Mapping[Key, Flipped]]
+    account: Mapping[str, Any], shown: Mapping[str, Mapping[Key, Flipped]]
 ) -> Iterator[Section]:
     """Sections of the page; each has one part for every candidate, where there are several.
 
     Args:
-        told: the result of `comparison.account`.
+        account: the result of `comparison.account`.
         shown: candidate → flips that are shown complete.
     """
-    yield Section("verdict", "Results", tuple(_summary(told)))
+    yield Section("verdict", "Results", tuple(_summary(account)))
     for name, title, blocks in (
         ("scores", "Scores", _scores),
         ("speed", "Speed and memory", _speed),
         ("flips", "Samples lost and won", lambda one: _flips(one, shown[one["id"]])),
         ("configuration", "Differences in configuration", _configuration),
     ):
-        parts = [Part(one["id"], tuple(blocks(one))) for one in told["candidates"]]
+        parts = [Part(one["id"], tuple(blocks(one))) for one in account["candidates"]]
         there = tuple(part for part in parts if part.blocks)
         if there and len(parts) == 1:
             yield Section(name, title, there[0].blocks)
         elif there:
             yield Section(name, title, (), there)
-    yield Section("again", "How to compare again", (Code(_command(told)),))
+    yield Section("again", "How to compare again", (Code(_command(account)),))
 
 
-def _summary(told: Mapping[str, Any]) -> Iterator[Block]:
-    for one in told["candidates"]:
+def _summary(account: Mapping[str, Any]) -> Iterator[Block]:
+    for one in account["candidates"]:
         found: dict[str, list[str]] = {}
         for compared in one["compared"]:
             name = pair_name(compared["baseline"], compared["candidate"])
@@ -145,15 +145,15 @@ def _summary(told: Mapping[str, Any]) -> Iterator[Block]:
             else f"{one['id']}: no metric was compared.",
             "lead",
         )
-    for one in told["candidates"]:
-        before = f"{one['id']}: " if len(told["candidates"]) > 1 else ""
+    for one in account["candidates"]:
+        before = f"{one['id']}: " if len(account["candidates"]) > 1 else ""
         for refused in one["refused"]:
             yield Text(f"{before}Not compared, {refusal_text(refused)}.", "warn")
         for text in one["careful"]:
             yield Text(f"{before}Careful, {text}.", "warn")
-    if told["comparisons"] > 1:
+    if account["comparisons"] > 1:
         yield Text(
-            f"p-values and verdicts are after Holm's correction for {told['comparisons']} comparisons. "
+            f"p-values and verdicts are after Holm's correction for {account['comparisons']} comparisons. "
             "Better and worse need the interval and the p-value; equivalent needs the whole interval "
             "within the margin.",
             "note",
@@ -261,10 +261,10 @@ def _configuration(one: Mapping[str, Any]) -> Iterator[Block]:
         yield Text(f"And {more} more.", "note")
 
 
-def _command(told: Mapping[str, Any]) -> str:
-    names = [told["baseline"]["id"], *(one["id"] for one in told["candidates"])]
-    more = " --common" if told["common"] else ""
-    more += f" --counting {told['counting']}" if told["counting"] != "zero" else ""
+def _command(account: Mapping[str, Any]) -> str:
+    names = [account["baseline"]["id"], *(one["id"] for one in account["candidates"])]
+    more = " --common" if account["common"] else ""
+    more += f" --counting {account['counting']}" if account["counting"] != "zero" else ""
     return f"hpcbench compare {' '.join(names)}{more}"
 
 

@@ -59,14 +59,14 @@ def gather(experiment: Experiment, worst: int = 3) -> Tables:
     metrics, performance = _in_order(experiment)
     run_tasks = metrics.run_tasks
     names = [run_task.name for run_task in experiment.resolved.run_tasks]
-    wished = control_state(experiment)
-    wanted = [name for name in names if name not in wished.enough_tasks]
+    control = control_state(experiment)
+    wanted = [name for name in names if name not in control.enough_tasks]
     left = [state for state in shard_states(experiment, wanted) if state.state != "done"]
-    state, why = experiment_end(endings(experiment), cancelled=wished.cancelled)
+    state, why = experiment_end(endings(experiment), cancelled=control.cancelled)
     ended = [f"{state.capitalize()}: {why}."] if why else []
-    told = shown(performance, run_tasks)
+    shown_names = shown(performance, run_tasks)
     verdict, wrong = verdict_of(experiment)
-    best = leaders(experiment, run_tasks, told)
+    best = leaders(experiment, run_tasks, shown_names)
     usage = written_usage(experiment)
     documents = {name: table.documents for name, table in run_tasks.items()}
     site = experiment.resolved.site
@@ -90,11 +90,11 @@ def gather(experiment: Experiment, worst: int = 3) -> Tables:
         "verdict": verdict,
         "arms": arms_of(experiment),
         "leaders": best,
-        "matrix": list(matrices(run_tasks, told)),
+        "matrix": list(matrices(run_tasks, shown_names)),
         "metrics": cast("report_tables.Metrics", metrics.to_json()),
         "performance": performance.to_json(),
-        "worst": worst_samples(experiment, run_tasks, told, worst),
-        "distribution": _distributions(experiment, run_tasks, told),
+        "worst": worst_samples(experiment, run_tasks, shown_names, worst),
+        "distribution": _distributions(experiment, run_tasks, shown_names),
         "usage": usage.model_dump(mode="json") if usage and usage.hours else None,
         "per_document": per_document(usage.hours, documents, site.gpu_hour_price) if usage else {},
         "currency": site.currency,

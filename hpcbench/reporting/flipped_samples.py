@@ -80,12 +80,12 @@ def _side(
             for one in some
             if one["sample"] in rows
         ]  # fmt: skip
-    told = samples_shown(
+    samples = samples_shown(
         experiment,
         {name: [(metric, row) for _, metric, row in some] for name, some in wanted.items()},
     )
     return {
         key: one
         for name, some in wanted.items()
-        for (key, _, _), one in zip(some, told[name], strict=True)
+        for (key, _, _), one in zip(some, samples[name], strict=True)
     }

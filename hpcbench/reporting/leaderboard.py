@@ -22,7 +22,7 @@ MOST_RIVALS = 4
 MOST_COMPARED = 200
 """Most comparisons of a report: each reads the scores of two run tasks."""
 
-TOLD = 8
+MOST_SHOWN = 8
 """Most values that the paragraph names for a model without rivals."""
 
 FEW = 3
@@ -132,8 +132,8 @@ def _judge(rival: Rival, comparison: statistics.Comparison) -> None:
     rival["low"], rival["high"] = comparison.interval.low, comparison.interval.high
     rival["p"], rival["p_method"] = comparison.p_adjusted, comparison.p_method
     words = {"better": "behind", "worse": "ahead"}
-    told = words.get(comparison.verdict, "cannot be told apart")
-    rival["verdict"] = cast("Any", told)
+    verdict = words.get(comparison.verdict, "cannot be told apart")
+    rival["verdict"] = cast("Any", verdict)
 
 
 # --- in words -----------------------------------------------------------------------------------------
@@ -141,20 +141,20 @@ def _judge(rival: Rival, comparison: statistics.Comparison) -> None:
 
 def sentences(found: Sequence[Leader], verdict: GateVerdict | None) -> list[str]:
     """The results, the verdict of a gate first."""
-    told = _of_gate(verdict) if verdict is not None else []
+    texts = _of_gate(verdict) if verdict is not None else []
     contested = [one for one in found if one["rivals"]]
     alone: dict[str, list[Leader]] = {}
     for one in found:
         if not one["rivals"]:
             alone.setdefault(one["model"], []).append(one)
     if len(contested) > FEW:
-        told += _counted(contested)
+        texts += _counted(contested)
     else:
-        told += [_of_leader(one, _where(one, found)) for one in contested]
-    told += [_of_one(model, some, found) for model, some in alone.items()]
+        texts += [_of_leader(one, _where(one, found)) for one in contested]
+    texts += [_of_one(model, some, found) for model, some in alone.items()]
     if not found:
-        told.append("No sample could be scored.")
-    return told
+        texts.append("No sample could be scored.")
+    return texts
 
 
 def _of_gate(verdict: GateVerdict) -> list[str]:
@@ -190,9 +190,11 @@ def _counted(contested: Sequence[Leader]) -> Iterator[str]:
         best.setdefault(one["model"], []).append(one)
     for model, some in sorted(best.items(), key=lambda item: -len(item[1])):
         ahead = sum(_ahead_of_all(one) for one in some)
-        told = {0: "on none of them", len(some): "on all of them"}.get(ahead, f"on {ahead} of them")
+        where = {0: "on none of them", len(some): "on all of them"}.get(
+            ahead, f"on {ahead} of them"
+        )
         yield (
-            f"{model} has the best value on {len(some)} of {len(contested)} datasets; {told} it is ahead of "
+            f"{model} has the best value on {len(some)} of {len(contested)} datasets; {where} it is ahead of "
             "every compared rival by more than chance."
         )
 
@@ -204,14 +206,16 @@ def _ahead_of_all(one: Leader) -> bool:
 
 def _of_one(model: str, some: Sequence[Leader], found: Sequence[Leader]) -> str:
     """The values of a model without rivals."""
-    told = [
+    values = [
         f"{one['metric']} {form.value_with_interval(one['value'], one['low'], one['high'])} on "
         f"{_where(one, found)}"
-        for one in some[:TOLD]
+        for one in some[:MOST_SHOWN]
     ]
-    more = f"; the tables below show {len(some) - TOLD} more" if len(some) > TOLD else ""
+    more = (
+        f"; the tables below show {len(some) - MOST_SHOWN} more" if len(some) > MOST_SHOWN else ""
+    )
     doubts = "".join(dict.fromkeys(_doubt(one, _where(one, found)) for one in some))
-    return f"{model} reaches {'; '.join(told)}{more}.{doubts}"
+    return f"{model} reaches {'; '.join(values)}{more}.{doubts}"
 
 
 def _of_leader(one: Leader, where: str) -> str:

@@ -44,10 +44,10 @@ def baseline(experiment: Experiment, other: str | None) -> Baseline | None:
     except (HpcbenchError, OSError, ValueError, KeyError) as error:
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
         return {"id": other, "differences": None, "why": why}
-    told: list[Difference] = [
+    differences: list[Difference] = [
         {"path": one.path, "baseline": one.one, "experiment": one.other} for one in found
     ]
-    return {"id": there.id, "differences": told, "why": ""}
+    return {"id": there.id, "differences": differences, "why": ""}
 
 
 def _facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:

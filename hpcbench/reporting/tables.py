@@ -185,12 +185,12 @@ def speed_rows(performance: Performance, names: Iterable[str]) -> Iterator[Speed
     best = {sweep.best for sweep in sweeps}
     for name in names:
         table = performance.run_tasks[name]
-        told = [
+        labels = [
             "knee" if name in knees else "",
             "best" if name in best else "",
             "" if table.valid else "client-bound",
         ]
-        marks = ", ".join(filter(None, told))
+        marks = ", ".join(filter(None, labels))
         load = _load(table.load)
         yield SpeedRow(
             run_task=name,

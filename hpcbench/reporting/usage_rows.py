@@ -42,7 +42,7 @@ def usage_notes(
         each: the result of `per_document`.
         currency: of the site's price.
     """
-    return [*_notes(usage), *_told(each, currency)]
+    return [*_notes(usage), *_cost_notes(each, currency)]
 
 
 def per_document(
@@ -70,7 +70,7 @@ def per_document(
     return found
 
 
-def _told(each: Mapping[str, Mapping[str, float | None]], currency: str) -> Iterator[str]:
+def _cost_notes(each: Mapping[str, Mapping[str, float | None]], currency: str) -> Iterator[str]:
     for name, one in each.items():
         cost = one["cost_per_1000_documents"]
         priced = (
@@ -99,8 +99,8 @@ def _notes(usage: Usage) -> Iterator[str]:
         of = "the nodes, as Slurm counts it" if usage.energy_source == "slurm" else "the GPUs"
         yield f"Energy of {of}: {usage.energy_wh / 1000:.3g} kWh."
     if usage.gpu_utilisation:
-        told = (f"{name} {percent:.0f} %" for name, percent in usage.gpu_utilisation.items())
-        yield f"GPU utilisation while samples were asked: {', '.join(told)}."
+        percentages = (f"{name} {percent:.0f} %" for name, percent in usage.gpu_utilisation.items())
+        yield f"GPU utilisation while samples were asked: {', '.join(percentages)}."
     if not usage.complete:
         yield "The job that wrote this report had not ended: `hpcbench usage` counts it to its end."
     if usage.source == "workers":

@@ -193,7 +193,7 @@ class Runs:
 
     def claim(self, number: int) -> Run | None:
         """Create this run's file; None if another process has created it."""
-        told: Mapping[str, Any] = {
+        record: Mapping[str, Any] = {
             "event": "claimed",
             "time": time.time(),
             **this_process(),
@@ -201,7 +201,7 @@ class Runs:
             "plan": self._plan,
         }
         path = self._path(number)
-        return self._read(number) if create_exclusive(path, told) else None
+        return self._read(number) if create_exclusive(path, record) else None
 
     def forget_old(self, number: int) -> None:
         """Remove old records."""

@@ -142,9 +142,9 @@ def delete(experiment: Experiment) -> None:
         OSError: part of it cannot be removed.
     """
     with alone(experiment):
-        doomed = experiment.path.with_name(DELETED + experiment.id)
-        experiment.path.rename(doomed)
-    shutil.rmtree(doomed)
+        trash = experiment.path.with_name(DELETED + experiment.id)
+        experiment.path.rename(trash)
+    shutil.rmtree(trash)
 
 
 def remove(path: Path) -> None:

@@ -152,7 +152,9 @@ def judge(
         for task in tasks:
             found[task] = _fate(ours.find(task), past.get(task, []))
         if wanted not in found:
-            found[wanted] = max((found[task] for task in tasks), key=_telling, default=JobEnd(LOST))
+            found[wanted] = max(
+                (found[task] for task in tasks), key=_informative, default=JobEnd(LOST)
+            )
     return found
 
 
@@ -201,7 +203,7 @@ def _tasks(wanted: str, ours: Snapshot, past: Mapping[str, Sequence[Job]]) -> li
     return sorted(tasks or known, key=lambda job: (len(job), job))
 
 
-def _telling(fate: JobEnd) -> tuple[bool, bool, bool]:
+def _informative(fate: JobEnd) -> tuple[bool, bool, bool]:
     return fate.alive, fate.state != "COMPLETED", fate.state != LOST
 
 

@@ -241,19 +241,19 @@ def _queued(row: Sequence[str]) -> Job:
     """A job from the cells of `QUEUE_FIELDS`; unpacked by place, since there are thousands."""
     array_id, name, state, reason, node, restarts, code, partition, priority, *rest = row
     submitted, start, end, limit, *tres, comment = rest
-    held, of_job, of_node = (_told(one) for one in tres)
+    held, of_job, of_node = (_text(one) for one in tres)
     job_id, task_ids = _split_array(array_id)
     gpus, kind = gpus_of(held, of_job, of_node)
     return Job(
         job_id,
         name,
         state,
-        reason=_told(reason),
-        node=_told(node),
+        reason=_text(reason),
+        node=_text(node),
         restarts=_integer(restarts),
         exit_code=_text_exit(code),
-        partition=_told(partition),
-        comment=_told(comment),
+        partition=_text(partition),
+        comment=_text(comment),
         priority=_integer(priority),
         submitted=_time(submitted),
         start=_time(start),
@@ -266,7 +266,7 @@ def _queued(row: Sequence[str]) -> Job:
     )
 
 
-def _told(cell: str) -> str:
+def _text(cell: str) -> str:
     """A cell, empty where squeue marks an empty value."""
     return "" if cell in ("N/A", "(null)") else cell
 

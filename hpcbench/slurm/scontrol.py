@@ -141,8 +141,8 @@ def classify_refusal(message: str) -> Refusal:
     # Every refusal by policy ends in `… (job submit limit, user's size and/or time limits)`: an earlier line
     # that names another kind of limit, such as QOSMaxGRESPerUser, gives the cause.
     named = _NAMED.findall(message)
-    told = [word for word in named if _LIMIT.search(word)]
-    return "limit" if told or (not named and _LIMIT.search(message)) else "other"
+    limits = [word for word in named if _LIMIT.search(word)]
+    return "limit" if limits or (not named and _LIMIT.search(message)) else "other"
 
 
 def _update(job: str, change: str, patient: bool) -> bool:

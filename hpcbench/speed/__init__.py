@@ -42,7 +42,7 @@ from hpcbench.speed.rates import (
 from hpcbench.speed.request_times import (
     ANSWERED,
     LATENCIES,
-    NOT_TOLD,
+    NOT_COUNTED,
     Latency,
     Timed,
     by_sending,
@@ -60,9 +60,9 @@ from hpcbench.speed.request_times import (
 from hpcbench.speed.sweeps import knee, sweeps
 
 __all__ = [
-    "ANSWERED", "EVENTS", "LATENCIES", "NOT_TOLD", "SHARES", "Latency", "Timed", "columns", "e2e", "e2e_due",
-    "good", "knee", "measure", "prepare", "queue", "read", "steady_window", "sweeps", "take", "token_span",
-    "tpot", "ttft", "ttft_due",
+    "ANSWERED", "EVENTS", "LATENCIES", "NOT_COUNTED", "SHARES", "Latency", "Timed", "columns", "e2e",
+    "e2e_due", "good", "knee", "measure", "prepare", "queue", "read", "steady_window", "sweeps", "take",
+    "token_span", "tpot", "ttft", "ttft_due",
 ]  # fmt: skip
 
 RECOUNT_TOLERANCE = 0.01
@@ -94,7 +94,7 @@ def measure(
     seen = _Seen(slo)
     for piece in pieces:
         seen.add(by_sending(piece))
-    told = list(events)
+    logged = list(events)
     notes: list[str] = []
     figures: dict[str, Any] = {
         "requests": seen.requests,
@@ -110,10 +110,10 @@ def measure(
             name: distributions.quantiles(counts) if len(counts := _joined(values)) else None
             for name, values in seen.tokens_each.items()
         },
-        "recount": _recount(_joined(seen.told), _joined(seen.recounts), notes),
+        "recount": _recount(_joined(seen.engine_counts), _joined(seen.recounts), notes),
         "attainment": _attainment(seen.good, seen.requests, slo),
-        "client": _client(told, notes),
-        "memory": _memory(told),
+        "client": _client(logged, notes),
+        "memory": _memory(logged),
     }
     again = seen.tries - seen.sent
     if again:
@@ -135,7 +135,7 @@ class _Seen:
         self.token_gaps: list[distributions.Gaps] = []
         self.counted = True
         """Whether the engine counted the tokens of every chunk."""
-        self.told: list[Any] = []
+        self.engine_counts: list[Any] = []
         """The engine's token counts of the answers that were counted again."""
         self.recounts: list[Any] = []
         """The tokenizer's counts of the same answers."""
@@ -167,12 +167,12 @@ class _Seen:
         """Token counts: the engine's, and the tokenizer's."""
         for name, total in self.tokens.items():
             counts = getattr(answers, name)
-            known = counts[counts != NOT_TOLD]
+            known = counts[counts != NOT_COUNTED]
             self.tokens_each[name].append(known)
             whole = total is not None and len(known) == len(counts)
             self.tokens[name] = (total or 0) + int(known.sum()) if whole else None
-        both = (answers.recount != NOT_TOLD) & (answers.completion_tokens != NOT_TOLD)
-        self.told.append(answers.completion_tokens[both])
+        both = (answers.recount != NOT_COUNTED) & (answers.completion_tokens != NOT_COUNTED)
+        self.engine_counts.append(answers.completion_tokens[both])
         self.recounts.append(answers.recount[both])
 
     def _add_gaps(self, answers: Timed) -> None:
@@ -217,32 +217,37 @@ def _attainment(count: int, requests: int, slo: Slo | None) -> dict[str, Any] | 
     return {"slo": slo.model_dump(), "good": count, **distributions.entry(share, digits=6)}
 
 
-def _recount(told: Any, recounts: Any, notes: list[str]) -> dict[str, Any] | None:
+def _recount(counts: Any, recounts: Any, notes: list[str]) -> dict[str, Any] | None:
     """The engine's token count compared with that of the model's own tokenizer, for the same answers.
 
     An engine counts the end token of an answer, which its text does not show: a difference of one per answer
     is allowed.
     """
-    if not len(told):
+    if not len(counts):
         return None
-    engine, tokenizer = int(told.sum()), int(recounts.sum())
-    off = float((abs(told - recounts) - 1).clip(0).sum()) / max(1, engine)
+    engine, tokenizer = int(counts.sum()), int(recounts.sum())
+    off = float((abs(counts - recounts) - 1).clip(0).sum()) / max(1, engine)
     if off > RECOUNT_TOLERANCE:
         notes.append(
             f"the engine counted {engine} tokens, the model's tokenizer {tokenizer}: they differ by "
             f"{off:.1%}, so tokens/s and TPOT are unreliable"
         )
-    return {"answers": len(told), "engine": engine, "tokenizer": tokenizer, "apart": round(off, 6)}
+    return {
+        "answers": len(counts),
+        "engine": engine,
+        "tokenizer": tokenizer,
+        "apart": round(off, 6),
+    }
 
 
 def _client(events: Sequence[Mapping[str, Any]], notes: list[str]) -> dict[str, Any] | None:
     """Delays of the client's own event loop; the worst of its workers."""
-    told = [event for event in events if event["event"] == "client_health"]
-    if not told:
+    health = [event for event in events if event["event"] == "client_health"]
+    if not health:
         return None
     names = ("lag_p50_ms", "lag_p99_ms", "lag_max_ms")
-    worst = {name: _most(event.get(name) for event in told) for name in names}
-    bound = any(event.get("client_bound") for event in told)
+    worst = {name: _most(event.get(name) for event in health) for name in names}
+    bound = any(event.get("client_bound") for event in health)
     if bound:
         notes.append(
             f"client-bound: the client ran up to {worst['lag_p99_ms']} ms late (p99), so these times include "
@@ -253,9 +258,9 @@ def _client(events: Sequence[Mapping[str, Any]], notes: list[str]) -> dict[str, 
 
 def _memory(events: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     """The monitor's figures of memory (`monitor.MemoryFigures`), bytes; the largest of its workers."""
-    told = [event["memory"] for event in events if event["event"] == "monitor"]
-    names = dict.fromkeys(name for memory in told for name in memory)
-    return {name: _most(memory.get(name) for memory in told) for name in names} or None
+    readings = [event["memory"] for event in events if event["event"] == "monitor"]
+    names = dict.fromkeys(name for memory in readings for name in memory)
+    return {name: _most(memory.get(name) for memory in readings) for name in names} or None
 
 
 def _most(values: Iterable[Any]) -> Any:

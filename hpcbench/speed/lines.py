@@ -7,7 +7,7 @@ from typing import Any
 
 from hpcbench.speed.request_times import (
     ANSWERED,
-    NOT_TOLD,
+    NOT_COUNTED,
     Timed,
     columns,
     joined,
@@ -68,9 +68,9 @@ def _at_once(page: bytes) -> Timed | None:
         counted=counted,
         until=until.fill_null(0),
         after=after,
-        prompt_tokens=col("prompt_tokens").fill_null(NOT_TOLD),
-        completion_tokens=total.fill_null(NOT_TOLD),
-        recount=col("recount").fill_null(NOT_TOLD),
+        prompt_tokens=col("prompt_tokens").fill_null(NOT_COUNTED),
+        completion_tokens=total.fill_null(NOT_COUNTED),
+        recount=col("recount").fill_null(NOT_COUNTED),
     ).cast(polars.Int64)
     flat = {name: frame[name].explode().drop_nulls() for name in ("chunks", "tokens")}
     sizes = [numbers[name].sum() for name in ("size", "counted")]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from hpcbench import statistics
 from hpcbench.speed.distributions import BATCHES, entry
-from hpcbench.speed.request_times import NOT_TOLD, Timed, take
+from hpcbench.speed.request_times import NOT_COUNTED, Timed, take
 
 STEADY = 0.9
 """Share of the usual number in flight from which a load counts as full."""
@@ -176,7 +176,7 @@ def token_stream(answers: Timed, window: Window) -> Stream | None:
     import numpy
 
     size, total = answers.size, answers.completion_tokens
-    if (total[size > 0] == NOT_TOLD).any():
+    if (total[size > 0] == NOT_COUNTED).any():
         return None
     weights = numpy.repeat(total / numpy.maximum(size, 1), size)
     by_chunk = (answers.counted == size) & (size > 0)

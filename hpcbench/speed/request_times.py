@@ -14,7 +14,7 @@ from hpcbench.schema.records import Response
 ANSWERED = ("ok", "truncated")
 """Outcomes with an answer. Others have no latency: a fast refusal would make the engine look fast."""
 
-NOT_TOLD = -1
+NOT_COUNTED = -1
 """Marks an unreported count of tokens."""
 
 
@@ -52,11 +52,11 @@ class Timed(NamedTuple):
     with it, else one.
     """
     prompt_tokens: Any
-    """The engine's count, or `NOT_TOLD`."""
+    """The engine's count, or `NOT_COUNTED`."""
     completion_tokens: Any
-    """The engine's count, or `NOT_TOLD`."""
+    """The engine's count, or `NOT_COUNTED`."""
     recount: Any
-    """The tokenizer's count, or `NOT_TOLD`."""
+    """The tokenizer's count, or `NOT_COUNTED`."""
     chunks: Any
     """Arrival of each chunk; for several responses, one response after the other."""
     tokens: Any
@@ -88,9 +88,9 @@ class Timed(NamedTuple):
             len(tokens),
             max((*chunks[-1:], *unseen[-1:])) if chunks else 0,
             tokens[-1] - tokens[0] if tokens else (total or 0) - 1,
-            NOT_TOLD if prompt is None else prompt,
-            NOT_TOLD if total is None else total,
-            NOT_TOLD if recount is None else recount,
+            NOT_COUNTED if prompt is None else prompt,
+            NOT_COUNTED if total is None else total,
+            NOT_COUNTED if recount is None else recount,
             chunks,
             tokens,
         )

@@ -63,8 +63,8 @@ class Running:
             missing: name of the command, and the remedy where the host does not have it.
         """
         self._host, self._connection_lives, self._missing = host, connection_lives, missing
-        self._ahead, self._told, self._errors = b"", b"", b""
-        self._begun = False
+        self._ahead, self._output, self._errors = b"", b"", b""
+        self._started = False
         self._size = _terminal_size() if terminal else None
         near, far = os.openpty() if terminal else (-1, -1)
         if terminal:
@@ -146,8 +146,8 @@ class Running:
     def errors(self) -> bytes:
         """Bytes from its standard error since the last call; does not wait."""
         self._collect_errors()
-        told, self._errors = self._errors, b""
-        return told
+        errors, self._errors = self._errors, b""
+        return errors
 
     def ready(self, seconds: float) -> bool:
         """Whether `read` has bytes or the end; waits at most `seconds`, but ends at once for new `errors`."""
@@ -184,7 +184,7 @@ class Running:
             raise Dropped(f"{self._host}: the connection broke")
         code = self._process.returncode
         if code in (126, 127):
-            why = _last_line(self._told + self.errors())
+            why = _last_line(self._output + self.errors())
             name, remedy = self._missing
             raise NoCommand(f"{self._host} cannot run {name}: {why}", remedy=remedy)
         return code
@@ -219,19 +219,19 @@ class Running:
 
     def _begin(self) -> None:
         """Skip the output of profiles before the command starts."""
-        if self._begun:
+        if self._started:
             return
         seen = b""
         while MARK not in seen:
             piece = self._receive(1 << 16)
             if not piece:
                 self._ended()
-                self._told = seen  # the command did not start: `code` gives the reason
-                self._begun = True
+                self._output = seen  # the command did not start: `code` gives the reason
+                self._started = True
                 return
             seen = (seen + piece)[-(1 << 20) :]
         self._ahead = seen.partition(MARK)[2]
-        self._begun = True
+        self._started = True
 
     def _receive(self, size: int) -> bytes:
         """Bytes of its output; errors are read meanwhile, so that a full pipe does not block it."""
@@ -267,6 +267,6 @@ def _resize(end: int, size: os.terminal_size) -> None:
     fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", size.lines, size.columns, 0, 0))
 
 
-def _last_line(told: bytes) -> str:
-    lines = told.decode("utf-8", "replace").strip().splitlines()
+def _last_line(output: bytes) -> str:
+    lines = output.decode("utf-8", "replace").strip().splitlines()
     return lines[-1].strip()[:200] if lines else "the program does not exist"

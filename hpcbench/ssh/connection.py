@@ -90,9 +90,9 @@ class Connection:
             start_new_session=not self._ask,  # for questions it needs our terminal
         )
         # After the login, `ssh` continues in the background, and this process of it ends.
-        told = _watched(process, seconds, echo=self._ask)
+        output = _watched(process, seconds, echo=self._ask)
         if process.returncode:
-            raise login.fault(told)
+            raise login.fault(output)
         self._socket = socket
 
     def lives(self) -> bool:
@@ -173,14 +173,14 @@ def _watched(process: subprocess.Popen[bytes], seconds: float | None, *, echo: b
     """Output of a login until it ends or is killed; shown at once where a user may have to read it."""
     assert process.stderr is not None
     deadline = time.monotonic() + (math.inf if seconds is None else seconds)
-    told = bytearray()
+    output = bytearray()
     with process.stderr as stderr:
         os.set_blocking(stderr.fileno(), False)
         try:
             while True:
                 ended = process.poll() is not None
                 while piece := stderr.read(1 << 16):
-                    told += piece
+                    output += piece
                     if echo:
                         sys.stderr.write(piece.decode("utf-8", "replace"))
                         sys.stderr.flush()
@@ -196,4 +196,4 @@ def _watched(process: subprocess.Popen[bytes], seconds: float | None, *, echo: b
             process.kill()
             process.wait()
             raise
-    return told.decode("utf-8", "replace")
+    return output.decode("utf-8", "replace")

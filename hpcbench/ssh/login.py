@@ -144,29 +144,29 @@ class Login:
         argv += fast_ciphers_first(settings)
         return cls(host, tuple(argv), settings)
 
-    def fault(self, told: str) -> HpcbenchError:
+    def fault(self, output: str) -> HpcbenchError:
         """The error for the output of `ssh` after a failed login."""
-        fault = self._fault(told)
+        fault = self._fault(output)
         if isinstance(fault, Unreachable) and self.settings.keys() & {"proxyjump", "proxycommand"}:
             # A login that goes to the background hides the messages of jump hosts.
-            return self._fault(self._debugged() or told)
+            return self._fault(self._debugged() or output)
         return fault
 
-    def _fault(self, told: str) -> HpcbenchError:
-        name, lines = self.host.name, [line for line in told.splitlines() if line.strip()]
+    def _fault(self, output: str) -> HpcbenchError:
+        name, lines = self.host.name, [line for line in output.splitlines() if line.strip()]
         if bad := [line for line in lines if "onfiguration option" in line or ": Bad " in line]:
             return UserError(Problem(bad[0].strip(), remedy="correct ~/.ssh/config"))
-        if found := re.search(r"host key for (\S+) (?:was|is marked as) revoked", told):
+        if found := re.search(r"host key for (\S+) (?:was|is marked as) revoked", output):
             return Refused(f"the key of {found[1]} is revoked: do not trust this host")
-        if found := re.search(r"key for (\S+) has changed", told):
-            key = re.search(r"the (\S+) key sent by the remote host is\s+(\S+?)\.?\s", told)
+        if found := re.search(r"key for (\S+) has changed", output):
+            key = re.search(r"the (\S+) key sent by the remote host is\s+(\S+?)\.?\s", output)
             return Refused(
                 f"the key of {found[1]} has changed: the host was reinstalled, or another machine intercepts "
                 f"the connection; the key is now {' '.join(key.groups()) if key else 'another one'}",
                 remedy=f"ask its support, then run `ssh-keygen -R '{found[1]}'` and once "
                 f"`ssh {_words(found[1])}`",
             )
-        if found := re.search(r"No \S+ host key is known for (\S+) and", told):
+        if found := re.search(r"No \S+ host key is known for (\S+) and", output):
             keys = re.findall(r"Server host key: (\S+ \S+)", self._debugged())
             host = _words(found[1])
             return Refused(
@@ -175,7 +175,7 @@ class Login:
                 f"`ssh-keyscan {host}`",
             )
         denied = r"(?:(\S+@\S+): )?Permission denied \(([^)]*)\)|Too many authentication"
-        if found := re.search(denied, told):
+        if found := re.search(denied, output):
             return self._login_refused(found[1], found[2] or "")
         lines = [line for line in lines if not line.startswith("debug")]
         why = lines[-1].strip().removeprefix("ssh: ") if lines else "ssh ended without a message"

@@ -29,7 +29,7 @@ class Story:
     """Whether a process submits the last round now."""
     outcome: State | None
     """How the experiment ended; None: it has not."""
-    wished: ControlState
+    control: ControlState
     """Its control requests."""
     jobs: Jobs
     """Its living jobs; they are not looked up once it has ended."""
@@ -83,14 +83,14 @@ def rounds_now(experiment: Experiment) -> tuple[Sequence[Round], bool]:
 
 
 def outcome_of(
-    experiment: Experiment, passes: Sequence[Round], wished: ControlState
+    experiment: Experiment, passes: Sequence[Round], control: ControlState
 ) -> State | None:
     """Finalise's outcome of the newest round, or the user's cancel; None: not ended."""
     known = outcome(experiment)
     if passes and known is not None and known.round == passes[-1].number:
         state: State = known.state  # type: ignore[assignment]
         return state
-    return "cancelled" if wished.cancelled else None
+    return "cancelled" if control.cancelled else None
 
 
 def state_of(
@@ -121,18 +121,18 @@ def state_of(
         return "submitting" if story.busy else "interrupted"
     if jobs.alive or not jobs.answered:
         # Without an answer of Slurm, the files and its older snapshot remain.
-        begun = works or any(job.state != "PENDING" for job in jobs.alive)
-        return "evaluating" if whole else "paused" if rests else "running" if begun else "pending"
+        started = works or any(job.state != "PENDING" for job in jobs.alive)
+        return "evaluating" if whole else "paused" if rests else "running" if started else "pending"
     if rests:
         return "paused"
     if (
         news and jobs.snapshot is not None
     ):  # Slurm forgets a job sooner than NFS shows its last file
         return "evaluating" if whole else "running"
-    return _nobody(story, fates, from_jobs)
+    return _without_jobs(story, fates, from_jobs)
 
 
-def _nobody(story: Story, fates: Mapping[str, slurm.JobEnd], from_jobs: bool) -> State:
+def _without_jobs(story: Story, fates: Mapping[str, slurm.JobEnd], from_jobs: bool) -> State:
     """The state without living jobs or workers and without an outcome of finalise."""
     if (
         story.jobs.snapshot is None

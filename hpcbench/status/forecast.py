@@ -155,7 +155,7 @@ def _left(facts: Facts) -> tuple[dict[str, tuple[int, int]], dict[str, ShardStat
         name = state.shard.run_task
         if shard.state in ("claimed", "running", "silent") and state.owner is not None:
             held[_worker(state)] = state
-        elif shard.state in WAITING and not facts.story.wished.rests(name):
+        elif shard.state in WAITING and not facts.story.control.rests(name):
             shards, samples = left.get(name, (0, 0))
             left[name] = (shards + 1, samples + shard.samples - shard.answered)
     return left, held

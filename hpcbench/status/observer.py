@@ -13,7 +13,7 @@ from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.claims import Ends, ShardState, shard_states
 from hpcbench.experiment.control import control_state
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import ends_told
+from hpcbench.experiment.log import reported_ends
 from hpcbench.experiment.outcome import outcome
 from hpcbench.experiment.submission import job_name
 from hpcbench.experiment.view.readings import monitor_heard
@@ -44,10 +44,10 @@ class Observer:
 
     def __init__(self, experiment: Experiment) -> None:
         self.experiment = experiment
-        self._told: dict[str, Ends] = {}
+        self._ends: dict[str, Ends] = {}
         """`SHARD.ATTEMPT` that workers reported done since the last look → first and last event."""
         # The callback refers to the dict, not to the observer: a cycle would hold megabytes for long.
-        self._workers = WorkerRuns(experiment, partial(_hear, self._told))
+        self._workers = WorkerRuns(experiment, partial(_hear, self._ends))
         self._order: list[str] = []
         self._done: dict[str, tuple[ShardState, ShardStatus]] = {}
         self._fates: dict[str, slurm.JobEnd] = {}
@@ -71,7 +71,7 @@ class Observer:
         story = _story(self.experiment, snapshot)
         workers, _ = self._workers.look()
         ended = story.outcome is not None
-        enough = story.wished.enough_tasks
+        enough = story.control.enough_tasks
         shards = [
             (state, shard)
             for state, shard in self._shards(workers, story, now)
@@ -92,8 +92,8 @@ class Observer:
         """The state that follows from the facts."""
         story = facts.story
         last = max((worker.heard for worker in facts.workers), default=0.0)
-        begun = story.rounds[-1].started if story.rounds else 0.0
-        works, news = is_news(last, facts.now), is_news(max(last, begun), facts.now)
+        started = story.rounds[-1].started if story.rounds else 0.0
+        works, news = is_news(last, facts.now), is_news(max(last, started), facts.now)
         if not (facts.ended or story.jobs.alive or news) and story.rounds:
             self._learn(story.rounds[-1].finalisers, story)
         return state_of(
@@ -110,12 +110,12 @@ class Observer:
         self, workers: Iterable[WorkerRun], story: Story, now: float
     ) -> list[tuple[ShardState, ShardStatus]]:
         """Every shard in planned order; done shards are neither read nor judged again."""
-        told = dict(self._told)
-        self._told.clear()  # from now on `_done` has these shards
+        ends = dict(self._ends)
+        self._ends.clear()  # from now on `_done` has these shards
         fresh = {
             state.shard.id: state
             for state in shard_states(
-                self.experiment, _names(self.experiment), self._done.keys(), told
+                self.experiment, _names(self.experiment), self._done.keys(), ends
             )
         }
         if not self._order:
@@ -180,8 +180,8 @@ class Observer:
             for step in one.steps
         ]
         with contextlib.suppress(EnvironmentFault):  # then only files count, for now
-            told = slurm.fates(unknown, names, since=own_jobs.last_change(self.experiment))
-            self._fates |= {job: told[job] for job in unknown if job in told}
+            fates = slurm.fates(unknown, names, since=own_jobs.last_change(self.experiment))
+            self._fates |= {job: fates[job] for job in unknown if job in fates}
 
     def _why(self, job: str) -> str:
         fate = self._fates.get(job)
@@ -260,33 +260,33 @@ def _brief(
 
 def _rests(facts: Facts) -> bool:
     """Whether users paused all remaining work: the experiment, or all its unfinished run tasks."""
-    wished = facts.story.wished
-    if wished.paused or not wished.paused_tasks:
-        return wished.paused
+    control = facts.story.control
+    if control.paused or not control.paused_tasks:
+        return control.paused
     left = {one.shard.run_task for one, _ in facts.shards if one.state != "done"}
-    return bool(left & wished.paused_tasks) and all(map(wished.rests, left))
+    return bool(left & control.paused_tasks) and all(map(control.rests, left))
 
 
 def _story(experiment: Experiment, snapshot: slurm.Snapshot | None) -> Story:
     passes, busy = rounds_now(experiment)
-    wished = control_state(experiment)
-    ended = outcome_of(experiment, passes, wished)
+    control = control_state(experiment)
+    ended = outcome_of(experiment, passes, control)
     jobs = Jobs() if ended else own_jobs.look(experiment, passes, snapshot)
     said = outcome(experiment) if ended else None
     return Story(
         passes,
         busy,
         ended,
-        wished,
+        control,
         jobs,
         (said.reason or None) if said else None,
         said.run_tasks if said else {},
     )
 
 
-def _hear(told: dict[str, Ends], run: WorkerRun, event: Mapping[str, Any]) -> None:
+def _hear(ends: dict[str, Ends], run: WorkerRun, event: Mapping[str, Any]) -> None:
     if event["event"] == "shard_done" and run.owner:
-        told[f"{event.get('shard')}.{event.get('attempt')}"] = ends_told(event, run.owner)
+        ends[f"{event.get('shard')}.{event.get('attempt')}"] = reported_ends(event, run.owner)
 
 
 def _last_runs(workers: Iterable[WorkerRun]) -> dict[str, int]:

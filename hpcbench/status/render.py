@@ -118,18 +118,18 @@ def _run_tasks(facts: Facts, pace: dict[str, float]) -> tuple[RunTaskStatus, ...
 def _run_task(
     facts: Facts, run_task: PlannedTask, own: list[ShardStatus], rate: float | None
 ) -> RunTaskStatus:
-    name, wished = run_task.name, facts.story.wished
+    name, control = run_task.name, facts.story.control
     counted = count(own)
-    enough = wished.enough_tasks.get(name)
-    failed = wished.failed_tasks.get(name)
-    reason = failed or wished.stopped_tasks.get(name, enough)
+    enough = control.enough_tasks.get(name)
+    failed = control.failed_tasks.get(name)
+    reason = failed or control.stopped_tasks.get(name, enough)
     held = counted.claimed or counted.running or counted.silent
     state: RunTaskState
     ending = facts.story.endings.get(name, {})
     whole = (own and counted.done == len(own)) or enough is not None
     if failed is not None and not ending:
         state = "failed"
-    elif not whole and (wished.cancelled or name in wished.cancelled_tasks):
+    elif not whole and (control.cancelled or name in control.cancelled_tasks):
         state = "cancelled"
     elif ending.get("state") == "failed":
         state = "failed"
@@ -141,7 +141,7 @@ def _run_task(
         state = "done"
     elif facts.ended:
         state = "incomplete" if any(shard.answered for shard in own) else "failed"
-    elif wished.paused or name in wished.paused_tasks:
+    elif control.paused or name in control.paused_tasks:
         state = "paused"
     else:
         state = "running" if held else "pending"

@@ -45,7 +45,7 @@ SKIPPED = {"__pycache__", "node_modules", "build", "dist", "site-packages"}
 MOST_SOURCES = 5_000
 """Most hashed files of one checkout: a folder of data below it must not cost a minute."""
 
-TOLD = 5
+MOST_SHOWN = 5
 """Maximum number of named changes of one sort; further changes are counted."""
 
 LOCK_SECONDS = 20.0
@@ -256,12 +256,12 @@ def interpreter(experiment: Experiment) -> tuple[str, ...]:
 def editable(metadata: Path) -> Path | None:
     """The checkout of an editable distribution; None: the distribution is not editable."""
     try:
-        told = json.loads((metadata / "direct_url.json").read_text(encoding="utf-8"))
+        origin = json.loads((metadata / "direct_url.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    if not told.get("dir_info", {}).get("editable"):
+    if not origin.get("dir_info", {}).get("editable"):
         return None
-    return Path(unquote(urlsplit(told["url"]).path))
+    return Path(unquote(urlsplit(origin["url"]).path))
 
 
 def sources_of(checkout: Path, endings: tuple[str, ...] = SOURCES) -> Iterator[Path]:
@@ -407,8 +407,8 @@ def _fate(name: str, before: Mapping[str, str], after: Mapping[str, str]) -> str
 
 def _few(lines: Iterable[str], what: str) -> list[str]:
     known = list(lines)
-    more = len(known) - TOLD
-    return known[:TOLD] + ([f"and {more} more {what}"] if more > 0 else [])
+    more = len(known) - MOST_SHOWN
+    return known[:MOST_SHOWN] + ([f"and {more} more {what}"] if more > 0 else [])
 
 
 if __name__ == "__main__":

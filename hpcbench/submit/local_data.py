@@ -108,14 +108,14 @@ def _source_key(definition: Dataset | Model) -> str:
     """Key of a definition's files: definitions of the same key have the same files."""
     revision = definition.revision if isinstance(definition, Model) else None
     iterator = definition.iterator if isinstance(definition, Dataset) else None
-    told = [
+    parts = [
         type(definition).__name__,
         definition.source,
         revision,
         iterator,
         dict(definition.storage),
     ]
-    return json.dumps(told, sort_keys=True)
+    return json.dumps(parts, sort_keys=True)
 
 
 def images_in_use(site: Site) -> set[str]:

@@ -33,7 +33,7 @@ from hpcbench.schema.records import Image, StoredImage
 from hpcbench.submit import Say
 from hpcbench.submit.reference_check import check_references
 
-MOST_TOLD = 20
+MOST_SHOWN = 20
 """Maximum number of reported bad samples; further bad samples are counted."""
 
 LOOK = 2
@@ -173,8 +173,8 @@ class _Measuring:
         for prompt in prompts.values():
             unused = [one.id for one in prompt.prompts if f"{prompt.name}/{one.id}" not in used]
             if unused and hasattr(plugins.load("prompts", prompt.strategy), "name"):
-                told = few([*map(repr, unused)], MOST_TOLD)
-                self.say(f"prompts/{prompt.name}: no selected sample uses {told}")
+                names = few([*map(repr, unused)], MOST_SHOWN)
+                self.say(f"prompts/{prompt.name}: no selected sample uses {names}")
 
     def _prompts(
         self, run_task: ResolvedRunTask, looked: _Looked, ranges: list[tuple[int, int]]
@@ -217,7 +217,7 @@ class _Measuring:
         file = self.folder / "checked" / f"{key}.json"
         try:
             known = read_json(file)
-            return {int(index): Problem(*told) for index, told in known.items()}
+            return {int(index): Problem(*problem) for index, problem in known.items()}
         except (OSError, ValueError, TypeError):
             pass
         self.say(f"checking the images of dataset {dataset.name}")
@@ -238,7 +238,7 @@ class _Measuring:
             return
         if looked.bad and dataset.on_bad == "fail":
             remedy = "correct them, or set `on_bad: skip` in the dataset's definition"
-            first = [Problem(one.message, one.file, one.line) for one in bad[:MOST_TOLD]]
+            first = [Problem(one.message, one.file, one.line) for one in bad[:MOST_SHOWN]]
             what = f"{len(bad)} samples of dataset '{dataset.name}' cannot be read"
             raise UserError(*first, Problem(what, remedy=remedy))
         self.say(f"dataset {dataset.name}: {len(bad)} rows are skipped, the first: {bad[0]}")
@@ -303,13 +303,13 @@ def _check_prompts(
     """
     prompt = TaskPrompt(run_task)
     problems, mistakes = list[Problem](), set[Hashable]()
-    most, told, reuse, seen, names = 0, True, False, set[int](), set[str]()
+    most, with_images, reuse, seen, names = 0, True, False, set[int](), set[str]()
     for sample in samples(iterator, ranges, 0, total(ranges), images=False):
         try:
             messages = prompt.build(sample)
             names.add(prompt.name(sample))
             most = max(most, sum(len(message.images) for message in messages))
-            told = told and bool(sample.images)
+            with_images = with_images and bool(sample.images)
             of_examples = (image for message in messages[:-1] for image in message.images)
             for key in map(_known_as, (*(sample.images or (sample.document,)), *of_examples)):
                 reuse = reuse or key in seen
@@ -317,11 +317,11 @@ def _check_prompts(
         except UserError as error:
             problems += error.problems
             mistakes |= set(map(mistake, error.problems))
-            if len(mistakes) >= MOST_TOLD:
+            if len(mistakes) >= MOST_SHOWN:
                 break
     if problems:
         raise UserError(*dict.fromkeys(problems))
-    return _Built(most if told else 0, reuse, frozenset(names))
+    return _Built(most if with_images else 0, reuse, frozenset(names))
 
 
 def _check_examples(prompt: Prompt) -> None:

@@ -23,7 +23,15 @@ from hpcbench.experiment.last_word import finalisers_ballast, keep_room
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import EventLog, Kind
 from hpcbench.experiment.process_identity import identity
-from hpcbench.experiment.submission import FINALISE, SUPERVISE, Round, Step, job_name, rounds, told
+from hpcbench.experiment.submission import (
+    FINALISE,
+    SUPERVISE,
+    Round,
+    Step,
+    job_name,
+    rounds,
+    updated,
+)
 from hpcbench.experiment.submission_lock import alone
 from hpcbench.files.atomic import replacing
 from hpcbench.schema.plan import Group
@@ -120,18 +128,18 @@ def cancel(experiment: Experiment, run_tasks: Sequence[str] = ()) -> int:
     control_request(experiment, "cancel", run_tasks)
     if run_tasks:
         return 0
-    told = end_jobs(experiment)
+    cancelled = end_jobs(experiment)
     secrets_file.forget(experiment)
-    return told
+    return cancelled
 
 
 def end_jobs(experiment: Experiment) -> int:
     """End all living jobs of an experiment; returns their number."""
     alive = living(experiment)
     if experiment.resolved.executor == "slurm":
-        doomed = sorted({job.array_job for job in alive})
-        slurm.cancel(doomed)
-        return len(doomed)
+        array_jobs = sorted({job.array_job for job in alive})
+        slurm.cancel(array_jobs)
+        return len(array_jobs)
     return sum(_end_supervisor(job.id) for job in alive)
 
 
@@ -188,8 +196,8 @@ class _Slurm:
         after = [job for job in dict.fromkeys(arrays) if job not in now.finalisers]
         if own and after and (fresh or interrupted):
             slurm.depend_on(own[-1], after)
-        begun = interrupted and any(step.job for step in now.steps.values() if step.group)
-        if own or not (after or begun):
+        submitted = interrupted and any(step.job for step in now.steps.values() if step.group)
+        if own or not (after or submitted):
             return
         count = len(now.finalisers)
         step = Step(f"{FINALISE}+{count}" if count else FINALISE)
@@ -338,7 +346,7 @@ class _Slurm:
                 path.unlink(missing_ok=True)
 
     def _write(self, kind: Kind, step: str = "", **details: Any) -> None:
-        self.now = told(self.now, self.log.write(kind, sync=True, step=step, **details))
+        self.now = updated(self.now, self.log.write(kind, sync=True, step=step, **details))
 
 
 class _LimitReached(Exception):

@@ -47,8 +47,8 @@ def inherits(resolved: ResolvedPlan) -> bool:
     """Whether jobs start with the environment of the submitting shell."""
     if resolved.executor == "local":
         return True
-    told = resolved.site.slurm.options.get("export") or os.environ.get("SBATCH_EXPORT") or "ALL"
-    return "ALL" in str(told).upper().split(",")
+    export = resolved.site.slurm.options.get("export") or os.environ.get("SBATCH_EXPORT") or "ALL"
+    return "ALL" in str(export).upper().split(",")
 
 
 def require(resolved: ResolvedPlan) -> None:

@@ -113,11 +113,11 @@ def copy_environment(
     key = _key(entries)
     target = cache / FOLDER / key
     size = sum(entry.size for entry in entries)
-    told = f"{len(entries):,} files, {size / 1e6:,.0f} MB"
+    summary = f"{len(entries):,} files, {size / 1e6:,.0f} MB"
     if target.exists():
-        say(f"jobs run from an existing copy of this environment ({told})")
+        say(f"jobs run from an existing copy of this environment ({summary})")
     else:
-        say(f"copying this environment ({told}) to {target}")
+        say(f"copying this environment ({summary}) to {target}")
     target.parent.mkdir(parents=True, exist_ok=True)
 
     def build(place: Path) -> None:
@@ -270,12 +270,12 @@ def _link(part: _Part, path: Path) -> str | None:
 
 def _key(entries: Sequence[_Entry]) -> str:
     """Identity of a copy: names, sizes and times of its files, and the Python that it uses."""
-    told = [
+    rows = [
         [entry.place, entry.size, entry.changed, entry.link]
         for entry in entries
         if "__pycache__" not in entry.place
     ]
-    text = json.dumps([2, sys.version, os.path.realpath(sys.executable), told])
+    text = json.dumps([2, sys.version, os.path.realpath(sys.executable), rows])
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 

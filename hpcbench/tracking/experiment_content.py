@@ -53,8 +53,8 @@ class Exchange:
 
     def name_at(self, place: str) -> str:
         """Its name at one place of a tracker: SHA-256 of place, experiment, run task and sample, in hex."""
-        told = f"{place}/{self.experiment}/{self.run_task.name}/{self.sample.id}"
-        return hashlib.sha256(told.encode()).hexdigest()
+        key = f"{place}/{self.experiment}/{self.run_task.name}/{self.sample.id}"
+        return hashlib.sha256(key.encode()).hexdigest()
 
     @property
     def took(self) -> timedelta:
@@ -135,11 +135,11 @@ def pieces(
         for sample in samples(iterator, chosen, shard.start, stop, images=False):
             if sample.id in answers:
                 response, began = answers[sample.id]
-                told = Exchange(
+                exchange = Exchange(
                     experiment.id, run_task, sample, prompt.build(sample), response,
                     prompt.generation, began, scores.get(sample.id, {}),
                 )  # fmt: skip
-                found.append(told)
+                found.append(exchange)
         state = states[shard.id]
         yield Piece(shard.id, state.attempt, ended or state.state == "done", found)
 

@@ -295,8 +295,8 @@ class Sending:
         for piece in found:
             exchanges += piece.exchanges
             self._beat(self.sent)
-        told = [(one.sample.id, one.response.text, sorted(one.scores.items())) for one in exchanges]
-        digest = hashlib.sha256(repr(told).encode()).hexdigest()
+        rows = [(one.sample.id, one.response.text, sorted(one.scores.items())) for one in exchanges]
+        digest = hashlib.sha256(repr(rows).encode()).hexdigest()
         if exchanges and self._notes.get("table", run_task.name) != digest:
             self.sent.exchanges += self._sink.exchanges(run_task, exchanges)
             self._note("table", run_task.name, digest)

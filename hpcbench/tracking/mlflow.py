@@ -106,7 +106,7 @@ class MlflowSink(Sink):
             self._web.must(status, {"error": answer.decode(errors="replace")})
         client = _client(self._options)
         self._client = client
-        with _told():
+        with _translated_errors():
             self._place = self._experiment_id()
             noted = self._notes.get("run", WHOLE)
             if noted is not None and not self._is_there(noted):
@@ -120,7 +120,7 @@ class MlflowSink(Sink):
     def figures(self, run_task: ResolvedRunTask, figures: Mapping[str, float], step: int) -> None:
         """Send figures that differ from the server's."""
         run = self._runs[run_task.name]
-        with _told():
+        with _translated_errors():
             known = self._figures.setdefault(run, dict(self._client.get_run(run).data.metrics))
             new = {_fit(name): value for name, value in figures.items()}
             new = {name: value for name, value in new.items() if known.get(name) != value}
@@ -129,14 +129,14 @@ class MlflowSink(Sink):
 
     def progress(self, run_task: ResolvedRunTask, figures: Mapping[str, float], step: int) -> None:
         """Send one point of each figure."""
-        with _told():
+        with _translated_errors():
             self._log(self._runs[run_task.name], figures, step)
 
     def file(self, run_task: ResolvedRunTask | None, name: str, path: Path) -> None:
         """An artefact of the run; replaces one with that name."""
         run = self._runs[run_task.name if run_task is not None else WHOLE]
         folder = str(Path(name).parent)
-        with _told():
+        with _translated_errors():
             self._client.log_artifact(run, str(path), None if folder == "." else folder)
 
     def exchanges(self, run_task: ResolvedRunTask, found: Sequence[Exchange]) -> int:
@@ -160,7 +160,7 @@ class MlflowSink(Sink):
                 remedy="run MLflow 3.4 or later on a database, or set `samples: 0` to send no traces",
             )
         self._web.must(status, {"error": answer.decode(errors="replace")})
-        with _told():
+        with _translated_errors():
             self._client.link_traces_to_run(
                 [f"tr-{one.name_at(self._place)[:32]}" for one in found], run
             )
@@ -170,7 +170,7 @@ class MlflowSink(Sink):
         """Set the experiment's final state on all runs."""
         if state is None:
             return
-        with _told():
+        with _translated_errors():
             for run in reversed(self._runs.values()):
                 if self._client.get_run(run).info.status != _STATUS.get(state, "FAILED"):
                     self._client.set_terminated(run, _STATUS.get(state, "FAILED"))
@@ -235,20 +235,22 @@ class MlflowSink(Sink):
 
         if self._notes.get("parameters", part) is not None:
             return
-        told = parameters_of(self._experiment, run_task)
+        parameters = parameters_of(self._experiment, run_task)
         if part == WHOLE:
-            told = {
-                name: told[name]
+            parameters = {
+                name: parameters[name]
                 for name in ("experiment", "plan", "hpcbench", "seed")
-                if name in told
+                if name in parameters
             }
         known = self._client.get_run(run).data.params
         new = [
-            Param(_fit(name), _cut(one)) for name, one in told.items() if _fit(name) not in known
+            Param(_fit(name), _cut(one))
+            for name, one in parameters.items()
+            if _fit(name) not in known
         ]
         for start in range(0, len(new), AT_ONCE):
             self._client.log_batch(run, params=new[start : start + AT_ONCE])
-        self._notes.put("parameters", part, str(len(told)))
+        self._notes.put("parameters", part, str(len(parameters)))
 
     def _log(self, run: str, figures: Mapping[str, float], step: int) -> None:
         from mlflow.entities import Metric
@@ -305,7 +307,7 @@ def _authorization(options: MlflowOptions) -> dict[str, str]:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _translated_errors() -> Iterator[None]:
     """Turns the client's errors into a fault with one line."""
     try:
         yield

@@ -171,12 +171,12 @@ class _Project:
 
     def make(self) -> bool:
         """Create it, if it does not exist; returns whether it was new."""
-        status, told = self._web.json("GET", self._path)
+        status, answer = self._web.json("GET", self._path)
         if missing := status == 404:
-            status, told = self._web.json("POST", "/v1/projects", {"name": self.name})
+            status, answer = self._web.json("POST", "/v1/projects", {"name": self.name})
             if status == 409:  # another process was faster
                 return True
-        self._web.must(status, told)
+        self._web.must(status, answer)
         return missing
 
     def send(self, spans: Sequence[Mapping[str, Any]]) -> int:
@@ -190,9 +190,9 @@ class _Project:
         Raises:
             EnvironmentFault: it does not show them in time.
         """
-        begun, pause = time.monotonic(), 0.1
+        started, pause = time.monotonic(), 0.1
         while missing := self.send(spans):
-            if time.monotonic() - begun > SHOWN_SECONDS:
+            if time.monotonic() - started > SHOWN_SECONDS:
                 raise EnvironmentFault(
                     f"{self._web.url} accepted {missing} traces, but does not show them",
                     remedy="see its log; `hpcbench track` sends them again",
@@ -216,10 +216,12 @@ class _Project:
 
     def _offer(self, spans: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
         """Offer spans; returns the new ones. If some were not new, Phoenix accepted none."""
-        status, told = self._web.json("POST", f"{self._path}/spans", {"data": spans})
+        status, answer = self._web.json("POST", f"{self._path}/spans", {"data": spans})
         known = (
-            {one["span_id"] for one in told.get("duplicate_spans", ())} if status == 400 else set()
+            {one["span_id"] for one in answer.get("duplicate_spans", ())}
+            if status == 400
+            else set()
         )
         if not known:
-            self._web.must(status, told)
+            self._web.must(status, answer)
         return [one for one in spans if one["context"]["span_id"] not in known]

@@ -61,9 +61,9 @@ def notes_file(experiment: Experiment, tracker: str, destination: Mapping[str, A
         tracker: name of the plugin.
         destination: fields that identify the place: address, project. No secrets.
     """
-    told = json.dumps(dict(destination), sort_keys=True, default=str)
+    text = json.dumps(dict(destination), sort_keys=True, default=str)
     name = "".join(one if one.isalnum() else "_" for one in tracker)
-    return experiment.tracked_dir / f"{name}-{hashlib.sha256(told.encode()).hexdigest()[:8]}.jsonl"
+    return experiment.tracked_dir / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}.jsonl"
 
 
 @contextlib.contextmanager

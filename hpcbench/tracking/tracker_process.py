@@ -126,15 +126,15 @@ def _run(
         child.stdin.write(json.dumps(job).encode() + b"\n")
         child.stdin.flush()
         for line in _lines(child, limit, silence, errors):
-            told = _message(line)
-            if "sent" in told:
-                sent = Sent(**told["sent"])
+            message = _message(line)
+            if "sent" in message:
+                sent = Sent(**message["sent"])
                 sent.fault = secret.mask(sent.fault) if sent.fault else None
                 tell(sent)
-            elif "done" in told:
-                return Sent(**told["done"])
-            elif "fault" in told:
-                raise EnvironmentFault(secret.mask(told["fault"]), remedy=told.get("remedy"))
+            elif "done" in message:
+                return Sent(**message["done"])
+            elif "fault" in message:
+                raise EnvironmentFault(secret.mask(message["fault"]), remedy=message.get("remedy"))
     except BrokenPipeError:
         pass
     finally:
@@ -152,7 +152,7 @@ def _lines(
     """
     assert child.stdout is not None
     assert child.stderr is not None
-    begun, heard, rest = time.monotonic(), time.monotonic(), b""
+    started, heard, rest = time.monotonic(), time.monotonic(), b""
     with selectors.DefaultSelector() as selector:
         selector.register(child.stdout, selectors.EVENT_READ)
         selector.register(child.stderr, selectors.EVENT_READ)
@@ -170,7 +170,7 @@ def _lines(
                     yield from whole
             now = time.monotonic()
             remedy = "`hpcbench track` sends the rest"
-            if limit is not None and now - begun > limit:
+            if limit is not None and now - started > limit:
                 raise EnvironmentFault(
                     f"sending took longer than {limit:g} s and is incomplete", remedy=remedy
                 )

@@ -175,9 +175,9 @@ class WandbSink(Sink):
 
 def run_id(experiment: Experiment, run_task: ResolvedRunTask) -> str:
     """Id of a run: readable where it fits into W&B's 64 characters."""
-    told = _fit(f"{experiment.id}-{run_task.name}")
-    if len(told) <= 64 and told == f"{experiment.id}-{run_task.name}":
-        return told
+    name = _fit(f"{experiment.id}-{run_task.name}")
+    if len(name) <= 64 and name == f"{experiment.id}-{run_task.name}":
+        return name
     return hashlib.sha256(f"{experiment.id}/{run_task.name}".encode()).hexdigest()[:32]
 
 

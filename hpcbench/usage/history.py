@@ -211,8 +211,8 @@ def _summary(experiment: Experiment) -> dict[str, Any]:
             if one.ended in ("done", "drained") and one.answered
         ]
         if seen:
-            told = {"answer_bytes": _answer_bytes(attempts, found), **_quantiles(seen)}
-            run_tasks.append({"run_task": name, **key, **told})
+            figures = {"answer_bytes": _answer_bytes(attempts, found), **_quantiles(seen)}
+            run_tasks.append({"run_task": name, **key, **figures})
     models = {run_task.model.name: keys[run_task.name] for run_task in resolved.run_tasks}
     loads = []
     for model, seconds in _loads(experiment).items():
@@ -266,11 +266,11 @@ def _key(
 def _engine(run_task: ResolvedRunTask, model: Model, resolved: ResolvedPlan) -> str:
     """Hash of the engine, its options, and its GPUs."""
     kind = run_task.task.resources.gpu_type or resolved.site.slurm.gpu_gres
-    told = [
+    parts = [
         model.engine, model.dtype, model.context_length, dict(model.engine_options),
         model.gpus, kind if resolved.executor == "slurm" and model.gpus else "",
     ]  # fmt: skip
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _real(content: str | None) -> str | None:

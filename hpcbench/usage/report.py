@@ -77,10 +77,10 @@ def look(experiment: Experiment) -> Usage:
     watts = sum(one.watt_hours for one in seen)
     joules = [run.joules for run in runs if run.joules]
     over = [one.over for one in allocated] or [one.worker.over for one in workers]
-    begun = min((run.begin for run in runs), default=None)
+    start = min((run.begin for run in runs), default=None)
     return Usage(
         experiment=experiment.id,
-        month=time.strftime("%Y-%m", time.localtime(begun)) if begun is not None else "",
+        month=time.strftime("%Y-%m", time.localtime(start)) if start is not None else "",
         source="slurm" if allocated else "workers",
         jobs=len(runs),
         hours=tuple(_rounded(one) for one in hours(runs)),
@@ -256,8 +256,8 @@ def _allocation_of(
     same = sorted(one.worker.restart for one in workers if one.worker.job == held.worker.job)
     if len(own) == len(same):
         return own[same.index(held.worker.restart)]
-    begun = [one for one in own if one.begin <= held.run.begin + CLOCKS]
-    return begun[-1] if begun else None
+    earlier = [one for one in own if one.begin <= held.run.begin + CLOCKS]
+    return earlier[-1] if earlier else None
 
 
 def _load_spans(events: Iterable[Mapping[str, Any]]) -> Iterator[Span]:

@@ -111,7 +111,7 @@ class EngineProcess:
             LoadFailed: it did not become ready.
             EngineGone: the wrapper is gone.
         """
-        begun, log_begins = time.monotonic(), self.log.stat().st_size if self.log.exists() else 0
+        started, log_begins = time.monotonic(), self.log.stat().st_size if self.log.exists() else 0
         tasks = [task for task in self.run_tasks if task.model.name == model.name]
         await self._be_in(tasks[0].environment)
         if self._process is None or self._process.poll() is not None:
@@ -139,7 +139,7 @@ class EngineProcess:
         ready = await self.client.load(body, model.load_timeout + 30, on_progress=on_progress)
         self.model = model.name
         return Loaded(
-            seconds=time.monotonic() - begun,
+            seconds=time.monotonic() - started,
             pid=ready["pid"],
             versions=ready["versions"] or {},
             memory=logged_memory(_since(self.log, log_begins)),

@@ -28,11 +28,11 @@ async def wait_for_memory(
 
     If no GPU can be read, it neither waits nor logs.
     """
-    begun = time.monotonic()
+    started = time.monotonic()
     while True:
         monitor.look()
-        left = monitor.gpu_memory_left(begun)
-        waited = time.monotonic() - begun
+        left = monitor.gpu_memory_left(started)
+        waited = time.monotonic() - started
         kept = {gpu: size for gpu, size in (left or {}).items() if size > TOLERANCE}
         if (left is not None and not kept) or waited > longest:
             break

@@ -98,11 +98,11 @@ class JobWatch:
         phases = {phase.name: phase for phase in summary.phases}
         for name, seen in self._seen.items():
             median = statistics.median(seen.first_tokens or [0.0])
-            told: dict[str, Any] = {
+            health: dict[str, Any] = {
                 "client_bound": seen.health.client_bound(median),
                 **seen.health.to_json(),
             }
-            self._news.write("client_health", run_task=name, **told)
+            self._news.write("client_health", run_task=name, **health)
             if name in phases:
                 figures = asdict(memory_figures(phases[name], seen.memory))
                 known = {key: value for key, value in figures.items() if value is not None}

@@ -29,7 +29,7 @@ class Near:
         if wanted is None or not source:
             return source
         if source not in self._staged:
-            begun = time.monotonic()
+            started = time.monotonic()
             self._staged[source] = source
             try:
                 folder = staging_folder(wanted)
@@ -38,7 +38,7 @@ class Near:
                 self._news.write("staging_skipped", source=source, message=str(fault))
             else:
                 self._staged[source] = str(copied)
-                taken = round(time.monotonic() - begun, 1)
+                taken = round(time.monotonic() - started, 1)
                 self._news.write("staged", source=source, path=str(copied), seconds=taken)
         return self._staged[source]
 

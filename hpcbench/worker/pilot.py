@@ -73,9 +73,9 @@ class Pilot:
         self._bad[sample.id] = why
         if len(self._first) < self.size or any(name not in self._bad for name in self._first):
             return None
-        told = _told([self._bad[name] for name in self._first])
+        message = _message([self._bad[name] for name in self._first])
         self._end()
-        return told
+        return message
 
     def _end(self) -> None:
         self.over = True
@@ -110,7 +110,7 @@ def _reader(run_task: ResolvedRunTask) -> Read | None:
         return None
 
 
-def _told(faults: list[str]) -> str:
+def _message(faults: list[str]) -> str:
     """The most frequent reason with its count; reasons that differ only in numbers count as equal."""
     kinds = Counter(_NUMBER.sub("#", fault) for fault in faults)
     kind, count = kinds.most_common(1)[0]

@@ -73,12 +73,12 @@ def main(argv: Sequence[str]) -> None:
     experiment.use_packages()
     current = rounds(experiment)[int(argv[2])]
     place, _, workers = argv[3].partition("/")
-    told = replace(Owner.here(), round=current.number)
+    owner = replace(Owner.here(), round=current.number)
     group = current.group(argv[1])
-    worker = Worker(experiment, group, told, int(place), int(workers))
+    worker = Worker(experiment, group, owner, int(place), int(workers))
     code = asyncio.run(worker.run())
     if not code and not worker.stop.is_set():
-        _go_on(experiment, current.number, forgotten=worker.owner != told)
+        _go_on(experiment, current.number, forgotten=worker.owner != owner)
     if code:
         sys.exit(code)
 
@@ -224,11 +224,11 @@ class Worker:
         taken = self.board.claim(found)
         if taken is None:
             return
-        begun, self.at, self.halt = time.monotonic(), run_task.name, asyncio.Event()
+        started, self.at, self.halt = time.monotonic(), run_task.name, asyncio.Event()
         self.news.write("shard_claimed", shard=taken.shard.id, attempt=taken.attempt)
         await self._shard(run_task, taken)
         self.at = None
-        self.board.took(found.shard.seconds, time.monotonic() - begun)
+        self.board.took(found.shard.seconds, time.monotonic() - started)
         if run_task.pair is not None and await look_if_due(
             self.experiment, run_task.pair, self.stop
         ):
@@ -315,8 +315,8 @@ class Worker:
             if run_task.pair is not None:  # one arm alone has no comparison
                 ends = self.experiment.resolved.pairs[run_task.pair]
                 why = f"arm {run_task.arm} failed, so both arms end: {why}"
-            told = f"{why}; {_go_on_with(self.experiment.id)}"
-            control_request(self.experiment, "fail", ends, secret.mask(told))
+            message = f"{why}; {_go_on_with(self.experiment.id)}"
+            control_request(self.experiment, "fail", ends, secret.mask(message))
             await self._look_at_wishes()
 
     async def _answer(self, run_task: ResolvedRunTask, taken: Claim) -> None:

@@ -196,5 +196,5 @@ async def _engines_metrics(supervisor: Supervisor) -> str:
 def _mistakes(error: ValidationError) -> str:
     """Only places and reasons: the input may contain tokens."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
-    told = ((".".join(map(str, one["loc"])), one["msg"]) for one in found)
-    return "; ".join(f"{place}: {what}" if place else what for place, what in told)
+    mistakes = ((".".join(map(str, one["loc"])), one["msg"]) for one in found)
+    return "; ".join(f"{place}: {what}" if place else what for place, what in mistakes)

@@ -140,13 +140,13 @@ class Log:
             if self._room < 0:
                 self._write(b"\n-- hpcbench leaves out what follows, but for the last lines\n")
                 self._full_since = time.monotonic()
-        *lines, begun = masked.decode(errors="replace").split("\n")
+        *lines, rest = masked.decode(errors="replace").split("\n")
         for line in lines:
             self._remember(line)
-        if begun.endswith("\r"):  # one of many states of a progress bar: only its last is a line
-            self.progress = _shown(begun) or self.progress
+        if rest.endswith("\r"):  # one of many states of a progress bar: only its last is a line
+            self.progress = _shown(rest) or self.progress
         else:
-            self._remember(begun)
+            self._remember(rest)
 
     def _remember(self, line: str) -> None:
         if shown := _shown(line):

@@ -87,16 +87,16 @@ class _Gpus:
         self._first = self._nvml.read(())
         self._state = engine_state
         self._ask: Callable[[], str] | None = over_socket(socket, key="")
-        self._told: int | None = None
+        self._reported: int | None = None
         self._seen: int | None = None
 
     def peak(self, pids: Collection[int]) -> int | None:
         """The peak so far, bytes."""
         if self._ask is not None:
             with contextlib.suppress(OSError, HTTPException):  # it is still loading, or busy
-                told = self._state(self._ask()).torch_allocated_bytes
-                self._told = told or self._told
-                if self._told is None:
+                reported = self._state(self._ask()).torch_allocated_bytes
+                self._reported = reported or self._reported
+                if self._reported is None:
                     self._ask = None
         if now := self._nvml.read(pids):
             taken = (
@@ -104,7 +104,7 @@ class _Gpus:
                 for gpu, one in now.items()
             )
             self._seen = max(self._seen or 0, sum(taken))
-        return self._told or self._seen
+        return self._reported or self._seen
 
     def close(self) -> None:
         """Close the driver."""

@@ -108,9 +108,9 @@ def _stand_guard(reader: int) -> None:
             for line in lines:
                 last = line
         leader, mark = last.split()
-        begun = time.monotonic()
-        while leader != "0" and kill(int(leader), mark, begun):
-            if time.monotonic() > begun + 30:
+        started = time.monotonic()
+        while leader != "0" and kill(int(leader), mark, started):
+            if time.monotonic() > started + 30:
                 break
             time.sleep(0.05)
     finally:

@@ -236,14 +236,14 @@ class _Exchange:
 
     def _metrics(self) -> dict[str, float | None]:
         peaks = self.route.peaks
-        told = {
+        metrics = {
             "latency_ms": round(self._since_begin(), 3),
             "ttfb_ms": round(self._first_byte * 1e3, 3),
             "peak_memory_mb": _mib(peaks.host),
         }
         if peaks.on_gpus:
-            told["peak_gpu_memory_mb"] = _mib(peaks.gpus)
-        return told
+            metrics["peak_gpu_memory_mb"] = _mib(peaks.gpus)
+        return metrics
 
     def _since_begin(self) -> float:
         """Milliseconds since the complete request arrived."""

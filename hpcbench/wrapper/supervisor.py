@@ -217,8 +217,8 @@ class Supervisor:
         """The reason of the state `failed`."""
         if self._error is None:
             return None
-        told = self._error.to_json()
-        return {**told, "message": self._mask(told["message"])}
+        fields = self._error.to_json()
+        return {**fields, "message": self._mask(fields["message"])}
 
     async def news(self) -> AsyncIterator[dict[str, Any]]:
         """The current status, then one per change of state and, while loading, of progress."""
@@ -335,12 +335,12 @@ class Supervisor:
     async def _follow(self, loading: Coroutine[Any, Any, None]) -> None:
         """Await a coroutine, and report progress once a second meanwhile."""
         task = asyncio.ensure_future(loading)
-        told = None
+        reported = None
         try:
             while not (await asyncio.wait({task}, timeout=1))[0]:
                 assert self._log is not None
-                if self._log.progress != told:
-                    told = self._log.progress
+                if self._log.progress != reported:
+                    reported = self._log.progress
                     self._tell()
             task.result()
         finally:
@@ -447,8 +447,8 @@ def _command(plugin: Any, ask: Load, socket: Path) -> tuple[plugins.Command, dic
     if len(os.fsencode(socket)) > SOCKET_BYTES:
         text = f"the path of the engine's socket is longer than {SOCKET_BYTES} bytes: {socket}"
         raise EngineFailed.of("bad_engine", text, "socket")
-    told = ask.model_dump(exclude={"engine", "env", "timeout", "stall_timeout"})
-    spec = plugins.EngineSpec(socket=str(socket), **told)
+    spec_fields = ask.model_dump(exclude={"engine", "env", "timeout", "stall_timeout"})
+    spec = plugins.EngineSpec(socket=str(socket), **spec_fields)
     try:
         engine = plugin()
         command: plugins.Command = engine.launch_command(spec)

@@ -16,7 +16,7 @@ import pytest
 
 from hpcbench.experiment.claims import shard_states
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.log import ends_told
+from hpcbench.experiment.log import reported_ends
 from hpcbench.experiment.view.workers import worker_runs
 from tests.campaign import first
 
@@ -97,7 +97,7 @@ def test_workers_tell_of_their_shards_what_the_shards_own_files_tell(
     (folder,) = (demo[0] / "experiments").iterdir()
     here = Experiment(folder)
     told = {
-        f"{event['shard']}.{event['attempt']}": ends_told(event, run.owner)
+        f"{event['shard']}.{event['attempt']}": reported_ends(event, run.owner)
         for run in worker_runs(here)
         for event in run.events
         if event["event"] == "shard_done"
@@ -105,7 +105,7 @@ def test_workers_tell_of_their_shards_what_the_shards_own_files_tell(
     names = [run_task.name for run_task in here.resolved.run_tasks]
     read = shard_states(here, names)
     assert len(told) == len(read) > 0
-    for one, other in zip(read, shard_states(here, names, told=told), strict=True):
+    for one, other in zip(read, shard_states(here, names, ends=told), strict=True):
         last = {key: other.last[key] for key in ("event", "time", "answered")}
         assert {**one.last, **last} == one.last
         assert other._replace(last=one.last, folder=one.folder) == one

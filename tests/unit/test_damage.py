@@ -89,7 +89,7 @@ def test_a_line_that_is_no_record_is_left_out(tmp_path: Path, line: bytes) -> No
 def test_damage_is_logged_once_for_each_file(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(atomic, "_told", set())
+    monkeypatch.setattr(atomic, "_logged", set())
     for name in ("a.jsonl", "b.jsonl"):
         (tmp_path / name).write_bytes(b"\0\n\0\n{}\n")
     with caplog.at_level(logging.WARNING):

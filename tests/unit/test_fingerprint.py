@@ -87,7 +87,7 @@ def test_of_many_changes_a_few_are_named_and_the_rest_is_counted() -> None:
     many = {f"hpcbench/{number}.py": "1" for number in range(40)}
     changes = replace(BEFORE, sources=many).changes(replace(BEFORE, sources={}))
     assert changes[-1] == "and 35 more files"
-    assert len(changes) == fingerprint.TOLD + 1
+    assert len(changes) == fingerprint.MOST_SHOWN + 1
 
 
 texts = st.text("ab.-/", min_size=1, max_size=4)

@@ -614,7 +614,7 @@ def test_a_claimed_shard_is_never_unknown_and_lost_only_by_slurms_word(
     life: Life, silent: float, answered: int, ended: bool
 ) -> None:
     state = ShardState(
-        Shard("a", 0, 0, 10), 1, 1, "claimed", {"job": "1_0", "restart": 0}, told=answered
+        Shard("a", 0, 0, 10), 1, 1, "claimed", {"job": "1_0", "restart": 0}, counted=answered
     )
     word = judge(state, Owned(life, 1e6 - silent), 1e6, ended=ended).state
     assert word in ("claimed", "running", "silent", "lost")

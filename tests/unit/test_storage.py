@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.data.storage import FileStorage, open_storage, told_as_os_error
+from hpcbench.data.storage import FileStorage, as_os_error, open_storage
 from hpcbench.errors import UserError
 
 
@@ -89,12 +89,12 @@ def test_a_panic_of_a_library_is_an_error_of_its_place() -> None:
 
     with (
         pytest.raises(OSError, match="place: called `Result::unwrap"),
-        told_as_os_error("place", lambda error: (OSError, str(error))),
+        as_os_error("place", lambda error: (OSError, str(error))),
     ):
         raise PanicException("called `Result::unwrap()` on an `Err` value")
     with (
         pytest.raises(KeyboardInterrupt),
-        told_as_os_error("place", lambda error: (OSError, "")),
+        as_os_error("place", lambda error: (OSError, "")),
     ):
         raise KeyboardInterrupt
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.experiment.submission import Round, Step, rounds, told
+from hpcbench.experiment.submission import Round, Step, rounds, updated
 from hpcbench.files.atomic import Appender
 from hpcbench.schema.definitions import Resources
 from hpcbench.schema.plan import Group
@@ -31,7 +31,7 @@ TWO_ARRAYS = (
 def after(*events: Mapping[str, Any]) -> Round:
     now = Round(0, 0.0, GROUPS)
     for event in events:
-        now = told(now, event)
+        now = updated(now, event)
     return now
 
 
@@ -48,7 +48,7 @@ def test_a_round_is_handed_over_until_one_more_step_is_intended() -> None:
     assert not after(*TWO_ARRAYS).handed
     handed = after(*TWO_ARRAYS, {"event": "handed", "step": ""})
     assert handed.handed
-    assert not told(handed, {"event": "intent", "step": "finalise"}).handed
+    assert not updated(handed, {"event": "intent", "step": "finalise"}).handed
 
 
 def test_a_line_that_says_nothing_of_steps_changes_nothing() -> None:

@@ -109,18 +109,18 @@ def coverage_check(
     """Whether enough samples are ok, over all runs."""
     here, there = (_coverage(runs) for runs in (candidate, baseline))
     rule = policy.coverage
-    told: dict[str, Any] = {
+    values: dict[str, Any] = {
         "baseline": there,
         "candidate": here,
         "difference": None if None in (here, there) else here - there,  # type: ignore[operator]
     }
     if here is None:
         why = "the files of the candidate do not show how many samples are ok"
-        return Check(name, "coverage", "coverage", rule.level, "inconclusive", why, **told)
+        return Check(name, "coverage", "coverage", rule.level, "inconclusive", why, **values)
     enough = here >= rule.least
     why = f"{here:.1%} of samples are ok, the policy requires {rule.least:.1%}"
     return Check(
-        name, "coverage", "coverage", rule.level, "pass" if enough else "fail", why, **told
+        name, "coverage", "coverage", rule.level, "pass" if enough else "fail", why, **values
     )
 
 
@@ -189,7 +189,7 @@ def _check(one: MetricDifference, rule: QualityRule, policy: Gate, *, same: bool
     margin = max(rule.absolute or 0.0, (rule.relative or 0.0) * abs(found.baseline))
     low, high = found.interval.low, found.interval.high
     taken = same and policy.identical == "pass"
-    told: dict[str, Any] = {
+    values: dict[str, Any] = {
         "baseline": found.baseline,
         "candidate": found.candidate,
         "difference": one.difference,
@@ -225,7 +225,7 @@ def _check(one: MetricDifference, rule: QualityRule, policy: Gate, *, same: bool
             )
     if found.only_baseline or found.only_candidate:
         why += f" ({found.n} samples in common, {found.only_baseline} only in the baseline)"
-    return Check(one.baseline, one.metric, "quality", rule.level, verdict, why, **told)
+    return Check(one.baseline, one.metric, "quality", rule.level, verdict, why, **values)
 
 
 def _needed(found: statistics.Comparison, margin: float) -> str:

@@ -103,12 +103,12 @@ def _checked(
 
 def _expected(figure: str, sides: Sequence[Sequence[Run]]) -> bool:
     """Whether a figure that neither side has should exist: it was measured, but not long enough."""
-    told = [run.speed for runs in sides for run in runs if run.speed is not None]
+    speeds = [run.speed for runs in sides for run in runs if run.speed is not None]
     if figure in MEMORY_FIGURES:
         return False
     if figure.endswith("_per_s"):
-        return figure != "good_per_s" or any(one.attainment for one in told)
-    return any(one.latency(f"{figure.rpartition('_')[0]}_ms") for one in told)
+        return figure != "good_per_s" or any(one.attainment for one in speeds)
+    return any(one.latency(f"{figure.rpartition('_')[0]}_ms") for one in speeds)
 
 
 def _why_lacking(figure: str, sides: Sequence[Sequence[Run]]) -> str:
@@ -124,22 +124,22 @@ def _judged(name: str, kind: CheckKind, rule: RatioRule, found: SpeedRatio) -> C
     """The ratio's interval compared with the margin."""
     middle, low, high = found.ratio, found.low, found.high
     assert middle is not None  # figures are above 0
-    told = f"{middle:.3g} × the baseline"
+    shown = f"{middle:.3g} × the baseline"
     if low is not None and high is not None:
-        told += f" ({low:.3g} to {high:.3g})"
+        shown += f" ({low:.3g} to {high:.3g})"
     # A latency may grow to 1 + margin, a rate fall to 1 / (1 + margin): the same step on logarithms.
     higher = found.higher_is_better
     allowed = 1 / (1 + rule.relative) if higher else 1 + rule.relative
     # Memory has one value for each run, and no random variation.
     least, most = (low, high) if low is not None and high is not None else (middle, middle)
     verdict: Found = "inconclusive"
-    why = f"{told}: the interval contains the limit of {allowed:.3g}"
+    why = f"{shown}: the interval contains the limit of {allowed:.3g}"
     if kind == "speed" and low is None:
-        why = f"{told}: the ratio has no interval, so the check cannot decide"
+        why = f"{shown}: the ratio has no interval, so the check cannot decide"
     elif (least >= allowed) if higher else (most <= allowed):
-        verdict, why = "pass", f"{told}, {allowed:.3g} is allowed"
+        verdict, why = "pass", f"{shown}, {allowed:.3g} is allowed"
     elif (most < allowed) if higher else (least > allowed):
-        verdict, why = "fail", f"{told}, {allowed:.3g} is allowed"
+        verdict, why = "fail", f"{shown}, {allowed:.3g} is allowed"
     return Check(
         name, found.figure, kind, rule.level, verdict, why,
         baseline=found.baseline,
@@ -256,5 +256,9 @@ def _times(one: MeasuredFigure, factor: float) -> MeasuredFigure:
 
 
 def _documents_per_answer(run: Run) -> float | None:
-    told = run.scores
-    return told.documents / told.answered if told and told.answered and told.documents else None
+    scores = run.scores
+    return (
+        scores.documents / scores.answered
+        if scores and scores.answered and scores.documents
+        else None
+    )

@@ -108,12 +108,12 @@ class Verdict:
             The content of the file now. If the last verdict was the same, the file keeps it with its time,
             so that hpcbench sends no second notification.
         """
-        told, before = self.to_json(), verdict_of(candidate)
-        if before is not None and {**before, "time": self.time} == told:
+        content, before = self.to_json(), verdict_of(candidate)
+        if before is not None and {**before, "time": self.time} == content:
             return before
         candidate.report_dir.mkdir(exist_ok=True)
-        write_json(candidate.verdict_file, told)
-        return told
+        write_json(candidate.verdict_file, content)
+        return content
 
 
 def verdict_of(candidate: Experiment) -> dict[str, Any] | None:
@@ -149,14 +149,14 @@ def decide(
         word = "NO-GO"
     elif open_ones or (advice and policy.on_advisory == "inconclusive"):
         word = "INCONCLUSIVE"
-    told = [*map(str, failed), *open_ones, *_taken_for_proof(critical), *map(str, advice)]
+    reasons = [*map(str, failed), *open_ones, *_taken_for_proof(critical), *map(str, advice)]
     passed = f"{len(critical)} critical checks pass" if word == "GO" else ""
     return Verdict(
         baseline=baseline,
         candidate=candidate,
         policy=policy.name,
         verdict=word,
-        reasons=tuple([passed, *told] if passed else told),
+        reasons=tuple([passed, *reasons] if passed else reasons),
         checks=tuple(checks),
         confirmed_by=tuple(confirmed_by),
         time=time.strftime("%Y-%m-%dT%H:%M:%S%z"),

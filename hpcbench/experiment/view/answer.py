@@ -130,9 +130,9 @@ class Recorded:
     @property
     def usage(self) -> dict[str, int | None]:
         """Tokens, counted by the engine and by the tokenizer."""
-        told = self.record.get("usage")
-        told = told if isinstance(told, Mapping) else {}
-        counts = {name: told.get(name) for name in ("prompt_tokens", "completion_tokens")}
+        reported = self.record.get("usage")
+        reported = reported if isinstance(reported, Mapping) else {}
+        counts = {name: reported.get(name) for name in ("prompt_tokens", "completion_tokens")}
         counts["recount"] = self.record.get("recount")
         return {name: one if isinstance(one, int) else None for name, one in counts.items()}
 

@@ -134,14 +134,14 @@ def _decoded(pieces: list[_Piece], damage: Damage, columns: Collection[str] | No
         counts = [len(some) for some in mended]
     else:
         counts = [piece.lines for piece in pieces]
-    told = {
+    numbers = {
         "shard": [one.shard for one in pieces],
         "attempt": [one.attempt for one in pieces],
     }
     return frame.hstack(
         [
             polars.Series(name, numpy.repeat(numpy.array(values, dtype="int64"), counts))
-            for name, values in told.items()
+            for name, values in numbers.items()
         ]
     )
 

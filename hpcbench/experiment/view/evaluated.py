@@ -200,9 +200,9 @@ class Scores(Part):
         try:
             counts = _counts_of(table)
             entries = table.get("metrics") or {}
-            told = {**table, **counts.to_json()}
+            merged = {**table, **counts.to_json()}
             valued = not entries or any(one is not None for one in entries.values())
-            return told if counts.ok and valued else _without_values(told)
+            return merged if counts.ok and valued else _without_values(merged)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"counts of samples are missing or damaged: {error!r}") from None
 

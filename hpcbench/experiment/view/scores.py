@@ -191,13 +191,12 @@ def frames_of(path: Path, shape: Shape, size: int) -> Iterator[Any]:
         yield rows.slice(start, size).collect()
 
 
-def fields_of(place: Place, sample: str | None = None, most: int | None = None) -> Any:
+def fields_of(place: Place, samples: Sequence[str] | None = None) -> Any:
     """Rows of a run task's fields, as a frame of `OF_FIELDS`; no rows where no metric scores fields.
 
     Args:
         place: place of its scores.
-        sample: id of the only sample to read; None: all.
-        most: maximum number of rows.
+        samples: ids of the samples to read; None: all.
     """
     import polars
 
@@ -206,9 +205,7 @@ def fields_of(place: Place, sample: str | None = None, most: int | None = None) 
         return polars.DataFrame(
             schema=dict.fromkeys(texts, polars.String) | dict.fromkeys(numbers, polars.Float64)
         )
-    if sample is None and most is None:
+    if samples is None:
         return polars.read_parquet(place.fields, glob=False)
     rows = polars.scan_parquet(place.fields, glob=False)
-    if sample is not None:
-        rows = rows.filter(polars.col("sample") == sample)
-    return (rows if most is None else rows.head(most)).collect()
+    return rows.filter(polars.col("sample").is_in(list(samples))).collect()

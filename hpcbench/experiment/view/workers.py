@@ -101,8 +101,8 @@ class WorkerRun:
         why = next(
             (said for said in reversed(self.troubles) if said["event"] == self.last_words), None
         )
-        told = f": {why.get('message', self.last_words)}" if why else ""
-        return f"its worker {self.last_words}{told}"
+        reason = f": {why.get('message', self.last_words)}" if why else ""
+        return f"its worker {self.last_words}{reason}"
 
     def take(self, event: Mapping[str, Any]) -> None:
         """Learn from its next event."""

@@ -136,8 +136,8 @@ def _bars(name: str, level: Level, metric: str) -> Series:
 
 
 def _counted(row: GroupRow) -> str:
-    told = f"n {row.asked}"
-    return told if row.coverage >= 1 else f"{told}, coverage {form.share(row.coverage)}"
+    text = f"n {row.asked}"
+    return text if row.coverage >= 1 else f"{text}, coverage {form.share(row.coverage)}"
 
 
 def binned(values: Sequence[float | None], low: float = 0.0, high: float = 1.0) -> list[int]:

@@ -40,8 +40,8 @@ def draw(pen: Pen, axes: Axes) -> None:
         _series(pen, axes, one, place, places, few)
     if order:
         step = -(-len(order) // TICKS)
-        told = shortened(order, 24)[::step]
-        axes.set_xticks(range(0, len(order), step), told, rotation=30, ha="right")
+        labels = shortened(order, 24)[::step]
+        axes.set_xticks(range(0, len(order), step), labels, rotation=30, ha="right")
         axes.tick_params(axis="x", length=0)
     else:
         pen.scale(axes, "x", figure.x)

@@ -227,11 +227,11 @@ def _bins(figure: Figure, one: Series, place: int) -> dict[str, Any]:
     edges = [finite(edge) or 0.0 for edge in one.x]
     counts = [finite(count) or 0.0 for count in one.y]
     spans = list(zip(edges[:-1], edges[1:], strict=True))
-    told = [
+    texts = [
         f"{_short(one.name)}<br>{number(low)} to {number(high)}: {number(count)}"
         for (low, high), count in zip(spans, counts, strict=True)
     ]
-    found: dict[str, Any] = {"name": _short(one.name), "hoverinfo": "text", "hovertext": told}
+    found: dict[str, Any] = {"name": _short(one.name), "hoverinfo": "text", "hovertext": texts}
     if len(figure.series) == 1:
         return found | {
             "type": "bar",
@@ -347,7 +347,7 @@ def _distances(values: tuple[Any, ...], ends: Ends) -> list[float]:
 
 def _hover(figure: Figure, one: Series) -> list[str]:
     """The hover text of each point: name, label, values with their intervals."""
-    told = []
+    texts = []
     for place, value in enumerate(one.y):
         known = None if one.low is None or one.high is None else (one.low[place], one.high[place])
         ends = ""
@@ -364,8 +364,8 @@ def _hover(figure: Figure, one: Series) -> list[str]:
             f"{figure.y.titled}: {number(finite(value))}{ends}",
             figure.marked if one.highlight is not None and one.highlight[place] else "",
         ]
-        told.append("<br>".join(harmless(line) for line in lines if line))
-    return told
+        texts.append("<br>".join(harmless(line) for line in lines if line))
+    return texts
 
 
 def _placed(value: float | str, axis: Axis) -> float | str | None:

@@ -191,8 +191,8 @@ def categories(series: Sequence[Series]) -> list[str]:
 
 def described(figure: Figure) -> str:
     """Alternative text: the given one, else the kind and amount of data; the notes follow."""
-    told = figure.described or _counted(figure)
-    return " ".join(clean(part) for part in (told, *figure.notes) if part)
+    text = figure.described or _counted(figure)
+    return " ".join(clean(part) for part in (text, *figure.notes) if part)
 
 
 def _counted(figure: Figure) -> str:

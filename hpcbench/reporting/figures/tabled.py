@@ -39,10 +39,10 @@ def _of_matrix(figure: Figure) -> tuple[list[str], list[list[Cell]]]:
     heads = [figure.y.titled, *matrix.columns]
     rows: list[list[Cell]] = []
     for place, name in enumerate(matrix.rows):
-        told: list[Cell] = [finite(value) for value in matrix.values[place]]
+        cells: list[Cell] = [finite(value) for value in matrix.values[place]]
         if matrix.texts is not None:
-            told = [clean(text) or "–" for text in matrix.texts[place]]
-        rows.append([clean(name), *told])
+            cells = [clean(text) or "–" for text in matrix.texts[place]]
+        rows.append([clean(name), *cells])
     return heads, rows
 
 
@@ -63,10 +63,10 @@ def _of_shares(figure: Figure) -> tuple[list[str], list[list[Cell]]]:
         points = [(finite(x), finite(y)) for x, y in zip(one.x, one.y, strict=True)]
         known = sorted((y, x) for x, y in points if x is not None and y is not None)
         # A share of n-ths may be below 0.05 by the last bit of a float.
-        told: list[Cell] = [
+        cells: list[Cell] = [
             next((x for y, x in known if y >= share - 1e-9), None) for share in SHARES
         ]
-        rows.append([clean(one.name), *told, max((x for _, x in known), default=None)])
+        rows.append([clean(one.name), *cells, max((x for _, x in known), default=None)])
     return heads, rows
 
 
@@ -90,7 +90,7 @@ def _of_points(figure: Figure) -> tuple[list[str], list[list[Cell]]]:
             clean(one.name),
             _placed(one.x[place], figure.x),
             finite(value),
-            *(_told(one, name, place) for name in there),
+            *(_cell(one, name, place) for name in there),
         ]
         for one in figure.series
         for place, value in enumerate(one.y)
@@ -104,7 +104,7 @@ def _placed(place: float | str, axis: Axis) -> Cell:
     return moment(place) if axis.scale == "time" else finite(place)
 
 
-def _told(one: Series, name: str, place: int) -> Cell:
+def _cell(one: Series, name: str, place: int) -> Cell:
     column = getattr(one, name)
     cell = None if column is None else column[place]
     if name == "highlight":

@@ -41,8 +41,8 @@ def draw_matrix(pen: Pen, axes: Axes) -> float:
     assert matrix is not None  # else there is nothing to draw
     for most, names, what in ((ROWS, matrix.rows, "rows"), (COLUMNS, matrix.columns, "columns")):
         if len(names) > most:
-            told = f"The first {most} of {len(names)} {what} are drawn; the table has all."
-            pen.notes.append(told)
+            note = f"The first {most} of {len(names)} {what} are drawn; the table has all."
+            pen.notes.append(note)
     rows, columns = matrix.rows[:ROWS], matrix.columns[:COLUMNS]
     known = [[finite(cell) for cell in row[: len(columns)]] for row in matrix.values[: len(rows)]]
     values = numpy.array([[numpy.nan if cell is None else cell for cell in row] for row in known])

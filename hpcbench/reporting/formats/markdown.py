@@ -137,10 +137,10 @@ def _(block: Table) -> list[str]:
 
 
 def _cell(text: str) -> str:
-    told = escaped(text) or form.DASH
+    cell = escaped(text) or form.DASH
     if isinstance(text, Link):
-        return f"[{told}](#{text.to})"
-    return f"**{told}**" if isinstance(text, Strong) and text.strip() else told
+        return f"[{cell}](#{text.to})"
+    return f"**{cell}**" if isinstance(text, Strong) and text.strip() else cell
 
 
 @_block.register
@@ -166,9 +166,9 @@ def _(block: Shown) -> list[str]:
     if one["prompt"]:
         lines.append(f"  - asked: {escaped(one['prompt'])}")
     answer = one["answer"]
-    told = escaped(answer) if answer is not None else f"none, {escaped(one['outcome'])}"
+    text = escaped(answer) if answer is not None else f"none, {escaped(one['outcome'])}"
     others = f" (or {one['others']} others)" if one["others"] else ""
-    lines += [f"  - answer: {told}", f"  - reference: {escaped(one['reference'])}{others}"]
+    lines += [f"  - answer: {text}", f"  - reference: {escaped(one['reference'])}{others}"]
     if one["diff"] and len(one["diff"]) > 2:
         lines.append(f"  - difference: {_diff(one['diff'])}")
     return lines
@@ -187,8 +187,8 @@ def _(block: Flipped) -> list[str]:
     lines.append(f"  - reference: {escaped(other['reference'])}")
     for who, side in (("baseline", one), ("candidate", other)):
         answer = side["answer"]
-        told = escaped(answer) if answer is not None else f"none, {escaped(side['outcome'])}"
-        lines.append(f"  - {who}: {told}")
+        text = escaped(answer) if answer is not None else f"none, {escaped(side['outcome'])}"
+        lines.append(f"  - {who}: {text}")
     return lines
 
 

@@ -35,9 +35,9 @@ def _decoding(facts: Facts, run_task: ResolvedRunTask) -> Iterator[str]:
         if generation.extra:
             yield f"engine settings `{json.dumps(dict(generation.extra), ensure_ascii=False)}`"
         yield f"at most {task.request_timeout:g} s per answer over all tries"
-    told = {one.reading for one in facts.scores[run_task.name].values.values() if one.reading}
+    parsers = {one.reading for one in facts.scores[run_task.name].values.values() if one.reading}
     yield f"answers read as {ml_task.output} for ML task {ml_task.name}" + (
-        f" by parser `{', '.join(sorted(told))}`" if told else ""
+        f" by parser `{', '.join(sorted(parsers))}`" if parsers else ""
     )
     yield {
         "strip": "reasoning before the answer removed",
@@ -74,17 +74,17 @@ def _load(facts: Facts, run_task: ResolvedRunTask) -> Iterator[str]:
         yield "the client was too slow, so times and rates are not the engine's"
 
 
-def _requests(told: Load, run_task: ResolvedRunTask) -> Iterator[str]:
-    if told.rate is not None:
-        arrival = f" with {told.arrival} arrivals" if told.arrival else ""
-        yield f"{told.rate:g} requests per second and worker{arrival}"
-    elif told.at_once is not None:
+def _requests(settings: Load, run_task: ResolvedRunTask) -> Iterator[str]:
+    if settings.rate is not None:
+        arrival = f" with {settings.arrival} arrivals" if settings.arrival else ""
+        yield f"{settings.rate:g} requests per second and worker{arrival}"
+    elif settings.at_once is not None:
         auto = " (chosen by `concurrency: auto`)" if run_task.task.concurrency == "auto" else ""
-        flight = told.at_once
+        flight = settings.at_once
         count = form.many(flight, "request") if isinstance(flight, int) else f"{flight} requests"
         yield f"{count} in flight per worker{auto}"
-    if told.warm_up:
-        yield f"{form.many(told.warm_up, 'warm-up request')}, not counted"
+    if settings.warm_up:
+        yield f"{form.many(settings.warm_up, 'warm-up request')}, not counted"
 
 
 def _machine(one: Machine) -> Iterator[str]:

@@ -60,8 +60,8 @@ def _model(facts: Facts, run_task: ResolvedRunTask) -> Iterator[str]:
     yield f"context length {model.context_length} tokens" if model.context_length else ""
     yield "chat template from its definition" if model.chat_template else ""
     versions = _engine_versions(facts, run_task)
-    told = ", ".join(f"{name} {version}" for name, version in versions.items())
-    yield f"engine {model.engine}{f' ({told})' if told else ''}"
+    text = ", ".join(f"{name} {version}" for name, version in versions.items())
+    yield f"engine {model.engine}{f' ({text})' if text else ''}"
     if model.engine_options:
         yield f"engine options `{json.dumps(dict(model.engine_options), ensure_ascii=False)}`"
     yield from _image(facts, run_task)
@@ -73,8 +73,8 @@ def _image(facts: Facts, run_task: ResolvedRunTask) -> Iterator[str]:
     image, found = run_task.model.image or "", facts.experiment.environment_of(run_task)
     digest = found.get("digest")
     if image:
-        told = image if "://" in image else f"the local image {image.rpartition('/')[2]}"
-        yield f"image {told}{f' with digest {digest}' if digest else ''}"
+        name = image if "://" in image else f"the local image {image.rpartition('/')[2]}"
+        yield f"image {name}{f' with digest {digest}' if digest else ''}"
     elif found.get("kind") == "venv":
         yield "no container image: a Python environment" + (
             f" with digest {digest}" if digest else ""

@@ -97,8 +97,12 @@ def _source(metric: Metric, entry: MetricValue) -> tuple[str, str]:
         return "the installed version of the metric has another signature", ""
     kind = type(installed)
     dialect = getattr(kind, "dialects", {}).get(getattr(installed, "compat", ""))
-    told: dict[str, Any] = getattr(dialect, "provenance", dict)()
-    kit = f"computed as {told['kit']} does, {told['release']} ({told['place']})" if told else ""
+    origin: dict[str, Any] = getattr(dialect, "provenance", dict)()
+    kit = (
+        f"computed as {origin['kit']} does, {origin['release']} ({origin['place']})"
+        if origin
+        else ""
+    )
     cited = CITATIONS.get(kind.name, "") if kind.__module__.startswith("hpcbench.metrics.") else ""
     source = f"published as {cited.partition(', ')[0]}" if cited else ""
     return "; ".join(filter(None, (source, kit))), cited

@@ -49,5 +49,5 @@ def _packages(facts: Facts) -> Iterator[Said]:
         yield Missing("Versions of the Python packages beside hpcbench.")
     plugins: dict[str, Any] = facts.manifest.get("plugin_packages") or {}
     if plugins:
-        told = ", ".join(f"{name} ({identity})" for name, identity in plugins.items())
-        yield Text(f"Packages with plugins: {told}.")
+        text = ", ".join(f"{name} ({identity})" for name, identity in plugins.items())
+        yield Text(f"Packages with plugins: {text}.")

@@ -29,12 +29,12 @@ def verdict(tables: Tables, *, checks: bool = True) -> Section:
     models = {table.model for table in run_tasks.values()}
     datasets = {(table.dataset, table.split) for table in run_tasks.values()}
     counts = total(one.counts for one in run_tasks.values())
-    told = (
+    scope = (
         f"{form.many(len(models), 'model')}, {form.many(len(datasets), 'dataset')}, "
         f"{form.many(len(run_tasks), 'run task')}. Samples: {counts.sentence()}; "
         f"coverage {form.share(counts.coverage)}."
     )
-    blocks: list[Block] = [Text(" ".join(tables["summary"]), "lead"), Text(told)]
+    blocks: list[Block] = [Text(" ".join(tables["summary"]), "lead"), Text(scope)]
     if tables["left"]:
         warning = (
             f"Incomplete: {form.count(tables['left'])} samples are in shards that did not finish; "
@@ -95,10 +95,10 @@ def _checks(verdict: Mapping[str, Any]) -> Table:
     rows = tuple(
         (
             one["run_task"], one["what"], one["level"],
-            _told(one["baseline"], one["kind"]), _told(one["candidate"], one["kind"]),
-            _told(one["difference"], one["kind"]),
-            f"[{_told(one['low'], one['kind'])}, {_told(one['high'], one['kind'])}]",
-            _told(one["margin"], one["kind"]),
+            _value(one["baseline"], one["kind"]), _value(one["candidate"], one["kind"]),
+            _value(one["difference"], one["kind"]),
+            f"[{_value(one['low'], one['kind'])}, {_value(one['high'], one['kind'])}]",
+            _value(one["margin"], one["kind"]),
             Strong(one["verdict"]) if one["verdict"] != "pass" else one["verdict"], one["why"],
         )
         for one in checks
@@ -112,7 +112,7 @@ def _checks(verdict: Mapping[str, Any]) -> Table:
     return Table(caption, heads, rows, 2, frozenset({2, 8, 9}), title)
 
 
-def _told(number: float | None, kind: str) -> str:
+def _value(number: float | None, kind: str) -> str:
     return form.value(number) if kind in ("quality", "coverage") else form.figure(number)
 
 

@@ -118,7 +118,7 @@ def groups(tables: Tables) -> Section | None:
         return None
     if sum(len(blocks) for blocks in parts.values()) > MOST_OPEN:
         parts = {name: [_folded(block) for block in blocks] for name, blocks in parts.items()}
-    told = tuple(Part(name, tuple(blocks)) for name, blocks in parts.items())
+    subsections = tuple(Part(name, tuple(blocks)) for name, blocks in parts.items())
     # Several columns together give too many bars to read; their tables follow.
     plain = {
         name: table.model_copy(
@@ -128,7 +128,7 @@ def groups(tables: Tables) -> Section | None:
     }
     drawn = islice(charts.categories(plain), MOST_PLOTS)
     plots = tuple(Plot(one, with_table=False) for one in drawn)
-    return Section("groups", "Scores by group", plots, told)
+    return Section("groups", "Scores by group", plots, subsections)
 
 
 def _folded(block: Block) -> Block:

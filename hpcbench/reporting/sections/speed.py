@@ -197,9 +197,9 @@ def resources(tables: Tables) -> Section | None:
         return None
     rows = tuple(usage_rows.usage_rows(usage))
     notes = usage_rows.usage_notes(usage, tables["per_document"], tables["currency"])
-    told = (
+    legend = (
         "Used: the time with requests in flight whose answers count. The columns after the share: the time "
         "that was allocated and not used, by cause."
     )
     table = Table("GPU-hours and CPU-hours", usage_rows.HEADS, rows, texts=frozenset({1, 2}))
-    return Section("resources", "Resources", (table, Text(" ".join([told, *notes]), "note")))
+    return Section("resources", "Resources", (table, Text(" ".join([legend, *notes]), "note")))
