@@ -128,12 +128,12 @@ def _scripts(experiment: Experiment, run_task: str) -> Iterator[CommandLine]:
     groups = groups_of(experiment, run_task)
     passes = rounds_of(experiment)
     steps = [step for step in passes[-1].steps.values() if step.group in groups] if passes else []
-    told = False
+    found = False
     for step in steps:
         if step.job and (text := _script(experiment, step.job)):
-            told = True
+            found = True
             yield CommandLine(title=f"Batch script of array {step.job}", text=text)
-    if not told and (text := _planned(experiment, plan, groups)):
+    if not found and (text := _planned(experiment, plan, groups)):
         yield CommandLine(title="Batch script that hpcbench would submit from here", text=text)
 
 

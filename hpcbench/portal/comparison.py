@@ -110,7 +110,7 @@ class Asked:
 class Whole:
     """A comparison, and the results that its samples and figures need."""
 
-    told: comparisons.Comparison
+    comparison: comparisons.Comparison
     """The comparison for clients."""
     results: tuple[CandidateResult | None, ...]
     """Result of each candidate; None: nothing could be compared."""
@@ -273,8 +273,8 @@ def _made(asked: Asked, progress: Progress) -> Whole:
             found.append(one)
     corrected = iter(with_holm([one for one in found if isinstance(one, CandidateResult)]))
     results = [next(corrected) if isinstance(one, CandidateResult) else one for one in found]
-    told = [_candidate(baseline, run, one) for run, one in zip(candidates, results, strict=True)]
-    comparison = comparisons.Comparison(baseline=_side(asked.runs[0]), candidates=tuple(told))
+    entries = [_candidate(baseline, run, one) for run, one in zip(candidates, results, strict=True)]
+    comparison = comparisons.Comparison(baseline=_side(asked.runs[0]), candidates=tuple(entries))
     # The cache keeps the parts for samples and figures, not the whole plans.
     kept = (
         replace(one, candidate=Experiment(one.candidate.path))

@@ -67,7 +67,7 @@ class Watch:
         self.writing = Pace(1.0)
         """Decides when the index may get the next entry."""
         self._polling, self._looking = Pace(1.0), Pace(1.0)
-        self._telling, self._resources = Pace(1.0), Pace(1.0)
+        self._publishing, self._resources = Pace(1.0), Pace(1.0)
         self._observer = Observer(experiment)
         self._tail: EventTail | None = None
         self._results, self._account, self._stamp = index_entries.Results(), Account(), ""
@@ -77,7 +77,7 @@ class Watch:
         self._happened = False
         """Whether there were events since the last full scan."""
         self._moved: set[str] = set()
-        self._untold: set[What] = {"new"} if new else set()
+        self._unpublished: set[What] = {"new"} if new else set()
         self._unwritten = self._ahead = False
         self._baselines: tuple[str, ...] = ()
 
@@ -133,7 +133,7 @@ class Watch:
         if self.status is None or not (self._unwritten or stamp):
             return None
         if self._ahead:  # a message preceded the index: a second one says that the entry is there
-            self._untold.add("progress")
+            self._unpublished.add("progress")
         self._unwritten = self._ahead = False
         return index_entries.entry(
             self.plan, self._results, self._account, status=self.status, stamp=stamp,
@@ -153,9 +153,9 @@ class Watch:
 
     def news(self) -> ExperimentNews | None:
         """Unsent news; None: there is none, or the last message was sent a moment ago."""
-        if self.status is None or not self._untold or not self._telling.due():
+        if self.status is None or not self._unpublished or not self._publishing.due():
             return None
-        with self._telling.work(TELL_SECONDS):
+        with self._publishing.work(TELL_SECONDS):
             return self._news(self.status)
 
     # --- messages ---------------------------------------------------------------------------------------
@@ -172,9 +172,11 @@ class Watch:
             )
             for one in moved
         )
-        news = told(self.plan.id, status.state, *sorted(self._untold), answered=status.answered,
-                    samples=status.samples, progress=progress)  # fmt: skip
-        self._untold, self._moved = set(), set()
+        news = experiment_news(
+            self.plan.id, status.state, *sorted(self._unpublished), answered=status.answered,
+            samples=status.samples, progress=progress,
+        )  # fmt: skip
+        self._unpublished, self._moved = set(), set()
         self._ahead = self._unwritten
         return news
 
@@ -198,7 +200,7 @@ class Watch:
             self._tail.poll()  # the scan has counted the events so far
         if status.workers and self._resources.due():
             with self._resources.work(RESOURCES_SECONDS):
-                self._untold.add("resources")
+                self._unpublished.add("resources")
 
     def _read(self) -> None:
         """Read the evaluation's files, if they have changed."""
@@ -212,7 +214,7 @@ class Watch:
         )
         if (self._results, self._account) != before:
             self._unwritten = True
-            self._untold |= {"scores"} if self._stamp else set()
+            self._unpublished |= {"scores"} if self._stamp else set()
         self._stamp = stamp
 
     def _compare(self, status: ExperimentStatus) -> None:
@@ -225,21 +227,21 @@ class Watch:
         for one in status.run_tasks:
             old = known.get(one.name)
             if old is None or old.state != one.state:
-                self._untold.add("state")
+                self._unpublished.add("state")
             if old is None or (old.state, old.answered) != (one.state, one.answered):
-                self._untold.add("progress")
+                self._unpublished.add("progress")
                 self._moved.add(one.name)
         if (before.state, before.needs, before.waits) != (status.state, status.needs, status.waits):
-            self._untold.add("state")
+            self._unpublished.add("state")
         if [one.count for one in before.failures] != [one.count for one in status.failures]:
-            self._untold.add("failures")
-        if self._untold or before.rate != status.rate or before.eta != status.eta:
+            self._unpublished.add("failures")
+        if self._unpublished or before.rate != status.rate or before.eta != status.eta:
             self._unwritten = True
 
     def _take(self, events: Iterable[Event]) -> None:
         """Update the progress from events."""
         gained: dict[str, int] = {}
-        begun: set[str] = set()
+        started: set[str] = set()
         for event in events:
             self._happened = True
             self.updated = max(self.updated, event.time)
@@ -247,16 +249,16 @@ class Watch:
             if shard is None or shard not in self._answered:
                 continue
             run_task = shard.rpartition("/")[0]
-            begun.add(run_task)
+            started.add(run_task)
             answered = event.data.get("answered")
             if isinstance(answered, int) and answered > self._answered[shard]:
                 gained[run_task] = gained.get(run_task, 0) + answered - self._answered[shard]
                 self._answered[shard] = answered
-        if self.status is not None and begun:
-            self._compare(_moved(self.status, gained, begun))
+        if self.status is not None and started:
+            self._compare(_moved(self.status, gained, started))
 
 
-def told(
+def experiment_news(
     experiment: str,
     state: State | Literal["unreadable"],
     *changed: What,
@@ -280,11 +282,11 @@ def _shard_of(event: Event) -> str | None:
     return None
 
 
-def _moved(status: ExperimentStatus, gained: dict[str, int], begun: set[str]) -> ExperimentStatus:
+def _moved(status: ExperimentStatus, gained: dict[str, int], started: set[str]) -> ExperimentStatus:
     """A status with more answers and with started run tasks."""
 
     def after(one: RunTaskStatus) -> RunTaskStatus:
-        if one.name not in begun:
+        if one.name not in started:
             return one
         answered = min(one.samples, one.answered + gained.get(one.name, 0))
         state = "running" if one.state == "pending" else one.state
@@ -298,6 +300,6 @@ def _moved(status: ExperimentStatus, gained: dict[str, int], begun: set[str]) ->
 def _heard(facts: Facts) -> float:
     """Time of the last sign of life of an experiment, by the clocks of its nodes, and not later than now."""
     passes = facts.story.rounds
-    begun = passes[-1].started if passes else 0.0
+    started = passes[-1].started if passes else 0.0
     last = max((worker.heard for worker in facts.workers), default=0.0)
-    return min(max(begun, last), time.time())
+    return min(max(started, last), time.time())

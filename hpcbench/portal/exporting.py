@@ -97,21 +97,21 @@ def samples(sheet: Sheet, chosen: Chosen, ordered: Sorted) -> Table:
     notes = sheet.room.flags.of(sheet.experiment.id, sheet.name)
     text, number = polars.String, polars.Float64
     metas = {META + name: text for name in sheet.metadata}
-    told: dict[str, Any] = {
+    columns: dict[str, Any] = {
         "place": polars.UInt32, "sample": text, "document": text, "outcome": text, "reason": text,
         **dict.fromkeys(sheet.metrics, number), "answer": text, "prediction": text,
         "references": polars.List(text), "error": text, **metas,
         "latency": number, "output_tokens": polars.Int64,
     }  # fmt: skip
-    schema = {**told, "note": text}
+    schema = {**columns, "note": text}
 
     def frames() -> Iterator[Any]:
         for begin in range(0, found.total, BATCH):
             places = found.places(begin, begin + BATCH)
-            rows = sheet.rows_at(places, list(told), whole=True)
+            rows = sheet.rows_at(places, list(columns), whole=True)
             cells: dict[str, Any] = {
                 name: _series(name, [row.get(name) for row in rows], kind)
-                for name, kind in told.items()
+                for name, kind in columns.items()
                 if name != "place"
             }
             frame = polars.DataFrame({"place": polars.Series(places, dtype=polars.UInt32), **cells})
@@ -244,19 +244,20 @@ def run_task_cells(row: RunTaskRow) -> dict[str, Any]:
 # --- comparison -----------------------------------------------------------------------------------------
 
 
-def comparison(told: Comparison) -> Table:
+def comparison(result: Comparison) -> Table:
     """Metrics of all candidates as a table."""
     rows = [
         {
-            "baseline": told.baseline.run, "candidate": candidate.side.run, "baseline_task": one.baseline,
-            "candidate_task": one.candidate, "metric": one.metric, "signature": one.signature,
+            "baseline": result.baseline.run, "candidate": candidate.side.run,
+            "baseline_task": one.baseline, "candidate_task": one.candidate,
+            "metric": one.metric, "signature": one.signature,
             "baseline_value": one.values[0], "candidate_value": one.values[1],
             "difference": one.difference, "low": one.low, "high": one.high, "p": one.p,
             "verdict": one.verdict, "n": one.n, "documents": one.documents, "won": one.won,
             "lost": one.lost, "tied": one.tied, "both_right": one.both_right,
             "both_partly": one.both_partly, "both_wrong": one.both_wrong,
         }
-        for candidate in told.candidates
+        for candidate in result.candidates
         for one in candidate.metrics
     ]  # fmt: skip
     if not rows:

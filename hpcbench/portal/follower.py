@@ -20,7 +20,7 @@ from hpcbench.experiment.baselines import baselines
 from hpcbench.experiment.layout import Experiment, experiments_dir
 from hpcbench.portal import index_entries
 from hpcbench.portal.context import Portal, is_id
-from hpcbench.portal.experiment_watch import Watch, told
+from hpcbench.portal.experiment_watch import Watch, experiment_news
 from hpcbench.portal.index import Entry, IndexFault, Known
 from hpcbench.portal.models.live import ExperimentNews
 from hpcbench.portal.results_cache import Results
@@ -166,12 +166,12 @@ class Follower:
             yield
             self._resting.pop(experiment, None)
         except Exception as fault:  # noqa: BLE001 - a fault of one experiment does not stop the others
-            told = experiment or str(self._portal.home)
+            subject = experiment or str(self._portal.home)
             if isinstance(fault, IndexFault):
                 experiment = ""  # a fault of the index, not of the experiment
-                _log.warning("following %s: %s", told, fault)
+                _log.warning("following %s: %s", subject, fault)
             else:
-                _log.exception("following %s", told)
+                _log.exception("following %s", subject)
             shortest, longest = FAULT_SECONDS
             pause = min(longest, 2 * self._resting.get(experiment, (0.0, shortest / 2))[1])
             self._resting[experiment] = (time.monotonic() + pause, pause)
@@ -191,7 +191,7 @@ class Follower:
             self._portal.index.remove(gone)
         for name in {*gone, *(self._watches.keys() - there)}:
             self._watches.pop(name, None)
-            self._publish(told(name, "unreadable", "gone"))
+            self._publish(experiment_news(name, "unreadable", "gone"))
         self._stamps = {name: stamp for name, stamp in known.items() if name in there}
         waiting = self._watches.keys() | set(self._to_read)
         # No stamp: new, or followed by an earlier portal or before the index was lost.
@@ -237,11 +237,11 @@ class Follower:
 
     def _read_some(self) -> None:
         """Read experiments that are new, or changed after their end."""
-        begun = time.monotonic()
+        started = time.monotonic()
         found: list[Entry] = []
         while (
             self._to_read
-            and time.monotonic() - begun < READ_SECONDS
+            and time.monotonic() - started < READ_SECONDS
             and not self._stopping.is_set()
         ):
             name = self._to_read.popleft()
@@ -258,7 +258,7 @@ class Follower:
             self._stamps[row.id] = entry.stamp
             if self._whole.is_set():
                 self._publish(
-                    told(
+                    experiment_news(
                         row.id,
                         row.state,
                         "new" if new else "scores",
@@ -285,7 +285,7 @@ class Follower:
                 return []
             known = (
                 None
-                if ended == "done" and not index_entries.wished(here)
+                if ended == "done" and not index_entries.had_requests(here)
                 else known_of(self._portal, here)
             )
         except (index_entries.Unreadable, OSError, ValueError, KeyError, TypeError):

@@ -288,12 +288,12 @@ class Guard:
             await self._app(asked.scope, bounded, answer)
             return
         task = asyncio.ensure_future(self._app(asked.scope, bounded, answer))
-        begun = asyncio.ensure_future(answer.begun.wait())
+        started = asyncio.ensure_future(answer.started.wait())
         try:
             await asyncio.wait(
-                {task, begun}, timeout=SLOWEST_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                {task, started}, timeout=SLOWEST_SECONDS, return_when=asyncio.FIRST_COMPLETED
             )
-            if not task.done() and not begun.done():
+            if not task.done() and not started.done():
                 answer.deaf = True
                 raise PortalFault(
                     503,
@@ -303,7 +303,7 @@ class Guard:
                 )
             await task
         finally:
-            begun.cancel()
+            started.cancel()
             if not task.done():
                 task.cancel()
 
@@ -328,7 +328,7 @@ class _Answer:
 
     def __init__(self, asked: _Asked, send: Send, *, socket: bool) -> None:
         self._asked, self._send, self.socket = asked, send, socket
-        self.begun = asyncio.Event()
+        self.started = asyncio.Event()
         self.deaf = False
         self.too_large = False
         export = asked.path.endswith("/export")
@@ -340,7 +340,7 @@ class _Answer:
         if message["type"] == "http.response.start":
             given = dict(message.get("headers", ()))
             self._count(int(given.get(b"content-length", b"0")), 0)
-            self.begun.set()
+            self.started.set()
             self._asked.status = message["status"]
             message["headers"] = rules.finish(
                 message.get("headers", ()), api=self._private(), identity=self._asked.identity
@@ -350,7 +350,7 @@ class _Answer:
             self._asked.size += len(message.get("body", b""))
         elif message["type"] == "websocket.accept":
             self._asked.status = 101
-            self.begun.set()
+            self.started.set()
         await self._send(message)
 
     def _count(self, more: int, before: int) -> None:
@@ -374,7 +374,7 @@ class _Answer:
     async def refuse(self, fault: PortalFault) -> None:
         """Send the fault, if the answer has not started; else the connection ends in the middle."""
         asked = self._asked
-        if self.begun.is_set():
+        if self.started.is_set():
             return
         self.deaf, asked.status = True, fault.status
         body = Fault(

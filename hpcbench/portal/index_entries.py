@@ -125,7 +125,7 @@ def ending(experiment: Experiment) -> State | None:
         raise Unreadable(str(error)) from error
 
 
-def wished(experiment: Experiment) -> bool:
+def had_requests(experiment: Experiment) -> bool:
     """Whether the experiment ever got a control request: then it may have skipped planned samples."""
     try:
         return any(experiment.control_dir.iterdir())
@@ -378,10 +378,10 @@ def _stat(path: Path) -> tuple[int, int] | None:
     return found.st_mtime_ns, found.st_size
 
 
-def _created(experiment: Experiment, told: object) -> float:
+def _created(experiment: Experiment, submitted: object) -> float:
     """Time of submission, from the manifest, else from the id, else from the folder."""
     try:
-        return time_of(str(told), "%Y-%m-%dT%H:%M:%S%z")
+        return time_of(str(submitted), "%Y-%m-%dT%H:%M:%S%z")
     except ValueError:
         pass
     try:

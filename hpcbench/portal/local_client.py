@@ -90,13 +90,13 @@ class Caller:
         The signal goes to the process that listens on the socket, as the kernel reports it: a number in a
         file could belong to another process by now.
         """
-        told = False
+        signalled = False
         deadline = time.monotonic() + seconds
         while runtime_dir.running(self.here):
-            pid = None if told else self._listener()
+            pid = None if signalled else self._listener()
             if pid is not None:
                 os.kill(pid, signal.SIGTERM)
-                told = True
+                signalled = True
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.05)

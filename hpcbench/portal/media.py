@@ -121,14 +121,14 @@ def described(dataset: Dataset, images: Sequence[Image]) -> Iterator[dict[str, A
     """Facts of each image without decoding it: `name`, `page`; `width` and `height` where they are cheap."""
     for number, image in enumerate(images):
         name = "image" if isinstance(image, bytes) else Path(_name_of(image)).name
-        told: dict[str, Any] = {"name": name, "page": _page_of(image)}
+        facts: dict[str, Any] = {"name": name, "page": _page_of(image)}
         if number < MEASURED and not is_page(image):
             try:
                 with _opened(_bytes_of(dataset, image)) as picture:
-                    told |= dict(zip(("width", "height"), _upright(picture), strict=True))
+                    facts |= dict(zip(("width", "height"), _upright(picture), strict=True))
             except Gone:
                 pass  # a request for this image gets the reason
-        yield told
+        yield facts
 
 
 def _name_of(image: Path | StoredImage) -> str:
@@ -141,7 +141,10 @@ def _page_of(image: Image) -> int | None:
 
 def _upright(picture: Any) -> tuple[int, int]:
     """Width and height as displayed: cameras store images rotated, with a note of the rotation."""
-    turned = picture.getexif().get(0x0112, 1) in (5, 6, 7, 8)
+    from PIL.Image import Image as AnyImage
+
+    # A PNG is decoded to find a note after its pixels, which browsers do not read either: not here.
+    turned = AnyImage.getexif(picture).get(0x0112, 1) in (5, 6, 7, 8)
     return (picture.height, picture.width) if turned else (picture.width, picture.height)
 
 

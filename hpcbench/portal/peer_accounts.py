@@ -126,12 +126,12 @@ def _asked_for(here: End, there: End) -> int | None:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as kernel:
             kernel.settimeout(0.5)
             kernel.send(question)
-            told = kernel.recv(4096)
+            reply = kernel.recv(4096)
     except OSError:
         return None
-    if len(told) < _ANSWER.size:
+    if len(reply) < _ANSWER.size:
         return None
-    _, kind, _, _, _, _, state, ports, *found, _, uid, inode = _ANSWER.unpack_from(told)
+    _, kind, _, _, _, _, state, ports, *found, _, uid, inode = _ANSWER.unpack_from(reply)
     same = kind == _BY_FAMILY and ports == struct.pack("!HH", there[1], here[1])
     # Without a match, the kernel may report a listener; a connection that its process closed has no inode.
     if not same or tuple(found) != ends or state != int(_ESTABLISHED) or inode == 0:

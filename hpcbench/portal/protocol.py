@@ -107,8 +107,8 @@ def guarded_http(doorkeeper: Doorkeeper) -> type[asyncio.Protocol]:
             body = json.dumps({"error": msg, "remedy": "", "code": "bad_request", "id": identity})
             given = (b"application/json", b"close", str(len(body)).encode())
             pairs = zip((b"content-type", b"connection", b"content-length"), given, strict=True)
-            told = rules.finish(pairs, api=True, identity=identity)
-            head = b"".join(b"%s: %s\r\n" % pair for pair in told)
+            headers = rules.finish(pairs, api=True, identity=identity)
+            head = b"".join(b"%s: %s\r\n" % pair for pair in headers)
             self.transport.write(b"HTTP/1.1 400 Bad Request\r\n" + head + b"\r\n" + body.encode())
             self.transport.close()
 

@@ -76,8 +76,8 @@ class Series:
     @classmethod
     def of(cls, trend: past.Trend) -> Series:
         """The series of a trend."""
-        told = repr([one.value for one in trend.points])
-        key = hashlib.sha256(told.encode()).hexdigest()
+        text = repr([one.value for one in trend.points])
+        key = hashlib.sha256(text.encode()).hexdigest()
         of = (trend.plan, trend.run_task, trend.name, trend.made_by)
         return cls(trend, _hash(*of), key)
 
@@ -350,11 +350,11 @@ def _regression(series: Series, change: Change, notes: Notes) -> Regression:
         first=first.experiment,
         last_good=points[change.at - 1].experiment,
         time=first.time,
-        acknowledged=None if known is None or not known.holds else _told(known),
+        acknowledged=None if known is None or not known.holds else _acknowledgement(known),
     )
 
 
-def _told(noted: Noted) -> Acknowledgement:
+def _acknowledgement(noted: Noted) -> Acknowledgement:
     assert noted.reason is not None
     return Acknowledgement(reason=noted.reason, by=noted.by, time=noted.time, until=noted.until)
 

@@ -27,7 +27,7 @@ Request = tuple[float, "float | None", float]
 def requests_of(experiment: Experiment, run_task: str) -> tuple[list[Request], bool]:
     """Answered requests in order of shards, and whether these are all."""
     attempts, until = Attempts(experiment, run_task), time.monotonic() + SECONDS
-    begun: dict[tuple[int, int], tuple[float, int]] = {}
+    starts: dict[tuple[int, int], tuple[float, int]] = {}
     found: list[Request] = []
     columns = ("shard", "attempt", "send_ns", "ttft_ms", "e2e_ms")
     for number, frame in enumerate(answer_frames(experiment, run_task, columns=columns), 1):
@@ -35,9 +35,9 @@ def requests_of(experiment: Experiment, run_task: str) -> tuple[list[Request], b
             if send is None or e2e is None:
                 continue
             # The first request of an attempt was sent about when its shard was claimed.
-            if (shard, attempt) not in begun:
-                begun[shard, attempt] = attempts.began(shard, attempt), send
-            begin, first = begun[shard, attempt]
+            if (shard, attempt) not in starts:
+                starts[shard, attempt] = attempts.began(shard, attempt), send
+            begin, first = starts[shard, attempt]
             found.append((begin + (send - first) / 1e9, ttft, e2e))
         if number >= FRAMES or time.monotonic() > until:
             return found, False

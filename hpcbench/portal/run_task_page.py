@@ -31,7 +31,7 @@ RESERVES = frozenset({"vllm", "sglang"})
 """Engines that reserve most of a card when they start: their memory does not show what they need."""
 
 
-_told: Kept[dict[str, Any]] = Kept(128)
+_kept_definitions: Kept[dict[str, Any]] = Kept(128)
 """Definitions of run tasks, without secrets."""
 
 
@@ -45,7 +45,7 @@ def describe(
     """
     run_task = experiment.run_task(row.name)
     scores, speed = results.of_run_task(experiment, row.name)
-    told = scores.to_json() if scores is not None else {}
+    scores_json = scores.to_json() if scores is not None else {}
     usage = results.usage(experiment)
     own, _ = workers.look(groups_of(experiment, row.name), monitors=True)
     runs = [one.run for one in own]
@@ -55,7 +55,7 @@ def describe(
     return RunTaskDetail(
         row=row,
         engine=run_task.model.engine,
-        definitions=_told.of(
+        definitions=_kept_definitions.of(
             (experiment.path, row.name),
             stamp_of(experiment.resolved_file),
             lambda: _definitions(run_task),
@@ -63,12 +63,12 @@ def describe(
         timeline=timeline(experiment, row.name, model, runs, ended=ended),
         metrics=tuple(
             {"metric": name, **(entry or {"value": None})}
-            for name, entry in told.get("metrics", {}).items()
+            for name, entry in scores_json.get("metrics", {}).items()
         ),
-        groups=tuple(told.get("groups", ())),
+        groups=tuple(scores_json.get("groups", ())),
         performance=speed.to_json() if speed is not None else None,
         outcomes=scores.outcomes if scores is not None else {},
-        invalid_reasons=tuple(told.get("invalid_reasons", ())),
+        invalid_reasons=tuple(scores_json.get("invalid_reasons", ())),
         failures=troubles(runs, row.name, model, scores.errors if scores is not None else ()),
         advice=advice(took),
         commands=commands(experiment, run_task, runs),
@@ -167,10 +167,10 @@ _LETS_GO = ("shard_claimed", "shard_done", "shard_failed", "model_loading")
 
 def _times(worker: Worker, run_task: str) -> Iterator[float]:
     """Seconds of a worker for each shard of a run task until its next shard, or its end."""
-    begun: float | None = None
+    claimed_at: float | None = None
     for event in worker.events:
         if event["event"] in (*LAST_WORDS, *_LETS_GO):
-            if begun is not None and event["event"] != "failed":
-                yield float(event["time"]) - begun
+            if claimed_at is not None and event["event"] != "failed":
+                yield float(event["time"]) - claimed_at
             own = event["event"] == "shard_claimed" and run_task_of(event) == run_task
-            begun = float(event["time"]) if own else None
+            claimed_at = float(event["time"]) if own else None

@@ -14,11 +14,12 @@ from hpcbench.experiment.view.answer import MISSING, Recorded
 from hpcbench.experiment.view.scores import META, Place, fields_of
 from hpcbench.parsers.reasoning import strip_reasoning
 from hpcbench.portal.asked_samples import Gone
+from hpcbench.portal.context import Portal
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.image_regions import MOST, boxes_of, marked_on
 from hpcbench.portal.json_safe import sound
 from hpcbench.portal.logs import masked
-from hpcbench.portal.media import described
+from hpcbench.portal.media import Picture, Pictures, Size, described
 from hpcbench.portal.models.samples import MetricAccount, SampleDetail, SampleImage, Word
 from hpcbench.portal.sample_table import Sheet
 from hpcbench.portal.samples import Chosen, Ordered, Sorted, row_of
@@ -45,19 +46,44 @@ def detail_of(sheet: Sheet, place: int, chosen: Chosen, ordered: Sorted) -> Samp
         PortalFault: there is no such sample, or no such column.
         NotYet: a part of it is being computed.
     """
-    if not 0 <= place < sheet.rows:
-        raise PortalFault(
-            404, "not_found", f"there is no sample {place}: the run task has {sheet.rows} samples"
-        )
-    rank, before, after = Ordered(sheet, chosen, ordered).around(place)
-    (row,) = sheet.rows_at([place], _columns(sheet), whole=True)
-    recorded = sheet.recorded({place: row["sample"]}).get(place)
-    sample, gone = _asked(sheet, place)
+    (found,) = details_of(sheet, [place], chosen, ordered)
+    return found
+
+
+def details_of(
+    sheet: Sheet, places: Sequence[int], chosen: Chosen, ordered: Sorted
+) -> list[SampleDetail]:
+    """All data of several samples: one by one each of them costs a read of three files. See `detail_of`."""
+    for place in places:
+        if not 0 <= place < sheet.rows:
+            what = f"there is no sample {place}: the run task has {sheet.rows} samples"
+            raise PortalFault(404, "not_found", what)
+    order = Ordered(sheet, chosen, ordered)
+    rows = sheet.rows_at(places, _columns(sheet), whole=True)
+    names = [row["sample"] for row in rows]
+    recorded = sheet.recorded(dict(zip(places, names, strict=True)))
+    fields = _fields(sheet, names)
+    return [
+        _detail(sheet, place, row, recorded.get(place), fields.get(row["sample"], []), order)
+        for place, row in zip(places, rows, strict=True)
+    ]
+
+
+def _detail(
+    sheet: Sheet,
+    place: int,
+    row: Mapping[str, Any],
+    recorded: Recorded | None,
+    of_fields: Sequence[Mapping[str, Any]],
+    order: Ordered,
+) -> SampleDetail:
+    rank, before, after = order.around(place)
+    sample, gone = _asked(sheet, place, row["sample"])
     notes = sheet.room.flags.of(sheet.experiment.id, sheet.name)
     references = _references(row, sample)
     answer: str | None = row["answer"]
     thoughts, said = _parted(answer)
-    told_apart = recorded.record.get("reasoning") if recorded is not None else None
+    reasoning = recorded.record.get("reasoning") if recorded is not None else None
     read = row.get("prediction")
     pieces: list[Any] = []
     left = 0, 0
@@ -67,7 +93,7 @@ def detail_of(sheet: Sheet, place: int, chosen: Chosen, ordered: Sorted) -> Samp
         if compared is not None:
             left = _beyond(reference), _beyond(spread(compared))
     images = tuple(_images(sheet, place, sample))
-    told = {
+    fields = {
         "note": notes.get(row["sample"], ""),
         "missing_images": gone
         or (None if sample is None or sample.images else "the sample has no image"),
@@ -76,7 +102,7 @@ def detail_of(sheet: Sheet, place: int, chosen: Chosen, ordered: Sorted) -> Samp
         "metadata": _metadata(sheet, row, sample),
         "references": references,
         "answer": answer,
-        "reasoning": told_apart if isinstance(told_apart, str) else thoughts,
+        "reasoning": reasoning if isinstance(reasoning, str) else thoughts,
         "prediction": read,
         "error": None if row.get("error") is None else masked(row["error"]),
         "raw": _raw(recorded, row),
@@ -93,14 +119,40 @@ def detail_of(sheet: Sheet, place: int, chosen: Chosen, ordered: Sorted) -> Samp
         boxes=(*marked_on(sample, images), *boxes_of(_objects(references), answer))[:MOST],
         diff=tuple(Word(kind=kind, text=sound(text)) for kind, text in pieces),
         not_compared=left,
-        accounts=tuple(_accounts(sheet, row, references)),
+        accounts=tuple(_accounts(sheet, row, references, of_fields)),
         times=recorded.times if recorded else {},
         usage=recorded.usage if recorded else {},
         rank=rank,
         previous=before,
         following=after,
-        **{name: sound(value) for name, value in told.items()},
+        **{name: sound(value) for name, value in fields.items()},
     )
+
+
+def picture_of(portal: Portal, sheet: Sheet, place: int, number: int, size: Size) -> Picture:
+    """An image of a sample.
+
+    Args:
+        portal: keeps small copies.
+        sheet: the run task's samples.
+        place: place of the sample.
+        number: number of the image in the sample, from 0.
+        size: `thumb` is a small copy.
+
+    Raises:
+        PortalFault: there is no such image, or it cannot be shown.
+    """
+    pictures = portal.extra.setdefault("pictures", Pictures())
+    assert isinstance(pictures, Pictures)
+    if place >= sheet.rows:
+        raise PortalFault(404, "not_found", f"there is no sample {place}")
+    try:
+        found = sheet.sample(place)
+        if number >= len(found.images):
+            raise PortalFault(404, "not_found", f"the sample has {len(found.images)} images")
+        return pictures.of(sheet.run_task.dataset, found.images[number], size)
+    except Gone as gone:
+        raise PortalFault(404, "not_found", str(gone)) from gone
 
 
 def _beyond(text: str) -> int:
@@ -118,10 +170,10 @@ def _columns(sheet: Sheet) -> list[str]:
     return [*names, *(META + name for name in sheet.metadata)]
 
 
-def _asked(sheet: Sheet, place: int) -> tuple[Sample | None, str | None]:
+def _asked(sheet: Sheet, place: int, name: str) -> tuple[Sample | None, str | None]:
     """The dataset's own sample; or the reason why it is not available."""
     try:
-        return sheet.sample(place), None
+        return sheet.sample(place, name), None
     except Gone as gone:
         return None, str(gone)
 
@@ -157,10 +209,8 @@ def _prompt(sheet: Sheet, sample: Sample | None) -> dict[str, str | None]:
     """Texts of the prompt, built by the prompt's definitions."""
     if sample is None:
         return {"system": None, "prompt": None}
-    from hpcbench.prompts import TaskPrompt
-
     try:
-        messages = TaskPrompt(sheet.run_task).build(sample)
+        messages = sheet.prompt.build(sample)
     except Exception:  # noqa: BLE001 - a foreign strategy: the rest is shown without its text
         return {"system": None, "prompt": None}
     system = "\n\n".join(one.text for one in messages if one.role == "system")
@@ -180,8 +230,8 @@ def _images(sheet: Sheet, place: int, sample: Sample | None) -> list[SampleImage
     run_task, experiment = quote(sheet.name, safe=""), quote(sheet.experiment.id, safe="")
     below = f"experiments/{experiment}/run-tasks/{run_task}/samples/{place}/images"
     return [
-        SampleImage(url=f"{below}/{number}", **told)
-        for number, told in enumerate(described(sheet.run_task.dataset, sample.images))
+        SampleImage(url=f"{below}/{number}", **facts)
+        for number, facts in enumerate(described(sheet.run_task.dataset, sample.images))
     ]
 
 
@@ -200,9 +250,12 @@ def _raw(recorded: Recorded | None, row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _accounts(
-    sheet: Sheet, row: Mapping[str, Any], references: Sequence[str]
+    sheet: Sheet,
+    row: Mapping[str, Any],
+    references: Sequence[str],
+    of_fields: Sequence[Mapping[str, Any]],
 ) -> Iterator[MetricAccount]:
-    of_fields = _fields(sheet, row, references)
+    known = _of_metrics(of_fields, row, references)
     for name in sheet.metrics:
         kind = sheet.kinds[name]
         yield MetricAccount(
@@ -211,7 +264,7 @@ def _accounts(
             higher_is_better=kind.higher_is_better,
             signature=kind.signature,
             why=sound(_why(sheet, name, row, len(references))),
-            fields=tuple(sound(of_fields.get(name, ()))),
+            fields=tuple(sound(known.get(name, ()))),
         )
 
 
@@ -232,20 +285,20 @@ def _why(sheet: Sheet, name: str, row: Mapping[str, Any], references: int) -> st
     against = (
         f"the nearest of {references} acceptable answers" if references > 1 else "the reference"
     )
-    told = f"The prediction was compared with {against}: "
+    intro = f"The prediction was compared with {against}: "
     counts = row.get(f"{name}.counts")
     if counts is not None:
-        return f"{told}{_counts(counts)}. The metric adds these up over the run; {_own(value)}"
+        return f"{intro}{_counts(counts)}. The metric adds these up over the run; {_own(value)}"
     above, below = row.get(f"{name}.numerator"), row.get(f"{name}.denominator")
     if value is None or above is None or below is None:
-        return f"{told}a single sample has no value. {counted}"
+        return f"{intro}a single sample has no value. {counted}"
     best = sheet.kinds[name].best
     mark = ", the best possible score" if best is not None and value == best else ""
     if below == 1 and above == value and not _is_ratio(sheet, name):
-        return f"{told}{form.value(value)}{mark}."
+        return f"{intro}{form.value(value)}{mark}."
     parts = f"{_number(above)} ÷ {_number(below)} = {form.value(value)}{mark}"
     return (
-        f"{told}{parts}. A run's value is the sum of all numerators divided by the sum of all "
+        f"{intro}{parts}. A run's value is the sum of all numerators divided by the sum of all "
         "denominators."
     )
 
@@ -277,23 +330,33 @@ def _counts(text: str) -> str:
     return ", ".join([*some, *([f"and {more} more"] if more > 0 else [])]) or "nothing to count"
 
 
-def _fields(
-    sheet: Sheet, row: Mapping[str, Any], references: Sequence[str]
-) -> dict[str, list[dict[str, Any]]]:
-    """Metric → its account of each field of the object."""
+def _fields(sheet: Sheet, names: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    """Id of a sample → rows of its fields, at most `MOST_FIELDS`."""
     import polars
 
     place = Place(sheet.experiment.scores_dir, sheet.name)
     if not sheet.metrics:
         return {}
     try:
-        frame = fields_of(place, row["sample"], MOST_FIELDS)
+        frame = fields_of(place, names)
     except (OSError, polars.exceptions.PolarsError):
         return {}
+    found: dict[str, list[dict[str, Any]]] = {}
+    for one in frame.iter_rows(named=True):
+        of_sample = found.setdefault(one["sample"], [])
+        if len(of_sample) < MOST_FIELDS:
+            of_sample.append(one)
+    return found
+
+
+def _of_metrics(
+    of_fields: Sequence[Mapping[str, Any]], row: Mapping[str, Any], references: Sequence[str]
+) -> dict[str, list[dict[str, Any]]]:
+    """Metric → its account of each field of the object."""
     known = next(_objects(references), None)
     said = next(_objects([row.get("prediction") or ""]), None)
     found: dict[str, list[dict[str, Any]]] = {}
-    for one in frame.to_dicts():
+    for one in of_fields:
         below = one["denominator"]
         value = one["numerator"] / below if below else None
         found.setdefault(one["metric"], []).append(
@@ -322,5 +385,5 @@ def field_of(value: Any, path: str) -> str | None:
         if listed:
             inner = [one for some in inner for one in (some if isinstance(some, list) else [some])]
         found = inner
-    told = [text for one in found if (text := as_text(one)) is not None]
-    return " | ".join(told)[:2_000] if told else None
+    texts = [text for one in found if (text := as_text(one)) is not None]
+    return " | ".join(texts)[:2_000] if texts else None

@@ -54,8 +54,8 @@ class Flags:
             OSError: the disk is full, or the folder cannot be written.
             EnvironmentFault: other users can access the folder.
         """
-        told = {"experiment": experiment, "run_task": run_task, "sample": sample}
-        self._write({**told, "note": note[:MOST_NOTE], "time": round(time.time(), 3)})
+        key = {"experiment": experiment, "run_task": run_task, "sample": sample}
+        self._write({**key, "note": note[:MOST_NOTE], "time": round(time.time(), 3)})
 
     def unmark(self, experiment: str, run_task: str, sample: str) -> None:
         """Remove a flag; without a flag, nothing happens.
@@ -64,8 +64,8 @@ class Flags:
             OSError, EnvironmentFault: as `mark`.
         """
         if sample in self.of(experiment, run_task):
-            told = {"experiment": experiment, "run_task": run_task, "sample": sample}
-            self._write({**told, "note": None, "time": round(time.time(), 3)})
+            key = {"experiment": experiment, "run_task": run_task, "sample": sample}
+            self._write({**key, "note": None, "time": round(time.time(), 3)})
 
     def _write(self, record: Mapping[str, object]) -> None:
         self.path.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -105,8 +105,8 @@ class Flags:
         self._read = (stat.st_ino, done + end)
 
     def _take(self, record: Mapping[str, object]) -> None:
-        told = [record.get(name) for name in ("experiment", "run_task", "sample")]
-        experiment, run_task, sample = (one if isinstance(one, str) else "" for one in told)
+        values = [record.get(name) for name in ("experiment", "run_task", "sample")]
+        experiment, run_task, sample = (one if isinstance(one, str) else "" for one in values)
         if not (experiment and run_task and sample):
             return
         notes = self._notes.setdefault((experiment, run_task), {})

@@ -19,7 +19,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hpcbench.errors import HpcbenchError
 from hpcbench.evaluation.scoring import as_text
@@ -39,6 +39,9 @@ from hpcbench.portal.sample_flags import Flags
 from hpcbench.portal.slow_work import Slow
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Sample
+
+if TYPE_CHECKING:
+    from hpcbench.prompts import TaskPrompt
 
 COLUMNS_BYTES = 16 << 20
 """Bytes of columns that are kept."""
@@ -111,6 +114,8 @@ class Sheet(ABC):
     def __init__(self, room: Room, experiment: Seen, run_task: str) -> None:
         self.room, self.experiment, self.name = room, experiment, run_task
         self.key: tuple[Path, str] = (experiment.path, run_task)
+        self._last: tuple[int, Sample] | None = None
+        """Place of the sample that was asked for last, and the sample: a page asks for it several times."""
 
     @property
     def version(self) -> str:
@@ -121,6 +126,13 @@ class Sheet(ABC):
     def run_task(self) -> ResolvedRunTask:
         """The run task with its definitions."""
         return self.experiment.run_task(self.name)
+
+    @cached_property
+    def prompt(self) -> TaskPrompt:
+        """The run task's prompt; raises what a foreign strategy raises."""
+        from hpcbench.prompts import TaskPrompt
+
+        return TaskPrompt(self.run_task)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -167,19 +179,28 @@ class Sheet(ABC):
         """Number of a row's sample among all samples that the run task was to ask."""
         return place
 
-    def sample(self, place: int) -> Sample:
+    def sample(self, place: int, name: str | None = None) -> Sample:
         """The dataset's own sample, with its images.
+
+        Args:
+            place: its place.
+            name: its id as the run recorded it; None: not known here.
 
         Raises:
             Gone: it is not available, or has changed since.
         """
+        if self._last is not None and self._last[0] == place:
+            return self._last[1]
         try:
             run_task = self.run_task
         except (OSError, ValueError, KeyError):
             raise Gone("the experiment's resolved plan cannot be read") from None
         found = self.room.asked.sample(self.experiment, run_task, self.asked_place(place))
-        if not self.live and found.id != self.rows_at([place], ["sample"])[0]["sample"]:
+        if not self.live:
+            name = name or self.rows_at([place], ["sample"])[0]["sample"]
+        if not self.live and found.id != name:
             raise Gone("the dataset has changed since the run: another sample is at this place")
+        self._last = place, found
         return found
 
     @abstractmethod
@@ -445,11 +466,11 @@ class LiveSheet(Sheet):
     def rows_at(
         self, places: Sequence[int], names: Sequence[str], *, whole: bool = False
     ) -> list[dict[str, Any]]:
-        told = self._called(places)
-        answers = self.recorded({place: one["sample"] for place, one in told.items()})
+        ids = self._called(places)
+        answers = self.recorded({place: one["sample"] for place, one in ids.items()})
         rows = []
         for place in places:
-            one, answer = told.get(place, {}), answers.get(place)
+            one, answer = ids.get(place, {}), answers.get(place)
             record: Mapping[str, Any] = answer.record if answer is not None else {}
             rows.append(
                 {
@@ -546,8 +567,10 @@ def sheet_of(portal: Portal, identity: str, run_task: str) -> Sheet:
 
 def _goes_on(portal: Portal, sheet: ScoresSheet) -> bool:
     """Whether answers came after the scores were made."""
-    ended, begun = map(stamp_of, (sheet.experiment.outcome_file, sheet.experiment.submission_file))
-    if ended is not None and begun is not None and begun[2] < ended[2]:
+    ended, started = map(
+        stamp_of, (sheet.experiment.outcome_file, sheet.experiment.submission_file)
+    )
+    if ended is not None and started is not None and started[2] < ended[2]:
         return False  # no round has started since the end of the last one
     row = portal.index.run_task(sheet.experiment.id, sheet.name)
     if row is None or row.state not in ("pending", "running", "paused"):

@@ -410,14 +410,14 @@ def _account(name: str) -> int:
         ) from None
 
 
-def _once(*told: Callable[[str], None]) -> Callable[[str], None]:
+def _once(*receivers: Callable[[str], None]) -> Callable[[str], None]:
     """Passes each text on once."""
     seen: set[str] = set()
 
     def tell(text: str) -> None:
         if text not in seen:
             seen.add(text)
-            for one in told:
+            for one in receivers:
                 one(text)
 
     return tell

@@ -60,7 +60,7 @@ class Slow:
     def __init__(self, workers: int = 1, most: int = MOST) -> None:
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="slow")
         self._most = most
-        self._begun: dict[Hashable, tuple[Future[Any], Progress]] = {}
+        self._pending: dict[Hashable, tuple[Future[Any], Progress]] = {}
         self._lock = threading.RLock()  # a computation that ends at once calls back from within
 
     def of(
@@ -89,26 +89,26 @@ class Slow:
             return found[0]
         name = (id(kept), key, stamp)
         with self._lock:
-            begun = self._begun.get(name)
-            if begun is None:
-                if len(self._begun) >= self._most:
+            pending = self._pending.get(name)
+            if pending is None:
+                if len(self._pending) >= self._most:
                     raise _busy(Progress())
                 future = self._pool.submit(_made, kept, key, stamp, make)
-                begun = self._begun[name] = future, progress or Progress()
+                pending = self._pending[name] = future, progress or Progress()
                 future.add_done_callback(lambda _: self._over(name))
-        raise NotYet(*begun)
+        raise NotYet(*pending)
 
     def _over(self, name: Hashable) -> None:
         with self._lock:
-            self._begun.pop(name, None)
+            self._pending.pop(name, None)
 
 
 def _made(kept: Kept[ValueT], key: Hashable, stamp: Hashable, make: Callable[[], ValueT]) -> ValueT:
-    begun = time.monotonic()
+    started = time.monotonic()
     try:
         return kept.of(key, stamp, make)
     finally:
-        if time.monotonic() - begun > LARGE_SECONDS:
+        if time.monotonic() - started > LARGE_SECONDS:
             own_memory.trim()
 
 
@@ -141,5 +141,5 @@ async def patiently(
 
 
 def _busy(progress: Progress, status: int = 503) -> PortalFault:
-    told = "the portal is still computing this", "repeat the request in a few seconds"
-    return PortalFault(status, "busy", *told, progress.share)
+    texts = "the portal is still computing this", "repeat the request in a few seconds"
+    return PortalFault(status, "busy", *texts, progress.share)

@@ -1,35 +1,34 @@
 """An experiment as a folder that any file server can serve: the web client, and the API's answers as files.
 
-The answers are recorded from the routes of a running portal, so both show the same. Contents of the folder:
+The answers are those of the routes of a running portal, or of the functions behind them, so both show
+the same. Contents of the folder:
 
     index.html               the client's page, with `<meta name="hpcbench-bundle" content="data/index.json">`
     assets/…                 the client
-    data/index.json          {"version": 1, "experiment": ID, "created": s, "kept": [names of parameters],
-                              "left_out": ["…"]}
-    data/PATH…               answers
+    data/index.json          {"version": 2, "experiment": ID, "created": s, "kept": [names of parameters],
+                              "names": number of files in data/names, "left_out": ["…"]}
+    data/names/…             which answer is where in which pack, see `packs.py`
+    data/packs/…             answers and images
+    report/FILE              files of the report, for links
 
 Where the page has that `meta`, the client is in static mode: it sends no request to an API, opens no stream
-of live messages, offers no mutation, and reads files by this rule. For a request `GET api/v1/PATH?QUERY`
+of live messages, offers no mutation, and reads answers by this rule. For a request `GET api/v1/PATH?QUERY`
+take PATH without percent-encoding, and the parameters of QUERY that `kept` names and that have a value
+(`false` counts as none), sorted by name. All other parameters are dropped: the bundle has one answer for all
+their values. The answer's name is PATH, then for each of these parameters `?` or `&`, its name, `=` and its
+value, not encoded either:
 
-1. take PATH's segments, not percent-encoded, and the parameters of QUERY that `kept` names and that have a
-   value (`false` counts as none); sort these by name. All other parameters are dropped: the bundle has one
-   answer for all their values.
-2. `quoted(text)`: every byte of its UTF-8 that is not in `A-Z a-z 0-9 _ -`, or a `.` that is not the first
-   letter, becomes `~` and two capital hexadecimal digits.
-3. The file is `data/` + quoted segments joined by `/` + for each parameter `~~` quoted name `~~` quoted
-   value + an ending: `.webp` where the last segment but one is `images`, nothing where it is `report`, else
-   `.json`.
+        experiments/E/run-tasks                            experiments/E/run-tasks
+        experiments/E/run-tasks?after=2&limit=50           experiments/E/run-tasks?after=2
+        experiments/E/run-tasks/T/samples/7/images/0?size=thumb        the same
 
-        experiments/E/run-tasks                            data/experiments/E/run-tasks.json
-        experiments/E/run-tasks?after=2&limit=50           data/experiments/E/run-tasks~~after~~2.json
-        experiments/E/figures/tokens?theme=dark            data/experiments/E/figures/tokens~~theme~~dark.json
-        experiments/E/run-tasks/T/samples/7                data/experiments/E/run-tasks/T/samples/7.json
-        …/samples/7/images/0?size=thumb                    data/…/samples/7/images/0~~size~~thumb.webp
-        experiments/E/report/report.html                   data/experiments/E/report/report.html
+A file of the report, `experiments/E/report/FILE`, is `report/` + `quoted(FILE)`: every byte of its UTF-8 that
+is not in `A-Z a-z 0-9 _ -`, or a `.` that is not the first letter, becomes `~` and two capital hexadecimal
+digits.
 
-`Page.next` of a recorded page is the number of the next page. A missing file is an answer that the bundle
-does not have: code `not_in_bundle`. The bundle has `session.json` (`may_edit`, `may_submit` false, `user`
-empty) and `experiments.json`, with the one experiment.
+`Page.next` of a recorded page is the number of the next page. A name without an answer is one that the bundle
+does not have: code `not_in_bundle`. The bundle has `session` (`may_edit`, `may_submit` false, `user` empty)
+and `experiments`, with the one experiment.
 """
 
 from __future__ import annotations
@@ -46,6 +45,7 @@ import time
 import zipfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 from urllib.parse import quote, urlencode
@@ -55,16 +55,24 @@ from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.experiment.layout import Experiment
 from hpcbench.portal import index_entries
 from hpcbench.portal.app import application
+from hpcbench.portal.asked_samples import Gone
 from hpcbench.portal.broadcast import Hub
 from hpcbench.portal.context import Options, Portal
+from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.guard import API
 from hpcbench.portal.headers import CSP
 from hpcbench.portal.index import Index, open_index
+from hpcbench.portal.media import Size
 from hpcbench.portal.models.base import Page
 from hpcbench.portal.models.sessions import Session
+from hpcbench.portal.packs import PICTURES, Kind, Packs
+from hpcbench.portal.sample_detail import details_of, picture_of
+from hpcbench.portal.sample_table import Sheet, sheet_of
+from hpcbench.portal.samples import Chosen, Sorted
+from hpcbench.portal.slow_work import patiently
 from hpcbench.portal.static import BUILT
 
-VERSION = 1
+VERSION = 2
 
 KEPT = ("after", "baseline", "before", "run_task", "size", "theme", "wrong")
 """Parameters that change an answer; all others are dropped."""
@@ -76,6 +84,9 @@ LOG_BYTES = 4 << 20
 """Bytes of a log's end in the bundle, where the log is longer."""
 
 THEMES = ("light", "dark")
+
+AT_ONCE = 50
+"""Samples that are read together."""
 
 _PLAIN = re.compile(rb"[A-Za-z0-9_.-]")
 
@@ -118,22 +129,20 @@ def quoted(text: str) -> str:
     )
 
 
-def file_of(path: Sequence[str], query: Mapping[str, str] | None = None) -> str:
-    """The file that answers a request, by the rule above.
+def name_of(path: Sequence[str], query: Mapping[str, str] | None = None) -> str:
+    """Name of the answer to a request, by the rule above.
 
     Args:
         path: segments below the API's prefix, not percent-encoded.
         query: parameters of the request.
     """
-    told = sorted(
+    pairs = sorted(
         (name, value)
         for name, value in (query or {}).items()
         if name in KEPT and value not in ("", "false")
     )
-    parts = [f"~~{quoted(name)}~~{quoted(value)}" for name, value in told]
-    before = path[-2] if len(path) > 1 else ""
-    ending = {"images": ".webp", "report": ""}.get(before, ".json")
-    return f"data/{'/'.join(map(quoted, path))}{''.join(parts)}{ending}"
+    asked = "&".join(f"{name}={value}" for name, value in pairs)
+    return "/".join(path) + (f"?{asked}" if asked else "")
 
 
 # --- where it is written ------------------------------------------------------------------------------
@@ -165,7 +174,7 @@ class _Zip:
 
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[BinaryIO]:
-        packed = name.endswith(".webp")
+        packed = name.startswith(PICTURES)
         info = zipfile.ZipInfo(name, time.localtime()[:6])
         info.compress_type = zipfile.ZIP_STORED if packed else zipfile.ZIP_DEFLATED
         info.external_attr = 0o644 << 16
@@ -226,7 +235,7 @@ class Asker:
                 else:
                     whole += block[: 4096 - len(whole)]
             if status != 200:
-                raise LookupError(_told(whole, status))
+                raise LookupError(_error_text(whole, status))
         finally:
             asking.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
@@ -261,7 +270,7 @@ class Asker:
             await pieces.put(None)
 
 
-def _told(body: bytes, status: int) -> str:
+def _error_text(body: bytes, status: int) -> str:
     try:
         return str(json.loads(body)["error"])
     except (ValueError, KeyError, TypeError):
@@ -274,8 +283,10 @@ def _told(body: bytes, status: int) -> str:
 class Recorder:
     """Writes answers to a bundle."""
 
-    def __init__(self, asker: Asker, sink: Sink, written: Written) -> None:
-        self._asker, self._sink, self._written = asker, sink, written
+    def __init__(self, portal: Portal, sink: Sink, written: Written) -> None:
+        self.portal = portal
+        self._asker, self._sink, self._written = Asker(application(portal)), sink, written
+        self._packs = Packs(self.put)
 
     def put(self, name: str, data: bytes) -> None:
         """Write a file."""
@@ -287,47 +298,75 @@ class Recorder:
         self._written.files += 1
         self._written.bytes += size
 
-    async def pass_on(self, path: Sequence[str], **query: str) -> bool:
-        """Record an answer as a stream, whatever its size; returns whether there was one."""
-        answer = self._asker.get(path, query)
+    def close(self) -> int:
+        """Write what is not written yet; the number of files with names of answers."""
+        return self._packs.close()
+
+    async def report_file(self, path: Sequence[str]) -> None:
+        """Write a file of the report as a stream, whatever its size."""
+        name = f"report/{quoted(path[-1])}"
+        if len(name) > NAME_BYTES:
+            self._leave_out(path, "its name is too long for a file")
+            return
+        answer = self._asker.get(path, {})
         try:
             first = await anext(answer, b"")
         except LookupError as why:
             self._leave_out(path, str(why))
-            return False
-        name = file_of(path, query)
-        if max(map(len, name.split("/"))) > NAME_BYTES:
-            self._leave_out(path, "its name is too long for a file")
-            return False
+            return
         size = len(first)
         with self._sink.open(name) as file:
             file.write(first)
             async for piece in answer:
                 size += file.write(piece)
         self._count(size)
-        return True
+
+    async def pass_on(self, path: Sequence[str], **query: str) -> None:
+        """Record an answer as it is."""
+        body = await self._body(path, query)
+        if body is not None:
+            self._packs.add(name_of(path, query), body)
+
+    async def make(
+        self,
+        paths: Sequence[Sequence[str]],
+        make: Callable[[], Sequence[bytes]],
+        kind: Kind = "answers",
+        **query: str,
+    ) -> None:
+        """Record what routes would answer, made by their own function: a route costs more than a sample."""
+        try:
+            bodies = await patiently(make)
+        except PortalFault as why:
+            for path in paths:
+                self._leave_out(path, why.error)
+            return
+        for path, body in zip(paths, bodies, strict=True):
+            self._packs.add(name_of(path, query), body, kind)
 
     async def fetch(self, path: Sequence[str], **query: str) -> Any:
         """Record an answer, and return its data; None where there is none."""
-        data = await self.ask(path, **query)
-        if data is not None:
-            self.put_json(file_of(path, query), data)
-        return data
+        body = await self._body(path, query)
+        if body is None:
+            return None
+        self._packs.add(name_of(path, query), body)
+        return json.loads(body)
 
-    async def ask(self, path: Sequence[str], **query: str) -> Any:
-        """Data of an answer, not recorded; None where there is none."""
-        body = bytearray()
+    async def _body(self, path: Sequence[str], query: Mapping[str, str]) -> bytes | None:
         try:
-            async for piece in self._asker.get(path, query):
-                body += piece
+            return b"".join([piece async for piece in self._asker.get(path, query)])
         except LookupError as why:
             self._leave_out(path, str(why))
             return None
-        return json.loads(body)
 
-    def put_json(self, name: str, data: Any) -> None:
-        """Write data as JSON."""
-        self.put(name, json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode())
+    async def ask(self, path: Sequence[str], **query: str) -> Any:
+        """Data of an answer, not recorded; None where there is none."""
+        body = await self._body(path, query)
+        return None if body is None else json.loads(body)
+
+    def put_answer(self, name: str, data: Any) -> None:
+        """Record data as an answer."""
+        self._packs.add(name, _json(data))
 
     async def pages(self, path: Sequence[str], **query: str) -> AsyncIterator[list[Any]]:
         """Record all pages of a list, with page numbers as `next`; yields the items of each page."""
@@ -341,7 +380,7 @@ class Recorder:
             if after:
                 page["next"] = str(number + 1)
             named = {**query, **({"after": str(number)} if number > 1 else {})}
-            self.put_json(file_of(path, named), page)
+            self.put_answer(name_of(path, named), page)
             yield page["items"]
             if not after:
                 return
@@ -352,6 +391,10 @@ class Recorder:
             self._written.left_out.append(f"{'/'.join(path)}: {why}"[:300])
 
 
+def _json(data: Any) -> bytes:
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
+
+
 async def _record(
     experiment: Experiment, recorder: Recorder, wanted: Wanted, tell: Callable[[str], None]
 ) -> None:
@@ -360,14 +403,14 @@ async def _record(
     detail = await recorder.fetch(below)
     if detail is not None:
         page: Page[Any] = Page(items=(detail["row"],), total=1)
-        recorder.put_json(file_of(("experiments",)), page.model_dump(mode="json"))
-    recorder.put_json(file_of(("experiments", "facets")), [])
+        recorder.put_answer(name_of(("experiments",)), page.model_dump(mode="json"))
+    recorder.put_answer(name_of(("experiments", "facets")), [])
     tasks = [one async for page in recorder.pages((*below, "run-tasks")) for one in page]
     for name in ("provenance", "configuration", "resources"):
         await recorder.pass_on((*below, name))
     await _figures(recorder, below)
     for name in (detail or {}).get("reports", ()):
-        await recorder.pass_on((*below, "report", name))
+        await recorder.report_file((*below, "report", name))
     await _logs(recorder, below, wanted)
     for number, task in enumerate(tasks, 1):
         tell(f"run task {number} of {len(tasks)}: {task['name']}")
@@ -383,7 +426,7 @@ async def _figures(recorder: Recorder, below: Sequence[str]) -> None:
 async def _logs(recorder: Recorder, below: Sequence[str], wanted: Wanted) -> None:
     path = (*below, "logs")
     if not wanted.logs:
-        recorder.put_json(file_of(path), [])
+        recorder.put_answer(name_of(path), [])
         return
     for source in await recorder.fetch(path) or ():
         one = (*path, source["id"])
@@ -405,31 +448,47 @@ async def _run_task(recorder: Recorder, below: Sequence[str], name: str, wanted:
     if wanted.logs:
         await recorder.pass_on((*below, "logs"), run_task=name)
     else:
-        recorder.put_json(file_of((*below, "logs"), {"run_task": name}), [])
+        recorder.put_answer(name_of((*below, "logs"), {"run_task": name}), [])
     samples = (*path, "samples")
     await recorder.pass_on((*samples, "facets"))
-    for query in ({}, {"wrong": "true"}):
+    for chosen in (Chosen(), Chosen(wrong=True)):
         left = wanted.samples
+        query = {"wrong": "true"} if chosen.wrong else {}
         async for page in recorder.pages(samples, **query):
-            for row in page if left is None else page[:left]:
-                await _sample(recorder, samples, str(row["place"]), query, wanted)
+            sheet = sheet_of(recorder.portal, below[-1], name)
+            some = page if left is None else page[:left]
+            await _samples(recorder, samples, sheet, some, chosen)
+            for row in some if wanted.images and not chosen.wrong else ():
+                await _images(recorder, samples, sheet, row)
             left = None if left is None else max(0, left - len(page))
 
 
-async def _sample(
-    recorder: Recorder,
-    samples: Sequence[str],
-    place: str,
-    query: Mapping[str, str],
-    wanted: Wanted,
+async def _samples(
+    recorder: Recorder, samples: Sequence[str], sheet: Sheet, rows: Sequence[Any], chosen: Chosen
 ) -> None:
-    """Record a sample in full; a wrong one a second time, with its neighbours among the wrong samples."""
-    detail = await recorder.fetch((*samples, place), **query)
-    if detail is None or query or not wanted.images:
-        return
-    for number in range(len(detail["images"])):
-        for size in ("thumb", "full"):
-            await recorder.pass_on((*samples, place, "images", str(number)), size=size)
+    """Record samples in full; wrong ones a second time, with their neighbours among the wrong samples."""
+    for begin in range(0, len(rows), AT_ONCE):
+        places = [row["place"] for row in rows[begin : begin + AT_ONCE]]
+
+        def make(places: Sequence[int] = places) -> list[bytes]:
+            found = details_of(sheet, places, chosen, Sorted())
+            return [one.model_dump_json().encode() for one in found]
+
+        wrong = "true" if chosen.wrong else ""
+        await recorder.make([(*samples, str(place)) for place in places], make, wrong=wrong)
+
+
+async def _images(recorder: Recorder, samples: Sequence[str], sheet: Sheet, row: Any) -> None:
+    place = row["place"]
+    with contextlib.suppress(Gone):  # the sample's answer gives the reason
+        for number in range(len(sheet.sample(place, row["sample"]).images)):
+            path = (*samples, str(place), "images", str(number))
+
+            def make(size: Size, number: int = number) -> list[bytes]:
+                return [picture_of(recorder.portal, sheet, place, number, size).data]
+
+            await recorder.make([path], partial(make, "thumb"), "thumbs", size="thumb")
+            await recorder.make([path], partial(make, "full"), "images", size="full")
 
 
 # --- the whole ------------------------------------------------------------------------------------------
@@ -467,15 +526,15 @@ def write(
         try:
             _enter(index, experiment)
             portal = Portal(home, Options(plans=Path(scratch)), index, Hub())
-            recorder = Recorder(Asker(application(portal)), sink, written)
+            recorder = Recorder(portal, sink, written)
             _client(recorder, client)
-            recorder.put_json(file_of(("session",)), _session())
+            recorder.put_answer(name_of(("session",)), _session())
             asyncio.run(_record(experiment, recorder, wanted, tell))
-            told = {
+            summary = {
                 "version": VERSION, "experiment": experiment.id, "created": time.time(),
-                "kept": list(KEPT), "left_out": written.left_out,
+                "kept": list(KEPT), "names": recorder.close(), "left_out": written.left_out,
             }  # fmt: skip
-            recorder.put_json("data/index.json", told)
+            recorder.put("data/index.json", _json(summary))
         finally:
             index.close()
     return written

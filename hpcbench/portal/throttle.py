@@ -36,12 +36,12 @@ class Pace:
     @contextmanager
     def work(self, pause: float) -> Iterator[None]:
         """Context of the work; it is due again after `pause` seconds, or later if it took long."""
-        begun = self._busy()
+        before = self._busy()
         try:
             yield
         finally:
             now = self._clock()
-            self._earliest = now + (self._busy() - begun) / self.share
+            self._earliest = now + (self._busy() - before) / self.share
             self._next = max(now + pause, self._earliest)
 
     _earliest = 0.0

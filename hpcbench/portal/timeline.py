@@ -173,7 +173,7 @@ def troubles(
         model: its model.
         errors: samples without an answer, as `metrics.json` counts them.
     """
-    told = [
+    complaints = [
         Complaint(
             kind=str(event["event"]),
             message=str(event.get("message") or event.get("reason") or event["event"]),
@@ -196,7 +196,7 @@ def troubles(
         )
         for error in errors
     )
-    found = [one.model_copy(update={"log": None}) for one in grouped(told)]
+    found = [one.model_copy(update={"log": None}) for one in grouped(complaints)]
     return tuple(sorted([*found, *answers], key=lambda failure: -failure.count))
 
 

@@ -16,6 +16,7 @@ from playwright.sync_api import Browser, Page, expect
 from hpcbench.experiment.layout import Experiment
 from hpcbench.status import Observer
 from tests.portal.browsing import Watch, opened
+from tests.portal.walk import settled
 from tests.user import until
 
 
@@ -72,13 +73,6 @@ def page(browser: Browser, served: str) -> Iterator[Page]:
 def heading(page: Page, text: str) -> None:
     """The page that is shown."""
     expect(page.get_by_role("heading", level=1)).to_contain_text(text)
-
-
-def settled(page: Page) -> None:
-    """Everything that the page asks for has come."""
-    expect(page.get_by_role("heading", level=1)).to_be_visible()
-    page.wait_for_load_state("networkidle")
-    expect(page.locator("main [aria-busy=true]")).to_have_count(0)
 
 
 def test_from_its_start_to_a_wrong_sample_with_its_page(page: Page, ended: Experiment) -> None:

@@ -66,6 +66,11 @@ def visit(page: Page, origin: str, address: str) -> None:
     """Open a page of its own, which has a heading, and wait until all of it is there."""
     page.goto("about:blank")  # what fades from one page to the next is neither
     page.goto(f"{origin}/#{address}")
+    settled(page)
+
+
+def settled(page: Page) -> None:
+    """Wait until a page has its heading and all that it asks for."""
     expect(page.get_by_role("heading", level=1)).to_have_count(1)
     page.wait_for_load_state("networkidle")
     expect(page.locator("main [aria-busy=true]")).to_have_count(0)

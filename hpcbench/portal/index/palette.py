@@ -124,8 +124,8 @@ def _run_tasks(
         .where(own.home == home, own.name.in_(names), *within)
         .subquery()
     )  # fmt: skip
-    told = select(ranked).where(ranked.c.turn <= limit).order_by(ranked.c.name, ranked.c.turn)
-    for name, experiment, model, dataset, _ in connection.execute(told):
+    query = select(ranked).where(ranked.c.turn <= limit).order_by(ranked.c.name, ranked.c.turn)
+    for name, experiment, model, dataset, _ in connection.execute(query):
         if not _left(experiment, left):
             detail = f"{model} on {dataset}"
             yield Hit(kind="run_task", name=name, experiment=experiment, detail=detail)
@@ -133,8 +133,8 @@ def _run_tasks(
 
 def _experiments(connection: Connection, home: str, names: Sequence[str]) -> Iterator[Hit]:
     own = EXPERIMENTS.c
-    told = select(own.id, own.plan, own.state).where(own.home == home, own.id.in_(names))
-    for name, plan, state in connection.execute(told):
+    query = select(own.id, own.plan, own.state).where(own.home == home, own.id.in_(names))
+    for name, plan, state in connection.execute(query):
         yield Hit(kind="experiment", name=name, experiment=name, detail=f"{plan}, {state}")
 
 

@@ -298,14 +298,14 @@ def _can_be_mended(error: SQLAlchemyError) -> bool:
     """Whether new tables or a new connection may help."""
     if not isinstance(error, DatabaseError) or isinstance(error, (IntegrityError, DataError)):
         return False
-    told = str(error.orig).lower()
-    return "locked" not in told and "disk is full" not in told
+    message = str(error.orig).lower()
+    return "locked" not in message and "disk is full" not in message
 
 
 def _fault(error: Exception) -> IndexFault:
-    told = str(error.orig if isinstance(error, DBAPIError) else error).strip().partition("\n")[0]
+    message = str(error.orig if isinstance(error, DBAPIError) else error).strip().partition("\n")[0]
     remedy = "restart the portal, which makes the index again; with --index, check that the database runs"
-    return IndexFault(f"the index's database does not answer: {mask(told)[:300]}", remedy)
+    return IndexFault(f"the index's database does not answer: {mask(message)[:300]}", remedy)
 
 
 def _inode(path: Path) -> int | None:

@@ -54,7 +54,7 @@ async def compare(
 
     def work() -> comparisons.Comparison:
         asked = Asked(read_runs(portal, runs), run_task, other, metric, common)
-        return comparisons_of(portal).whole(asked).told
+        return comparisons_of(portal).whole(asked).comparison
 
     # 202: a browser would report a fault. Only here: an unfinished download must not look complete.
     return await patiently(work, wait, later=202)

@@ -122,7 +122,7 @@ async def comparison(
             asked = pair(portal, runs[0], runs[1], run_task, other, metric, common)
             return sent(exporting.flips(found.changes(asked), change), form, f"flips-{runs[1]}")
         asked = Asked(read_runs(portal, runs), run_task, other, metric, common)
-        return sent(exporting.comparison(found.whole(asked).told), form, f"compare-{runs[0]}")
+        return sent(exporting.comparison(found.whole(asked).comparison), form, f"compare-{runs[0]}")
 
     if len(runs) < 2:
         raise PortalFault(

@@ -9,14 +9,12 @@ from typing import Annotated, Any, Literal, TypeVar
 from fastapi import Depends, Header, Path, Query, Request, Response
 
 from hpcbench.errors import EnvironmentFault
-from hpcbench.portal.asked_samples import Gone
 from hpcbench.portal.context import Here, Portal
 from hpcbench.portal.faults import PortalFault
-from hpcbench.portal.media import Pictures
 from hpcbench.portal.models.experiments import Facet
 from hpcbench.portal.models.samples import Flag, SampleDetail, SamplePage, SampleRow
 from hpcbench.portal.routes import room
-from hpcbench.portal.sample_detail import detail_of
+from hpcbench.portal.sample_detail import detail_of, picture_of
 from hpcbench.portal.sample_table import Sheet, sheet_of
 from hpcbench.portal.samples import Chosen, Sorted, facets_of, named, page_of
 from hpcbench.portal.slow_work import patiently
@@ -84,8 +82,8 @@ async def answered(
     def work() -> tuple[AnswerT | None, str]:
         sheet = sheet_of(portal, *names)
         marks = sheet.room.flags.of(sheet.experiment.id, sheet.name)
-        told = (sheet.version, sorted(marks.items()), request.url.path, request.url.query)
-        tag = f'"{hashlib.sha256(repr(told).encode()).hexdigest()[:24]}"'
+        parts = (sheet.version, sorted(marks.items()), request.url.path, request.url.query)
+        tag = f'"{hashlib.sha256(repr(parts).encode()).hexdigest()[:24]}"'
         return (None if tag == match else make(sheet)), tag
 
     found, tag = await patiently(work)
@@ -160,18 +158,7 @@ def image(
     size: Literal["thumb", "full"] = "full", match: Match = None,
 ) -> Response:  # fmt: skip
     """An image of a sample; `thumb` is a small copy."""
-    sheet = sheet_of(portal, experiment, run_task)
-    pictures = portal.extra.setdefault("pictures", Pictures())
-    assert isinstance(pictures, Pictures)
-    if place >= sheet.rows:
-        raise PortalFault(404, "not_found", f"there is no sample {place}")
-    try:
-        found = sheet.sample(place)
-        if number >= len(found.images):
-            raise PortalFault(404, "not_found", f"the sample has {len(found.images)} images")
-        picture = pictures.of(sheet.run_task.dataset, found.images[number], size)
-    except Gone as gone:
-        raise PortalFault(404, "not_found", str(gone)) from gone
+    picture = picture_of(portal, sheet_of(portal, experiment, run_task), place, number, size)
     headers = {"ETag": f'"{picture.tag}"', "Cache-Control": "private, max-age=3600"}
     if match == headers["ETag"]:
         return Response(status_code=304, headers=headers, media_type=picture.kind)
@@ -198,12 +185,12 @@ def _mark(portal: Portal, names: tuple[str, str], place: int, mark: Flag) -> Fla
         raise PortalFault(404, "not_found", f"there is no sample {place}")
     (row,) = sheet.rows_at([place], ["sample", "outcome", "answer"])
     flags = sheet.room.flags
-    told = (sheet.experiment.id, sheet.name, row["sample"])
+    key = (sheet.experiment.id, sheet.name, row["sample"])
     try:
         if mark.flagged:
-            flags.mark(*told, mark.note)
+            flags.mark(*key, mark.note)
         else:
-            flags.unmark(*told)
+            flags.unmark(*key)
     except EnvironmentFault as fault:
         raise PortalFault(500, "unwritable", fault.message, fault.remedy or "") from fault
     except OSError as error:

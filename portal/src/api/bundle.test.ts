@@ -1,22 +1,30 @@
 import { describe, expect, it } from "vitest";
-import { fileOf, quoted } from "./bundle";
+import { crc32, nameOf, quoted } from "./bundle";
 
 const KEPT = ["after", "theme", "size"];
 
-describe("files of a bundle", () => {
+describe("answers of a bundle", () => {
   it.each([
-    ["experiments/E/run-tasks", "data/experiments/E/run-tasks.json"],
-    ["experiments/E/run-tasks?after=k9&limit=50", "data/experiments/E/run-tasks~~after~~k9.json"],
-    ["experiments/E/figures/tokens?theme=dark", "data/experiments/E/figures/tokens~~theme~~dark.json"],
-    ["experiments/E/run-tasks/T/samples/7", "data/experiments/E/run-tasks/T/samples/7.json"],
-    ["experiments/E/run-tasks/T/samples/7/images/0?size=thumb", "data/experiments/E/run-tasks/T/samples/7/images/0~~size~~thumb.webp"],
-    ["experiments/E/report/report.html", "data/experiments/E/report/report.html"],
-  ])("%s", (place, file) => {
-    expect(fileOf(place, KEPT)).toBe(file);
+    ["experiments/E/run-tasks", "experiments/E/run-tasks"],
+    ["experiments/E/run-tasks?limit=50&after=k9", "experiments/E/run-tasks?after=k9"],
+    ["experiments/E/figures/tokens?theme=dark&after=2", "experiments/E/figures/tokens?after=2&theme=dark"],
+    ["experiments/a%20b/run-tasks/T/samples/7/images/0?size=thumb", "experiments/a b/run-tasks/T/samples/7/images/0?size=thumb"],
+    ["experiments/E/report/my%20report.html", "report/my~20report.html"],
+  ])("%s", (place, name) => {
+    expect(nameOf(place, KEPT)).toBe(name);
   });
 
-  it("have names that every file system takes", () => {
+  it("have reports under names that every file system takes", () => {
     expect(quoted("..a/ü~")).toBe("~2E.a~2F~C3~BC~7E");
-    expect(fileOf("experiments/a%20b", KEPT)).toBe("data/experiments/a~20b.json");
+  });
+
+  // The same as zlib.crc32 of Python, which writes the names.
+  it.each([
+    ["", 0],
+    ["123456789", 0xcbf43926],
+    ["session", 0xd044d5d4],
+    ["Привет/7?theme=dark", 0x123c9026],
+  ])("are found by the checksum of their name: %s", (name, sum) => {
+    expect(crc32(name)).toBe(sum);
   });
 });

@@ -1,5 +1,5 @@
 import { noteDate } from "../clock";
-import { bundle, fileOf } from "./bundle";
+import { bundle, nameOf, readAnswer } from "./bundle";
 import type { Fault } from "./schema";
 import type { Answer, AnyParams, Body, ChangeVerb, GetPath, Params, PathOf } from "./types";
 
@@ -39,11 +39,11 @@ export function setGuardian(one: Guardian): void {
   guardian = one;
 }
 
-/** Address of something below the API, relative to the page: works under any prefix, and in a bundle. */
+/** Address of something below the API, relative to the page: works under any prefix; in a bundle, its name. */
 export function apiUrl(path: string): string {
   const rest = path.replace(/^\/?(api\/v1\/)?/, "");
   const made = bundle();
-  return made ? fileOf(rest, made.kept) : `api/v1/${rest}`;
+  return made ? nameOf(rest, made.kept) : `api/v1/${rest}`;
 }
 
 function queryString(query: AnyParams["query"]): string {
@@ -139,7 +139,7 @@ async function request(place: string, init: RequestInit): Promise<Response> {
  * @throws FaultError - it was refused, or no answer came
  */
 export async function fetchJson(place: string, signal?: AbortSignal): Promise<unknown> {
-  if (bundle()) return fetchFile(place, signal);
+  if (bundle()) return fetchAnswer(place);
   const known = kept.get(place);
   const response = await request(place, { headers: known ? { "If-None-Match": known.etag } : {}, signal: signal ?? null });
   if (response.status === 304 && known) {
@@ -153,9 +153,9 @@ export async function fetchJson(place: string, signal?: AbortSignal): Promise<un
   return body;
 }
 
-async function fetchFile(place: string, signal?: AbortSignal): Promise<unknown> {
-  const response = await reach(place, { signal: signal ?? null, cache: "default" });
-  if (response.ok) return (await response.json()) as unknown;
+async function fetchAnswer(name: string): Promise<unknown> {
+  const found = await readAnswer(name);
+  if (found) return JSON.parse(new TextDecoder().decode(found)) as unknown;
   return fail(404, { error: "this is not part of the bundle", remedy: "", code: "not_in_bundle", id: "" });
 }
 

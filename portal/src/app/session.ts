@@ -1,6 +1,6 @@
 import { useSyncExternalStore } from "react";
 import { isBundle, openBundle } from "../api/bundle";
-import { FaultError, forgetAnswers, reach, setGuardian } from "../api/client";
+import { FaultError, fetchJson, forgetAnswers, reach, setGuardian } from "../api/client";
 import type { Fault, Session } from "../api/schema";
 import { now } from "../clock";
 
@@ -183,7 +183,7 @@ export async function begin(code: string | null): Promise<void> {
   } catch (error) {
     change({ phase: "broken", why: error instanceof Error ? error.message : null }); return;
   }
-  if (isBundle()) { change({ phase: "bundle", session: (await (await fetch("data/session.json")).json()) as Session }); return; }
+  if (isBundle()) { change({ phase: "bundle", session: (await fetchJson("session")) as Session }); return; }
   for (const event of ["online", "focus"]) window.addEventListener(event, () => state.reachable || void look());
   try {
     if (code !== null) { await signIn(code); return; }

@@ -22,10 +22,17 @@ export function Tabs<Id extends string>({ label, tabs, current, onChange, childr
   const words = tabs.map(({ label, count }) => `${label} ${count ?? ""}`).join("\n");
   // Where not all tabs fit, the chosen one is among those that are seen. The page itself does not scroll.
   useLayoutEffect(() => {
-    const tab = list.current?.querySelector<HTMLElement>(`[data-tab="${current}"]`);
-    if (!list.current || !tab) return;
-    const past = tab.offsetLeft + tab.offsetWidth - list.current.clientWidth;
-    list.current.scrollLeft = Math.min(Math.max(list.current.scrollLeft, past), tab.offsetLeft);
+    const row = list.current;
+    const tab = row?.querySelector<HTMLElement>(`[data-tab="${current}"]`);
+    if (!row || !tab) return undefined;
+    const show = () => {
+      const past = tab.offsetLeft + tab.offsetWidth - row.clientWidth;
+      row.scrollLeft = Math.min(Math.max(row.scrollLeft, past), tab.offsetLeft);
+    };
+    show();
+    const observer = new ResizeObserver(show); // a phone is turned, a window gets narrower
+    observer.observe(row);
+    return () => observer.disconnect();
   }, [current, words]);
   const move = (event: KeyboardEvent) => {
     const place = tabs.findIndex((tab) => tab.id === current);

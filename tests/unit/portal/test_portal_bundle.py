@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +14,22 @@ from hypothesis import strategies as st
 
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.experiment.layout import Experiment
-from hpcbench.portal import static_export
+from hpcbench.portal import packs, static_export
 from hpcbench.portal.broadcast import Hub
 from hpcbench.portal.context import Options, Portal
 from hpcbench.portal.index import open_index
+from hpcbench.portal.packs import Kind, Packs
 from hpcbench.portal.static_export import (
     KEPT,
     Wanted,
-    file_of,
+    name_of,
     quoted,
     write,
 )
 from tests.unit.portal.unguarded import unguarded
 from tests.unit.reporting.many import answered, right
+
+KINDS: tuple[Kind, ...] = ("answers", "thumbs", "images")
 
 PAGE = "<!doctype html>\n<html><head>\n<title>x</title></head><body></body></html>\n"
 
@@ -62,35 +66,47 @@ def written(experiment: Experiment, client: Path, tmp_path_factory: pytest.TempP
     return out
 
 
+def answers(out: Path) -> dict[str, bytes]:
+    """Every answer of a bundle by its name, as the client finds it."""
+    index = json.loads((out / "data/index.json").read_text())
+    found = dict[str, bytes]()
+    for number in range(index["names"]):
+        names = json.loads((out / f"data/names/{number}.json").read_text())
+        for name, (pack, begin, size) in names.items():
+            assert zlib.crc32(name.encode()) % index["names"] == number
+            found[name] = (out / "data/packs" / pack).read_bytes()[begin : begin + size]
+            assert len(found[name]) == size
+    return found
+
+
 def read(out: Path, *path: str, **query: str) -> Any:
-    return json.loads((out / file_of(path, query)).read_text())
+    return json.loads(answers(out)[name_of(path, query)])
 
 
 # --- names --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("path", "query", "file"),
+    ("path", "query", "name"),
     [
-        ("experiments/E/run-tasks", {}, "experiments/E/run-tasks.json"),
+        ("experiments/E/run-tasks", {}, "experiments/E/run-tasks"),
         (
             "experiments/E/run-tasks",
             {"after": "2", "limit": "50"},
-            "experiments/E/run-tasks~~after~~2.json",
+            "experiments/E/run-tasks?after=2",
         ),
         (
             "experiments/E/figures/tokens",
-            {"theme": "dark"},
-            "experiments/E/figures/tokens~~theme~~dark.json",
+            {"theme": "dark", "after": "2"},
+            "experiments/E/figures/tokens?after=2&theme=dark",
         ),
-        ("e/E/samples", {"wrong": "false"}, "e/E/samples.json"),
-        ("e/s/7/images/0", {"size": "thumb"}, "e/s/7/images/0~~size~~thumb.webp"),
-        ("experiments/E/report/report.html", {}, "experiments/E/report/report.html"),
-        ("a b/ü/.x", {}, "a~20b/~C3~BC/~2Ex.json"),
+        ("e/E/samples", {"wrong": "false"}, "e/E/samples"),
+        ("e/s/7/images/0", {"size": "thumb"}, "e/s/7/images/0?size=thumb"),
+        ("a b/ü/.x", {}, "a b/ü/.x"),
     ],
 )
-def test_a_request_has_its_file(path: str, query: dict[str, str], file: str) -> None:
-    assert file_of(path.split("/"), query) == f"data/{file}"
+def test_a_request_has_its_answer(path: str, query: dict[str, str], name: str) -> None:
+    assert name_of(path.split("/"), query) == name
 
 
 @given(st.text(), st.text())
@@ -104,14 +120,42 @@ def test_names_are_plain_and_no_two_texts_have_the_same(one: str, other: str) ->
 
 
 @given(
-    st.lists(st.text(min_size=1), min_size=1, max_size=4),
-    st.dictionaries(st.sampled_from([*KEPT, "limit", "sort"]), st.text(max_size=5)),
+    st.lists(
+        st.tuples(st.text(min_size=1), st.binary(max_size=300), st.sampled_from(KINDS)),
+        unique_by=lambda one: one[0],
+    ),
+    st.integers(1, 500),
 )
-def test_no_request_leads_out_of_the_bundle(path: list[str], query: dict[str, str]) -> None:
-    parts = file_of(path, query).split("/")
-    assert parts[0] == "data"
-    assert len(parts) == len(path) + 1
-    assert not {"", ".", ".."} & set(parts)
+def test_packs_give_back_what_was_kept(kept: list[tuple[str, bytes, Kind]], full: int) -> None:
+    files = dict[str, bytes]()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packs, "PACK_BYTES", full)
+        patch.setattr(packs, "NAMES", 3)
+        writing = Packs(files.__setitem__)
+        for one in kept:
+            writing.add(*one)
+        count = writing.close()
+    found = {
+        name: files[f"data/packs/{pack}"][begin : begin + size]
+        for number in range(count)
+        for name, (pack, begin, size) in json.loads(files[f"data/names/{number}.json"]).items()
+    }
+    assert found == {name: data for name, data, _ in kept}
+    for name, data in files.items():
+        if name.startswith("data/packs/"):
+            assert 0 <= len(data) <= max(full, *(len(one) for _, one, _ in kept))
+    assert len(set(files)) == len(files)
+
+
+def test_the_same_content_is_kept_once_and_the_same_name_is_refused() -> None:
+    files = dict[str, bytes]()
+    writing = Packs(files.__setitem__)
+    for number in range(5):
+        writing.add(f"page {number}", b"the same page", "images")
+    with pytest.raises(ValueError, match="two answers"):
+        writing.add("page 0", b"another")
+    writing.close()
+    assert [data for name, data in files.items() if "packs" in name] == [b"the same page"]
 
 
 # --- what is in it --------------------------------------------------------------------------------------
@@ -121,7 +165,7 @@ def test_a_bundle_says_what_it_is_and_its_page_that_it_is_one(
     written: Path, experiment: Experiment
 ) -> None:
     told = json.loads((written / "data/index.json").read_text())
-    assert (told["version"], told["experiment"]) == (1, experiment.id)
+    assert (told["version"], told["experiment"]) == (2, experiment.id)
     assert told["kept"] == list(KEPT)
     page = (written / "index.html").read_text()
     head = page.partition("</head>")[0]
@@ -185,13 +229,14 @@ def test_hostile_answers_are_data(written: Path) -> None:
         path for path in written.rglob("*") if path.is_file() and b"<script>" in path.read_bytes()
     ]
     assert holding
-    assert {path.suffix for path in holding} == {".json"}
+    assert {path.parent.name for path in holding} == {"packs"}
+    assert {path.suffix for path in holding} == {""}, "no server takes it for a page"
 
 
 def test_of_the_report_only_what_may_be_fetched_is_there(
     written: Path, experiment: Experiment
 ) -> None:
-    folder = written / "data" / "experiments" / experiment.id / "report"
+    folder = written / "report"
     assert [path.name for path in folder.iterdir()] == ["report.html"]
 
 
@@ -221,12 +266,10 @@ def test_what_is_not_wanted_is_not_there(
     below = ("experiments", experiment.id)
     assert read(tmp_path / "out", *below, "logs") == []
     assert read(tmp_path / "out", *below, "logs", run_task="b") == []
-    folder = (tmp_path / "out" / "data").joinpath(*below, "run-tasks", "b", "samples")
-    assert {path.name for path in folder.iterdir() if path.suffix == ".json"} >= {
-        "0.json",
-        "1.json",
-    }
-    assert not (folder / "2.json").exists()
+    samples = "/".join((*below, "run-tasks", "b", "samples"))
+    there = set(answers(tmp_path / "out"))
+    assert {f"{samples}/0", f"{samples}/1"} <= there
+    assert f"{samples}/2" not in there
 
 
 # --- how it is written ----------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import type { Box, SampleImage } from "../../api/schema";
 import { counted } from "../../ui/format";
 import { join } from "../../ui/join";
 import { imageUrl } from "./addresses";
+import { Picture } from "./Picture";
 import styles from "./Pages.module.css";
 
 interface Props {
@@ -33,7 +34,7 @@ export function Pages({ images, boxes, shown, onShow }: Props) {
               aria-current={at === shown ? "true" : undefined}
               onClick={() => onShow(at)}
             >
-              <img src={imageUrl(image, "thumb")} alt="" loading="lazy" decoding="async" />
+              <Picture place={imageUrl(image, "thumb")} alt="" loading="lazy" decoding="async" />
               <span className={styles["number"]}>
                 <span className="visually-hidden">{image.page === null ? "image " : "page "}</span>
                 {image.page ?? at + 1}

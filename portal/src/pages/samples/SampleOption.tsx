@@ -3,6 +3,7 @@ import { memo, useState } from "react";
 import type { SampleRow } from "../../api/schema";
 import { Icon, OutcomeChip } from "../../ui";
 import { join } from "../../ui/join";
+import { Picture } from "./Picture";
 import { ScoreChip } from "./ScoreChip";
 import styles from "./SampleList.module.css";
 
@@ -67,7 +68,7 @@ function Thumb({ src, quick }: { readonly src: string | null; readonly quick: bo
   if (state === "waiting" && !quick) setState("asked");
   return (
     <span className={styles["thumb"]}>
-      {state === "asked" && src !== null && <img src={src} alt="" decoding="async" fetchPriority="low" draggable={false} onError={() => setState("none")} />}
+      {state === "asked" && src !== null && <Picture place={src} alt="" decoding="async" fetchPriority="low" draggable={false} onError={() => setState("none")} />}
     </span>
   );
 }

@@ -6,6 +6,7 @@ import { Empty } from "../../ui";
 import { Boxes } from "./Boxes";
 import { Pages } from "./Pages";
 import { imageUrl } from "./addresses";
+import { Picture } from "./Picture";
 import { useImage } from "./useImage";
 import { STEP, useZoom } from "./useZoom";
 import styles from "./Viewer.module.css";
@@ -81,9 +82,9 @@ export function Viewer(props: Props) {
         onKeyDown={keys}
         onDoubleClick={() => (zoom.whole ? zoom.actual() : zoom.fit())}
       >
-        {place && <img className={styles["under"]} style={place} src={imageUrl(image, "thumb")} alt="" draggable={false} key={`${full}thumb`} />}
+        {place && <Picture className={styles["under"]} style={place} place={imageUrl(image, "thumb")} alt="" draggable={false} key={`${full}thumb`} />}
         {place && loaded.size && full && (
-          <img className={styles["image"]} style={place} src={full} alt={`${image.name} of sample ${props.sample}`} draggable={false} data-testid="image" />
+          <Picture className={styles["image"]} style={place} place={full} alt={`${image.name} of sample ${props.sample}`} draggable={false} data-testid="image" />
         )}
         {loaded.failed && <p className={styles["fault"]}>This image cannot be shown.</p>}
         {view && size && withBoxes && <Boxes boxes={here} view={view} size={size} />}

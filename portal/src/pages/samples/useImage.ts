@@ -1,5 +1,6 @@
 import { useEffect, useState } from "react";
 
+import { imageSource } from "../../api/bundle";
 import type { Size } from "./zoom";
 
 /** Images that were looked at last, decoded: going back and forth waits for nothing. */
@@ -16,7 +17,9 @@ export function prefetchImage(src: string): HTMLImageElement {
   if (kept.size > KEPT && !oldest.done) kept.delete(oldest.value);
   if (!known) {
     image.decoding = "async";
-    image.src = src;
+    const source = imageSource(src);
+    if (typeof source === "string") image.src = source;
+    else void source.then((address) => (image.src = address), () => image.dispatchEvent(new Event("error")));
   }
   return image;
 }

@@ -1,1 +1,0 @@
-import"./ui-BZUOQx94.js";

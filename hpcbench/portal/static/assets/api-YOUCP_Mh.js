@@ -1,0 +1,1 @@
+import"./ui-BxkB9Tr3.js";
