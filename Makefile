@@ -4,7 +4,7 @@ SHELL := /bin/bash
 unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 PIP = .venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
-# In the order in which they start, four at once: the first and the third mostly wait.
+# In the order in which they start, three at once: more of them would only wait for the processors.
 PARTS = test-slurm test-engines test-runners test-apptainer test-packages test-portal test-long test-sharedfs client docs
 
 .PHONY: demo dist test test-full test-quick $(PARTS) static search mutants lint format bench cluster-up cluster-down clean
@@ -26,7 +26,7 @@ build/full/%: .venv/dev.done
 
 # A part that fails does not keep the others from running.
 test: lint test-quick
-	$(MAKE) -j4 --keep-going --output-sync=target $(PARTS)
+	$(MAKE) -j3 --keep-going --output-sync=target $(PARTS)
 
 test-slurm: .venv/dev.done
 	.venv/bin/python -m pytest tests/slurm tests/apptainer -m slurm -q

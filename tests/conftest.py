@@ -49,8 +49,11 @@ for _number in (signal.SIGINT, signal.SIGHUP):
 @pytest.hookimpl(wrapper=True)
 def pytest_report_to_serializable() -> Generator[None, Any, Any]:
     """Write lone surrogates in a report as escapes: a worker of xdist that sends them ends there."""
-    found: Any = yield
-    return in_texts(lambda text: text.encode(errors="backslashreplace").decode(), found)
+    report: Any = yield
+    found = in_texts(lambda text: text.encode(errors="backslashreplace").decode(), report)
+    if isinstance(report["longrepr"], tuple):  # file, line and reason of a skip
+        found["longrepr"] = tuple(found["longrepr"])
+    return found
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -161,9 +161,9 @@ def bundle(arguments: argparse.Namespace) -> int:
     """`hpcbench portal bundle EXPERIMENT --out FOLDER|FILE.zip`."""
     if arguments.samples is not None and arguments.samples < 0:
         raise UserError(f"--samples {arguments.samples} is negative", remedy="give 0 or more")
+    experiment = find(home(user_site()), arguments.experiment)
     from hpcbench.portal.static_export import Wanted, write
 
-    experiment = find(home(user_site()), arguments.experiment)
     wanted = Wanted(images=arguments.images, logs=arguments.logs, samples=arguments.samples)
     tell = say if sys.stderr.isatty() else lambda line: None
     written = write(experiment, arguments.out, wanted, tell)

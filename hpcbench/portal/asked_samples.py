@@ -20,9 +20,12 @@ from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Sample
 
 MOST_BYTES = 32 << 20
-"""Bytes of annotation files whose rows are in memory; the rows take about eight times as much."""
+"""Bytes of the largest annotation file that is read; its rows take about eight times as much memory."""
 
-MOST_IDS = 24 << 20
+KEPT_BYTES = 6 << 20
+"""Bytes of annotation files whose rows are kept, beside the one that was read last."""
+
+MOST_IDS = 12 << 20
 """Bytes of samples' ids in memory."""
 
 
@@ -57,7 +60,7 @@ class Names:
 class Asked:
     """Opens datasets; every method may be called from any thread."""
 
-    _open: Kept[_Opened] = field(default_factory=lambda: Kept(MOST_BYTES, lambda one: one.bytes))
+    _open: Kept[_Opened] = field(default_factory=lambda: Kept(KEPT_BYTES, lambda one: one.bytes))
     _names: Kept[Names] = field(
         default_factory=lambda: Kept(
             MOST_IDS,

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 MOST_RUNS = 8
 
-KEPT_BYTES = 16 << 20
+KEPT_BYTES = 12 << 20
 """Bytes of whole comparisons in memory; a hundred run tasks of 1,000 samples take 6 MB and some seconds."""
 
 CHANGES_BYTES = 4 << 20
@@ -110,17 +110,22 @@ class Asked:
 class Whole:
     """A comparison, and the results that its samples and figures need."""
 
-    comparison: comparisons.Comparison
-    """The comparison for clients."""
+    text: bytes
+    """The comparison for clients, as JSON: objects would take twenty times the memory."""
     results: tuple[CandidateResult | None, ...]
     """Result of each candidate; None: nothing could be compared."""
+
+    @property
+    def comparison(self) -> comparisons.Comparison:
+        """The comparison for clients."""
+        return comparisons.Comparison.model_validate_json(self.text)
 
     @property
     def nbytes(self) -> int:
         """Approximate memory, bytes."""
         known = [one for one in self.results if one is not None]
         pairs = [some for one in known for some in one.samples.values()]
-        return 50_000 + sum(PAIR + rows.nbytes for some in pairs for rows in some.rows)
+        return len(self.text) + sum(PAIR + rows.nbytes for some in pairs for rows in some.rows)
 
 
 @dataclass
@@ -282,7 +287,7 @@ def _made(asked: Asked, progress: Progress) -> Whole:
         else None
         for one in results
     )
-    return Whole(comparison, tuple(kept))
+    return Whole(comparison.model_dump_json().encode(), tuple(kept))
 
 
 def _side(run: Run) -> comparisons.CompareSide:

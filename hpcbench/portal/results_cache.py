@@ -24,6 +24,8 @@ from hpcbench.experiment.view.evaluated import (
     Speed,
     metrics_of,
     performance_of,
+    scores_of,
+    speed_of,
 )
 from hpcbench.experiment.view.usage import Usage, written_usage
 from hpcbench.portal.context import Portal, experiment_of
@@ -31,10 +33,10 @@ from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.lru import Kept, stamp_of
 from hpcbench.schema.plan import ResolvedPlan
 
-KEPT_BYTES = 2 << 20
+KEPT_BYTES = 1 << 20
 """Bytes of files of each kind whose contents are kept: as objects they take ten times the memory."""
 
-PARTS_BYTES = 2 << 20
+PARTS_BYTES = 512 << 10
 """The same for parts of one run task."""
 
 EXPERIMENTS = 32
@@ -161,26 +163,17 @@ class Results:
     def of_run_task(
         self, experiment: Experiment, run_task: str
     ) -> tuple[Scores | None, Speed | None]:
-        """Contents of `metrics.json` and `performance.json` about one run task; None where there are none.
-
-        The whole file takes ten times the memory and is not kept for this.
-        """
-
-        def scores() -> Scores | None:
-            held = self._metrics.held(metrics, stamps[0])
-            whole = held[0].file if held else _readable(metrics_of, experiment)
-            return whole.run_tasks.get(run_task) if whole is not None else None
-
-        def speed() -> Speed | None:
-            held = self._performances.held(performance, stamps[1])
-            whole = held[0].file if held else _readable(performance_of, experiment)
-            return whole.run_tasks.get(run_task) if whole is not None else None
-
+        """Contents of `metrics.json` and `performance.json` about one run task; None where there are none."""
         metrics, performance = experiment.metrics_file, experiment.performance_file
-        stamps = stamp_of(metrics), stamp_of(performance)
         return (
-            self._scores.of((metrics, run_task), stamps[0], scores) if stamps[0] else None,
-            self._speeds.of((performance, run_task), stamps[1], speed) if stamps[1] else None,
+            self._scores.of(
+                (metrics, run_task), stamp_of(metrics), lambda: scores_of(experiment, run_task)
+            ),
+            self._speeds.of(
+                (performance, run_task),
+                stamp_of(performance),
+                lambda: speed_of(experiment, run_task),
+            ),
         )
 
 

@@ -43,7 +43,7 @@ from hpcbench.schema.records import Sample
 if TYPE_CHECKING:
     from hpcbench.prompts import TaskPrompt
 
-COLUMNS_BYTES = 16 << 20
+COLUMNS_BYTES = 8 << 20
 """Bytes of columns that are kept."""
 
 PLACES_BYTES = 8 << 20
@@ -84,7 +84,7 @@ class Room:
         default_factory=lambda: Kept(PLACES_BYTES, lambda one: int(one.nbytes) + 64)
     )
     shapes: Kept[tuple[int, tuple[str, ...]]] = field(default_factory=lambda: Kept(2_000))
-    kinds: Kept[Mapping[str, Kind]] = field(default_factory=lambda: Kept(2_000))
+    kinds: Kept[Mapping[str, Kind]] = field(default_factory=lambda: Kept(300))
     asked: Asked = field(default_factory=Asked)
     slow: Slow = field(default_factory=Slow)
     flags: Flags = field(default_factory=Flags)

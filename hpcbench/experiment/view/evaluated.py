@@ -479,6 +479,16 @@ def performance_of(experiment: Experiment) -> Performance:
     return _whole(Performance, experiment, experiment.performance_file, PERFORMANCE_VERSION)
 
 
+def scores_of(experiment: Experiment, run_task: str) -> Scores | None:
+    """Scores of one run task; None: there are none, or they are damaged. Others are not checked."""
+    return _one(Scores, experiment.metrics_file, METRICS_VERSION, run_task)
+
+
+def speed_of(experiment: Experiment, run_task: str) -> Speed | None:
+    """Speed of one run task; None: there is none, or it is damaged. Others are not checked."""
+    return _one(Speed, experiment.performance_file, PERFORMANCE_VERSION, run_task)
+
+
 def scores(experiment: Experiment) -> Mapping[str, Scores]:
     """Run task → its scores; missing or damaged scores are left out."""
     return _sound(Scores, experiment.metrics_file, METRICS_VERSION)
@@ -497,16 +507,24 @@ def sound(kind: type[PartT], table: object) -> PartT | None:
         return None
 
 
+def _one(kind: type[PartT], path: Path, version: int, run_task: str) -> PartT | None:
+    table = _tables(path, version).get(run_task)
+    return sound(kind, table) if table is not None else None
+
+
 def _sound(kind: type[PartT], path: Path, version: int) -> Mapping[str, PartT]:
+    read = {name: sound(kind, one) for name, one in _tables(path, version).items()}
+    return {name: one for name, one in read.items() if one is not None}
+
+
+def _tables(path: Path, version: int) -> Mapping[str, object]:
+    """Run task → its table, as it was written; no tables where the file cannot be read."""
     try:
         found = json_object(path)
     except (OSError, ValueError):
         return {}
     tables = found.get("run_tasks") if found.get("version", version) == version else None
-    read = (
-        {name: sound(kind, one) for name, one in tables.items()} if isinstance(tables, dict) else {}
-    )
-    return {name: one for name, one in read.items() if one is not None}
+    return tables if isinstance(tables, dict) else {}
 
 
 def _whole(kind: type[PartT], experiment: Experiment, path: Path, version: int) -> PartT:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import Path, Query
+from fastapi import Path, Query, Response
 
 from hpcbench.comparison.flips import Change
 from hpcbench.portal import comparison
@@ -52,9 +52,9 @@ async def compare(
 ) -> Any:  # fmt: skip
     """Each run compared with the first one, sample by sample."""
 
-    def work() -> comparisons.Comparison:
+    def work() -> Response:
         asked = Asked(read_runs(portal, runs), run_task, other, metric, common)
-        return comparisons_of(portal).whole(asked).comparison
+        return Response(comparisons_of(portal).whole(asked).text, media_type="application/json")
 
     # 202: a browser would report a fault. Only here: an unfinished download must not look complete.
     return await patiently(work, wait, later=202)
