@@ -234,8 +234,10 @@ def _finish(there: LoginNode, site: Site, experiment: str, *, as_json: bool) -> 
 
 
 def _report(there: LoginNode, site: Site, arguments: argparse.Namespace) -> int:
-    code = _stream(there, ["report", *words_of(arguments, leave=OURS)])
-    if code == 0:
+    prints = arguments.methods or arguments.latex or arguments.to == Path("-")
+    leave = [name for name in OURS if not (prints and name == "to")]
+    code = _stream(there, ["report", *words_of(arguments, leave=leave)])
+    if code == 0 and not prints:
         place = _fetched(there, site, arguments.experiment, arguments.to)
         say(f"report on this machine: {place}")
     return code

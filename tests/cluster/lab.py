@@ -418,7 +418,7 @@ class Lab:
             kill(victims)
             return not victims
 
-        wait_until(all_dead, 10, f"the job processes of {', '.join(nodes)} to die", every=0.02)
+        wait_until(all_dead, 60, f"the job processes of {', '.join(nodes)} to die", every=0.02)
 
     def _job_processes(self, node: str) -> list[int]:
         """All processes of a node's jobs.

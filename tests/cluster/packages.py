@@ -109,7 +109,7 @@ def unpack_apptainer(home: Path) -> None:
     """Put Apptainer under `home/apptainer` and link it into `home/bin`; nothing if it starts."""
     prefix, program = home / "apptainer", home / "bin" / "apptainer"
     with contextlib.suppress(LabError):
-        run([program, "--version"], what="start Apptainer", timeout=20)
+        run([program, "--version"], what="start Apptainer", timeout=90)
         return
     with timed("Apptainer from sid"):
         work = home / "apptainer.new"
@@ -126,7 +126,7 @@ def unpack_apptainer(home: Path) -> None:
             (program.parent / name).unlink(missing_ok=True)
             (program.parent / name).symlink_to(prefix / "usr/bin/apptainer")
         # Debian sid is not pinned: better one clear line here than a riddle in a test.
-        run([program, "--version"], what="start the Apptainer of Debian sid", timeout=20)
+        run([program, "--version"], what="start the Apptainer of Debian sid", timeout=90)
 
 
 def unpack_singularity(home: Path) -> None:
@@ -138,7 +138,7 @@ def unpack_singularity(home: Path) -> None:
     program = prefix / "usr/bin/singularity"
     if all(_link(place).resolve() == prefix / place for place in SINGULARITY_PLACES):
         with contextlib.suppress(LabError):
-            run([program, "--version"], what="start SingularityCE", timeout=20)
+            run([program, "--version"], what="start SingularityCE", timeout=90)
             return
     with timed("SingularityCE from Ubuntu"):
         work = home / "singularity-ce.new"
@@ -163,7 +163,7 @@ def unpack_singularity(home: Path) -> None:
                 raise LabError(f"cannot unpack SingularityCE: this machine has a {link} of its own")
             link.unlink(missing_ok=True)
             link.symlink_to(prefix / place)
-        run([program, "--version"], what="start Ubuntu's SingularityCE", timeout=20)
+        run([program, "--version"], what="start Ubuntu's SingularityCE", timeout=90)
 
 
 def remove_singularity(home: Path) -> None:

@@ -202,7 +202,7 @@ class Daemon:
             what=f"start {self.name}",
             env={"PATH": SYSTEM_PATH, MARK: self.mark, "LANG": "C.UTF-8"} | dict(env or {}),
         )
-        wait_until(self._settled, 10, f"{self.name} to start", every=0.01)
+        wait_until(self._settled, 60, f"{self.name} to start", every=0.01)
         return True
 
     def wait_ready(self, timeout: float) -> None:

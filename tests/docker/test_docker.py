@@ -390,7 +390,7 @@ def test_a_runner_that_ends_before_its_container_starts_leaves_none(
         process.terminate()
         process.kill() if wait > 0.6 else None
         process.communicate()
-        wait_until(lambda: not podman.containers(), 30, "the container to go")
+        wait_until(lambda: not podman.containers(), 120, "the container to go")
 
 
 # -- the whole ------------------------------------------------------------------------------

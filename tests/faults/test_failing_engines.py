@@ -103,7 +103,7 @@ def test_an_engine_that_hangs_on_a_sample_is_ended_and_the_rest_goes_on(
     bench: Bench, calm: Trial
 ) -> None:
     bench.script(answer_ms=[1, 3], hang=[question(9)])
-    bench.model("scripted", stall_timeout=1.5)
+    bench.model("scripted", stall_timeout=5)
     trial = bench.submit(bench.plan({}))
 
     status = trial.wait("done")

@@ -129,7 +129,7 @@ def test_a_cancelled_experiment_keeps_its_answers_and_resumes(bench: Bench, calm
 
     bench.run("cancel", trial.id)
 
-    until(lambda: not trial.workers() and not trial.engines(), "the workers to end", timeout=30)
+    until(lambda: not trial.workers() and not trial.engines(), "the workers to end")
     trial.wait("cancelled")
     bench.script(answer_ms=[1, 3])
     trial.resume()

@@ -67,7 +67,7 @@ def site(home: Path, plans: Path, tmp_path_factory: pytest.TempPathFactory) -> I
             subprocess.Popen(argv, stdout=stack.enter_context(output.open("wb")))
         )
         stack.callback(server.terminate)
-        until(lambda: output.read_text().endswith("\n"), 30, "the proxy's port")
+        until(lambda: output.read_text().endswith("\n"), 120, "the proxy's port")
         yield Site(f"https://localhost:{output.read_text().strip()}", f"{below}/", portal, output)
 
 

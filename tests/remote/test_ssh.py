@@ -32,6 +32,7 @@ from tests.remote.cutter import Cutter
 from tests.remote.ssh_home import give_ssh_a_home
 from tests.remote.sshd import Sshd, new_key
 from tests.remote.two_factor import TwoFactor
+from tests.unit.earlier import WHOLE, unpack
 
 USER = getpass.getuser()
 
@@ -557,6 +558,24 @@ def test_a_report_is_fetched_and_again_only_what_changed(
         (folder / "report/report.html").write_bytes(b"<html>new")
         remote._fetched(connection, profiled, "@last", laptop / "mine")
         assert (laptop / "mine/report.html").read_bytes() == b"<html>new"
+
+
+def test_what_is_printed_there_is_printed_here_and_nothing_is_fetched(
+    lab: SshSite, there: Path, laptop: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    unpack(there / "home")
+
+    assert main(["report", WHOLE, "--methods", "--site", "lab"]) == 0
+    printed = capfd.readouterr().out
+    assert "exact_match" in printed
+    assert main(["report", WHOLE, "--methods", "--json", "--site", "lab"]) == 0
+    assert json.loads(capfd.readouterr().out)["sections"]
+    assert main(["report", WHOLE, "--format", "markdown", "--to", "-", "--site", "lab"]) == 0
+    assert capfd.readouterr().out.startswith("#")
+    assert main(["report", WHOLE, "--methods", "--to", "here", "--site", "lab"]) == 2
+    assert not (laptop / "hpcbench/remote").exists()
+    assert not (laptop / "-").exists()
+    assert not (laptop / "here").exists()
 
 
 def test_a_fetch_through_a_wire_that_is_cut_comes_to_its_end(

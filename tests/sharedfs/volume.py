@@ -128,7 +128,7 @@ def _up() -> Volume:
     daemon = Daemon("glusterd", words, HOME, at=PORT)
     daemon.start()
     daemon.wait_ready(30)
-    wait_until(_answers, 30, "glusterd's answer")
+    wait_until(_answers, 120, "glusterd's answer")
     gluster("volume", "create", "v0", f"{socket.gethostname()}:{HOME}/brick/v0", "force")
     gluster("volume", "set", "v0", "storage.reserve", "0")  # it is full when its brick is
     gluster("volume", "start", "v0")
@@ -158,7 +158,7 @@ def _clear() -> None:
         run(["umount", "-l", path], what=f"unmount {path}")
     ours = [pid for pid in processes() if environ(pid).get(MARK, "").startswith(f"{HOME}:")]
     kill(ours)
-    wait_until(lambda: not any(map(alive, ours)), 30, "GlusterFS to end")
+    wait_until(lambda: not any(map(alive, ours)), 120, "GlusterFS to end")
     shutil.rmtree(HOME, ignore_errors=True)
 
 

@@ -184,7 +184,7 @@ def test_cron_itself_submits_and_does_not_overlap(own: OwnUser) -> None:
         _crontab(own, "-", others)
         own.ok("cron", "install", plan, "--at", "* * * * *", "--registry", own.registry)
         assert _crontab(own, "-l").startswith(others)
-        until(lambda: len(_experiments(own)) == 1, 160, "cron to submit", every=0.5)
+        until(lambda: len(_experiments(own)) == 1, 300, "cron to submit", every=0.5)
         again = own.ok("submit", plan, "--registry", own.registry, "--if-idle")
         experiment = own.experiment(_experiments(own)[0])
         assert "nothing submitted" in again or re.search(f"{experiment.name} is done", again)

@@ -112,7 +112,7 @@ def test_an_experiment_goes_on_when_the_login_node_is_gone(drill: Drill, calm: R
     process = drill.start("submit", drill.plan(), "--registry", drill.folder / "registry", "--wait")
     until(lambda: drill.known() and "handed" in _told(drill.known()[0]), "jobs to be submitted")
     drill.log_out()
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
     assert process.returncode < 0
     drill.script(answer_ms=[1, 3])
 
