@@ -47,6 +47,7 @@ from hpcbench.experiment.layout import Experiment  # noqa: E402
 from hpcbench.experiment.log import EventLog  # noqa: E402
 from hpcbench.experiment.view.evaluated import METRICS_VERSION, PERFORMANCE_VERSION  # noqa: E402
 from hpcbench.files.atomic import write_atomic, write_json  # noqa: E402
+from hpcbench.parsers import reading_of  # noqa: E402
 from hpcbench.planning import plan_work  # noqa: E402
 from hpcbench.schema.plan import Measured, ResolvedPlan, ResolvedRunTask  # noqa: E402
 from hpcbench.schema.records import Response, Times  # noqa: E402
@@ -457,14 +458,17 @@ def _scores(
     picked = rows[drawn["variants"] * size.samples + np.arange(size.samples)].with_columns(
         (polars.col("e2e_ms") + _SEND_NS / 1e6) * drawn["pace"] - _SEND_NS / 1e6
     )
+    metrics = load_metrics(one)
     keys = {
-        "version": VERSION, "samples": f"{here.id}/{one.name}", "columns": ["doc_type"], "rows": size.samples,
+        "version": VERSION, "reading": reading_of(one.ml_task),
+        "signatures": {name: metric.signature for name, metric in metrics.items()},
+        "samples": f"{here.id}/{one.name}", "columns": ["doc_type"], "rows": size.samples,
         "fields": 0, "metrics": {metric.name: f"{one.dataset.name}/{metric.name}" for metric in one.metrics},
     }  # fmt: skip
     picked.write_parquet(
         here.scores_file(one.name), metadata={KEYS: json.dumps(keys, sort_keys=True)}
     )
-    scored = Scored(one, load_metrics(one), Place(here.scores_dir, one.name))
+    scored = Scored(one, metrics, Place(here.scores_dir, one.name))
     return tabulate(scored).to_json()
 
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.view.evaluated import metrics_of
+from hpcbench.experiment.view.evaluated import scores_of
 from hpcbench.experiment.view.scores import Place, read_keys
 from hpcbench.parsers import same_reading, version_of
 
@@ -31,10 +30,7 @@ def made_by(experiment: Experiment, place: Place, run_task: str) -> Made:
     keys = read_keys(place)
     if keys is not None and keys.signatures:
         return Made(keys.reading, keys.signatures)
-    try:
-        table = metrics_of(experiment).run_tasks.get(run_task)
-    except EnvironmentFault:
-        return Made()
+    table = scores_of(experiment, run_task)
     entries = table.values if table is not None else {}
     return Made("", {name: one.signature for name, one in entries.items()})
 

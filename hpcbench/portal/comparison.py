@@ -2,13 +2,22 @@
 
 A run is an experiment or a run task of an experiment: `EXPERIMENT` or `EXPERIMENT:RUN_TASK`. So models within
 one experiment can be compared, too. Computations run outside the requests; the cache keeps their results
-until scores change.
+until scores change. A comparison of many scores has a process of its own: it takes seconds of CPU, in which
+other requests would wait, and the memory of its modules and data would stay.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcbench.comparison.compare import compare_candidate, with_holm
@@ -24,9 +33,10 @@ from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.json_safe import sound
 from hpcbench.portal.lru import Kept, stamp_of
 from hpcbench.portal.models import comparisons
-from hpcbench.portal.results_cache import Seen, results_of
+from hpcbench.portal.results_cache import Seen, results_of, seen
 from hpcbench.portal.sample_table import rows_of_file
 from hpcbench.portal.slow_work import Progress, Slow
+from hpcbench.subprocesses import kill_session, why_it_ended
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,7 +59,13 @@ PAIR = 20_000
 """Approximate bytes of a run task's definitions."""
 
 SMALL = 4 << 20
-"""Bytes of scores up to which the request itself compares samples of a pair."""
+"""Bytes of scores up to which the request itself compares samples of a pair, and no process is started."""
+
+# With `-m`, Python would import modules from the working directory.
+_START = "import sys; sys.path[:1] = []; from hpcbench.portal.comparison import main; main()"
+
+_MADE = b"made\n"
+"""The line before the comparison; lines before it are the share that is done."""
 
 _TEXTS = ("sample", "document", "outcome", "reason", "answer", "references")
 
@@ -259,18 +275,84 @@ def pairs_of(asked: Asked, candidate: Run) -> tuple[tuple[str, str], ...]:
 
 
 def _made(asked: Asked, progress: Progress) -> Whole:
+    """`compared`, by a process of its own where the scores are many.
+
+    Raises:
+        PortalFault: the process failed.
+    """
+    if sum(map(_scores_bytes, asked.runs)) <= SMALL:
+        return compared(asked, lambda share: setattr(progress, "share", share))
+    return _made_apart(asked, progress)
+
+
+def _scores_bytes(run: Run) -> int:
+    """Size of the scores of a run."""
+    names = (run.run_task,) if run.run_task else run.experiment.run_tasks
+    stamps = (stamp_of(run.experiment.scores_file(name)) for name in names)
+    return sum(stamp[1] for stamp in stamps if stamp is not None)
+
+
+def _made_apart(asked: Asked, progress: Progress) -> Whole:
+    runs = [[str(run.experiment.path), run.run_task] for run in asked.runs]
+    more = {"run_task": asked.run_task, "other": asked.other, "metric": asked.metric}
+    request = json.dumps({"runs": runs, "common": asked.common, **more}).encode()
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-c", _START],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
+        )  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            with contextlib.suppress(OSError):  # it has ended already
+                process.stdin.write(request)
+                process.stdin.close()
+            for line in process.stdout:
+                if line == _MADE:
+                    found = pickle.load(process.stdout)  # noqa: S301 - of our own process
+                    assert isinstance(found, Whole)
+                    return found
+                progress.share = float(line)
+            process.wait()
+            errors.seek(0)
+            what = f"the comparison {why_it_ended(process, errors.read())}"
+            raise PortalFault(500, "failed", what, "run `hpcbench compare`")
+        finally:
+            kill_session(process)
+
+
+def main() -> None:
+    """Read a request from standard input, write lines with progress and then the pickled comparison."""
+    request, portal = json.load(sys.stdin), os.getppid()
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # plugins may print
+
+    def tell(share: float) -> None:
+        if os.getppid() != portal:
+            sys.exit("the portal has ended")
+        answers.write(b"%f\n" % share)
+        answers.flush()
+
+    runs = tuple(Run(seen(Path(path)), run_task) for path, run_task in request.pop("runs"))
+    found = compared(Asked(runs, **request), tell)
+    answers.write(_MADE + pickle.dumps(found, protocol=pickle.HIGHEST_PROTOCOL))
+    answers.close()
+
+
+def compared(asked: Asked, tell: Callable[[float], None]) -> Whole:
+    """Compare all runs with the first; `tell` receives the share that is done."""
     baseline, candidates = asked.baseline, asked.runs[1:]
     metrics = [asked.metric] if asked.metric else []
     found: list[CandidateResult | HpcbenchError] = []
     for number, run in enumerate(candidates):
 
-        def tell(share: float, before: int = number) -> None:
-            progress.share = (before + share) / len(candidates)
+        def part(share: float, before: int = number) -> None:
+            tell((before + share) / len(candidates))
 
         try:
             pairs = pairs_of(asked, run)
             one = compare_candidate(
-                baseline, run.experiment, pairs, metrics, common=asked.common, progress=tell
+                baseline, run.experiment, pairs, metrics, common=asked.common, progress=part
             )
         except HpcbenchError as error:
             found.append(error)

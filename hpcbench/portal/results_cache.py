@@ -125,6 +125,11 @@ class Seen(Experiment):
             raise PortalFault(409, "unreadable", what) from None
 
 
+def seen(path: Path) -> Seen:
+    """The experiment of a folder, for a process without a portal."""
+    return Seen(path, _Plans())
+
+
 @dataclass(frozen=True)
 class Results:
     """Reads for all requests of one portal; every method may be called from any thread."""

@@ -14,6 +14,7 @@ import pytest
 from hpcbench.comparison.account import account
 from hpcbench.comparison.flips import CHANGES
 from hpcbench.experiment.layout import Experiment
+from hpcbench.portal import comparison
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.lru import Kept
 from hpcbench.portal.slow_work import (
@@ -128,7 +129,12 @@ def test_where_less_is_better_less_has_won(tmp_path: Path) -> None:
         assert [row["places"][0] for row in flips(api, "both_right")] == [0]
 
 
-def test_the_comparison_is_that_of_the_command(tmp_path: Path) -> None:
+@pytest.mark.parametrize("apart", [False, True], ids=["few scores", "many scores"])
+def test_the_comparison_is_that_of_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: bool
+) -> None:
+    if apart:  # a process of its own compares
+        monkeypatch.setattr(comparison, "SMALL", -1)
     folder = home(
         tmp_path,
         a={"anls": OLD, "cer": NEW},
@@ -346,12 +352,22 @@ def test_what_takes_longer_is_answered_as_its_route_says_with_how_far_it_is(late
     assert (busy.value.status, busy.value.code, busy.value.progress) == (later, "busy", 0.25)
 
 
+def test_a_process_that_fails_is_a_fault_with_its_last_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "SMALL", -1)
+    monkeypatch.setattr(comparison, "_START", "raise SystemExit('no memory is left')")
+    with unguarded(portal_over(home(tmp_path, a={"anls": OLD}, b={"anls": NEW}))) as api:
+        found = api.ask("GET", f"compare?runs={A}&runs={B}")
+        assert (found.status, found.body["code"]) == (500, "failed")
+        assert "ended with 1: no memory is left" in found.body["error"]
+        assert "hpcbench compare" in found.body["remedy"]
+
+
 def test_other_requests_are_answered_while_something_takes_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go = threading.Event()
-    from hpcbench.portal import comparison
-
     real = comparison._made
 
     def held_up(asked: Any, progress: Any) -> Any:
@@ -377,8 +393,6 @@ def test_other_requests_are_answered_while_something_takes_long(
 def test_who_waits_too_long_is_told_to_come_back_and_finds_it_made_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hpcbench.portal import comparison
-
     go, real = threading.Event(), comparison._made
 
     def held_up(asked: Any, progress: Any) -> Any:
