@@ -22,12 +22,14 @@ def cases(count: int) -> int:
 
 def first(count: int, params: Iterable[Any]) -> list[Any]:
     """Parameters of a test of which the first so many show the behaviour, and the others are its campaign."""
-    return [
-        one
-        if place < count
-        else pytest.param(*one if isinstance(one, tuple) else (one,), marks=pytest.mark.campaign)
-        for place, one in enumerate(params)
-    ]
+    return [one if place < count else _campaign(one) for place, one in enumerate(params)]
+
+
+def _campaign(param: Any) -> Any:
+    if isinstance(param, type(pytest.param())):
+        return pytest.param(*param.values, id=param.id, marks=(*param.marks, pytest.mark.campaign))
+    values = param if isinstance(param, tuple) else (param,)
+    return pytest.param(*values, marks=pytest.mark.campaign)
 
 
 def examples(count: int) -> int:
