@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hpcbench import secret
 from hpcbench.comparison.compare import compare_candidate, with_holm
 from hpcbench.comparison.flips import TIES, Change, SampleChanges, changes_of, shortened
 from hpcbench.comparison.pairing import match_run_tasks, pair_name, pair_run_tasks, question_of
@@ -315,7 +316,7 @@ def _made_apart(asked: Asked, progress: Progress) -> Whole:
                 progress.share = float(line)
             process.wait()
             errors.seek(0)
-            what = f"the comparison {why_it_ended(process, errors.read())}"
+            what = f"the comparison {secret.mask(why_it_ended(process, errors.read()))}"
             raise PortalFault(500, "failed", what, "run `hpcbench compare`")
         finally:
             kill_session(process)

@@ -338,14 +338,12 @@ def _fields(sheet: Sheet, names: Sequence[str]) -> dict[str, list[dict[str, Any]
     if not sheet.metrics:
         return {}
     try:
-        frame = fields_of(place, names)
+        frame = fields_of(place, names, MOST_FIELDS)
     except (OSError, polars.exceptions.PolarsError):
         return {}
     found: dict[str, list[dict[str, Any]]] = {}
     for one in frame.iter_rows(named=True):
-        of_sample = found.setdefault(one["sample"], [])
-        if len(of_sample) < MOST_FIELDS:
-            of_sample.append(one)
+        found.setdefault(one["sample"], []).append(one)
     return found
 
 

@@ -196,9 +196,7 @@ class Sheet(ABC):
         except (OSError, ValueError, KeyError):
             raise Gone("the experiment's resolved plan cannot be read") from None
         found = self.room.asked.sample(self.experiment, run_task, self.asked_place(place))
-        if not self.live:
-            name = name or self.rows_at([place], ["sample"])[0]["sample"]
-        if not self.live and found.id != name:
+        if not self.live and found.id != (name or self.rows_at([place], ["sample"])[0]["sample"]):
             raise Gone("the dataset has changed since the run: another sample is at this place")
         self._last = place, found
         return found

@@ -321,11 +321,12 @@ class Recorder:
                 size += file.write(piece)
         self._count(size)
 
-    async def pass_on(self, path: Sequence[str], **query: str) -> None:
-        """Record an answer as it is."""
+    async def pass_on(self, path: Sequence[str], **query: str) -> bytes | None:
+        """Record an answer as it is, and return it; None where there is none."""
         body = await self._body(path, query)
         if body is not None:
             self._packs.add(name_of(path, query), body)
+        return body
 
     async def make(
         self,
@@ -346,11 +347,8 @@ class Recorder:
 
     async def fetch(self, path: Sequence[str], **query: str) -> Any:
         """Record an answer, and return its data; None where there is none."""
-        body = await self._body(path, query)
-        if body is None:
-            return None
-        self._packs.add(name_of(path, query), body)
-        return json.loads(body)
+        body = await self.pass_on(path, **query)
+        return None if body is None else json.loads(body)
 
     async def _body(self, path: Sequence[str], query: Mapping[str, str]) -> bytes | None:
         try:

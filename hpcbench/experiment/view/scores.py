@@ -191,12 +191,13 @@ def frames_of(path: Path, shape: Shape, size: int) -> Iterator[Any]:
         yield rows.slice(start, size).collect()
 
 
-def fields_of(place: Place, samples: Sequence[str] | None = None) -> Any:
+def fields_of(place: Place, samples: Sequence[str] | None = None, most: int = 0) -> Any:
     """Rows of a run task's fields, as a frame of `OF_FIELDS`; no rows where no metric scores fields.
 
     Args:
         place: place of its scores.
         samples: ids of the samples to read; None: all.
+        most: most rows of each of these samples.
     """
     import polars
 
@@ -208,4 +209,5 @@ def fields_of(place: Place, samples: Sequence[str] | None = None) -> Any:
     if samples is None:
         return polars.read_parquet(place.fields, glob=False)
     rows = polars.scan_parquet(place.fields, glob=False)
-    return rows.filter(polars.col("sample").is_in(list(samples))).collect()
+    wanted = rows.filter(polars.col("sample").is_in(list(samples)))
+    return wanted.group_by("sample", maintain_order=True).head(most).collect()
