@@ -28,10 +28,9 @@ from typing import Any, NamedTuple
 
 from hpcbench.files.atomic import (
     GONE,
-    STALE_LOOKS,
     WRITES_FAILED,
+    Looks,
     Tell,
-    another_look,
     link_exclusive,
     open_beside,
     parse_line,
@@ -136,7 +135,7 @@ class Folder:
 
     def blocks(self, name: str) -> Iterator[bytes]:
         """Yield a file's bytes, block by block; nothing for a missing file."""
-        done = failed = 0
+        done, looks = 0, Looks()
         while True:
             try:
                 for block in self._blocks(name, done):
@@ -144,9 +143,7 @@ class Folder:
                     yield block
                 return
             except OSError as error:
-                if error.errno in WRITES_FAILED and failed < STALE_LOOKS:
-                    failed += 1
-                    another_look(error)
+                if error.errno in WRITES_FAILED and looks.again(error):
                     continue
                 # Folded since the look, or, over NFS, during the read: the folded file has the same bytes.
                 if error.errno not in GONE or name not in self.names:

@@ -27,15 +27,13 @@ LEFT_OVER = re.compile(r"\..+\.[0-9a-f]{8}")
 GONE = (errno.ENOENT, errno.ESTALE)
 """Errors for a file that another node has removed. NFS gives ESTALE where this node knew the file."""
 
-STALE_LOOKS = 20
-"""Most looks at a name whose file each time turns out to be just removed."""
-
 WRITES_FAILED = (errno.ENOSPC, errno.EDQUOT)
 """Errors that a network file system gives even to readers of a file: their node delayed another process's
 writes, and the server had no space for them."""
 
-WRITES_FAILED_SECONDS = 0.1
-"""Pause before another look after such an error."""
+LOOK_SECONDS = 15.0
+"""How long a look at a file is repeated. A mount may remember the file that a name meant for seconds, and not
+ask the server even after ESTALE (GlusterFS opens a file when it is first read)."""
 
 Tell = Callable[[Path, int], None]
 """Receives each damaged line: its file and its number, from 1."""
@@ -117,29 +115,40 @@ def read_json(path: Path) -> Any:
 
 
 def unless_stale(look: Callable[[], _T]) -> _T:
-    """Look at a file by its name; look again if the name meant a file that another node has removed.
-
-    A node remembers for a while which file a name means. ESTALE makes the node ask the server again. A look
-    is also repeated where other processes' writes to the file found no space: a look needs no space.
-    """
-    for _ in range(STALE_LOOKS):
+    """Look at a file by its name; look again, for up to LOOK_SECONDS, if an error may pass: see `Looks`."""
+    looks = Looks()
+    while True:
         try:
             return look()
         except OSError as error:
-            if not another_look(error):
+            if not looks.again(error):
                 raise
-    return look()
 
 
-def another_look(error: OSError) -> bool:
-    """Whether another look at a file may succeed, after a pause if need be. False: it would fail again.
+class Looks:
+    """Repeated looks at a file that other nodes replace or write to.
 
-    It does not raise the error: the raising frame and the error would hold references to each other.
+    A node remembers for a while which file a name means: ESTALE says that this file was removed. A look is
+    also repeated where other processes' writes to the file found no space: a look needs no space.
     """
-    if error.errno in WRITES_FAILED:
-        time.sleep(WRITES_FAILED_SECONDS)
+
+    def __init__(self) -> None:
+        self._until: float | None = None
+        self._pause = 0.0
+
+    def again(self, error: OSError) -> bool:
+        """Whether another look may succeed; pauses before it, longer each time.
+
+        It does not raise the error: the raising frame and the error would hold references to each other.
+        """
+        if error.errno != errno.ESTALE and error.errno not in WRITES_FAILED:
+            return False
+        self._until = self._until or time.monotonic() + LOOK_SECONDS
+        if time.monotonic() > self._until:
+            return False
+        time.sleep(self._pause)  # the first look again needs no pause over NFS
+        self._pause = min(0.5, 2 * self._pause + 0.005)
         return True
-    return error.errno == errno.ESTALE
 
 
 def create_exclusive(path: Path, first_line: Mapping[str, Any]) -> bool:
@@ -316,8 +325,8 @@ def read_lines(path: Path, tell: Tell | None = None) -> Iterator[dict[str, Any]]
 
 def _lines_of(path: Path) -> Iterator[bytes]:
     """Yield the lines of a file. If another node replaces the file meanwhile, continue in the new file."""
-    at = 0
-    for _ in range(STALE_LOOKS):
+    at, looks = 0, Looks()
+    while True:
         try:
             with path.open("rb") as file:
                 file.seek(at)
@@ -328,9 +337,10 @@ def _lines_of(path: Path) -> Iterator[bytes]:
         except OSError as error:
             if error.errno == errno.ENOENT:
                 return
-            if not another_look(error):
+            if not looks.again(error):
+                if error.errno == errno.ESTALE:  # removed, and this node still remembers its name
+                    return
                 raise
-    # The file was removed, and this node still remembers the old meaning of its name.
 
 
 def parse_lines(

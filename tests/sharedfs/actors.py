@@ -119,11 +119,13 @@ def _take(here: Experiment, name: str) -> Iterator[Claim]:
                 yield mine
 
 
-def work(path: str, name: str, pause: str = "0") -> None:
+def work(path: str, name: str, most: str = "") -> None:
     """A worker: every shard it can get, every sample of it; says what it claims and what is safe.
 
     It answers its first shard's samples at a second line, or when it gets no more: each of several has one.
+    After `most` answers it waits for another line.
     """
+    answered = 0
     here = Experiment(Path(path))
     orders = told()
     say("ready")
@@ -137,7 +139,9 @@ def work(path: str, name: str, pause: str = "0") -> None:
                 mine.record(response(f"s{number}", f"by {name}"))
                 mine.acknowledge()
                 say("safe", f"s{number}")
-                time.sleep(float(pause))
+                answered += 1
+                if str(answered) == most:
+                    next(orders, None)
         mine.end("done")
 
 

@@ -86,12 +86,13 @@ def test_a_worker_killed_on_one_node_is_taken_over_on_the_other_and_nothing_safe
 ) -> None:
     here = fresh(folder)
     there = Experiment(shared.there(here.path))
-    killed = Actor("work", here.path, "a", "0.02")
+    most = 2 * SIZE + 2
+    killed = Actor("work", here.path, "a", most)
     assert killed.hears() == "ready"
     killed.tell("claim")
     killed.tell("answer")
     safe: list[str] = []
-    while len(safe) < 2 * SIZE + 2:
+    while len(safe) < most:
         # The other node looks all the time, and so remembers files as they were.
         answers(there), shard_states(there, ["rt"])
         safe += told([killed.hears()], "safe")

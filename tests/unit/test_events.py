@@ -22,6 +22,7 @@ from hpcbench.experiment.event_cursor import decode, encode
 from hpcbench.experiment.events import Event, EventTail
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import EventLog, Kind, sort_of
+from hpcbench.files import atomic
 from hpcbench.files.archive import fold_files
 from hpcbench.files.atomic import write_json
 from tests.campaign import examples
@@ -370,6 +371,7 @@ def test_a_folder_that_cannot_be_read_is_told_and_tried_again(
     write_json(here.path / "outcome.json", {"version": 1, "round": 0, "state": "done"})
     tail = EventTail(here)
     with monkeypatch.context() as stale:
+        stale.setattr(atomic, "LOOK_SECONDS", 0.0)
         stale.setattr(
             os, "pread", lambda *_: (_ for _ in ()).throw(OSError(116, "Stale file handle"))
         )

@@ -26,6 +26,7 @@ from hpcbench.experiment.control import control_request
 from hpcbench.experiment.events import Event
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import EventLog, Kind
+from hpcbench.files import atomic
 from hpcbench.files.atomic import write_json
 from hpcbench.sanitize import sanitize
 from tests.unit import small
@@ -198,6 +199,7 @@ def test_a_file_that_cannot_be_read_for_a_while_is_told_once_and_followed_on(
     here: Experiment, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     end(here)
+    monkeypatch.setattr(atomic, "LOOK_SECONDS", 0.0)
     real = os.pread
 
     def stale(*_: object) -> bytes:

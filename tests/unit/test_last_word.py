@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import EventLog
 from hpcbench.experiment.view.workers import worker_runs
 from hpcbench.files import atomic
-from hpcbench.files.archive import Folder
+from hpcbench.files.archive import Folder, fold_files
 from hpcbench.files.atomic import read_json, read_lines, write_json
 from tests.unit import small
 
@@ -127,7 +128,6 @@ def test_who_reads_what_another_process_had_no_room_for_looks_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     """GlusterFS tells readers of a file that what this node held back of it could not be written."""
-    monkeypatch.setattr(atomic, "WRITES_FAILED_SECONDS", 0.0)
     path = tmp_path / "x.events.jsonl"
     path.write_bytes(b'{"a":1}\n{"a":2}\n')
     write_json(tmp_path / "y.json", {"b": 1})
@@ -142,11 +142,28 @@ def test_who_reads_what_another_process_had_no_room_for_looks_again(
     assert folder.read(path.name) == path.read_bytes()
 
 
+def test_a_name_that_means_a_removed_file_for_a_while_is_looked_at_until_it_means_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GlusterFS opens a file only when it is read, so that its mount does not ask again what the name means."""
+    (tmp_path / "00000.1.events.jsonl").write_bytes(b'{"a":1}\n')
+    assert fold_files(tmp_path, ["00000.1.events.jsonl"])
+    pread, until = os.pread, time.monotonic() + 0.5
+
+    def stale(*arguments: int) -> bytes:
+        if time.monotonic() < until:
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return pread(*arguments)
+
+    monkeypatch.setattr(os, "pread", stale)
+    assert Folder(tmp_path).read("00000.1.events.jsonl") == b'{"a":1}\n'
+
+
 @pytest.mark.parametrize("number", [errno.EDQUOT, errno.EIO])
 def test_who_reads_does_not_look_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    monkeypatch.setattr(atomic, "WRITES_FAILED_SECONDS", 0.0)
+    monkeypatch.setattr(atomic, "LOOK_SECONDS", 0.2)
     path = tmp_path / "x.events.jsonl"
     path.write_bytes(b'{"a":1}\n')
     folder = Folder(tmp_path)
