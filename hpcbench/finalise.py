@@ -25,7 +25,7 @@ from hpcbench.experiment.ending import experiment_end
 from hpcbench.experiment.interim import settle
 from hpcbench.experiment.last_word import NO_ROOM, finaliser_found_no_room, finalisers_ballast
 from hpcbench.experiment.layout import Experiment, find
-from hpcbench.experiment.outcome import Outcome, outcome, state_of
+from hpcbench.experiment.outcome import Outcome, ended, outcome, state_of
 from hpcbench.experiment.submission import Round, rounds
 from hpcbench.experiment.submission_lock import LOCK_SECONDS, alone
 from hpcbench.notify.dispatch import tell, tell_verdict
@@ -139,12 +139,6 @@ def advance(
     secrets_file.forget(experiment)
     _cancel_the_net(experiment)
     return "concluded"
-
-
-def ended(experiment: Experiment) -> bool:
-    """Whether the newest round has its outcome; False without a record of rounds."""
-    known, submitted = outcome(experiment), rounds(experiment)
-    return known is not None and bool(submitted and known.round == submitted[-1].number)
 
 
 def count_answered(experiment: Experiment) -> int:

@@ -19,7 +19,6 @@ from hpcbench.data.progress import Moved, Progress, size_text
 from hpcbench.errors import RunFailed
 from hpcbench.experiment.ending import why_dashes
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.view.evaluated import metrics_of, performance_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -177,6 +176,7 @@ def finish(experiment: Experiment, *, as_json: bool = False) -> int:
         print_json(ended.model_dump(mode="json"))
     else:
         from hpcbench.cli.status_screen import StatusScreen
+        from hpcbench.experiment.view.evaluated import metrics_of
 
         out = console()
         if (ended.failures or ended.alarms) and not out.is_terminal:
@@ -213,6 +213,7 @@ def _how_to_see(experiment: Experiment, report: Path) -> str:
 
 def metric_table(experiment: Experiment) -> Table:
     """The scores with their intervals."""
+    from hpcbench.experiment.view.evaluated import metrics_of
     from hpcbench.reporting.tables import metric_cells, metric_rows
 
     metrics = metrics_of(experiment).run_tasks
@@ -228,6 +229,7 @@ def metric_table(experiment: Experiment) -> Table:
 
 def sweep_tables(experiment: Experiment) -> Iterator[Table]:
     """One table per sweep, with its points."""
+    from hpcbench.experiment.view.evaluated import performance_of
     from hpcbench.reporting.tables import speed_rows
 
     performance = performance_of(experiment)

@@ -21,10 +21,9 @@ from hpcbench.errors import Problem, UserError
 from hpcbench.experiment.access import use_umask
 from hpcbench.experiment.control import ControlState, control_request, control_state
 from hpcbench.experiment.layout import Experiment, all_experiments, find, home
-from hpcbench.experiment.outcome import outcome
+from hpcbench.experiment.outcome import ended, outcome
 from hpcbench.experiment.submission import rounds
 from hpcbench.experiment.submission_lock import submitting
-from hpcbench.finalise import advance, ended
 from hpcbench.registry.catalog import user_site
 from hpcbench.schema.plan import ResolvedPlan
 from hpcbench.site.cron import Idle, if_idle
@@ -186,6 +185,8 @@ def resume(arguments: argparse.Namespace) -> int:
         control_request(experiment, "resume", names, pilot=arguments.pilot)
     for change in accept(experiment):
         say(f"the environment has changed: {change}")
+    from hpcbench.finalise import advance  # imports evaluation and reports
+
     found = advance(experiment, again=True, force=arguments.force)
     if found == "running":
         say(f"{experiment.id} is running: nothing to resume")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.submission import rounds
 from hpcbench.files.atomic import read_json, write_json
 
 VERSION = 1
@@ -80,3 +81,9 @@ def not_whole(experiment: Experiment) -> str | None:
     if known is None or known.state == "done":
         return None
     return f"{experiment.id} is {known.state}{known.why}"
+
+
+def ended(experiment: Experiment) -> bool:
+    """Whether the newest round has its outcome; False without a record of rounds."""
+    known, submitted = outcome(experiment), rounds(experiment)
+    return known is not None and bool(submitted and known.round == submitted[-1].number)

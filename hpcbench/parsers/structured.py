@@ -8,11 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from hpcbench.parsers import label_words as words
 from hpcbench.parsers import loose_forms
 from hpcbench.parsers.find_json import Candidate, Search, find
 from hpcbench.parsers.json_repair import EQUAL_KEYS, Found
-from hpcbench.parsers.labels import read_label
 from hpcbench.parsers.reasoning import UNFINISHED, Answer, answer_in, strip_reasoning
 from hpcbench.parsers.schemas import Judgement, Schema
 from hpcbench.parsers.wrapping import unwrapped
@@ -124,6 +122,8 @@ class DataParser:
         if not labels:
             bare = text.strip().strip(".\"'").casefold()
             return Reading(bare, form="text", truncated=truncated)
+        from hpcbench.parsers.labels import read_label  # compiles the words of a dozen languages
+
         found, reason = read_label(text, labels)
         return Reading(found, reason, "text" if found is not None else "", truncated=truncated)
 
@@ -146,7 +146,7 @@ class DataParser:
             value, slips = mended, (*slips, HALF_CHARACTER)
         if several or search.broken:
             slips = (*slips, SEVERAL_OBJECTS)
-        elif words.TAKEN_BACK.search((inner or text)[found.end :].casefold()):
+        elif _taken_back((inner or text)[found.end :]):
             slips = (*slips, TAKEN_BACK)
         if slips and self.repair == "refuse":
             reason = "JSON broken off" if found.cut else f"JSON not sound: {slips[0]}"
@@ -277,6 +277,15 @@ class DataParser:
     def _nothing(self, reason: str, truncated: bool) -> Reading:
         demanded = self.schema.demanded if self.output == "object" else 0
         return Reading(None, reason, required=demanded, truncated=truncated)
+
+
+def _taken_back(rest: str) -> bool:
+    """Whether the text after an object withdraws it."""
+    if not rest.strip():
+        return False
+    from hpcbench.parsers.label_words import TAKEN_BACK  # compiles the words of a dozen languages
+
+    return TAKEN_BACK.search(rest.casefold()) is not None
 
 
 def whole_characters(text: str) -> str:

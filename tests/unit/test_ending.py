@@ -25,7 +25,7 @@ from hpcbench.experiment.ending import (
 )
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import EventLog
-from hpcbench.experiment.outcome import state_of
+from hpcbench.experiment.outcome import ended, state_of
 from hpcbench.experiment.view.answers import answer_frames
 from hpcbench.experiment.view.evaluated import Scores, metrics_of
 from hpcbench.files.atomic import write_json
@@ -290,7 +290,7 @@ def test_scoring_anew_brings_the_outcome_up_to_date(tmp_path: Path) -> None:
 def test_an_experiment_without_its_submission_file_is_scored_all_the_same(tmp_path: Path) -> None:
     here = concluded(tmp_path, ["0"])
     here.submission_file.unlink()
-    assert not finalise.ended(here)
+    assert not ended(here)
     assert main(["score", str(here.path)]) == 0
 
 

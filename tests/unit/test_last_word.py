@@ -145,7 +145,7 @@ def test_who_reads_what_another_process_had_no_room_for_looks_again(
 def test_a_name_that_means_a_removed_file_for_a_while_is_looked_at_until_it_means_the_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """GlusterFS opens a file only when it is read, so that its mount does not ask again what the name means."""
+    """GlusterFS opens a file only when it is read, so that a mount does not ask what its name means now."""
     (tmp_path / "00000.1.events.jsonl").write_bytes(b'{"a":1}\n')
     assert fold_files(tmp_path, ["00000.1.events.jsonl"])
     pread, until = os.pread, time.monotonic() + 0.5
