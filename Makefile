@@ -1,6 +1,6 @@
 # `make demo` and `make test` are all a newcomer needs; the rest is for daily work.
 SHELL := /bin/bash
-# Tests start our programs thousands of times: each would compile all of it anew.
+# Tests start our programs thousands of times: each process would compile every module.
 unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 PIP = .venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
@@ -17,12 +17,14 @@ dist: .venv/bin/python
 	$(PIP) 'build>=1.2'
 	rm -rf dist && .venv/bin/python -m build --outdir dist .
 
-# Every campaign at its full size (`tests/campaign.py`). What passed is not run again before build/full is removed.
+# Every campaign at its full size (`tests/campaign.py`). What passed is not run again before build/full is removed;
+# its commit, day and last line are in build/full/PART, for docs/full-tests.md.
 test-full: $(addprefix build/full/,test-quick $(PARTS))
 
 build/full/%: .venv/dev.done
-	HPCBENCH_FULL=1 $(MAKE) $*
-	mkdir -p $(@D) && git rev-parse HEAD > $@
+	mkdir -p $(@D)
+	set -o pipefail; HPCBENCH_FULL=1 $(MAKE) $* 2>&1 | tee $@.log
+	{ git rev-parse --short HEAD; date -I; grep -E ' (passed|built) ' $@.log | tail -1; } > $@
 
 # A part that fails does not keep the others from running.
 test: lint test-quick

@@ -152,6 +152,7 @@ def test_a_plan_by_new_runs_as_it_was_written(tmp_path: Path, ml_task: str) -> N
     assert table["metrics"][metric]["value"] >= 0.6
 
 
+@pytest.mark.campaign  # tests/faults kills a scripted engine's worker
 def test_a_worker_killed_on_this_machine_is_replaced_without_being_asked(tmp_path: Path) -> None:
     plan = tmp_path / "plan.yaml"
     plan.write_text(

@@ -53,6 +53,7 @@ def subject(podman: Podman, prepared: Environment, tmp_path: Path) -> Iterator[S
     yield from subject_of(podman, prepared, tmp_path)
 
 
+@pytest.mark.campaign  # the tests below run podman; a container of it takes ten times as long
 class TestPodman(EnvironmentContract):
     @pytest.fixture
     def subject(self, subject: Subject) -> Subject:

@@ -20,6 +20,7 @@ import pytest
 from PIL import Image
 
 from hpcbench import plugins
+from tests.campaign import first
 from tests.cluster.lab import Lab
 from tests.conftest import unavailable
 from tests.engine import contract
@@ -152,17 +153,17 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def on(*engines: str) -> pytest.MarkDecorator:
-    """Runs a test on these of the engines and versions; on the others in a campaign."""
-    every = {
-        "vllm-2": (VLLM, OCR_2), "sglang": (SGLANG, OCR),
-        "vllm": (VLLM, OCR), "sglang-2": (SGLANG, OCR_2),
-    }  # fmt: skip
-    params = [
-        pytest.param(one, id=name, marks=() if name in engines else pytest.mark.campaign)
-        for name, one in every.items()
-    ]
-    return pytest.mark.parametrize("reader", params, indirect=True, scope="module")
+EVERY = {
+    "vllm-2": (VLLM, OCR_2), "sglang": (SGLANG, OCR), "vllm": (VLLM, OCR), "sglang-2": (SGLANG, OCR_2),
+}  # fmt: skip
+
+# One start of an engine takes two minutes: the others are a campaign.
+on_engines = pytest.mark.parametrize(
+    "reader",
+    first(1, [pytest.param(one, id=name) for name, one in EVERY.items()]),
+    indirect=True,
+    scope="module",
+)
 
 
 @pytest.fixture(scope="module")
@@ -195,7 +196,7 @@ def reader(
             yield Reader(name, version, engine, fields, {"logit_bias": {str(ref): 100}})
 
 
-@on("sglang")
+@on_engines
 @pytest.mark.parametrize(
     ("width", "height", "tiles"),
     [
@@ -212,27 +213,27 @@ def test_a_page_has_the_tokens_of_gundam(
     assert found == 1 + tokens + len(f"\n{PROMPT}")  # the beginning, the page, a token a byte
 
 
-@on("sglang", "vllm-2")
+@on_engines
 def test_every_request_keeps_the_rule_and_the_marks(reader: Reader) -> None:
     text, _ = reader.ask(64, 64, **reader.bias)
     assert text.startswith("<|ref|><|ref|>")
     assert text.count("<|ref|><|ref|>") == 1, "a pair came twice"
 
 
-@on("sglang", "vllm-2")
+@on_engines
 def test_it_is_the_rule_that_ends_the_repetition(reader: Reader) -> None:
     off = {"vllm_xargs": {}, "custom_logit_processor": None, "custom_params": None}
     text, _ = reader.ask(64, 64, **reader.bias, **off)
     assert text == "<|ref|>" * 8
 
 
-@on("sglang")
+@on_engines
 def test_it_is_the_setting_that_keeps_the_marks(reader: Reader) -> None:
     text, _ = reader.ask(64, 64, **reader.bias, skip_special_tokens=True)
     assert "<|ref|>" not in text
 
 
-@on("sglang")
+@on_engines
 def test_an_answer_as_long_as_the_context_is_too_long_for_sglang(reader: Reader) -> None:
     """Hence the ML task's `max_tokens`, which leaves room for the page."""
     page = contract.data_uri(contract.PAGE.read_bytes())

@@ -101,6 +101,7 @@ def test_a_client_that_leaves_ends_the_work_for_it(engine: Engine) -> None:
     asyncio.run(asyncio.wait_for(journey(), 60))
 
 
+@pytest.mark.campaign  # tests/unit/wrapper has the same of other programs
 @pytest.mark.parametrize("end", first(1, ["kill", "unload"]))
 def test_nothing_of_it_stays_on_the_node(end: str) -> None:
     options = {"enforce_eager": True, "max_num_seqs": 4}

@@ -337,6 +337,7 @@ def gitlab_job(runner: Runner, name: str, **environ: str) -> int:
     return runner.shell("\n".join(pipeline[name]["script"]), chosen, "-eo", "pipefail")
 
 
+@pytest.mark.campaign  # the same runs on GitHub above
 def test_on_gitlab_without_a_baseline_nothing_passes_and_the_note_is_kept_up_to_date(
     runner: Runner, gitlab: tuple[str, list[dict[str, Any]]]
 ) -> None:

@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 BOTH = ({"name": "first"}, {"name": "second"})
 
 
+@pytest.mark.campaign  # tests/slurm has it with five at once
 @pytest.mark.parametrize("count", first(1, [5, 2]))
 def test_several_resumes_at_once_start_one_round(bench: Bench, calm: Trial, count: int) -> None:
     bench.script(answer_ms=[200, 300])

@@ -14,6 +14,7 @@ import pytest
 from hpcbench import environments
 from hpcbench.inference import Client
 from hpcbench.schema.definitions import ContainerSite
+from tests.campaign import first
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -42,7 +43,7 @@ def test_there_is_a_python_to_try() -> None:
     assert FOUND
 
 
-@pytest.mark.parametrize("python", FOUND)
+@pytest.mark.parametrize("python", first(1, FOUND))
 def test_the_wrapper_serves_in_a_bare_environment_of(python: str, tmp_path: Path) -> None:
     bare, site = tmp_path / "bare", ContainerSite()
     subprocess.run([python, "-m", "venv", "--without-pip", str(bare)], check=True)

@@ -38,6 +38,7 @@ def pages(made: list[Experiment]) -> dict[str, str]:
         "comparison": both,
         "whole comparison": f"{both}&all=1",
         "flipped samples": f"{both}&task={task}&other={task}&by=anls&change=both_right",
+        "a flipped sample": f"{both}&task={task}&other={task}&by=anls&change=both_right&flip=0",
         "regressions": "/regressions?since=all",
         "no regressions": "/regressions?text=nothing-is-called-that",
         "plans": "/plans",

@@ -69,7 +69,7 @@ class OwnUser(User):
         return state
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def own(
     lab: Lab,
     lab_python: Path,
@@ -105,7 +105,7 @@ def argument_lists() -> Iterator[list[bytes]]:
     done = threading.Event()
 
     def look() -> None:
-        while not done.wait(0.05):
+        while not done.wait(0.2):
             for path in Path("/proc").glob("[0-9]*/cmdline"):
                 with contextlib.suppress(OSError):
                     found.add(path.read_bytes())
@@ -119,58 +119,6 @@ def argument_lists() -> Iterator[list[bytes]]:
         done.set()
         thread.join()
         seen += found
-
-
-def test_a_job_that_inherits_nothing_has_the_secret_and_nothing_else_shows_it(
-    own: OwnUser, image: str
-) -> None:
-    own.at_slurm(export="NONE")
-    own.write_model("tiny-vlm", image=image, gpus=1, env={"PROBE_KEY": "${env:PROBE_KEY}"})
-    plan = own.plan("closed", [VQA])
-    refused = own.hpcbench("submit", plan, "--registry", own.registry)
-    assert refused.returncode == 2
-    assert "${env:PROBE_KEY}" in refused.stderr
-    assert not list((own.home / "experiments").glob("*"))
-
-    own.environment["PROBE_KEY"] = SECRET
-    own.at_slurm(hold=True)
-    with argument_lists() as lists:
-        experiment = own.submit(plan)
-        kept = own.home / "secrets" / f"{experiment}.json"
-        assert (kept.stat().st_mode & 0o777, kept.parent.stat().st_mode & 0o777) == (0o600, 0o700)
-        jobs = _jobs(own, experiment)
-        shown = "".join(_shown(own, job) for job in jobs)
-        del own.environment["PROBE_KEY"]
-        assert own.finish(experiment) == "done", json.dumps(own.status(experiment), indent=1)
-    assert SECRET not in shown
-    assert not any(SECRET.encode() in one for one in lists)
-    until(lambda: not kept.exists(), 90, "the secrets to be forgotten")
-    for path in own.experiment(experiment).rglob("*"):
-        assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path
-
-
-def test_jobs_run_what_was_submitted_or_stop_with_what_changed(own: OwnUser) -> None:
-    own.at_slurm(hold=True)
-    plan = own.plan("changed", [VQA])
-    plain = own.submit(plan)
-    copied = own.submit(plan, "--snapshot-env", "--set", "seed=2")
-    work = own.source / "worker" / "process.py"
-    before = work.read_text()
-    work.write_text(before + "\nraise RuntimeError('half a git pull')\n")
-    # The worker alone: nobody finalises before we have looked.
-    _release(own, _jobs(own, plain, ":g0"))
-    until(lambda: _stopped(own, plain), 120, "the worker to stop")
-    assert own.finish(copied) == "done"
-    assert own.answered(copied) == 2
-
-    work.write_text(before + "\n# pulled\n")
-    (cause,) = {failure["cause"] for failure in own.status(plain)["failures"]}
-    assert "the environment changed since submit: hpcbench/worker/process.py differs" in cause
-    assert own.answered(plain) == 0
-    own.hpcbench("cancel", plain)
-    resumed = own.hpcbench("resume", plain)
-    assert "the environment has changed: hpcbench/worker/process.py differs" in resumed.stderr
-    assert own.finish(plain) == "done"
 
 
 def test_cron_itself_submits_and_does_not_overlap(own: OwnUser) -> None:
@@ -196,6 +144,59 @@ def test_cron_itself_submits_and_does_not_overlap(own: OwnUser) -> None:
         daemon.terminate()
         daemon.wait()
         own.lab.run_as_user(["crontab", "-r"])
+
+
+def test_a_job_that_inherits_nothing_has_the_secret_and_nothing_else_shows_it(
+    own: OwnUser, image: str
+) -> None:
+    own.at_slurm(export="NONE")
+    own.write_model("tiny-vlm", image=image, gpus=1, env={"PROBE_KEY": "${env:PROBE_KEY}"})
+    plan, before = own.plan("closed", [VQA]), _experiments(own)
+    refused = own.hpcbench("submit", plan, "--registry", own.registry)
+    assert refused.returncode == 2
+    assert "${env:PROBE_KEY}" in refused.stderr
+    assert _experiments(own) == before
+
+    own.environment["PROBE_KEY"] = SECRET
+    own.at_slurm(hold=True)
+    with argument_lists() as lists:
+        experiment = own.submit(plan)
+        kept = own.home / "secrets" / f"{experiment}.json"
+        assert (kept.stat().st_mode & 0o777, kept.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+        jobs = _jobs(own, experiment)
+        shown = "".join(_shown(own, job) for job in jobs)
+        del own.environment["PROBE_KEY"]
+        assert own.finish(experiment) == "done", json.dumps(own.status(experiment), indent=1)
+    assert SECRET not in shown
+    assert not any(SECRET.encode() in one for one in lists)
+    until(lambda: not kept.exists(), 90, "the secrets to be forgotten")
+    for path in own.experiment(experiment).rglob("*"):
+        assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path
+
+
+def test_jobs_run_what_was_submitted_or_stop_with_what_changed(own: OwnUser, image: str) -> None:
+    own.use_image(image)
+    own.at_slurm(hold=True)
+    plan = own.plan("changed", [VQA])
+    plain = own.submit(plan)
+    copied = own.submit(plan, "--snapshot-env", "--set", "seed=2")
+    work = own.source / "worker" / "process.py"
+    before = work.read_text()
+    work.write_text(before + "\nraise RuntimeError('half a git pull')\n")
+    # The worker alone: nobody finalises before we have looked.
+    _release(own, _jobs(own, plain, ":g0"))
+    until(lambda: _stopped(own, plain), 120, "the worker to stop")
+    assert own.finish(copied) == "done"
+    assert own.answered(copied) == 2
+
+    work.write_text(before + "\n# pulled\n")
+    (cause,) = {failure["cause"] for failure in own.status(plain)["failures"]}
+    assert "the environment changed since submit: hpcbench/worker/process.py differs" in cause
+    assert own.answered(plain) == 0
+    own.hpcbench("cancel", plain)
+    resumed = own.hpcbench("resume", plain)
+    assert "the environment has changed: hpcbench/worker/process.py differs" in resumed.stderr
+    assert own.finish(plain) == "done"
 
 
 def _experiments(own: OwnUser) -> list[str]:

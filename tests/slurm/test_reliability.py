@@ -78,6 +78,7 @@ def test_a_worker_told_that_its_time_is_up_drains_and_the_rest_is_submitted_agai
     assert {"draining", "stopped", "finished"} <= set(events)
 
 
+@pytest.mark.campaign  # test_faults_daemons kills a node too
 def test_a_node_that_dies_mid_run_ends_in_a_completed_experiment(slurm_user: User) -> None:
     user = slurm_user
     experiment = user.submit(user.plan("node", [VQA], parallelism=2, shard_size=16))

@@ -148,6 +148,7 @@ def test_a_laptops_plan_runs_on_the_cluster_and_its_report_comes_back(
     assert laptop.run("status", "none", "--site", "lab", code=2)
 
 
+@pytest.mark.campaign  # tests/remote cuts connections
 def test_following_survives_a_connection_that_is_cut(
     laptop: Laptop, slurm_user: User, login_node: Sshd, cutter: Cutter
 ) -> None:

@@ -131,6 +131,7 @@ def test_an_array_of_the_earlier_version_runs_and_finishes_under_this_one(
     assert "environment since" in (trial.path / "report" / "report.md").read_text()
 
 
+@pytest.mark.campaign  # the array above is upgraded too
 def test_a_paused_experiment_of_the_earlier_version_is_resumed_by_this_one(
     user: Upgraded, wheels: tuple[Path, Path], calm: Run
 ) -> None:
@@ -151,6 +152,7 @@ def test_a_paused_experiment_of_the_earlier_version_is_resumed_by_this_one(
     assert trial.metrics == calm.metrics
 
 
+@pytest.mark.campaign  # the array above is upgraded too
 def test_a_cron_line_of_the_earlier_version_submits_with_this_one(
     user: Upgraded, wheels: tuple[Path, Path]
 ) -> None:

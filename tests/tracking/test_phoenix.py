@@ -145,6 +145,7 @@ def test_while_it_runs_samples_come_and_scores_after_the_end(
     assert len(asked(phoenix.url, f"live/span_annotations?limit=100&{ids}")) == 8
 
 
+@pytest.mark.campaign  # test_mlflow has the same of another server
 def test_a_phoenix_that_is_killed_and_comes_back_has_everything_once(
     phoenix: Server, tmp_path: Path
 ) -> None:

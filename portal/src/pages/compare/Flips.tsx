@@ -1,13 +1,15 @@
 import { Link } from "@tanstack/react-router";
+import { useEffect } from "react";
 
 import { usePages } from "../../api";
 import type { FlipRow } from "../../api/schema";
-import { Button, Diff, Empty, Export, FaultBox, Panel, Skeleton } from "../../ui";
+import { Button, Diff, Empty, Export, FaultBox, Panel, Skeleton, useHotkeys } from "../../ui";
 import { FlipBar } from "./FlipBar";
-import { type Counts, WORDS } from "./flips";
+import { type Counts, score, WORDS } from "./flips";
+import { FlipView } from "./FlipView";
 import styles from "./Flips.module.css";
 import type { Chosen } from "./Scores";
-import type { Change } from "./search";
+import type { Change, Search } from "./search";
 import { wordDiff } from "./words";
 
 interface Props {
@@ -15,19 +17,28 @@ interface Props {
   readonly candidate: string;
   readonly chosen: Chosen;
   readonly common: boolean;
+  readonly view: Pick<Search, "flip" | "image" | "against">;
   readonly onChange: (change: Change) => void;
+  readonly onView: (change: Partial<Pick<Search, "flip" | "image" | "against">>) => void;
 }
 
 /** Rows fetched at a time. */
 const SOME = 30;
 
 /** Samples that the candidate did otherwise, or alike: both answers beside each other. */
-export function Flips({ baseline, candidate, chosen, common, onChange }: Props) {
+export function Flips({ baseline, candidate, chosen, common, view, onChange, onView }: Props) {
   const { task, other, by, change } = chosen;
   const query = { baseline, candidate, run_task: task, other, metric: by, change, common };
   const found = usePages("/compare/flips", { query }, { limit: SOME });
   const rows = Array.from({ length: found.rows.count }, (_, at) => found.rows.at(at)).filter((row) => row !== undefined);
   const tasks = task === other ? task : `${task} → ${other}`;
+  const open = view.flip === null ? undefined : found.rows.at(view.flip);
+  const awaited = view.flip !== null && open === undefined && found.more;
+  const { next } = found;
+  useEffect(() => {
+    if (awaited) next();
+  });
+  useHotkeys(view.flip === null && rows.length > 0 ? { f: ["first sample of the list", () => onView({ flip: 0, image: 0 })] } : {}, "Samples of the comparison");
   return (
     <Panel
       title={`Samples of ${tasks}, ${by}`}
@@ -38,12 +49,33 @@ export function Flips({ baseline, candidate, chosen, common, onChange }: Props) 
         <FaultBox fault={found.fault} retry={found.again} />
         {found.loading && <Skeleton lines={5} />}
         {found.first && rows.length === 0 && <Empty title={`No sample is ${WORDS[change]}`} />}
-        <ol className={styles["list"]} aria-busy={found.old}>
-          {rows.map((row) => (
-            <Flip key={row.sample} row={row} baseline={baseline} candidate={candidate} task={task} other={other} />
-          ))}
-        </ol>
-        {found.more && <Button onClick={found.next}>More samples</Button>}
+        {view.flip !== null && open ? (
+          <FlipView
+            key={open.sample}
+            row={open}
+            neighbours={[found.rows.at(view.flip - 1), found.rows.at(view.flip + 1)]}
+            at={view.flip}
+            total={found.total ?? rows.length}
+            sides={[
+              { experiment: experimentOf(baseline), task },
+              { experiment: experimentOf(candidate), task: other },
+            ]}
+            metric={by}
+            view={view}
+            onView={onView}
+          />
+        ) : awaited ? (
+          <Skeleton lines={8} />
+        ) : (
+          <>
+            <ol className={styles["list"]} aria-busy={found.old}>
+              {rows.map((row, at) => (
+                <Flip key={row.sample} row={row} baseline={baseline} candidate={candidate} task={task} other={other} onOpen={() => onView({ flip: at, image: 0 })} />
+              ))}
+            </ol>
+            {found.more && <Button onClick={found.next}>More samples</Button>}
+          </>
+        )}
       </div>
     </Panel>
   );
@@ -55,14 +87,17 @@ interface FlipProps {
   readonly candidate: string;
   readonly task: string;
   readonly other: string;
+  readonly onOpen: () => void;
 }
 
-function Flip({ row, baseline, candidate, task, other }: FlipProps) {
+function Flip({ row, baseline, candidate, task, other, onOpen }: FlipProps) {
   const [reference = ""] = row.references;
   return (
     <li className={styles["flip"]}>
       <div className={styles["head"]}>
-        <strong className={styles["sample"]}>{row.sample}</strong>
+        <Button kind="quiet" small onClick={onOpen} aria-label={`Show ${row.sample} with its page and both answers`}>
+          <strong className={styles["sample"]}>{row.sample}</strong>
+        </Button>
         <span className={styles["soft"]}>{row.document}</span>
         <span className={styles["scores"]}>
           {score(row.scores[0])} → {score(row.scores[1])}
@@ -111,10 +146,6 @@ function Side({ title, experiment, task, place, reference, answer, note }: SideP
 /** The experiment of a run, which may be one of its run tasks. */
 export function experimentOf(run: string): string {
   return run.split(":")[0] ?? run;
-}
-
-function score(value: number | null | undefined): string {
-  return value === null || value === undefined ? "–" : value.toFixed(3);
 }
 
 function countsFrom(counts: Readonly<Record<string, number>>): Counts {

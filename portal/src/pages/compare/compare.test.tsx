@@ -1,7 +1,7 @@
 import { fireEvent, screen, waitFor, within } from "@testing-library/react";
 import { expect, it } from "vitest";
 
-import type { Candidate, Comparison, MetricCompared } from "../../api/schema";
+import type { Candidate, Comparison, FlipRow, MetricCompared, SampleDetail } from "../../api/schema";
 import { renderAt, serve } from "../../testing";
 
 function metric(name: string, more: Partial<MetricCompared> = {}): MetricCompared {
@@ -98,4 +98,65 @@ it("says how far a long comparison is, and shows it when it is there", async () 
   expect((await screen.findByRole("progressbar", { name: "Compared" })).getAttribute("aria-valuetext")).toContain("37");
   expect(await screen.findByTestId("scores", {}, { timeout: 5000 })).toBeTruthy();
   expect(screen.queryByRole("progressbar", { name: "Compared" })).toBeNull();
+});
+
+function flip(place: number): FlipRow {
+  return {
+    sample: `s${place}`, document: "d", change: "lost", scores: [1, 0.25], answers: ["42 EUR", "24 EUR"], notes: ["", ""],
+    references: ["42 EUR"], places: [place, place],
+  }; // prettier-ignore
+}
+
+function whole(place: number, why: string): SampleDetail {
+  return {
+    row: { place, sample: `s${place}`, document: "d", outcome: "ok", reason: null, scores: {}, answer: "", latency: 1, output_tokens: 1, flagged: false },
+    images: [], missing_images: "the sample has no image", boxes: [], system: null, prompt: "Read the page. What is the total?",
+    fields: { question: "What is the total?" }, metadata: {}, references: ["42 EUR"], answer: "", reasoning: null, prediction: "", error: null,
+    diff: [], not_compared: [0, 0], times: {}, usage: {}, raw: {}, note: "", rank: place, previous: null, following: null,
+    accounts: [{ metric: "anls", signature: "anls", value: 0.25, higher_is_better: true, why, fields: [] }],
+  }; // prettier-ignore
+}
+
+function servedFlips() {
+  const details = [0, 1].flatMap((place) => ["a", "b"].map((run) => [`/experiments/${run}/run-tasks/vqa/samples/${place}`, whole(place, `two edits in ${run}`)]));
+  return serve({
+    "/compare": comparison(metric("anls")),
+    "/compare/flips": { ...flips, items: [flip(0), flip(1)], total: 2 },
+    ...(Object.fromEntries(details) as Record<string, SampleDetail>),
+  });
+}
+
+it("F opens the first sample, J goes on, Escape leads back, and the address says where", async () => {
+  servedFlips();
+  const shown = await renderAt("/compare?runs=a&runs=b");
+  await screen.findByText("s0");
+  fireEvent.keyDown(document.body, { key: "f" });
+  expect(within(await screen.findByTestId("flip")).getByRole("heading", { name: "s0" })).toBeTruthy();
+  fireEvent.keyDown(document.body, { key: "j" });
+  await screen.findByRole("heading", { name: "s1" });
+  expect(shown.history.location.search).toContain("flip=1");
+  fireEvent.keyDown(document.body, { key: "Escape" });
+  await waitFor(() => expect(screen.queryByTestId("flip")).toBeNull());
+});
+
+it("a link opens a sample with its question, both answers, the change of its score and why", async () => {
+  servedFlips();
+  await renderAt("/compare?runs=a&runs=b&task=vqa&other=vqa&by=anls&flip=1");
+  const open = await screen.findByTestId("flip");
+  await within(open).findByText("two edits in b");
+  expect(within(open).getByText("What is the total?")).toBeTruthy();
+  expect(within(open).getByText("two edits in a")).toBeTruthy();
+  expect(within(open).getByText("1.000 → 0.250 (−0.750)")).toBeTruthy();
+  expect(within(open).getByText("2 of 2")).toBeTruthy();
+  expect(open.querySelector("ins")?.textContent).toContain("24");
+});
+
+it("D compares the answers with each other", async () => {
+  servedFlips();
+  await renderAt("/compare?runs=a&runs=b&task=vqa&other=vqa&by=anls&flip=0");
+  const open = await screen.findByTestId("flip");
+  await within(open).findByRole("region", { name: "Candidate" });
+  fireEvent.keyDown(document.body, { key: "d" });
+  await waitFor(() => expect(within(open).getByRole("region", { name: "Candidate" }).querySelector("del")?.textContent).toContain("only in the baseline's answer"));
+  expect(within(open).getByRole("region", { name: "Baseline" }).querySelector("del, ins")).toBeNull();
 });

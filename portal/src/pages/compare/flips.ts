@@ -53,3 +53,15 @@ export function described(counts: Counts): string {
   const told = segments(counts).map((one) => `${one.count.toLocaleString("en")} ${WORDS[one.change]}`);
   return told.length > 0 ? told.join(", ") : "no pairs";
 }
+
+/** A score of a sample; a dash where there is none. */
+export function score(value: number | null | undefined): string {
+  return value === null || value === undefined ? "–" : value.toFixed(3);
+}
+
+/** How a score changed, with its sign; empty where one of both is missing. */
+export function signedChange([before, after]: readonly [number | null, number | null] | readonly (number | null)[]): string {
+  if (typeof before !== "number" || typeof after !== "number") return "";
+  const change = after - before;
+  return `(${change > 0 ? "+" : change < 0 ? "−" : "±"}${Math.abs(change).toFixed(3)})`;
+}

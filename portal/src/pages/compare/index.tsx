@@ -18,6 +18,9 @@ import type { Search } from "./search";
 import { Settings } from "./Settings";
 import { Speed } from "./Speed";
 
+/** No pair of run tasks is chosen, and no sample of it. */
+const NO_TASK = { task: "", other: "", by: "", flip: null } as const;
+
 /** Runs side by side, sample by sample: what the others lost and won against the first. */
 export default function ComparePage() {
   const { search, update } = usePlace("/compare");
@@ -28,7 +31,7 @@ export default function ComparePage() {
   const comparison = runs.length > 1 ? found.data : undefined;
   const at = Math.min(Math.max(0, search.candidate), Math.max(0, runs.length - 2));
   const candidate = comparison?.candidates[at];
-  const onRuns = (next: readonly string[]) => update({ runs: next, candidate: 0, task: "", other: "", by: "" });
+  const onRuns = (next: readonly string[]) => update({ runs: next, candidate: 0, ...NO_TASK });
   usePageTitle("Compare");
   return (
     <div className={layout["page"]}>
@@ -44,7 +47,7 @@ export default function ComparePage() {
       {runs.length > 1 && found.isFetching && <HowFar fault={found.failureReason} />}
       {runs.length > 1 && found.isPending && <Skeleton lines={8} label="Comparing sample by sample" />}
       {comparison && comparison.candidates.length > 1 && (
-        <Overview comparison={comparison} metric={search.metric} current={at} onCandidate={(next) => update({ candidate: next, task: "", other: "", by: "" })} />
+        <Overview comparison={comparison} metric={search.metric} current={at} onCandidate={(next) => update({ candidate: next, ...NO_TASK })} />
       )}
       {candidate && <Held key={candidate.side.run} candidate={candidate} name={letter(at + 1)} runs={[runs[0] ?? "", runs[at + 1] ?? ""]} search={search} update={update} old={found.isPlaceholderData} />}
     </div>
@@ -103,16 +106,16 @@ function Held({ candidate, name, runs, search, update, old }: HeldProps) {
               title={`${name} against A`}
               actions={
                 <>
-                  {metrics.length > 1 && <Select label="Metric" value={metric} options={[{ value: "", label: "all metrics" }, ...metrics.map((value) => ({ value }))]} onChange={(value) => update({ metric: value, task: "", other: "", by: "" })} />}
+                  {metrics.length > 1 && <Select label="Metric" value={metric} options={[{ value: "", label: "all metrics" }, ...metrics.map((value) => ({ value }))]} onChange={(value) => update({ metric: value, ...NO_TASK })} />}
                   <Toggle label="Only differences" checked={!search.all} onChange={(only) => update({ all: !only })} />
                 </>
               }
             >
-              {shown.length > 0 ? <Scores candidate={candidate} rows={shown} chosen={chosen} onChoose={(next) => update(next)} /> : <Empty title={rows.length > 0 ? "No sample differs" : "Nothing could be compared"} />}
+              {shown.length > 0 ? <Scores candidate={candidate} rows={shown} chosen={chosen} onChoose={(next) => update({ ...next, flip: null })} /> : <Empty title={rows.length > 0 ? "No sample differs" : "Nothing could be compared"} />}
               {rows.length > shown.length && <p className={styles["note"]}>Hidden: {counted(rows.length - shown.length, "row")} without a difference.</p>}
               <p className={styles["note"]}>p is Holm-corrected over all comparisons on this page; “better” and “worse” use this p. n counts pairs of samples. Documents are the unit of chance.</p>
             </Panel>
-            {chosen && <Flips key={`${chosen.task} ${chosen.other} ${chosen.by}`} baseline={runs[0]} candidate={runs[1]} chosen={chosen} common={search.common} onChange={(change) => update({ ...chosen, change })} />}
+            {chosen && <Flips key={`${chosen.task} ${chosen.other} ${chosen.by}`} baseline={runs[0]} candidate={runs[1]} chosen={chosen} common={search.common} view={search} onChange={(change) => update({ ...chosen, change, flip: null })} onView={(change) => update({ ...chosen, ...change }, { replace: search.flip !== null })} />}
           </div>
         )}
         {search.tab === "speed" && <Speed candidate={candidate} />}

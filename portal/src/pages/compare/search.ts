@@ -18,6 +18,11 @@ export const search = searchOf({
   other: text(),
   by: text(),
   change: choice(["lost", "won", "both_wrong", "both_partly", "both_right"], "lost"),
+  /** Number of the listed sample that is open, from 0, and its image. */
+  flip: number(),
+  image: number(0),
+  /** What the answers' words are compared with. */
+  against: choice(["reference", "answer"], "reference"),
 });
 
 export type Search = SearchOf<typeof search>;

@@ -7,6 +7,7 @@ import { Accounts } from "./Accounts";
 import { Facts } from "./Facts";
 import { Json } from "./Json";
 import { Part } from "./Part";
+import { questionOf } from "./question";
 import styles from "./SamplePanel.module.css";
 
 interface Props {
@@ -19,7 +20,8 @@ interface Props {
 
 /** All that is known of a sample beside its images: what was right, what was answered, and what that was worth. */
 export function SamplePanel({ detail, withDiff, onDiff, withRaw, onRaw }: Props) {
-  const { row, references, answer, prediction, diff } = detail;
+  const { row, references, answer, prediction, diff, prompt } = detail;
+  const asked = questionOf(detail);
   const bare = row.outcome !== "ok";
   const readAs = prediction !== null && prediction !== answer;
   return (
@@ -29,6 +31,11 @@ export function SamplePanel({ detail, withDiff, onDiff, withRaw, onRaw }: Props)
           <OutcomeChip outcome={row.outcome} />
           <span>{detail.error ?? row.reason ?? ""}</span>
         </p>
+      )}
+      {asked !== prompt && (
+        <Part title="Question" copy={asked}>
+          <Told text={asked} />
+        </Part>
       )}
       <Part title={references.length > 1 ? `References, ${references.length}` : "Reference"} copy={references.join("\n")}>
         {references.length === 0 && <p className={styles["none"]}>none</p>}
@@ -62,8 +69,8 @@ export function SamplePanel({ detail, withDiff, onDiff, withRaw, onRaw }: Props)
         </Part>
       )}
       <Accounts accounts={detail.accounts} />
-      <Part title="Prompt" copy={detail.prompt ?? ""}>
-        <Told text={detail.prompt} />
+      <Part title="Prompt" copy={prompt ?? ""}>
+        <Told text={prompt} />
       </Part>
       {detail.system && (
         <Part title="System prompt" copy={detail.system} folded>

@@ -1,0 +1,1 @@
+import"./ui-D-l9m9_A.js";

@@ -1,1 +1,0 @@
-import"./ui-BxkB9Tr3.js";

@@ -1,0 +1,137 @@
+import type { FlipRow, SampleDetail } from "../../api/schema";
+import { Button, CopyButton, Diff, FaultBox, Select, Skeleton, useHotkeys } from "../../ui";
+import { count } from "../../ui/format";
+import { Accounts } from "../samples/Accounts";
+import { Part } from "../samples/Part";
+import { questionOf } from "../samples/question";
+import { Viewer } from "../samples/Viewer";
+import styles from "./FlipView.module.css";
+import { score, signedChange } from "./flips";
+import type { Search } from "./search";
+import { type Side, useFlip } from "./useFlip";
+import { wordDiff } from "./words";
+
+interface Props {
+  readonly row: FlipRow;
+  /** Rows before and after it, as far as they are known. */
+  readonly neighbours: readonly [FlipRow | undefined, FlipRow | undefined];
+  /** Number of the row in the list, from 0, and how many the list has. */
+  readonly at: number;
+  readonly total: number;
+  /** Baseline and candidate. */
+  readonly sides: readonly [Side, Side];
+  readonly metric: string;
+  readonly view: Pick<Search, "image" | "against">;
+  readonly onView: (change: Partial<Pick<Search, "flip" | "image" | "against">>) => void;
+}
+
+const NAMES = ["Baseline", "Candidate"] as const;
+
+/** One sample of a comparison whole: its page, the question, the references, both answers, and why they got their scores. */
+export function FlipView({ row, neighbours, at, total, sides, metric, view, onView }: Props) {
+  const { details, fault, again } = useFlip(sides, row, neighbours);
+  const detail = details[0] ?? details[1];
+  const step = (by: 1 | -1) => {
+    const to = at + by;
+    if (to >= 0 && to < total) onView({ flip: to, image: 0 });
+  };
+  useHotkeys(
+    {
+      j: ["next sample", () => step(1)],
+      k: ["previous sample", () => step(-1)],
+      d: ["compare with the reference, or the answers with each other", () => onView({ against: view.against === "reference" ? "answer" : "reference" })],
+      Escape: ["back to the list", () => onView({ flip: null, image: 0 })],
+    },
+    "Samples of the comparison",
+  );
+  return (
+    <article className={styles["flip"]} aria-label={`Sample ${row.sample}`} data-testid="flip">
+      <header className={styles["head"]}>
+        <Button kind="quiet" small icon="left" onClick={() => onView({ flip: null, image: 0 })}>
+          List
+        </Button>
+        <h3 className={styles["name"]}>{row.sample}</h3>
+        <span className={styles["score"]} title={metric}>
+          {score(row.scores[0])} → {score(row.scores[1])} {signedChange(row.scores)}
+        </span>
+        <Button kind="quiet" small icon="left" aria-label="Previous sample" onClick={() => step(-1)} disabled={at === 0} />
+        <span className={styles["place"]}>
+          {count(at + 1)} of {count(total)}
+        </span>
+        <Button kind="quiet" small icon="right" aria-label="Next sample" onClick={() => step(1)} disabled={at + 1 >= total} />
+        <CopyButton text={location.href} label="Link" />
+      </header>
+      <FaultBox fault={fault} retry={again} />
+      {!detail && !fault && <Skeleton lines={8} />}
+      {detail && (
+        <div className={styles["body"]}>
+          <section className={styles["image"]} aria-label="Images">
+            <Viewer
+              sample={row.sample}
+              images={detail.images}
+              boxes={[]}
+              missing={detail.missing_images}
+              shown={view.image}
+              onShow={(image) => onView({ image })}
+              withBoxes={false}
+              onBoxes={() => undefined}
+            />
+          </section>
+          <div className={styles["panel"]}>
+            <Part title="Question" copy={questionOf(detail)}>
+              <p className={styles["text"]}>{questionOf(detail) || "none"}</p>
+            </Part>
+            <Part title={row.references.length > 1 ? `References, ${row.references.length}` : "Reference"} copy={row.references.join("\n")}>
+              <ul className={styles["references"]}>
+                {row.references.map((one, place) => (
+                  <li key={place} className={styles["text"]}>
+                    {one}
+                  </li>
+                ))}
+              </ul>
+            </Part>
+            <Select
+              label="Compare the words with"
+              value={view.against}
+              options={[
+                { value: "reference", label: "the reference" },
+                { value: "answer", label: "the baseline's answer" },
+              ]}
+              onChange={(against) => onView({ against: against === "answer" ? "answer" : "reference" })}
+            />
+            <div className={styles["sides"]}>
+              {NAMES.map((name, side) => (
+                <section key={name} className={styles["side"]} aria-label={name}>
+                  <h4>{name}</h4>
+                  <AnswerText row={row} side={side} against={view.against} />
+                  <Why detail={details[side]} metric={metric} />
+                </section>
+              ))}
+            </div>
+          </div>
+        </div>
+      )}
+    </article>
+  );
+}
+
+/** An answer, its words compared with the reference, or with the baseline's answer. */
+function AnswerText({ row, side, against }: { readonly row: FlipRow; readonly side: number; readonly against: Search["against"] }) {
+  const answer = row.answers[side] ?? null;
+  const note = row.notes[side] ?? "";
+  const [reference = ""] = row.references;
+  const base = against === "reference" ? reference : side === 1 ? (row.answers[0] ?? "") : "";
+  return (
+    <>
+      {answer !== null && (answer.trim() === "" ? <p className={styles["soft"]}>empty</p> : base === "" ? <p className={styles["text"]}>{answer}</p> : <Diff words={wordDiff(base, answer)} from={against === "reference" ? "the reference" : "the baseline's answer"} />)}
+      {note && <p className={styles["soft"]}>{answer === null ? `no answer: ${note}` : `unreadable: ${note}`}</p>}
+    </>
+  );
+}
+
+/** Why an answer got its score: the metric that is compared comes first. */
+function Why({ detail, metric }: { readonly detail: SampleDetail | undefined; readonly metric: string }) {
+  if (!detail) return <Skeleton lines={2} />;
+  const accounts = [...detail.accounts].sort((one, other) => Number(other.metric === metric) - Number(one.metric === metric));
+  return <Accounts accounts={accounts} />;
+}
