@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 OF_RUN_TASKS = ("run_task", "model", "dataset", "split", "prompt", "ml_task")
 """Columns by which run tasks can be grouped."""
 
-OF_SAMPLES = ("document", "outcome", "reason", "form", "images", "truncated", "invalid")
+OF_SAMPLES = (
+    "document", "outcome", "reason", "form", "mistake", "images", "truncated", "invalid",
+)  # fmt: skip
 """Columns of every sample by which tables can be grouped, beside its metadata."""
 
 FIELD = "field"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hpcbench.evaluation.isolate import Guard
+from hpcbench.evaluation.mistakes import mistake_of
 from hpcbench.evaluation.reading import read_answer
 from hpcbench.experiment.view.answer import (
     MISSING,
@@ -108,6 +109,9 @@ def _scored(
         add["form"]((reading.form or None) if reading else None)
         add["repairs"]("; ".join(reading.repairs) or None if reading else None)
         add["faults"](_faults(reading.faults) if reading and reading.faults else None)
+        add["mistake"](
+            mistake_of(value, sample.references, bool(answer and answer.outcome == "truncated"))
+        )
         add["images"](answer.images if answer else None)
         add["truncated"](answer.outcome == "truncated" if answer else None)
         add["invalid"](reading is not None and value is None)

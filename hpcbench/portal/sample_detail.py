@@ -111,7 +111,7 @@ def _detail(
         row=row_of(
             sheet,
             place,
-            row,
+            {**row, "mistake": None} if _is_right(sheet, row) else row,
             None,  # the detail has it in full
             flagged=row["sample"] in notes,
         ),
@@ -155,14 +155,23 @@ def picture_of(portal: Portal, sheet: Sheet, place: int, number: int, size: Size
         raise PortalFault(404, "not_found", str(gone)) from gone
 
 
+def _is_right(sheet: Sheet, row: Mapping[str, Any]) -> bool:
+    """Whether the leading metric gives its best score: what differs, such as case, is no mistake to it."""
+    if not sheet.metrics:
+        return False
+    name = sheet.metrics[0]
+    best = sheet.kinds[name].best
+    return best is not None and row.get(name) == best
+
+
 def _beyond(text: str) -> int:
     return max(0, len(text) - COMPARED)
 
 
 def _columns(sheet: Sheet) -> list[str]:
     names = [
-        "sample", "document", "outcome", "reason", "answer", "prediction", "references", "error", "prompt",
-        "form", "repairs", "faults", "invalid", "latency", "output_tokens",
+        "sample", "document", "outcome", "reason", "mistake", "answer", "prediction", "references", "error",
+        "prompt", "form", "repairs", "faults", "invalid", "latency", "output_tokens",
     ]  # fmt: skip
     for metric in sheet.metrics:
         endings = ("", ".numerator", ".denominator", ".counts", ".fault")

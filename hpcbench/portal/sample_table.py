@@ -110,6 +110,8 @@ class Sheet(ABC):
     """Metrics, the leading one first."""
     metadata: tuple[str, ...] = ()
     """Names of metadata with a column."""
+    has_mistakes: bool = False
+    """Whether the kinds of mistakes are known."""
 
     def __init__(self, room: Room, experiment: Seen, run_task: str) -> None:
         self.room, self.experiment, self.name = room, experiment, run_task
@@ -245,6 +247,7 @@ class ScoresSheet(Sheet):
         self.stamp = stamp_of(self.path)
         self.rows, columns = room.shapes.of(self.key, self.stamp, self._shape)
         self.there = frozenset((*columns, *TIMES))
+        self.has_mistakes = "mistake" in columns
         self.metrics = tuple(
             name.removesuffix(".fault") for name in columns if name.endswith(".fault")
         )

@@ -45,6 +45,8 @@ class Chosen:
     """Outcome of the request."""
     reason: str = ""
     """Reason why the answer cannot be parsed."""
+    mistake: str = ""
+    """Kind of mistake, of wrong samples only."""
     metric: str = ""
     """The metric of `low` and `high`; empty: the leading metric."""
     low: float | None = None
@@ -176,6 +178,7 @@ def row_of(
         document=sound(row["document"] or ""),
         outcome=sound(row["outcome"]),
         reason=sound(row["reason"]),
+        mistake=row.get("mistake"),
         scores={name: sound(row.get(name)) for name in sheet.metrics},
         answer=sound(answer),
         latency=sound(row["latency"]),
@@ -311,11 +314,13 @@ def column_of(sheet: Sheet, name: str) -> str:
 def _columns(sheet: Sheet, chosen: Chosen) -> list[str]:
     """Columns that a filter needs."""
     found = []
-    if chosen.outcome or chosen.wrong:
+    if chosen.outcome or chosen.wrong or chosen.mistake:
         found.append("outcome")
     if chosen.reason:
         found.append("reason")
-    if chosen.wrong:
+    if chosen.mistake:
+        found.append(_mistake(sheet))
+    if chosen.wrong or chosen.mistake:
         found += ["invalid", *sheet.metrics[:1]]
     if chosen.low is not None or chosen.high is not None:
         found.append(metric_of(sheet, chosen.metric))
@@ -348,6 +353,13 @@ def _meta(sheet: Sheet, name: str) -> str:
     raise PortalFault(400, "bad_request", f"no metadata column '{name[:100]}'", remedy[:500])
 
 
+def _mistake(sheet: Sheet) -> str:
+    if sheet.has_mistakes:
+        return "mistake"
+    what = "the scores of this run task name no mistakes"
+    raise PortalFault(400, "bad_request", what, f"run `hpcbench score {sheet.experiment.id}`")
+
+
 def _conditions(
     sheet: Sheet, chosen: Chosen, holding: Any, flagged: frozenset[str] | None, frame: Any
 ) -> list[Any]:
@@ -360,6 +372,8 @@ def _conditions(
         holds.append(col("outcome") == chosen.outcome)
     if chosen.reason:
         holds.append(col("reason") == chosen.reason)
+    if chosen.mistake:
+        holds.append(col("mistake") == chosen.mistake)
     if chosen.low is not None or chosen.high is not None:
         value = col(metric_of(sheet, chosen.metric))
         holds += [value >= chosen.low] if chosen.low is not None else []
@@ -369,7 +383,7 @@ def _conditions(
     for name, wanted in chosen.where:
         meta = col(_meta(sheet, name))
         holds.append(meta == wanted if wanted else meta.is_null() | (meta == ""))
-    if chosen.wrong:
+    if chosen.wrong or chosen.mistake:
         holds.append(_wrong(sheet, frame))
     if flagged is not None:
         holds.append(col("sample").is_in(list(flagged)))
@@ -410,19 +424,23 @@ def _flagged(sheet: Sheet) -> Mapping[str, str]:
 
 
 def facets_of(sheet: Sheet, chosen: Chosen) -> tuple[Facet, ...]:
-    """How many of the chosen samples have each outcome, reason, score and value of metadata.
+    """How many of the chosen samples have each outcome, reason, mistake, score and value of metadata.
 
     Raises:
         PortalFault, NotYet: as `page_of`.
     """
     metric = metric_of(sheet, chosen.metric) if sheet.metrics else None
     metas = [META + name for name in sheet.metadata[:MOST_LEVELS]]
-    names = ["outcome", "reason", *([metric] if metric else []), *metas]
+    mistakes = ["mistake", "invalid", *sheet.metrics[:1]] if sheet.has_mistakes else []
+    names = ["outcome", "reason", *mistakes, *([metric] if metric else []), *metas]
     places = Ordered(sheet, chosen, Sorted())
     frame = sheet.frame(names)
     if places.total < sheet.rows:
         frame = frame[places.places(0, places.total)]
     found = [_counted("outcome", frame["outcome"]), _counted("reason", frame["reason"])]
+    if mistakes:
+        wrong = frame.filter(_wrong(sheet, frame).fill_null(value=False))
+        found.append(_counted("mistake", wrong["mistake"]))
     if metric is not None:
         found.append(_binned(frame[metric], sheet.kinds[metric].best))
     found += [_counted(name.removeprefix(META), frame[name]) for name in metas]

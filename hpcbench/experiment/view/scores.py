@@ -33,7 +33,7 @@ META = "meta."
 
 TEXTS = (
     "sample", "document", "outcome", "prompt", "error", "answer", "prediction", "reason", "form",
-    "repairs", "faults",
+    "repairs", "faults", "mistake",
 )  # fmt: skip
 """Text columns of every sample."""
 

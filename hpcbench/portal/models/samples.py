@@ -23,6 +23,8 @@ class SampleRow(Model):
     """Outcome of the request; `missing`: not sent yet."""
     reason: str | None = None
     """Reason why the answer is unreadable."""
+    mistake: str | None = None
+    """Kind of mistake in a wrong answer; only in the details of a sample."""
     scores: Mapping[str, float | None]
     """Metric → value."""
     answer: str | None

@@ -36,6 +36,9 @@ def chosen_by(
     ] = "",
     outcome: Annotated[str, Query(max_length=40)] = "",
     reason: Annotated[str, Query(max_length=2_000)] = "",
+    mistake: Annotated[
+        str, Query(max_length=40, description="Kind of mistake, of wrong samples only.")
+    ] = "",
     metric: Annotated[str, Query(max_length=200, description="Metric of `low` and `high`.")] = "",
     low: Annotated[float | None, Query(allow_inf_nan=False)] = None,
     high: Annotated[float | None, Query(allow_inf_nan=False)] = None,
@@ -54,7 +57,17 @@ def chosen_by(
             raise PortalFault(400, "bad_request", "`where` has no colon", "give COLUMN:VALUE")
         pairs.append((name, value))
     return Chosen(
-        text, outcome, reason, metric, low, high, latency_over, tuple(pairs), wrong, flagged
+        text,
+        outcome,
+        reason,
+        mistake,
+        metric,
+        low,
+        high,
+        latency_over,
+        tuple(pairs),
+        wrong,
+        flagged,
     )
 
 
@@ -117,7 +130,7 @@ async def facets(
     portal: Here, request: Request, response: Response, experiment: Id, run_task: Id,
     chosen: Choice, match: Match = None,
 ) -> Any:  # fmt: skip
-    """Number of the chosen samples for each outcome, reason, score and value of metadata."""
+    """Number of the chosen samples for each outcome, reason, mistake, score and value of metadata."""
 
     def make(sheet: Sheet) -> tuple[Facet, ...]:
         return facets_of(sheet, chosen)

@@ -645,7 +645,7 @@ export interface paths {
         };
         /**
          * Facets
-         * @description Number of the chosen samples for each outcome, reason, score and value of metadata.
+         * @description Number of the chosen samples for each outcome, reason, mistake, score and value of metadata.
          */
         readonly get: operations["sampleFacets"];
         readonly put?: never;
@@ -3815,6 +3815,11 @@ export interface components {
              */
             readonly latency?: number | null;
             /**
+             * Mistake
+             * @description Kind of mistake in a wrong answer; only in the details of a sample.
+             */
+            readonly mistake?: string | null;
+            /**
              * Outcome
              * @description Outcome of the request; `missing`: not sent yet.
              */
@@ -5668,6 +5673,8 @@ export interface operations {
                 readonly text?: string;
                 readonly outcome?: string;
                 readonly reason?: string;
+                /** @description Kind of mistake, of wrong samples only. */
+                readonly mistake?: string;
                 /** @description Metric of `low` and `high`. */
                 readonly metric?: string;
                 readonly low?: number | null;
@@ -5723,6 +5730,8 @@ export interface operations {
                 readonly text?: string;
                 readonly outcome?: string;
                 readonly reason?: string;
+                /** @description Kind of mistake, of wrong samples only. */
+                readonly mistake?: string;
                 /** @description Metric of `low` and `high`. */
                 readonly metric?: string;
                 readonly low?: number | null;
@@ -5775,6 +5784,8 @@ export interface operations {
                 readonly text?: string;
                 readonly outcome?: string;
                 readonly reason?: string;
+                /** @description Kind of mistake, of wrong samples only. */
+                readonly mistake?: string;
                 /** @description Metric of `low` and `high`. */
                 readonly metric?: string;
                 readonly low?: number | null;
@@ -5861,6 +5872,8 @@ export interface operations {
                 readonly text?: string;
                 readonly outcome?: string;
                 readonly reason?: string;
+                /** @description Kind of mistake, of wrong samples only. */
+                readonly mistake?: string;
                 /** @description Metric of `low` and `high`. */
                 readonly metric?: string;
                 readonly low?: number | null;

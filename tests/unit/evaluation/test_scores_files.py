@@ -16,7 +16,7 @@ from hpcbench import evaluation
 from hpcbench.evaluation import Place
 from hpcbench.experiment.archiving import fold
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.view.scores import read_keys
+from hpcbench.experiment.view.scores import KEYS, read_keys
 from hpcbench.schema.definitions import Metric
 from hpcbench.schema.records import Response
 from hpcbench.speed import LATENCIES
@@ -154,6 +154,22 @@ def test_other_columns_are_added_without_scoring(tmp_path: Path) -> None:
     assert (done.scored, done.kept, done.written) == ((), ("mean",), True)
     assert scores(here)["meta.language"].to_list()[:2] == ["en", "ru"]
     assert not change(here).written, "who wants fewer columns has them"
+
+
+def test_a_column_that_an_earlier_version_did_not_write_is_added_without_scoring(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import polars
+
+    here = asked(tmp_path, ANSWERS, strange("Mean"))
+    told(here)
+    path, now = here.scores_file("rt"), scores(here)
+    metadata = polars.read_parquet_metadata(path)
+    now.drop("mistake").write_parquet(path, metadata={KEYS: metadata[KEYS]})
+    monkeypatch.setattr(metrics_module.Mean, "score", None)
+    assert change(here).written
+    assert scores(here).equals(now)
+    assert not change(here).written
 
 
 def test_fields_of_metrics_that_stay_stay(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ KEPT = (
     "document",
     "outcome",
     "reason",
+    "mistake",
     "invalid",
     "answer",
     "prediction",

@@ -34,6 +34,7 @@ ROWS = st.lists(
         {
             "outcome": st.sampled_from(["ok", "ok", "truncated", "failed", "refused", "missing"]),
             "reason": st.sampled_from([None, None, "no JSON", "=cmd"]),
+            "mistake": st.sampled_from([None, None, "digit dropped", "truncated"]),
             "invalid": st.booleans(),
             "answer": st.none() | WORDS,
             "references": st.lists(WORDS, max_size=3),
@@ -51,6 +52,7 @@ CHOICES = st.builds(
     text=st.sampled_from(["", "", "a", "TÖT", ".", "(", "s1", "<"]),
     outcome=st.sampled_from(["", "", "ok", "failed", "nothing"]),
     reason=st.sampled_from(["", "", "no JSON"]),
+    mistake=st.sampled_from(["", "", "", "truncated"]),
     metric=st.sampled_from(["", "cer"]),
     low=st.sampled_from([None, None, 0.25]),
     high=st.sampled_from([None, None, 0.5]),
@@ -100,9 +102,16 @@ def holds(place: int, row: dict[str, Any], chosen: Chosen) -> bool:
             return False
     if chosen.flagged and f"s{place}" not in FLAGGED:
         return False
+    if chosen.mistake and row["mistake"] != chosen.mistake:
+        return False
+    return is_wrong(row) or not (chosen.wrong or chosen.mistake)
+
+
+def is_wrong(row: dict[str, Any]) -> bool:
+    """Whether a row is wrong, unreadable or failed."""
     below = row["anls"] is not None and row["anls"] < 1 and row["outcome"] != "missing"
     failed = row["outcome"] in ("failed", "refused")
-    return not chosen.wrong or below or failed or row["invalid"]
+    return bool(below or failed or row["invalid"])
 
 
 def pages(sheet: Sheet, chosen: Chosen, ordered: Sorted, limit: int) -> Iterator[SamplePage]:
@@ -159,6 +168,8 @@ def test_facets_count_what_is_chosen_and_a_bin_of_scores_chooses_its_samples(
         found = {facet.field: dict(facet.counts) for facet in facets_of(sheet, chosen)}
         assert found.get("outcome", {}) == counted([rows[place]["outcome"] for place in places])
         assert found.get("reason", {}) == counted([rows[place]["reason"] for place in places])
+        wrong = [rows[place]["mistake"] for place in places if is_wrong(rows[place])]
+        assert found.get("mistake", {}) == counted(wrong)
         assert found.get("lang", {}) == counted([rows[place]["meta.lang"] for place in places])
         metric = chosen.metric or "anls"
         scores = [rows[place][metric] for place in places if rows[place][metric] is not None]

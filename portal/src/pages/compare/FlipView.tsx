@@ -1,3 +1,5 @@
+import { useEffect, useRef } from "react";
+
 import type { FlipRow, SampleDetail } from "../../api/schema";
 import { Button, CopyButton, Diff, FaultBox, Select, Skeleton, useHotkeys } from "../../ui";
 import { count } from "../../ui/format";
@@ -31,6 +33,12 @@ const NAMES = ["Baseline", "Candidate"] as const;
 export function FlipView({ row, neighbours, at, total, sides, metric, view, onView }: Props) {
   const { details, fault, again } = useFlip(sides, row, neighbours);
   const detail = details[0] ?? details[1];
+  const place = useRef<HTMLElement>(null);
+  const shown = detail !== undefined;
+  // Once with its final height: before, the page may be too short to scroll there.
+  useEffect(() => {
+    place.current?.scrollIntoView({ block: "start" }); // no cleanup: some browsers return a promise
+  }, [shown]);
   const step = (by: 1 | -1) => {
     const to = at + by;
     if (to >= 0 && to < total) onView({ flip: to, image: 0 });
@@ -45,7 +53,7 @@ export function FlipView({ row, neighbours, at, total, sides, metric, view, onVi
     "Samples of the comparison",
   );
   return (
-    <article className={styles["flip"]} aria-label={`Sample ${row.sample}`} data-testid="flip">
+    <article ref={place} className={styles["flip"]} aria-label={`Sample ${row.sample}`} data-testid="flip">
       <header className={styles["head"]}>
         <Button kind="quiet" small icon="left" onClick={() => onView({ flip: null, image: 0 })}>
           List
@@ -90,20 +98,23 @@ export function FlipView({ row, neighbours, at, total, sides, metric, view, onVi
                 ))}
               </ul>
             </Part>
-            <Select
-              label="Compare the words with"
-              value={view.against}
-              options={[
-                { value: "reference", label: "the reference" },
-                { value: "answer", label: "the baseline's answer" },
-              ]}
-              onChange={(against) => onView({ against: against === "answer" ? "answer" : "reference" })}
-            />
+            <div className={styles["choice"]}>
+              <Select
+                label="Words"
+                value={view.against}
+                options={[
+                  { value: "reference", label: "words compared with the reference" },
+                  { value: "answer", label: "words compared with the baseline's answer" },
+                ]}
+                onChange={(against) => onView({ against: against === "answer" ? "answer" : "reference" })}
+              />
+            </div>
             <div className={styles["sides"]}>
               {NAMES.map((name, side) => (
                 <section key={name} className={styles["side"]} aria-label={name}>
                   <h4>{name}</h4>
                   <AnswerText row={row} side={side} against={view.against} />
+                  {details[side]?.row.mistake && <p className={styles["soft"]}>mistake: {details[side].row.mistake}</p>}
                   <Why detail={details[side]} metric={metric} />
                 </section>
               ))}

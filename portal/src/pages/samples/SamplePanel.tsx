@@ -18,6 +18,9 @@ interface Props {
   readonly onRaw: (on: boolean) => void;
 }
 
+/** Characters above which a prompt stays closed until it is opened: the answer below it comes first. */
+const LONG_QUESTION = 600;
+
 /** All that is known of a sample beside its images: what was right, what was answered, and what that was worth. */
 export function SamplePanel({ detail, withDiff, onDiff, withRaw, onRaw }: Props) {
   const { row, references, answer, prediction, diff, prompt } = detail;
@@ -32,11 +35,9 @@ export function SamplePanel({ detail, withDiff, onDiff, withRaw, onRaw }: Props)
           <span>{detail.error ?? row.reason ?? ""}</span>
         </p>
       )}
-      {asked !== prompt && (
-        <Part title="Question" copy={asked}>
-          <Told text={asked} />
-        </Part>
-      )}
+      <Part title={asked === prompt ? "Prompt" : "Question"} copy={asked} folded={asked.length > LONG_QUESTION}>
+        <Told text={asked} />
+      </Part>
       <Part title={references.length > 1 ? `References, ${references.length}` : "Reference"} copy={references.join("\n")}>
         {references.length === 0 && <p className={styles["none"]}>none</p>}
         <ul className={styles["references"]}>
@@ -57,6 +58,7 @@ export function SamplePanel({ detail, withDiff, onDiff, withRaw, onRaw }: Props)
           <Told text={readAs ? prediction : answer} />
         )}
         {row.reason && !bare && <p className={styles["reason"]}>unreadable: {row.reason}</p>}
+        {row.mistake && <p className={styles["reason"]}>mistake: {row.mistake}</p>}
       </Part>
       {readAs && (
         <Part title="Answer text" copy={answer ?? ""}>
@@ -69,9 +71,11 @@ export function SamplePanel({ detail, withDiff, onDiff, withRaw, onRaw }: Props)
         </Part>
       )}
       <Accounts accounts={detail.accounts} />
-      <Part title="Prompt" copy={prompt ?? ""}>
-        <Told text={prompt} />
-      </Part>
+      {asked !== prompt && (
+        <Part title="Prompt" copy={prompt ?? ""} folded={(prompt ?? "").length > LONG_QUESTION}>
+          <Told text={prompt} />
+        </Part>
+      )}
       {detail.system && (
         <Part title="System prompt" copy={detail.system} folded>
           <Told text={detail.system} />

@@ -11,6 +11,11 @@ describe("facets", () => {
     expect(grouped([{ field: "outcome", counts: [["ok", 9]] }], () => true)).toHaveLength(1);
   });
 
+  it("count kinds of mistakes even where there is one kind", () => {
+    const [group] = grouped([{ field: "mistake", counts: [["digit dropped", 9]] }], none);
+    expect(group?.values.map((one) => one.text)).toEqual(["digit dropped"]);
+  });
+
   it("show the most frequent values, the rest behind a button", () => {
     const [group] = grouped([{ field: "lang", counts: counts(8) }], none);
     expect(group?.values.map((one) => one.value)).toEqual(["v0", "v1", "v2", "v3", "v4"]);

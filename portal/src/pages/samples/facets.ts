@@ -11,7 +11,7 @@ export const SHOWN = 5;
 /** Values that a digit chooses. */
 const DIGITS = 9;
 
-const WORDS: Readonly<Record<string, string>> = { outcome: "request", reason: "unreadable because", score: "score" };
+const WORDS: Readonly<Record<string, string>> = { outcome: "request", reason: "unreadable because", mistake: "mistake", score: "score" };
 
 export interface FacetValue {
   readonly field: string;
@@ -35,7 +35,7 @@ export interface FacetGroup {
 export function grouped(facets: readonly Facet[], chosen: (field: string, value: string) => boolean): FacetGroup[] {
   let digit = 0;
   return facets
-    .filter(({ field, counts }) => counts.length > 1 || counts.some(([value]) => chosen(field, value)))
+    .filter(({ field, counts }) => counts.length > 1 || (field === "mistake" && counts.length > 0) || counts.some(([value]) => chosen(field, value)))
     .map(({ field, counts }) => {
       const first = counts.filter(([value], at) => at < SHOWN || chosen(field, value));
       const more = counts.filter(([value], at) => at >= SHOWN && !chosen(field, value));

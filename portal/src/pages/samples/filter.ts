@@ -17,8 +17,8 @@ export interface Condition {
 /** The part of a search that the API filters and orders by; a bundle knows all samples and the wrong ones, in one order. */
 export function filterOf(search: Search): SampleFilter {
   const known = isBundle() ? definition.values({ wrong: search.wrong }) : search;
-  const { text, outcome, reason, metric, low, high, latency_over, where, wrong, flagged, sort, order } = known;
-  return { text, outcome, reason, metric, low, high, latency_over, where, wrong, flagged, sort, order };
+  const { text, outcome, reason, mistake, metric, low, high, latency_over, where, wrong, flagged, sort, order } = known;
+  return { text, outcome, reason, mistake, metric, low, high, latency_over, where, wrong, flagged, sort, order };
 }
 
 /** No filter; the order stays. */
@@ -26,6 +26,7 @@ export const NOTHING = {
   text: "",
   outcome: "",
   reason: "",
+  mistake: "",
   low: null,
   high: null,
   latency_over: null,
@@ -43,6 +44,7 @@ export function conditions(filter: SampleFilter): Condition[] {
   if (filter.text) add(`text “${filter.text}”`, { text: "" });
   if (filter.outcome) add(`request: ${outcomeLook(filter.outcome).word}`, { outcome: "" });
   if (filter.reason) add(`unreadable because ${filter.reason}`, { reason: "" });
+  if (filter.mistake) add(`mistake: ${filter.mistake}`, { mistake: "" });
   for (const one of filter.where) {
     const [column, value] = parted(one);
     add(`${column}: ${value || "(none)"}`, { where: filter.where.filter((other) => other !== one) });
@@ -57,9 +59,16 @@ export function conditions(filter: SampleFilter): Condition[] {
   return found;
 }
 
+/** Fields that have one value at a time. */
+const PLAIN = ["outcome", "reason", "mistake"] as const;
+
+function isPlain(field: string): field is (typeof PLAIN)[number] {
+  return (PLAIN as readonly string[]).includes(field);
+}
+
 /** Whether a facet's value is filtered by. */
 export function hasFacet(filter: SampleFilter, field: string, value: string): boolean {
-  if (field === "outcome" || field === "reason") return filter[field] === value;
+  if (isPlain(field)) return filter[field] === value;
   if (field !== "score") return filter.where.includes(`${field}:${value}`);
   const range = scoreRange(value);
   return range !== null && filter.low === range[0] && filter.high === range[1];
@@ -72,7 +81,7 @@ export function withFacet(filter: SampleFilter, field: string, value: string): P
     const range = within ? null : scoreRange(value);
     return { low: range?.[0] ?? null, high: range?.[1] ?? null };
   }
-  if (field === "outcome" || field === "reason") return { [field]: within ? "" : value };
+  if (isPlain(field)) return { [field]: within ? "" : value };
   const item = `${field}:${value}`;
   return { where: within ? filter.where.filter((one) => one !== item) : [...filter.where, item] };
 }

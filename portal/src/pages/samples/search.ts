@@ -8,6 +8,8 @@ export const search = searchOf({
   outcome: text(),
   /** Why answers cannot be read. */
   reason: text(),
+  /** Kind of mistake in wrong answers. */
+  mistake: text(),
   /** The metric that scores, `wrong` and the order by score speak of; empty: the first. */
   metric: text(),
   /** Least score. */
