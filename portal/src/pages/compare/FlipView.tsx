@@ -115,7 +115,7 @@ export function FlipView({ row, neighbours, at, total, sides, metric, view, onVi
                   <h4>{name}</h4>
                   <AnswerText row={row} side={side} against={view.against} />
                   {details[side]?.row.mistake && <p className={styles["soft"]}>mistake: {details[side].row.mistake}</p>}
-                  <Why detail={details[side]} metric={metric} />
+                  <Why title={`Scores of the ${name.toLowerCase()}`} detail={details[side]} metric={metric} />
                 </section>
               ))}
             </div>
@@ -141,8 +141,8 @@ function AnswerText({ row, side, against }: { readonly row: FlipRow; readonly si
 }
 
 /** Why an answer got its score: the metric that is compared comes first. */
-function Why({ detail, metric }: { readonly detail: SampleDetail | undefined; readonly metric: string }) {
+function Why({ title, detail, metric }: { readonly title: string; readonly detail: SampleDetail | undefined; readonly metric: string }) {
   if (!detail) return <Skeleton lines={2} />;
   const accounts = [...detail.accounts].sort((one, other) => Number(other.metric === metric) - Number(one.metric === metric));
-  return <Accounts accounts={accounts} />;
+  return <Accounts title={title} accounts={accounts} />;
 }

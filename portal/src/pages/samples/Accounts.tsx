@@ -4,10 +4,16 @@ import styles from "./Accounts.module.css";
 import { Part } from "./Part";
 import { ScoreChip } from "./ScoreChip";
 
+interface Props {
+  readonly accounts: readonly MetricAccount[];
+  /** Its heading: two on one page need different ones. */
+  readonly title?: string;
+}
+
 /** What each metric says of a sample, and why. */
-export function Accounts({ accounts }: { readonly accounts: readonly MetricAccount[] }) {
+export function Accounts({ accounts, title = "Scores" }: Props) {
   return (
-    <Part title="Scores">
+    <Part title={title}>
       {accounts.length === 0 && <p className={styles["none"]}>not scored yet</p>}
       <ul className={styles["accounts"]}>
         {accounts.map((one) => (
