@@ -103,8 +103,8 @@ export function FlipView({ row, neighbours, at, total, sides, metric, view, onVi
                 label="Words"
                 value={view.against}
                 options={[
-                  { value: "reference", label: "words compared with the reference" },
-                  { value: "answer", label: "words compared with the baseline's answer" },
+                  { value: "reference", label: "compare with the reference" },
+                  { value: "answer", label: "compare with the baseline" },
                 ]}
                 onChange={(against) => onView({ against: against === "answer" ? "answer" : "reference" })}
               />
