@@ -18,7 +18,7 @@ dist: .venv/bin/python
 	rm -rf dist && .venv/bin/python -m build --outdir dist .
 
 # Every campaign at its full size (`tests/campaign.py`). What passed is not run again before build/full is removed;
-# its commit, day and last line are in build/full/PART, for docs/full-tests.md.
+# its commit, day and last line are in build/full/PART.
 test-full: $(addprefix build/full/,test-quick $(PARTS))
 
 build/full/%: .venv/dev.done

@@ -39,9 +39,17 @@ DROPPED = 2
 """Most digits that may be missing for `digit dropped`."""
 
 _SPACE = re.compile(r"\s+")
-_DIGIT = re.compile(r"\d")
 _NOT_DIGIT = re.compile(r"\D+")
 _LETTER = re.compile(r"[^\W\d_]")
+
+_SCRIPTS = {
+    one: one
+    for one in (
+        "LATIN", "CYRILLIC", "GREEK", "ARABIC", "HEBREW", "DEVANAGARI", "THAI", "HANGUL", "BENGALI",
+        "TAMIL", "GEORGIAN", "ARMENIAN",
+    )
+} | {"CJK": "CJK", "HIRAGANA": "CJK", "KATAKANA": "CJK"}  # fmt: skip
+"""First word of a character's Unicode name → script; Japanese mixes three."""
 
 
 def mistake_of(value: Any, references: Sequence[Any], truncated: bool = False) -> Mistake | None:
@@ -93,7 +101,8 @@ def _of_texts(said: str, right: str) -> Iterator[Mistake]:
         yield "truncated"
     if (kind := _of_digits(mine, theirs)) is not None:
         yield kind
-    if _script(said) != _script(right) and _script(said) and _script(right):
+    scripts = {_script(said), _script(right)}
+    if len(scripts) == 2 and "" not in scripts:
         yield "wrong language"
 
 
@@ -146,13 +155,3 @@ def _script(text: str) -> str:
         counts[script] = counts.get(script, 0) + 1
     most = max(counts, key=counts.__getitem__)
     return most if 2 * counts[most] > len(letters) else ""
-
-
-_SCRIPTS = {
-    one: one
-    for one in (
-        "LATIN", "CYRILLIC", "GREEK", "ARABIC", "HEBREW", "DEVANAGARI", "THAI", "HANGUL", "BENGALI",
-        "TAMIL", "GEORGIAN", "ARMENIAN",
-    )
-} | {"CJK": "CJK", "HIRAGANA": "CJK", "KATAKANA": "CJK"}  # fmt: skip
-"""First word of a character's Unicode name → script; Japanese mixes three."""

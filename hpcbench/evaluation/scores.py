@@ -37,7 +37,6 @@ from hpcbench.experiment.view.scores import (
     metric_of,
     read_keys,
     scan,
-    shape_of,
 )
 from hpcbench.files.atomic import open_beside, replacing
 from hpcbench.parsers import reader, reading_of
@@ -179,10 +178,10 @@ def _usable(subject: Subject, place: Place, other: Place | None) -> _Old | None:
     return None
 
 
-def _is_whole(place: Place) -> bool:
+def _is_whole(old: _Old) -> bool:
     """Whether a scores file has all columns of samples: those of earlier versions lack some."""
-    shape = shape_of(place.scores)
-    return shape is not None and (not shape.rows or set(OF_SAMPLES) <= shape.columns.keys())
+    known = scan(old.place.scores).collect_schema().names() if old.keys.rows else OF_SAMPLES
+    return set(OF_SAMPLES) <= set(known)
 
 
 def _change(wanted: Keys, old: _Old | None, place: Place) -> Change:
@@ -193,7 +192,7 @@ def _change(wanted: Keys, old: _Old | None, place: Place) -> Change:
     )
     scored = tuple(name for name in wanted.metrics if name not in kept)
     there = old is not None and old.place == place and set(wanted.columns) <= set(old.keys.columns)
-    there = there and _is_whole(place)
+    there = there and old is not None and _is_whole(old)
     same = there and old is not None and set(old.keys.metrics) == set(wanted.metrics) and not scored
     return Change(scored, kept, not same)
 

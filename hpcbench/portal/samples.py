@@ -63,6 +63,11 @@ class Chosen:
     """Marked by the user."""
 
     @property
+    def wrong_only(self) -> bool:
+        """Whether it selects wrong samples only: a right answer has no mistake."""
+        return self.wrong or bool(self.mistake)
+
+    @property
     def all(self) -> bool:
         """Whether it selects all samples."""
         plain = {field.name: field.default for field in fields(self) if field.name != "metric"}
@@ -314,13 +319,13 @@ def column_of(sheet: Sheet, name: str) -> str:
 def _columns(sheet: Sheet, chosen: Chosen) -> list[str]:
     """Columns that a filter needs."""
     found = []
-    if chosen.outcome or chosen.wrong or chosen.mistake:
+    if chosen.outcome or chosen.wrong_only:
         found.append("outcome")
     if chosen.reason:
         found.append("reason")
     if chosen.mistake:
         found.append(_mistake(sheet))
-    if chosen.wrong or chosen.mistake:
+    if chosen.wrong_only:
         found += ["invalid", *sheet.metrics[:1]]
     if chosen.low is not None or chosen.high is not None:
         found.append(metric_of(sheet, chosen.metric))
@@ -383,7 +388,7 @@ def _conditions(
     for name, wanted in chosen.where:
         meta = col(_meta(sheet, name))
         holds.append(meta == wanted if wanted else meta.is_null() | (meta == ""))
-    if chosen.wrong or chosen.mistake:
+    if chosen.wrong_only:
         holds.append(_wrong(sheet, frame))
     if flagged is not None:
         holds.append(col("sample").is_in(list(flagged)))
