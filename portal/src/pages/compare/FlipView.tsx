@@ -1,17 +1,17 @@
 import { useEffect, useRef } from "react";
 
 import type { FlipRow, SampleDetail } from "../../api/schema";
-import { Button, CopyButton, Diff, FaultBox, Select, Skeleton, useHotkeys } from "../../ui";
+import { Button, CopyButton, FaultBox, Select, Skeleton, useHotkeys } from "../../ui";
 import { count } from "../../ui/format";
 import { Accounts } from "../samples/Accounts";
 import { Part } from "../samples/Part";
 import { questionOf } from "../samples/question";
 import { Viewer } from "../samples/Viewer";
+import { AnswerText } from "./AnswerText";
 import styles from "./FlipView.module.css";
 import { score, signedChange } from "./flips";
-import type { Search } from "./search";
+import type { FlipPlace } from "./search";
 import { type Side, useFlip } from "./useFlip";
-import { wordDiff } from "./words";
 
 interface Props {
   readonly row: FlipRow;
@@ -23,8 +23,8 @@ interface Props {
   /** Baseline and candidate. */
   readonly sides: readonly [Side, Side];
   readonly metric: string;
-  readonly view: Pick<Search, "image" | "against">;
-  readonly onView: (change: Partial<Pick<Search, "flip" | "image" | "against">>) => void;
+  readonly view: Omit<FlipPlace, "flip">;
+  readonly onView: (change: Partial<FlipPlace>) => void;
 }
 
 const NAMES = ["Baseline", "Candidate"] as const;
@@ -33,6 +33,8 @@ const NAMES = ["Baseline", "Candidate"] as const;
 export function FlipView({ row, neighbours, at, total, sides, metric, view, onView }: Props) {
   const { details, fault, again } = useFlip(sides, row, neighbours);
   const detail = details[0] ?? details[1];
+  const [reference = ""] = row.references;
+  const bases = view.against === "reference" ? [reference, reference] : ["", row.answers[0] ?? ""];
   const place = useRef<HTMLElement>(null);
   const shown = detail !== undefined;
   // Once with its final height: before, the page may be too short to scroll there.
@@ -113,7 +115,7 @@ export function FlipView({ row, neighbours, at, total, sides, metric, view, onVi
               {NAMES.map((name, side) => (
                 <section key={name} className={styles["side"]} aria-label={name}>
                   <h4>{name}</h4>
-                  <AnswerText row={row} side={side} against={view.against} />
+                  <AnswerText answer={row.answers[side] ?? null} note={row.notes[side] ?? ""} base={bases[side] ?? ""} from={view.against === "reference" ? "the reference" : "the baseline's answer"} />
                   {details[side]?.row.mistake && <p className={styles["soft"]}>mistake: {details[side].row.mistake}</p>}
                   <Why title={`Scores of the ${name.toLowerCase()}`} detail={details[side]} metric={metric} />
                 </section>
@@ -123,20 +125,6 @@ export function FlipView({ row, neighbours, at, total, sides, metric, view, onVi
         </div>
       )}
     </article>
-  );
-}
-
-/** An answer, its words compared with the reference, or with the baseline's answer. */
-function AnswerText({ row, side, against }: { readonly row: FlipRow; readonly side: number; readonly against: Search["against"] }) {
-  const answer = row.answers[side] ?? null;
-  const note = row.notes[side] ?? "";
-  const [reference = ""] = row.references;
-  const base = against === "reference" ? reference : side === 1 ? (row.answers[0] ?? "") : "";
-  return (
-    <>
-      {answer !== null && (answer.trim() === "" ? <p className={styles["soft"]}>empty</p> : base === "" ? <p className={styles["text"]}>{answer}</p> : <Diff words={wordDiff(base, answer)} from={against === "reference" ? "the reference" : "the baseline's answer"} />)}
-      {note && <p className={styles["soft"]}>{answer === null ? `no answer: ${note}` : `unreadable: ${note}`}</p>}
-    </>
   );
 }
 

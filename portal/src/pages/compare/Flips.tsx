@@ -3,23 +3,23 @@ import { useEffect } from "react";
 
 import { usePages } from "../../api";
 import type { FlipRow } from "../../api/schema";
-import { Button, Diff, Empty, Export, FaultBox, Panel, Skeleton, useHotkeys } from "../../ui";
+import { Button, Empty, Export, FaultBox, Panel, Skeleton, useHotkeys } from "../../ui";
+import { AnswerText } from "./AnswerText";
 import { FlipBar } from "./FlipBar";
 import { type Counts, score, WORDS } from "./flips";
 import { FlipView } from "./FlipView";
 import styles from "./Flips.module.css";
 import type { Chosen } from "./Scores";
-import type { Change, Search } from "./search";
-import { wordDiff } from "./words";
+import type { Change, FlipPlace } from "./search";
 
 interface Props {
   readonly baseline: string;
   readonly candidate: string;
   readonly chosen: Chosen;
   readonly common: boolean;
-  readonly view: Pick<Search, "flip" | "image" | "against">;
+  readonly view: FlipPlace;
   readonly onChange: (change: Change) => void;
-  readonly onView: (change: Partial<Pick<Search, "flip" | "image" | "against">>) => void;
+  readonly onView: (change: Partial<FlipPlace>) => void;
 }
 
 /** Rows fetched at a time. */
@@ -137,8 +137,7 @@ function Side({ title, experiment, task, place, reference, answer, note }: SideP
           </Link>
         )}
       </h3>
-      {answer === null ? null : answer.trim() === "" ? <p className={styles["soft"]}>empty</p> : reference === "" ? <p className={styles["text"]}>{answer}</p> : <Diff words={wordDiff(reference, answer)} />}
-      {note && <p className={styles["soft"]}>{answer === null ? `no answer: ${note}` : `unreadable: ${note}`}</p>}
+      <AnswerText answer={answer} note={note} base={reference} />
     </div>
   );
 }

@@ -27,3 +27,6 @@ export const search = searchOf({
 
 export type Search = SearchOf<typeof search>;
 export type Change = Search["change"];
+
+/** Which sample of the list is open, and how it is looked at. */
+export type FlipPlace = Pick<Search, "flip" | "image" | "against">;
