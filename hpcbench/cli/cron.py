@@ -35,6 +35,11 @@ def install(arguments: argparse.Namespace) -> int:
             f"warning: cron does not set ${{env:{name}}}: refer to a file of yours, "
             f"${{file:PATH}}, or set {name} at the top of the {table}"
         )
+    if secrets := crontab.left_out():
+        names = " and ".join(secrets)
+        say(
+            f"warning: cron does not set {names} (a secret may be in it): set it at the top of the {table}"
+        )
     verb: crontab.Verb = "submit" if arguments.regress is None else "regress"
     options = _of_regress(arguments, home(resolved.site))
     options += [f"--registry={one.resolve()}" for one in arguments.registry]
@@ -118,7 +123,7 @@ def _variables(resolved: ResolvedPlan) -> list[str]:
     """Variables that a plan refers to and cron does not set."""
     text = resolved.model_dump_json(exclude={"origins", "images"})
     found = {match[2] for match in secret.REFERENCE.finditer(text) if match[1] == "env"}
-    return sorted(found - set(crontab.CARRIED))
+    return sorted(found - set(crontab.carried()) - set(crontab.left_out()))
 
 
 def _slurm_options(site: Site) -> tuple[str, ...]:

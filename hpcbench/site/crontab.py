@@ -13,11 +13,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from hpcbench import secret
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.files.atomic import write_atomic
 from hpcbench.site.cron import cron_dir
@@ -28,11 +29,13 @@ Table = Literal["crontab", "scrontab"]
 Verb = Literal["submit", "regress"]
 """The verb that a line calls with its plan."""
 
-CARRIED = (
-    "HOME", "PATH", "PYTHONPATH", "LANG", "SLURM_CONF", "XDG_CONFIG_HOME",
-    "HPCBENCH_HOME", "HPCBENCH_SITE", "RUN_MODE", "http_proxy", "https_proxy", "no_proxy",
-)  # fmt: skip
-"""Variables that a line gets with their present values, where set; no proxy with a password."""
+_CARRIED = re.compile(
+    r"HOME|PATH|PYTHONPATH|LD_LIBRARY_PATH|LANG|TMPDIR|RUN_MODE|SLURM_CONF|XDG_(CONFIG|CACHE|STATE|DATA)_HOME"
+    r"|(HPCBENCH|SBATCH|APPTAINER|SINGULARITY|UV|PIP|HF)_\w+|DOCKER_(HOST|CONFIG)|REGISTRY_AUTH_FILE"
+    r"|SSL_CERT_(FILE|DIR)|(REQUESTS|CURL)_CA_BUNDLE|(https?|all|no)_proxy|(HTTPS?|ALL|NO)_PROXY"
+)
+"""Names of variables that decide what a verb finds, and how it reaches Slurm, registries and indexes."""
+_WITH_PASSWORD = re.compile(r"://[^/\s]*@")
 
 DAYS = 30
 """Days for which logs are kept."""
@@ -130,7 +133,7 @@ def install(
         )
     text = _SCRIPT.format(
         script=script,
-        exports="\n".join(f"export {key}={shlex.quote(value)}" for key, value in _carried()),
+        exports="\n".join(f"export {key}={shlex.quote(value)}" for key, value in carried().items()),
         logs=shlex.quote(str(folder)),
         name=name,
         folder=shlex.quote(str(plan.parent)),
@@ -154,6 +157,16 @@ def install(
         rest += b"\n"
     _replace(table, before, rest + "".join(f"{one}\n" for one in lines).encode())
     return shown
+
+
+def carried() -> dict[str, str]:
+    """Variables that a line gets with their present values: all that matter to it, no secret."""
+    return {name: os.environ[name] for name in _relevant() if not _secret(name)}
+
+
+def left_out() -> list[str]:
+    """Variables that matter to a line and that it does not get: their values contain secrets."""
+    return [name for name in _relevant() if _secret(name)]
 
 
 def entries(table: Table, root: Path) -> list[Entry]:
@@ -308,11 +321,13 @@ def _said(done: subprocess.CompletedProcess[bytes]) -> str:
     return lines[-1].strip() if lines else ""
 
 
-def _carried() -> Iterator[tuple[str, str]]:
-    for key in CARRIED:
-        value = os.environ.get(key)
-        if value is not None and not (key.endswith("_proxy") and "@" in value):
-            yield key, value
+def _relevant() -> list[str]:
+    return sorted(name for name in os.environ if _CARRIED.fullmatch(name))
+
+
+def _secret(name: str) -> bool:
+    value = os.environ[name]
+    return secret.written_out(name, value) or _WITH_PASSWORD.search(value) is not None
 
 
 def _entries(text: bytes, table: Table, root: Path) -> list[Entry]:

@@ -150,6 +150,36 @@ def test_a_percent_sign_is_escaped_and_the_line_does_what_it_says(
     assert "password" not in (tables.home / "cron" / "nightly.sh").read_text()
 
 
+def test_a_line_has_what_the_terminal_had_to_reach_the_network_and_no_secret(
+    tables: Tables, plan: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables.provide("crontab")
+    plain = {
+        "SSL_CERT_FILE": "/ours/ca.pem", "UV_INDEX": "https://mirror/simple", "PIP_CERT": "/ours/ca.pem",
+        "HTTPS_PROXY": "http://proxy:3128", "HF_ENDPOINT": "https://hub.ours", "SBATCH_ACCOUNT": "docs",
+        "XDG_CACHE_HOME": "/scratch", "APPTAINER_CACHEDIR": "/scratch/sif", "LD_LIBRARY_PATH": "/sw/lib",
+    }  # fmt: skip
+    secrets = {
+        "HF_TOKEN": "hf_abcdefgh", "PIP_INDEX_URL": "https://me:geheim@mirror/simple", "http_proxy": "http://me:pw@p",
+        "APPTAINER_DOCKER_PASSWORD": "geheim",
+    }  # fmt: skip
+    others = {
+        "SLURM_JOB_ID": "7",
+        "XDG_RUNTIME_DIR": "/run/user/7",
+        "EDITOR": "vi",
+        "API_KEY": "geheim",
+    }
+    for name, value in {**plain, **secrets, **others}.items():
+        monkeypatch.setenv(name, value)
+    install(tables, plan)
+    script = (tables.home / "cron" / "nightly.sh").read_text()
+    for name, value in plain.items():
+        assert f"export {name}={value}\n" in script
+    for name in {**secrets, **others}:
+        assert f"export {name}=" not in script
+    assert crontab.left_out() == sorted(secrets)
+
+
 def test_old_logs_go(tables: Tables, plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = tables.provide("crontab")
     monkeypatch.setattr("sys.executable", "/bin/true")
