@@ -3,7 +3,8 @@
 lab = Lab.current()
 lab.up()
 lab.run_as_user(["sbatch", "--wrap", "hostname"])
-lab.kill_node("n2")
+with lab.without_node("n2"):
+    ...
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ class Lab:
     def up(self, timeout: float = 60) -> None:
         """Bring everything up that is not; harmless when all of it runs."""
         self.install()
-        with self._alone():
+        with self._broken(alone=True), self._alone():
             self._make_user()
             _open_fuse()
             daemons = slurm.daemons(self.home)
@@ -288,6 +289,13 @@ class Lab:
         lines = self._slurm("sinfo", "-h", "-N", "-p", "main", "-o", "%N %T").splitlines()
         return dict((name, state) for name, state in map(str.split, lines))
 
+    def is_down(self, node: str) -> bool:
+        """Whether Slurm has given a node up; sinfo calls it drained when Slurm had drained it before."""
+        return (
+            "DOWN"
+            in self._slurm("scontrol", "-o", "show", "node", node).partition("State=")[2].split()[0]
+        )
+
     def _resume_drained(self) -> None:
         """Slurm drains a node on which a launch went wrong, and leaves it so for ever."""
         for node, state in self.node_states().items():
@@ -333,31 +341,44 @@ class Lab:
 
     # -- dead nodes -------------------------------------------------------------------------
 
-    def kill_node(self, node: str) -> None:
-        """End a node and all its jobs' processes as a power cut would; nobody reports anything."""
-        daemon = slurm.daemons(self.home)[node]
-        pid = daemon.pid()
-        kill([pid] if pid else [])  # first, or it would tell that its jobs ended
-        daemon.pid_file.unlink(missing_ok=True)
-        self._kill_jobs(node)
+    @contextlib.contextmanager
+    def without_node(self, node: str) -> Iterator[None]:
+        """A node and all its jobs' processes ended as by a power cut; it is back at the end."""
+        with self.without_slurmd(node):
+            self._kill_jobs(node)
+            yield
 
-    def kill_slurmd(self, node: str) -> None:
-        """End a node's daemon alone: what its jobs run lives on, as after a network cut."""
-        daemon = slurm.daemons(self.home)[node]
-        pid = daemon.pid()
-        kill([pid] if pid else [])
-        daemon.pid_file.unlink(missing_ok=True)
+    @contextlib.contextmanager
+    def without_slurmd(self, node: str) -> Iterator[None]:
+        """A node's daemon killed, which runs again at the end; its jobs live on, as after a network cut."""
+        with self._broken():
+            daemon = slurm.daemons(self.home)[node]
+            pid = daemon.pid()
+            kill([pid] if pid else [])  # first, or it would tell that its jobs ended
+            daemon.pid_file.unlink(missing_ok=True)
+            try:
+                yield
+            finally:
+                self._start(node)
+                self.wait_responding()
+
+    @contextlib.contextmanager
+    def _broken(self, alone: bool = False) -> Iterator[None]:
+        """Daemons are missing on purpose; `up` (alone) waits until they are back, or it would mend them."""
+        with (self.home / "broken.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+            yield
 
     @contextlib.contextmanager
     def without(self, *names: str, timeout: float = 60) -> Iterator[None]:
         """Daemons (`slurmctld`, `slurmdbd`) stopped in order, and started again at the end."""
-        try:
-            self._stop(*names)
-            yield
-        finally:
-            self._start(*names, timeout=timeout)
-            self.wait_responding(timeout)
-            self._resume_drained()
+        with self._broken():
+            try:
+                self._stop(*names)
+                yield
+            finally:
+                self._start(*names, timeout=timeout)
+                self.wait_responding(timeout)
 
     @contextlib.contextmanager
     def slurmctld_killed(self, saved: Path | None = None, timeout: float = 60) -> Iterator[None]:
@@ -368,17 +389,18 @@ class Lab:
             timeout: until it answers, seconds.
         """
         daemon = slurm.daemons(self.home)["slurmctld"]
-        try:
-            pid = daemon.pid()
-            kill([pid] if pid else [])
-            daemon.pid_file.unlink(missing_ok=True)
-            yield
-        finally:
-            if saved is not None:
-                for path in self._job_state():
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
-                shutil.copytree(saved, self._state, dirs_exist_ok=True, symlinks=True)
-            self._start("slurmctld", timeout=timeout)
+        with self._broken():
+            try:
+                pid = daemon.pid()
+                kill([pid] if pid else [])
+                daemon.pid_file.unlink(missing_ok=True)
+                yield
+            finally:
+                if saved is not None:
+                    for path in self._job_state():
+                        shutil.rmtree(path) if path.is_dir() else path.unlink()
+                    shutil.copytree(saved, self._state, dirs_exist_ok=True, symlinks=True)
+                self._start("slurmctld", timeout=timeout)
 
     def save_jobs(self, to: Path) -> Path:
         """A copy of what slurmctld has saved of jobs; it does so every few seconds."""
@@ -405,10 +427,6 @@ class Lab:
             yield
         finally:
             self._slurm(*change, "MaxSubmitJobs=-1")
-
-    def start_node(self, node: str) -> None:
-        """Start a node's slurmd; it serves again as soon as it has registered."""
-        self._start(node)
 
     def _kill_jobs(self, *nodes: str) -> None:
         """Kill the job processes of these nodes, the step daemons first: they would report."""

@@ -133,10 +133,18 @@ class Watch:
     def follow(self, page: Page) -> None:
         """Watch a page."""
         page.on("console", self._console)
-        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("pageerror", self._error)
         page.on("request", self._request)
         page.on("requestfailed", self._failure)
         page.on("dialog", lambda dialog: (self.dialogs.append(dialog.message), dialog.dismiss()))
+
+    def leave(self, page: Page) -> None:
+        """What it loads still when it is closed may come to nothing; all it did before has been told."""
+        if not page.is_closed():
+            page.title()
+            page.remove_listener("console", self._console)
+            page.remove_listener("pageerror", self._error)
+            page.remove_listener("requestfailed", self._failure)
 
     def check(self) -> None:
         """Nothing of that has happened."""
@@ -145,6 +153,9 @@ class Watch:
         if not self.expects_faults:
             assert not self.errors, self.errors
             assert not self.failed, self.failed
+
+    def _error(self, error: object) -> None:
+        self.errors.append(str(error))
 
     def _console(self, message: ConsoleMessage) -> None:
         # One text is checked at a time; the page asks again.
@@ -180,6 +191,8 @@ def opened(
         page.get_by_role("navigation").first.wait_for()
         page.get_by_role("heading", level=1).first.wait_for()
         yield context, page
+        for one in context.pages:
+            watch.leave(one)
     finally:
         context.close()
 

@@ -25,9 +25,8 @@ def test_a_worker_that_outlives_its_slurmd_is_fenced_and_ends(
     until(lambda: run.answered() > 2, "answers")
     before, (worker,), old = run.answers(), run.workers_at(), run.processes()
 
-    lab.kill_slurmd(worker.node)
-    try:
-        until(lambda: lab.node_states()[worker.node].startswith("down"), "the node to be down")
+    with lab.without_slurmd(worker.node):
+        until(lambda: lab.is_down(worker.node), "the node to be down")
 
         def elsewhere() -> bool:
             run.release()
@@ -38,11 +37,8 @@ def test_a_worker_that_outlives_its_slurmd_is_fenced_and_ends(
         outlived = run.answers()
         until(lambda: run.said("fenced"), "the old worker to be fenced")
         until(lambda: not set(old) & set(run.processes()), "the old worker to end")
-        assert lab.node_states()[worker.node].startswith("down")
+        assert lab.is_down(worker.node)
         drill.script(answer_ms=[1, 3])
-    finally:
-        lab.start_node(worker.node)
-        lab.wait_responding()
     status = run.wait()
     # What the old one had in flight may come after the new one has looked.
     whole(run, calm, [before, outlived], twice=2)
@@ -138,8 +134,7 @@ def test_a_worker_that_slurmctld_has_forgotten_is_fenced_by_the_one_started_in_i
     until(lambda: run.answered() > 2, "answers")
     before, (worker,), old = run.answers(), run.workers_at(), run.processes()
 
-    lab.kill_slurmd(worker.node)  # or it would end what slurmctld does not know
-    try:
+    with lab.without_slurmd(worker.node):  # or it would end what slurmctld does not know
         with lab.slurmctld_killed(saved):
             pass
         _release(run)
@@ -149,9 +144,6 @@ def test_a_worker_that_slurmctld_has_forgotten_is_fenced_by_the_one_started_in_i
         until(lambda: run.said("fenced"), "the old worker to be fenced")
         until(lambda: not set(old) & set(run.processes()), "the old worker to end")
         drill.script(answer_ms=[1, 3])
-    finally:
-        lab.start_node(worker.node)
-        lab.wait_responding()
     status = run.wait()
     # What the old one had in flight may come after the new one has looked.
     whole(run, calm, [before], twice=2)
@@ -195,8 +187,7 @@ def test_a_job_started_again_keeps_off_the_node_it_died_on(
     before, victim = run.answers(), run.workers_at()[0]
 
     drill.script(answer_ms=[2500, 2500])  # the other one outlasts the time until Slurm sees it
-    lab.kill_node(victim.node)
-    try:
+    with lab.without_node(victim.node):
         until(lambda: [job.id for job in run.workers_at("PD")] == [victim.id], "it to be requeued")
         drill.slurm("scontrol", "hold", victim.id)
         drill.script(answer_ms=[1, 3])
@@ -205,9 +196,6 @@ def test_a_job_started_again_keeps_off_the_node_it_died_on(
         assert f"ExcNodeList={victim.node}" in told, run.story(told)
         status = run.status()
         assert status["state"] in ("pending", "running")
-    finally:
-        lab.start_node(victim.node)
-        lab.wait_responding()
     drill.slurm("scontrol", "release", victim.id)
     status = run.wait()
     whole(run, calm, [before])
