@@ -15,18 +15,17 @@ import pickle
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcbench import secret
 from hpcbench.comparison.compare import compare_candidate, with_holm
-from hpcbench.comparison.flips import TIES, Change, SampleChanges, changes_of, shortened
+from hpcbench.comparison.flips import SampleChanges, changes_of
 from hpcbench.comparison.pairing import match_run_tasks, pair_name, pair_run_tasks, question_of
 from hpcbench.comparison.results import CandidateResult, MetricDifference
 from hpcbench.errors import HpcbenchError, UserError
-from hpcbench.experiment.counts import OUTCOMES
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.evaluated import Scores, Speed
 from hpcbench.portal.context import Portal
@@ -35,12 +34,11 @@ from hpcbench.portal.json_safe import sound
 from hpcbench.portal.lru import Kept, stamp_of
 from hpcbench.portal.models import comparisons
 from hpcbench.portal.results_cache import Seen, results_of, seen
-from hpcbench.portal.sample_table import rows_of_file
 from hpcbench.portal.slow_work import Progress, Slow
 from hpcbench.subprocesses import kill_session, why_it_ended
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    pass
 
 MOST_RUNS = 8
 
@@ -49,12 +47,6 @@ KEPT_BYTES = 12 << 20
 
 CHANGES_BYTES = 4 << 20
 """Bytes of sample changes of pairs of run tasks in memory."""
-
-CUT = 300
-"""Longest answer in a list, characters."""
-
-REFERENCES = 20
-"""Most acceptable answers in a list."""
 
 PAIR = 20_000
 """Approximate bytes of a run task's definitions."""
@@ -67,8 +59,6 @@ _START = "import sys; sys.path[:1] = []; from hpcbench.portal.comparison import 
 
 _MADE = b"made\n"
 """The line before the comparison; lines before it are the share that is done."""
-
-_TEXTS = ("sample", "document", "outcome", "reason", "answer", "references")
 
 
 @dataclass(frozen=True, slots=True)
@@ -477,75 +467,6 @@ def _changes(asked: Asked) -> SampleChanges:
     if not both:
         raise PortalFault(404, "not_found", "the runs have no metric in common")
     return changes_of(samples, asked.metric or both[0])
-
-
-def flip_page(
-    changes: SampleChanges, change: Change | None, after: int, limit: int
-) -> comparisons.FlipPage:
-    """A page of samples, the greatest change first.
-
-    Args:
-        changes: changes of all samples.
-        change: only samples with this change; None: won and lost.
-        after: number of samples before the page.
-        limit: most rows of the page.
-    """
-    chosen = changes.chosen(change)
-    items = tuple(flip_rows(changes, chosen[after : after + limit]))
-    end = after + len(items)
-    return comparisons.FlipPage(
-        baseline=changes.samples.names[0],
-        candidate=changes.samples.names[1],
-        metric=changes.metric,
-        items=items,
-        next=str(end) if end < len(chosen) else None,
-        total=len(chosen),
-        counts={str(name): count for name, count in changes.counts.items()},
-    )
-
-
-def flip_rows(changes: SampleChanges, places: NDArray[Any]) -> Iterator[comparisons.FlipRow]:
-    """Rows of a list of samples, in the order of `places`."""
-    import numpy
-
-    samples = changes.samples
-    rows = [side[places].tolist() for side in samples.rows]
-    # References are the same in both runs, and reading them takes most of the time.
-    tables = [
-        rows_of_file(scored.place.scores, None, own, names)
-        for scored, own, names in zip(
-            (samples.baseline, samples.candidate), rows, (_TEXTS, _TEXTS[:-1]), strict=True
-        )
-    ]
-    up = samples.baseline.metrics[changes.metric].higher_is_better
-    tied: dict[int, Change] = {
-        at: one for one in TIES for at in places[numpy.isin(places, changes.places[one])].tolist()
-    }
-    for number, place in enumerate(places.tolist()):
-        one, other = tables[0][number], tables[1][number]
-        values = float(changes.values[0][place]), float(changes.values[1][place])
-        gain = values[1] - values[0] if up else values[0] - values[1]
-        change: Change = "won" if gain > 0 else "lost"
-        references = (one["references"] or ())[:REFERENCES]
-        yield comparisons.FlipRow(
-            sample=sound(one["sample"]),
-            document=sound(one["document"] or ""),
-            change=tied.get(place, change),
-            scores=values,
-            answers=(_said(one), _said(other)),
-            notes=(_noted(one), _noted(other)),
-            references=tuple(sound(shortened(text or "", CUT)) for text in references),
-            places=(rows[0][number], rows[1][number]),
-        )
-
-
-def _said(row: Mapping[str, Any]) -> str | None:
-    return None if row["answer"] is None else sound(shortened(row["answer"], CUT))
-
-
-def _noted(row: Mapping[str, Any]) -> str:
-    outcome, reason = row["outcome"], row["reason"]
-    return str(sound(OUTCOMES.get(outcome, outcome) if row["answer"] is None else reason or ""))
 
 
 # --- figures --------------------------------------------------------------------------------------------

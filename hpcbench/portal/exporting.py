@@ -12,21 +12,24 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from fastapi.responses import StreamingResponse
 
-from hpcbench.comparison.flips import Change, SampleChanges
+from hpcbench.comparison.flips import SampleChanges
 from hpcbench.experiment.view.scores import META
 from hpcbench.interchange.result_tables import Table
 from hpcbench.interchange.table_files import pieces, write
-from hpcbench.portal.comparison import flip_rows
 from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.flip_pages import flip_rows
 from hpcbench.portal.models.base import Page
 from hpcbench.portal.models.comparisons import Comparison
 from hpcbench.portal.models.experiments import ExperimentRow, RunTaskRow, SampleCounts
 from hpcbench.portal.sample_table import Sheet
 from hpcbench.portal.samples import Chosen, Ordered, Sorted
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 Form = Literal["csv", "json", "parquet"]
 
@@ -266,9 +269,8 @@ def comparison(result: Comparison) -> Table:
     return Table(schema, lambda: iter([_framed(rows, schema)]), len(rows))
 
 
-def flips(changes: SampleChanges, change: Change | None) -> Table:
-    """Samples with different (if requested, equal) results in two runs, as a table."""
-    chosen = changes.chosen(change)
+def flips(changes: SampleChanges, chosen: NDArray[Any]) -> Table:
+    """Samples of a comparison by their numbers, as a table."""
     names = (
         "change", "sample", "document", "baseline_score", "candidate_score", "baseline_answer",
         "candidate_answer", "references", "baseline_place", "candidate_place",

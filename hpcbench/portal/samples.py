@@ -324,7 +324,7 @@ def _columns(sheet: Sheet, chosen: Chosen) -> list[str]:
     if chosen.reason:
         found.append("reason")
     if chosen.mistake:
-        found.append(_mistake(sheet))
+        found.append(mistake_column(sheet))
     if chosen.wrong_only:
         found += ["invalid", *sheet.metrics[:1]]
     if chosen.low is not None or chosen.high is not None:
@@ -333,7 +333,7 @@ def _columns(sheet: Sheet, chosen: Chosen) -> list[str]:
         found.append("latency")
     if chosen.flagged:
         found.append("sample")
-    return [*found, *(_meta(sheet, name) for name, _ in chosen.where)]
+    return [*found, *(metadata_column(sheet, name) for name, _ in chosen.where)]
 
 
 def metric_of(sheet: Sheet, name: str) -> str:
@@ -350,7 +350,12 @@ def metric_of(sheet: Sheet, name: str) -> str:
     )
 
 
-def _meta(sheet: Sheet, name: str) -> str:
+def metadata_column(sheet: Sheet, name: str) -> str:
+    """The column of a name of metadata.
+
+    Raises:
+        PortalFault: there is no such column.
+    """
     if name in sheet.metadata:
         return META + name
     known = ", ".join(sheet.metadata) or "none"
@@ -358,7 +363,12 @@ def _meta(sheet: Sheet, name: str) -> str:
     raise PortalFault(400, "bad_request", f"no metadata column '{name[:100]}'", remedy[:500])
 
 
-def _mistake(sheet: Sheet) -> str:
+def mistake_column(sheet: Sheet) -> str:
+    """The column of mistakes.
+
+    Raises:
+        PortalFault: the scores were made before mistakes were named.
+    """
     if sheet.has_mistakes:
         return "mistake"
     what = "the scores of this run task name no mistakes"
@@ -386,7 +396,7 @@ def _conditions(
     if chosen.latency_over is not None:
         holds.append(col("latency") > chosen.latency_over)
     for name, wanted in chosen.where:
-        meta = col(_meta(sheet, name))
+        meta = col(metadata_column(sheet, name))
         holds.append(meta == wanted if wanted else meta.is_null() | (meta == ""))
     if chosen.wrong_only:
         holds.append(_wrong(sheet, frame))
@@ -442,17 +452,17 @@ def facets_of(sheet: Sheet, chosen: Chosen) -> tuple[Facet, ...]:
     frame = sheet.frame(names)
     if places.total < sheet.rows:
         frame = frame[places.places(0, places.total)]
-    found = [_counted("outcome", frame["outcome"]), _counted("reason", frame["reason"])]
+    found = [counted("outcome", frame["outcome"]), counted("reason", frame["reason"])]
     if mistakes:
         wrong = frame.filter(_wrong(sheet, frame).fill_null(value=False))
-        found.append(_counted("mistake", wrong["mistake"]))
+        found.append(counted("mistake", wrong["mistake"]))
     if metric is not None:
         found.append(_binned(frame[metric], sheet.kinds[metric].best))
-    found += [_counted(name.removeprefix(META), frame[name]) for name in metas]
+    found += [counted(name.removeprefix(META), frame[name]) for name in metas]
     return tuple(one for one in found if one.counts)
 
 
-def _counted(field: str, column: Any) -> Facet:
+def counted(field: str, column: Any) -> Facet:
     """Number of samples with each value, without samples that have none."""
     counts = column.drop_nulls().value_counts(name="count").sort(
         ["count", column.name], descending=[True, False]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from hpcbench.portal.models.base import Model
+from hpcbench.portal.models.experiments import Facet
 
 
 class CompareSide(Model):
@@ -145,4 +146,6 @@ class FlipPage(Model):
     total: int
     """Number of samples with the requested change."""
     counts: Mapping[str, int]
-    """Change → number of samples."""
+    """Change → number of samples, without the filters of mistakes and metadata."""
+    facets: tuple[Facet, ...] = ()
+    """On the first page: how many of the chosen samples have each kind of mistake and value of metadata."""

@@ -167,7 +167,7 @@ class Facet(Model):
     """Number of samples for each value of a field."""
 
     field: str
-    """`outcome`, `reason`, `score`, or a column of the dataset's metadata."""
+    """`outcome`, `reason`, `mistake`, `score`, or a column of the dataset's metadata."""
     counts: tuple[tuple[str, int], ...]
     """Value → number of samples; at most 50 values, the most frequent first. For scores: bins `LOW..HIGH`,
     the lowest first; LOW and HIGH are the least and the greatest value of the bin, and as `low` and `high`

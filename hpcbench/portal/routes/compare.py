@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import Path, Query, Response
+from fastapi import Depends, Path, Query, Response
 
 from hpcbench.comparison.flips import Change
 from hpcbench.portal import comparison
@@ -16,8 +16,10 @@ from hpcbench.portal.comparison import (
 from hpcbench.portal.context import Here, Portal
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.figures import sent
+from hpcbench.portal.flip_pages import FlipFilter, flip_page
 from hpcbench.portal.models import comparisons, experiments, run_tasks
 from hpcbench.portal.routes import room
+from hpcbench.portal.routes.samples import Where
 from hpcbench.portal.slow_work import PATIENCE, patiently
 
 router = room("compare")
@@ -60,20 +62,33 @@ async def compare(
     return await patiently(work, wait, later=202)
 
 
+def flips_by(
+    where: Where,
+    change: Change | None = None,
+    mistake: Annotated[
+        str, Query(max_length=40, description="Kind of mistake in the worse of both answers.")
+    ] = "",
+) -> FlipFilter:
+    """A request's filter of a comparison's samples."""
+    return FlipFilter(change, mistake, where)
+
+
+FlipChoice = Annotated[FlipFilter, Depends(flips_by)]
+
+
 @router.get("/compare/flips", response_model=comparisons.FlipPage, operation_id="compareFlips")
 async def flips(
-    portal: Here, baseline: RunName, candidate: RunName, run_task: Name = "", other: Name = "",
-    metric: Name = "", change: Change | None = None, common: Common = False,
+    portal: Here, baseline: RunName, candidate: RunName, chosen: FlipChoice, run_task: Name = "",
+    other: Name = "", metric: Name = "", common: Common = False,
     after: Annotated[int, Query(ge=0, le=10**9)] = 0,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> Any:  # fmt: skip
     """Samples whose scores differ between two runs, or are equal, if requested; the greatest change first."""
 
     def work() -> comparisons.FlipPage:
-        found = comparisons_of(portal).changes(
-            pair(portal, baseline, candidate, run_task, other, metric, common)
-        )
-        return comparison.flip_page(found, change, after, limit)
+        asked = pair(portal, baseline, candidate, run_task, other, metric, common)
+        changes = comparisons_of(portal).changes(asked)
+        return flip_page(portal, asked, changes, chosen, after, limit)
 
     return await patiently(work)
 

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import Path, Query, Response
 
-from hpcbench.comparison.flips import Change
 from hpcbench.interchange.result_tables import Table
 from hpcbench.portal import exporting
 from hpcbench.portal.comparison import (
@@ -18,6 +17,7 @@ from hpcbench.portal.comparison import (
 from hpcbench.portal.context import Here, experiment_of
 from hpcbench.portal.exporting import Form, sent
 from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.flip_pages import flip_places
 from hpcbench.portal.index import (
     MOST,
     BadCursor,
@@ -30,7 +30,7 @@ from hpcbench.portal.index import (
 from hpcbench.portal.models.base import Page
 from hpcbench.portal.models.experiments import ExperimentRow, RunTaskRow
 from hpcbench.portal.routes import room
-from hpcbench.portal.routes.compare import Common, Name, Runs, pair
+from hpcbench.portal.routes.compare import Common, FlipChoice, Name, Runs, pair
 from hpcbench.portal.routes.samples import BELOW, Choice, Id, Ordering
 from hpcbench.portal.sample_table import sheet_of
 from hpcbench.portal.slow_work import patiently
@@ -110,8 +110,8 @@ def run_tasks(
 
 @router.get("/compare/export", operation_id="exportComparison", **_FILE)
 async def comparison(
-    portal: Here, runs: Runs, what: Literal["metrics", "flips"] = "metrics", run_task: Name = "",
-    other: Name = "", metric: Name = "", change: Change | None = None, common: Common = False,
+    portal: Here, runs: Runs, chosen: FlipChoice, what: Literal["metrics", "flips"] = "metrics",
+    run_task: Name = "", other: Name = "", metric: Name = "", common: Common = False,
     form: Asking = "csv",
 ) -> Response:  # fmt: skip
     """Metrics of a comparison; or samples of the first two runs: lost, won or tied."""
@@ -120,7 +120,9 @@ async def comparison(
         found = comparisons_of(portal)
         if what == "flips":
             asked = pair(portal, runs[0], runs[1], run_task, other, metric, common)
-            return sent(exporting.flips(found.changes(asked), change), form, f"flips-{runs[1]}")
+            changes = found.changes(asked)
+            places = flip_places(portal, asked, changes, chosen)
+            return sent(exporting.flips(changes, places), form, f"flips-{runs[1]}")
         asked = Asked(read_runs(portal, runs), run_task, other, metric, common)
         return sent(exporting.comparison(found.whole(asked).comparison), form, f"compare-{runs[0]}")
 

@@ -30,7 +30,24 @@ Number = Annotated[int, Path(ge=0, le=10**9)]
 Match = Annotated[str | None, Header(alias="If-None-Match", max_length=200)]
 
 
+def conditions(
+    where: Annotated[list[str] | None, Query(max_length=8, description="`COLUMN:VALUE`.")] = None,
+) -> tuple[tuple[str, str], ...]:
+    """A request's conditions on metadata: columns and values."""
+    pairs = []
+    for one in where or ():
+        name, colon, value = one.partition(":")
+        if not colon or not name:
+            raise PortalFault(400, "bad_request", "`where` has no colon", "give COLUMN:VALUE")
+        pairs.append((name, value))
+    return tuple(pairs)
+
+
+Where = Annotated[tuple[tuple[str, str], ...], Depends(conditions)]
+
+
 def chosen_by(
+    where: Where,
     text: Annotated[
         str, Query(max_length=500, description="Text in id, answer or references.")
     ] = "",
@@ -43,31 +60,14 @@ def chosen_by(
     low: Annotated[float | None, Query(allow_inf_nan=False)] = None,
     high: Annotated[float | None, Query(allow_inf_nan=False)] = None,
     latency_over: Annotated[float | None, Query(ge=0, allow_inf_nan=False)] = None,
-    where: Annotated[list[str] | None, Query(max_length=8, description="`COLUMN:VALUE`.")] = None,
     wrong: Annotated[
         bool, Query(description="Below the best score, unreadable or failed.")
     ] = False,
     flagged: Annotated[bool, Query(description="Flagged by the user.")] = False,
 ) -> Chosen:
     """A request's filter of samples."""
-    pairs = []
-    for one in where or ():
-        name, colon, value = one.partition(":")
-        if not colon or not name:
-            raise PortalFault(400, "bad_request", "`where` has no colon", "give COLUMN:VALUE")
-        pairs.append((name, value))
     return Chosen(
-        text,
-        outcome,
-        reason,
-        mistake,
-        metric,
-        low,
-        high,
-        latency_over,
-        tuple(pairs),
-        wrong,
-        flagged,
+        text, outcome, reason, mistake, metric, low, high, latency_over, where, wrong, flagged
     )
 
 

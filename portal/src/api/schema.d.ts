@@ -2065,7 +2065,7 @@ export interface components {
             ])[];
             /**
              * Field
-             * @description `outcome`, `reason`, `score`, or a column of the dataset's metadata.
+             * @description `outcome`, `reason`, `mistake`, `score`, or a column of the dataset's metadata.
              */
             readonly field: string;
         };
@@ -2242,11 +2242,17 @@ export interface components {
             readonly candidate: string;
             /**
              * Counts
-             * @description Change → number of samples.
+             * @description Change → number of samples, without the filters of mistakes and metadata.
              */
             readonly counts: {
                 readonly [key: string]: number;
             };
+            /**
+             * Facets
+             * @description On the first page: how many of the chosen samples have each kind of mistake and value of metadata.
+             * @default []
+             */
+            readonly facets: readonly components["schemas"]["Facet"][];
             /**
              * Items
              * @description Samples, the greatest change first.
@@ -4597,11 +4603,15 @@ export interface operations {
                 readonly run_task?: string;
                 readonly other?: string;
                 readonly metric?: string;
-                readonly change?: ("won" | "lost" | "both_right" | "both_partly" | "both_wrong") | null;
                 /** @description Compare the common samples where the runs have different samples. */
                 readonly common?: boolean;
                 /** @description How. */
                 readonly format?: "csv" | "json" | "parquet";
+                readonly change?: ("won" | "lost" | "both_right" | "both_partly" | "both_wrong") | null;
+                /** @description Kind of mistake in the worse of both answers. */
+                readonly mistake?: string;
+                /** @description `COLUMN:VALUE`. */
+                readonly where?: readonly string[] | null;
             };
             readonly header?: never;
             readonly path?: never;
@@ -4715,11 +4725,15 @@ export interface operations {
                 readonly run_task?: string;
                 readonly other?: string;
                 readonly metric?: string;
-                readonly change?: ("won" | "lost" | "both_right" | "both_partly" | "both_wrong") | null;
                 /** @description Compare the common samples where the runs have different samples. */
                 readonly common?: boolean;
                 readonly after?: number;
                 readonly limit?: number;
+                readonly change?: ("won" | "lost" | "both_right" | "both_partly" | "both_wrong") | null;
+                /** @description Kind of mistake in the worse of both answers. */
+                readonly mistake?: string;
+                /** @description `COLUMN:VALUE`. */
+                readonly where?: readonly string[] | null;
             };
             readonly header?: never;
             readonly path?: never;
@@ -5680,12 +5694,12 @@ export interface operations {
                 readonly low?: number | null;
                 readonly high?: number | null;
                 readonly latency_over?: number | null;
-                /** @description `COLUMN:VALUE`. */
-                readonly where?: readonly string[] | null;
                 /** @description Below the best score, unreadable or failed. */
                 readonly wrong?: boolean;
                 /** @description Flagged by the user. */
                 readonly flagged?: boolean;
+                /** @description `COLUMN:VALUE`. */
+                readonly where?: readonly string[] | null;
                 /** @description A column or metric. */
                 readonly sort?: string;
                 readonly order?: "asc" | "desc";
@@ -5737,12 +5751,12 @@ export interface operations {
                 readonly low?: number | null;
                 readonly high?: number | null;
                 readonly latency_over?: number | null;
-                /** @description `COLUMN:VALUE`. */
-                readonly where?: readonly string[] | null;
                 /** @description Below the best score, unreadable or failed. */
                 readonly wrong?: boolean;
                 /** @description Flagged by the user. */
                 readonly flagged?: boolean;
+                /** @description `COLUMN:VALUE`. */
+                readonly where?: readonly string[] | null;
                 /** @description A column or metric. */
                 readonly sort?: string;
                 readonly order?: "asc" | "desc";
@@ -5791,12 +5805,12 @@ export interface operations {
                 readonly low?: number | null;
                 readonly high?: number | null;
                 readonly latency_over?: number | null;
-                /** @description `COLUMN:VALUE`. */
-                readonly where?: readonly string[] | null;
                 /** @description Below the best score, unreadable or failed. */
                 readonly wrong?: boolean;
                 /** @description Flagged by the user. */
                 readonly flagged?: boolean;
+                /** @description `COLUMN:VALUE`. */
+                readonly where?: readonly string[] | null;
             };
             readonly header?: {
                 readonly "If-None-Match"?: string | null;
@@ -5879,12 +5893,12 @@ export interface operations {
                 readonly low?: number | null;
                 readonly high?: number | null;
                 readonly latency_over?: number | null;
-                /** @description `COLUMN:VALUE`. */
-                readonly where?: readonly string[] | null;
                 /** @description Below the best score, unreadable or failed. */
                 readonly wrong?: boolean;
                 /** @description Flagged by the user. */
                 readonly flagged?: boolean;
+                /** @description `COLUMN:VALUE`. */
+                readonly where?: readonly string[] | null;
                 /** @description A column or metric. */
                 readonly sort?: string;
                 readonly order?: "asc" | "desc";

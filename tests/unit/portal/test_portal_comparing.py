@@ -120,6 +120,56 @@ def test_every_sample_is_won_lost_or_done_alike_the_greatest_change_first(tmp_pa
         }
 
 
+def mistaken(folder: Path) -> Path:
+    """Two runs: two samples lost, one won, one wrong in both, with groups and kinds of mistakes."""
+    runs = {
+        A: [(1.0, None), (1.0, None), (0.0, "truncated"), (0.0, "truncated")],
+        B: [(0.0, "digit dropped"), (0.0, "truncated"), (1.0, None), (0.0, "digit dropped")],
+    }
+    for name, samples in runs.items():
+        rows = [
+            {
+                "document": f"d{place}", "answer": "x", "references": ["y"], "mistake": mistake, "anls": value,
+                "anls.numerator": value, "anls.denominator": 1.0, "meta.lang": ["de", "de", "en", None][place],
+            }
+            for place, (value, mistake) in enumerate(samples)
+        ]  # fmt: skip
+        scored(folder, rows, ("anls",), name)
+    return folder
+
+
+def test_flips_are_counted_and_filtered_by_group_and_by_the_mistake_of_the_worse_answer(
+    tmp_path: Path,
+) -> None:
+    with unguarded(portal_over(mistaken(tmp_path))) as api:
+
+        def found(more: str) -> tuple[list[str], dict[str, dict[str, int]]]:
+            page = ask(api, f"compare/flips?baseline={A}&candidate={B}{more}")
+            assert page["total"] == len(page["items"])
+            assert page["counts"]["lost"] == 2
+            facets = {one["field"]: dict(one["counts"]) for one in page["facets"]}
+            return [one["sample"] for one in page["items"]], facets
+
+        lost = {"mistake": {"digit dropped": 1, "truncated": 1}, "lang": {"de": 2}}
+        assert found("&change=lost") == (["s0", "s1"], lost)
+        # The baseline's answer is the wrong one of a won sample.
+        assert found("&change=won") == (["s2"], {"mistake": {"truncated": 1}, "lang": {"en": 1}})
+        assert found("&change=both_wrong")[1] == {"mistake": {"digit dropped": 1}}
+        assert found("&mistake=truncated")[0] == ["s1", "s2"]
+        assert found("&change=lost&mistake=truncated&where=lang:de")[0] == ["s1"]
+        assert found("&where=lang:en")[0] == ["s2"]
+        assert found("&change=both_wrong&where=lang:")[0] == ["s3"]
+        second = ask(api, f"compare/flips?baseline={A}&candidate={B}&limit=1&after=1")
+        assert second["facets"] == []
+        unknown = api.ask("GET", f"compare/flips?baseline={A}&candidate={B}&where=nothing:x")
+        assert (unknown.status, unknown.body["error"]) == (400, "no metadata column 'nothing'")
+        rows = ask(
+            api,
+            f"compare/export?runs={A}&runs={B}&what=flips&mistake=truncated&change=lost&format=json",
+        )
+        assert [row["sample"] for row in rows] == ["s1"]
+
+
 def test_where_less_is_better_less_has_won(tmp_path: Path) -> None:
     with unguarded(
         portal_over(home(tmp_path, a={"cer": [0.0, 0.5, 2.0]}, b={"cer": [0.0, 0.1, 3.0]}))

@@ -1,3 +1,4 @@
+import type { Word } from "../../api/schema";
 import { Diff } from "../../ui";
 import styles from "./Flips.module.css";
 import { wordDiff } from "./words";
@@ -7,16 +8,19 @@ interface Props {
   /** Why there is no answer, or why it cannot be read. */
   readonly note: string;
   /** The text that its words are compared with; empty: none. */
-  readonly base: string;
+  readonly base?: string;
+  /** The comparison, where it is known. */
+  readonly words?: readonly Word[];
   /** That text's name. */
   readonly from?: string;
 }
 
 /** An answer of a comparison, its words compared with another text. */
-export function AnswerText({ answer, note, base, from = "the reference" }: Props) {
+export function AnswerText({ answer, note, base = "", words, from = "the reference" }: Props) {
+  const compared = words ?? (base === "" || answer === null ? [] : wordDiff(base, answer));
   return (
     <>
-      {answer === null ? null : answer.trim() === "" ? <p className={styles["soft"]}>empty</p> : base === "" ? <p className={styles["text"]}>{answer}</p> : <Diff words={wordDiff(base, answer)} from={from} />}
+      {answer === null ? null : answer.trim() === "" ? <p className={styles["soft"]}>empty</p> : compared.length === 0 ? <p className={styles["text"]}>{answer}</p> : <Diff words={compared} from={from} />}
       {note && <p className={styles["soft"]}>{answer === null ? `no answer: ${note}` : `unreadable: ${note}`}</p>}
     </>
   );

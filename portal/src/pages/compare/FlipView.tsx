@@ -1,6 +1,6 @@
 import { useEffect, useRef } from "react";
 
-import type { FlipRow, SampleDetail } from "../../api/schema";
+import type { Box, FlipRow, SampleDetail } from "../../api/schema";
 import { Button, CopyButton, FaultBox, Select, Skeleton, useHotkeys } from "../../ui";
 import { count } from "../../ui/format";
 import { Accounts } from "../samples/Accounts";
@@ -33,8 +33,6 @@ const NAMES = ["Baseline", "Candidate"] as const;
 export function FlipView({ row, neighbours, at, total, sides, metric, view, onView }: Props) {
   const { details, fault, again } = useFlip(sides, row, neighbours);
   const detail = details[0] ?? details[1];
-  const [reference = ""] = row.references;
-  const bases = view.against === "reference" ? [reference, reference] : ["", row.answers[0] ?? ""];
   const place = useRef<HTMLElement>(null);
   const shown = detail !== undefined;
   // Once with its final height: before, the page may be too short to scroll there.
@@ -79,21 +77,21 @@ export function FlipView({ row, neighbours, at, total, sides, metric, view, onVi
             <Viewer
               sample={row.sample}
               images={detail.images}
-              boxes={[]}
+              boxes={boxesOf(details)}
               missing={detail.missing_images}
               shown={view.image}
               onShow={(image) => onView({ image })}
-              withBoxes={false}
-              onBoxes={() => undefined}
+              withBoxes={view.boxes}
+              onBoxes={(boxes) => onView({ boxes })}
             />
           </section>
           <div className={styles["panel"]}>
             <Part title="Question" copy={questionOf(detail)}>
               <p className={styles["text"]}>{questionOf(detail) || "none"}</p>
             </Part>
-            <Part title={row.references.length > 1 ? `References, ${row.references.length}` : "Reference"} copy={row.references.join("\n")}>
+            <Part title={detail.references.length > 1 ? `References, ${detail.references.length}` : "Reference"} copy={detail.references.join("\n")}>
               <ul className={styles["references"]}>
-                {row.references.map((one, place) => (
+                {detail.references.map((one, place) => (
                   <li key={place} className={styles["text"]}>
                     {one}
                   </li>
@@ -115,7 +113,7 @@ export function FlipView({ row, neighbours, at, total, sides, metric, view, onVi
               {NAMES.map((name, side) => (
                 <section key={name} className={styles["side"]} aria-label={name}>
                   <h4>{name}</h4>
-                  <AnswerText answer={row.answers[side] ?? null} note={row.notes[side] ?? ""} base={bases[side] ?? ""} from={view.against === "reference" ? "the reference" : "the baseline's answer"} />
+                  <WholeAnswer detail={details[side]} base={view.against === "reference" ? null : side === 1 ? said(details[0]) : ""} note={row.notes[side] ?? ""} />
                   {details[side]?.row.mistake && <p className={styles["soft"]}>mistake: {details[side].row.mistake}</p>}
                   <Why title={`Scores of the ${name.toLowerCase()}`} detail={details[side]} metric={metric} />
                 </section>
@@ -126,6 +124,40 @@ export function FlipView({ row, neighbours, at, total, sides, metric, view, onVi
       )}
     </article>
   );
+}
+
+/** The value that was read from an answer, or the answer where none was. */
+function said(detail: SampleDetail | undefined): string {
+  return detail?.prediction ?? detail?.answer ?? "";
+}
+
+interface WholeAnswerProps {
+  readonly detail: SampleDetail | undefined;
+  /** The text that its words are compared with; null: the nearest reference; empty: none. */
+  readonly base: string | null;
+  /** Why there is no answer, or why it cannot be read. */
+  readonly note: string;
+}
+
+/** An answer as it was given, not shortened. */
+function WholeAnswer({ detail, base, note }: WholeAnswerProps) {
+  if (!detail) return <Skeleton lines={2} />;
+  const answer = detail.answer === null ? null : said(detail);
+  if (base !== null) return <AnswerText answer={answer} note={note} base={base} from="the baseline's answer" />;
+  if (detail.not_compared.every((left) => left === 0)) return <AnswerText answer={answer} note={note} words={detail.diff} />;
+  return (
+    <>
+      <AnswerText answer={answer} note={note} />
+      <p className={styles["soft"]}>too long to be compared by words</p>
+    </>
+  );
+}
+
+/** Boxes of the references, and of both answers with the run they are from. */
+function boxesOf(details: readonly (SampleDetail | undefined)[]): Box[] {
+  const right = details.find((detail) => detail !== undefined)?.boxes.filter((box) => box.of === "reference") ?? [];
+  const answered = details.flatMap((detail, side) => (detail?.boxes ?? []).filter((box) => box.of === "answer").map((box) => ({ ...box, label: `${box.label} ${side === 0 ? "A" : "B"}`.trim() })));
+  return [...right, ...answered];
 }
 
 /** Why an answer got its score: the metric that is compared comes first. */

@@ -4,21 +4,24 @@ import { useEffect } from "react";
 import { usePages } from "../../api";
 import type { FlipRow } from "../../api/schema";
 import { Button, Empty, Export, FaultBox, Panel, Skeleton, useHotkeys } from "../../ui";
+import { FacetStrip } from "../samples/FacetStrip";
+import { facetKeys, type FacetValue, grouped } from "../samples/facets";
+import { hasFacet, withFacet } from "../samples/filter";
 import { AnswerText } from "./AnswerText";
 import { FlipBar } from "./FlipBar";
 import { type Counts, score, WORDS } from "./flips";
 import { FlipView } from "./FlipView";
 import styles from "./Flips.module.css";
 import type { Chosen } from "./Scores";
-import type { Change, FlipPlace } from "./search";
+import type { Change, FlipFilter, FlipPlace } from "./search";
 
 interface Props {
   readonly baseline: string;
   readonly candidate: string;
   readonly chosen: Chosen;
   readonly common: boolean;
-  readonly view: FlipPlace;
-  readonly onChange: (change: Change) => void;
+  readonly view: FlipPlace & FlipFilter;
+  readonly onChange: (change: Partial<FlipFilter> & { readonly change?: Change }) => void;
   readonly onView: (change: Partial<FlipPlace>) => void;
 }
 
@@ -28,8 +31,13 @@ const SOME = 30;
 /** Samples that the candidate did otherwise, or alike: both answers beside each other. */
 export function Flips({ baseline, candidate, chosen, common, view, onChange, onView }: Props) {
   const { task, other, by, change } = chosen;
-  const query = { baseline, candidate, run_task: task, other, metric: by, change, common };
-  const found = usePages("/compare/flips", { query }, { limit: SOME });
+  const filter: FlipFilter = { mistake: view.mistake, where: view.where };
+  const query = { run_task: task, other, metric: by, change, common, mistake: filter.mistake || undefined, where: filter.where };
+  const found = usePages("/compare/flips", { query: { ...query, baseline, candidate } }, { limit: SOME });
+  const isChosen = (field: string, value: string) => hasFacet(filter, field, value);
+  const groups = grouped(found.first?.facets ?? [], isChosen);
+  const onTurn = ({ field, value }: FacetValue) => onChange(withFacet(filter, field, value));
+  const isFiltered = filter.mistake !== "" || filter.where.length > 0;
   const rows = Array.from({ length: found.rows.count }, (_, at) => found.rows.at(at)).filter((row) => row !== undefined);
   const tasks = task === other ? task : `${task} → ${other}`;
   const open = view.flip === null ? undefined : found.rows.at(view.flip);
@@ -38,17 +46,21 @@ export function Flips({ baseline, candidate, chosen, common, view, onChange, onV
   useEffect(() => {
     if (awaited) next();
   });
+  useHotkeys(facetKeys(groups, onTurn), "Filter");
   useHotkeys(view.flip === null && rows.length > 0 ? { f: ["first sample of the list", () => onView({ flip: 0, image: 0 })] } : {}, "Samples of the comparison");
   return (
     <Panel
       title={`Samples of ${tasks}, ${by}`}
-      actions={rows.length > 0 && <Export label={`Export ${WORDS[change]}`} path="/compare/export" params={{ query: { what: "flips", runs: [baseline, candidate], run_task: task, other, metric: by, change, common } }} />}
+      actions={rows.length > 0 && <Export label={`Export ${WORDS[change]}`} path="/compare/export" params={{ query: { ...query, what: "flips", runs: [baseline, candidate] } }} />}
     >
       <div className={styles["flips"]} data-testid="flips">
-        {found.first && <FlipBar label={tasks} counts={countsFrom(found.first.counts)} chosen={change} onChoose={onChange} large />}
+        {found.first && <FlipBar label={tasks} counts={countsFrom(found.first.counts)} chosen={change} onChoose={(next) => onChange({ change: next })} large />}
+        <FacetStrip groups={groups} chosen={isChosen} onTurn={onTurn} />
         <FaultBox fault={found.fault} retry={found.again} />
         {found.loading && <Skeleton lines={5} />}
-        {found.first && rows.length === 0 && <Empty title={`No sample is ${WORDS[change]}`} />}
+        {found.first && rows.length === 0 && (
+          <Empty title={isFiltered ? "No sample passes the filter" : `No sample is ${WORDS[change]}`} next={isFiltered && <Button onClick={() => onChange({ mistake: "", where: [] })}>Clear the filter</Button>} />
+        )}
         {view.flip !== null && open ? (
           <FlipView
             key={open.sample}

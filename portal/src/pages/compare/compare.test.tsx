@@ -107,12 +107,17 @@ function flip(place: number): FlipRow {
   }; // prettier-ignore
 }
 
+/** The candidate's answer is longer than a list shows. */
+const LONG = `${"word ".repeat(100)}end`;
+
 function whole(place: number, why: string): SampleDetail {
+  const answer = why.endsWith("a") ? "42 EUR" : `24 EUR ${LONG}`;
   return {
     row: { place, sample: `s${place}`, document: "d", outcome: "ok", reason: null, scores: {}, answer: "", latency: 1, output_tokens: 1, flagged: false },
     images: [], missing_images: "the sample has no image", boxes: [], system: null, prompt: "Read the page. What is the total?",
-    fields: { question: "What is the total?" }, metadata: {}, references: ["42 EUR"], answer: "", reasoning: null, prediction: "", error: null,
-    diff: [], not_compared: [0, 0], times: {}, usage: {}, raw: {}, note: "", rank: place, previous: null, following: null,
+    fields: { question: "What is the total?" }, metadata: {}, references: ["42 EUR"], answer, reasoning: null, prediction: answer, error: null,
+    diff: why.endsWith("a") ? [{ kind: "same", text: answer }] : [{ kind: "lost", text: "42" }, { kind: "added", text: "24" }, { kind: "same", text: "EUR" }, { kind: "added", text: LONG }],
+    not_compared: [0, 0], times: {}, usage: {}, raw: {}, note: "", rank: place, previous: null, following: null,
     accounts: [{ metric: "anls", signature: "anls", value: 0.25, higher_is_better: true, why, fields: [] }],
   }; // prettier-ignore
 }
@@ -149,6 +154,7 @@ it("a link opens a sample with its question, both answers, the change of its sco
   expect(within(open).getByText("1.000 → 0.250 (−0.750)")).toBeTruthy();
   expect(within(open).getByText("2 of 2")).toBeTruthy();
   expect(open.querySelector("ins")?.textContent).toContain("24");
+  expect(within(open).getByRole("region", { name: "Candidate" }).textContent).toContain(LONG);
 });
 
 it("D compares the answers with each other", async () => {
@@ -159,4 +165,19 @@ it("D compares the answers with each other", async () => {
   fireEvent.keyDown(document.body, { key: "d" });
   await waitFor(() => expect(within(open).getByRole("region", { name: "Candidate" }).querySelector("del")?.textContent).toContain("only in the baseline's answer"));
   expect(within(open).getByRole("region", { name: "Baseline" }).querySelector("del, ins")).toBeNull();
+});
+
+it("mistakes and groups are counted and filter the samples, and the address says so", async () => {
+  const facets = [{ field: "mistake", counts: [["digit dropped", 1]] }, { field: "lang", counts: [["de", 1], ["en", 2]] }]; // prettier-ignore
+  const { asked } = serve({ "/compare": comparison(metric("anls")), "/compare/flips": { ...flips, items: [flip(0)], total: 1, facets } });
+  const last = () => asked.filter(({ url }) => url.pathname.endsWith("/flips")).at(-1)?.url.searchParams;
+  const shown = await renderAt("/compare?runs=a&runs=b");
+  fireEvent.click(await screen.findByRole("button", { name: /digit dropped/ }));
+  await waitFor(() => expect(last()?.get("mistake")).toBe("digit dropped"));
+  fireEvent.click(await screen.findByRole("button", { name: /de 1/ }));
+  await waitFor(() => expect(last()?.getAll("where")).toEqual(["lang:de"]));
+  expect(shown.history.location.search).toContain("mistake=");
+  fireEvent.click(screen.getByRole("button", { name: /digit dropped/, pressed: true }));
+  await waitFor(() => expect(last()?.get("mistake") ?? "").toBe(""));
+  expect(last()?.getAll("where")).toEqual(["lang:de"]);
 });

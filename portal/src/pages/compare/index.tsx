@@ -19,7 +19,7 @@ import { Settings } from "./Settings";
 import { Speed } from "./Speed";
 
 /** No pair of run tasks is chosen, and no sample of it. */
-const NO_TASK = { task: "", other: "", by: "", flip: null } as const;
+const NO_TASK = { task: "", other: "", by: "", mistake: "", where: [], flip: null } as const;
 
 /** Runs side by side, sample by sample: what the others lost and won against the first. */
 export default function ComparePage() {
@@ -111,11 +111,11 @@ function Held({ candidate, name, runs, search, update, old }: HeldProps) {
                 </>
               }
             >
-              {shown.length > 0 ? <Scores candidate={candidate} rows={shown} chosen={chosen} onChoose={(next) => update({ ...next, flip: null })} /> : <Empty title={rows.length > 0 ? "No sample differs" : "Nothing could be compared"} />}
+              {shown.length > 0 ? <Scores candidate={candidate} rows={shown} chosen={chosen} onChoose={(next) => update({ ...next, mistake: "", where: [], flip: null })} /> : <Empty title={rows.length > 0 ? "No sample differs" : "Nothing could be compared"} />}
               {rows.length > shown.length && <p className={styles["note"]}>Hidden: {counted(rows.length - shown.length, "row")} without a difference.</p>}
               <p className={styles["note"]}>p is Holm-corrected over all comparisons on this page; “better” and “worse” use this p. n counts pairs of samples. Documents are the unit of chance.</p>
             </Panel>
-            {chosen && <Flips key={`${chosen.task} ${chosen.other} ${chosen.by}`} baseline={runs[0]} candidate={runs[1]} chosen={chosen} common={search.common} view={search} onChange={(change) => update({ ...chosen, change, flip: null })} onView={(change) => update({ ...chosen, ...change }, { replace: search.flip !== null })} />}
+            {chosen && <Flips key={`${chosen.task} ${chosen.other} ${chosen.by}`} baseline={runs[0]} candidate={runs[1]} chosen={chosen} common={search.common} view={search} onChange={(change) => update({ ...chosen, ...change, flip: search.flip === null ? null : 0, image: 0 })} onView={(change) => update({ ...chosen, ...change }, { replace: search.flip !== null })} />}
           </div>
         )}
         {search.tab === "speed" && <Speed candidate={candidate} />}

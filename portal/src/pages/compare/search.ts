@@ -18,9 +18,13 @@ export const search = searchOf({
   other: text(),
   by: text(),
   change: choice(["lost", "won", "both_wrong", "both_partly", "both_right"], "lost"),
+  /** Kind of mistake, and `column:value` of the dataset's metadata, that the listed samples have. */
+  mistake: text(),
+  where: list(),
   /** Number of the listed sample that is open, from 0, and its image. */
   flip: number(),
   image: number(0),
+  boxes: flag(true),
   /** What the answers' words are compared with. */
   against: choice(["reference", "answer"], "reference"),
 });
@@ -29,4 +33,7 @@ export type Search = SearchOf<typeof search>;
 export type Change = Search["change"];
 
 /** Which sample of the list is open, and how it is looked at. */
-export type FlipPlace = Pick<Search, "flip" | "image" | "against">;
+export type FlipPlace = Pick<Search, "flip" | "image" | "boxes" | "against">;
+
+/** What the listed samples are filtered by, besides their change. */
+export type FlipFilter = Pick<Search, "mistake" | "where">;

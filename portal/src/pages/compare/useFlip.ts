@@ -1,8 +1,6 @@
-import { useQueryClient } from "@tanstack/react-query";
-import { useEffect } from "react";
-
-import { queryOf, useApi } from "../../api";
+import { useApi } from "../../api";
 import type { FlipRow } from "../../api/schema";
+import { type Asked, FRESH, SAMPLE, useAhead } from "../samples/useAhead";
 
 /** A run task of one side of a comparison. */
 export interface Side {
@@ -10,27 +8,16 @@ export interface Side {
   readonly task: string;
 }
 
-const PATH = "/experiments/{experiment}/run-tasks/{run_task}/samples/{place}";
-
-/** Milliseconds that a sample is believed. */
-const FRESH = 60_000;
-
-function asked({ experiment, task }: Side, place: number) {
+function asked({ experiment, task }: Side, place: number): Asked {
   return { path: { experiment, run_task: task, place } };
 }
 
 /** A sample whole in both runs; its neighbours are fetched ahead. */
 export function useFlip(sides: readonly [Side, Side], row: FlipRow, neighbours: readonly (FlipRow | undefined)[]) {
-  const client = useQueryClient();
-  const one = useApi(PATH, asked(sides[0], row.places[0]), { fresh: FRESH });
-  const other = useApi(PATH, asked(sides[1], row.places[1]), { fresh: FRESH });
+  const one = useApi(SAMPLE, asked(sides[0], row.places[0]), { fresh: FRESH });
+  const other = useApi(SAMPLE, asked(sides[1], row.places[1]), { fresh: FRESH });
   const settled = one.data !== undefined && other.data !== undefined;
-  const ahead = JSON.stringify(settled ? neighbours.flatMap((next) => (next ? sides.map((side, at) => asked(side, next.places[at] ?? 0)) : [])) : []);
-  useEffect(() => {
-    for (const params of JSON.parse(ahead) as ReturnType<typeof asked>[]) {
-      void client.query({ ...queryOf(PATH, params), staleTime: FRESH }).catch(() => undefined);
-    }
-  }, [client, ahead]);
+  useAhead(settled ? neighbours.flatMap((next) => (next ? sides.map((side, at) => asked(side, next.places[at] ?? 0)) : [])) : []);
   const again = () => {
     void one.refetch();
     void other.refetch();

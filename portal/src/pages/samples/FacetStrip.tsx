@@ -2,19 +2,18 @@ import { Popover } from "../../ui";
 import { count } from "../../ui/format";
 import type { FacetGroup, FacetValue } from "./facets";
 import styles from "./FacetStrip.module.css";
-import { hasFacet, type SampleFilter } from "./filter";
 
 interface Props {
   readonly groups: readonly FacetGroup[];
-  readonly filter: SampleFilter;
+  readonly chosen: (field: string, value: string) => boolean;
   readonly onTurn: (value: FacetValue) => void;
 }
 
 /** How many samples have what, to filter by; digits choose the first ones. */
-export function FacetStrip({ groups, filter, onTurn }: Props) {
+export function FacetStrip({ groups, chosen, onTurn }: Props) {
   if (groups.length === 0) return null;
   const chip = (value: FacetValue) => (
-    <FacetChip key={value.value} value={value} chosen={hasFacet(filter, value.field, value.value)} onTurn={onTurn} />
+    <FacetChip key={value.value} value={value} chosen={chosen(value.field, value.value)} onTurn={onTurn} />
   );
   return (
     <div className={styles["strip"]} role="group" aria-label="Facets">

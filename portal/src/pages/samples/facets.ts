@@ -50,6 +50,12 @@ export function grouped(facets: readonly Facet[], chosen: (field: string, value:
     });
 }
 
+/** The keys that choose the first values. */
+export function facetKeys(groups: readonly FacetGroup[], onTurn: (value: FacetValue) => void): Record<string, readonly [string, () => void]> {
+  const keyed = groups.flatMap((group) => group.values.filter((value) => value.digit !== null).map((value) => ({ group, value })));
+  return Object.fromEntries(keyed.map(({ group, value }) => [String(value.digit), [`${group.title}: ${value.text}`.replace(/\s+/g, " ").slice(0, 60), () => onTurn(value)]]));
+}
+
 function textOf(field: string, value: string): string {
   if (field === "outcome") return outcomeLook(value).word;
   const range = field === "score" ? scoreRange(value) : null;

@@ -8,6 +8,9 @@ import { outcomeLook } from "../../ui/states";
 /** The part of the URL that the API filters and orders by. */
 export type SampleFilter = Omit<Search, "at" | "image" | "raw" | "diff" | "boxes">;
 
+/** A filter that facets change: other lists have a part of it. */
+type FacetFilter = Partial<SampleFilter> & Pick<SampleFilter, "where">;
+
 /** A part of a filter as a chip: what it says, and what takes it away. */
 export interface Condition {
   readonly text: string;
@@ -67,7 +70,7 @@ function isPlain(field: string): field is (typeof PLAIN)[number] {
 }
 
 /** Whether a facet's value is filtered by. */
-export function hasFacet(filter: SampleFilter, field: string, value: string): boolean {
+export function hasFacet(filter: FacetFilter, field: string, value: string): boolean {
   if (isPlain(field)) return filter[field] === value;
   if (field !== "score") return filter.where.includes(`${field}:${value}`);
   const range = scoreRange(value);
@@ -75,7 +78,7 @@ export function hasFacet(filter: SampleFilter, field: string, value: string): bo
 }
 
 /** What changes when a facet's value is chosen: it is taken in, or out where it was in. */
-export function withFacet(filter: SampleFilter, field: string, value: string): Partial<SampleFilter> {
+export function withFacet(filter: FacetFilter, field: string, value: string): Partial<SampleFilter> {
   const within = hasFacet(filter, field, value);
   if (field === "score") {
     const range = within ? null : scoreRange(value);

@@ -9,7 +9,7 @@ import { count } from "../../ui/format";
 import { useHotkeys } from "../../ui/hotkeys";
 import { Browser } from "./Browser";
 import { FacetStrip } from "./FacetStrip";
-import { type FacetValue, grouped } from "./facets";
+import { facetKeys, type FacetValue, grouped } from "./facets";
 import { apiQuery, filterOf, hasFacet, NOTHING, type SampleFilter, withFacet } from "./filter";
 import { FilterBar } from "./FilterBar";
 import { ROW } from "./SampleList";
@@ -28,19 +28,17 @@ export default function SamplesPage() {
   const ids = { experiment, run_task: task };
   const facets = useApi(`${PATH}/facets`, isBundle() ? null : { path: ids, query: apiQuery(filter) }, { keep: true, fresh: 60_000 });
   const searchBox = useRef<HTMLDivElement>(null);
-  const groups = grouped(facets.data ?? [], (field, value) => hasFacet(filter, field, value));
+  const chosen = (field: string, value: string) => hasFacet(filter, field, value);
+  const groups = grouped(facets.data ?? [], chosen);
   // What was shown may not pass another filter: the first that does is.
   const onFilter = (change: Partial<SampleFilter>) => update({ ...change, at: null, image: 0 });
   const onTurn = (value: FacetValue) => onFilter(withFacet(filter, value.field, value.value));
-  const digits = groups.flatMap((group) => group.values.filter((value) => value.digit !== null).map((value) => ({ group, value })));
   usePageTitle(`Samples of ${task}`);
   useHotkeys(
     {
       ...(isBundle() ? {} : { "/": ["search", () => searchBox.current?.querySelector("input")?.focus()] as const }),
       w: ["wrong only", () => onFilter({ wrong: !filter.wrong })],
-      ...Object.fromEntries(
-        digits.map(({ group, value }) => [String(value.digit), [`${group.title}: ${value.text}`.replace(/\s+/g, " ").slice(0, 60), () => onTurn(value)] as const]),
-      ),
+      ...facetKeys(groups, onTurn),
     },
     "Filter",
   );
@@ -60,7 +58,7 @@ export default function SamplesPage() {
         <FilterBar filter={filter} metrics={first?.metrics ?? []} onFilter={onFilter} searchBox={searchBox}>
           <Export path={`${PATH}/export`} params={{ path: ids, query: apiQuery(filter) }} />
         </FilterBar>
-        <FacetStrip groups={groups} filter={filter} onTurn={onTurn} />
+        <FacetStrip groups={groups} chosen={chosen} onTurn={onTurn} />
       </div>
       {fault ? (
         <div className={styles["room"]}>
