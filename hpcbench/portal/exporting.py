@@ -22,6 +22,7 @@ from hpcbench.interchange.result_tables import Table
 from hpcbench.interchange.table_files import pieces, write
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.flip_pages import flip_rows
+from hpcbench.portal.index import ScoreKey
 from hpcbench.portal.models.base import Page
 from hpcbench.portal.models.comparisons import Comparison
 from hpcbench.portal.models.experiments import ExperimentRow, RunTaskRow, SampleCounts
@@ -213,9 +214,10 @@ def _counts(counts: SampleCounts | None) -> dict[str, Any]:
     return dict.fromkeys(names) if counts is None else counts.model_dump()
 
 
-def experiment_cells(row: ExperimentRow) -> dict[str, Any]:
-    """An experiment's row as cells."""
+def experiment_cells(row: ExperimentRow, columns: Sequence[ScoreKey]) -> dict[str, Any]:
+    """An experiment's row as cells, and one `DATASET:METRIC` for each of the columns."""
     score = row.score
+    known = {(one.dataset, one.metric): one.value for one in row.scores}
     return {
         "id": row.id, "plan": row.plan, "state": row.state, "created": row.created, "updated": row.updated,
         "owner": row.owner, "models": ", ".join(row.models), "datasets": ", ".join(row.datasets),
@@ -225,6 +227,7 @@ def experiment_cells(row: ExperimentRow) -> dict[str, Any]:
         "score_low": score.low if score else None, "score_high": score.high if score else None,
         "gpu_hours": row.gpu_hours, "failures": row.failures, "verdict": row.verdict,
         "baselines": ", ".join(row.baselines),
+        **{":".join(column): known.get(column) for column in columns},
     }  # fmt: skip
 
 

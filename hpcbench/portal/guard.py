@@ -253,7 +253,7 @@ class Guard:
                 raise PortalFault(
                     403,
                     "refused",
-                    "this portal may not submit plans",
+                    "this portal may not run commands",
                     "start it with --allow-submit",
                 )
             needed = "submit"

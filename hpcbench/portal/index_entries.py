@@ -21,6 +21,7 @@ from hpcbench.experiment.view import usage as view_usage
 from hpcbench.experiment.view.as_written import manifest_data, plan_data, summary_of, verdict_data
 from hpcbench.experiment.view.evaluated import Latency, Scores, Speed
 from hpcbench.portal.index import Account, Entry
+from hpcbench.portal.index.scores import mean
 from hpcbench.portal.index.text_keys import clean
 from hpcbench.portal.models.experiments import (
     ExperimentRow,
@@ -225,7 +226,7 @@ def entry(
         eta=_text(status.eta.text) if status and status.eta else None,
         counts=_together(rows),
         scored=sum(bool(row.scores) and row.scores[0].value is not None for row in rows),
-        score=_mean([row.scores[0] for row in rows if row.scores], len(rows)),
+        score=mean([row.scores[0] for row in rows if row.scores], len(rows)),
         gpu_hours=written.usage.gpu_hours,
         failures=causes(status) if status else len(set(_errors(found))),
         verdict=_word(written.verdict),
@@ -323,22 +324,6 @@ def _scores(task: PlannedTask, scored: Scores) -> Iterator[Score]:
             metric=_text(name), value=one.value, low=one.low, high=one.high, n=one.n,
             documents=one.clusters, higher_is_better=one.higher_is_better,
         )  # fmt: skip
-
-
-def _mean(first: Sequence[Score], run_tasks: int) -> Score | None:
-    """The first metric of the only run task, or its mean if all scored run tasks share the metric."""
-    if run_tasks == 1 and first:
-        return first[0]
-    known = [(score, score.value) for score in first if score.value is not None]
-    if not known or len({score.metric for score in first}) != 1:
-        return None
-    return Score(
-        metric=known[0][0].metric,
-        value=math.fsum(value for _, value in known) / len(known),
-        n=sum(score.n for score, _ in known),
-        documents=sum(score.documents for score, _ in known),
-        higher_is_better=known[0][0].higher_is_better,
-    )
 
 
 def _errors(found: Results) -> Iterator[str]:

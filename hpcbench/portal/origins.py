@@ -11,18 +11,27 @@ from hpcbench.comparison.differences import ConfigDifference, config_differences
 from hpcbench.errors import HpcbenchError
 from hpcbench.experiment.baselines import current
 from hpcbench.experiment.layout import Experiment, named_by
+from hpcbench.experiment.view.as_written import plan_data
 from hpcbench.portal.commands import without_secrets
 from hpcbench.portal.context import Portal
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.logs import masked
 from hpcbench.portal.lru import Kept, Stamp, stamp_of
-from hpcbench.portal.models.run_tasks import ConfigurationDiff, ConfigurationPlace, Origin
+from hpcbench.portal.models.run_tasks import (
+    ConfigurationDiff,
+    ConfigurationPlace,
+    Origin,
+    WholeConfiguration,
+)
 from hpcbench.portal.results_cache import results_of
 from hpcbench.portal.safe_open import open_beneath
 from hpcbench.reporting.provenance import provenance, reproduce
 
 DIFFERENCES = 2_000
 """Most differences of an answer; a reader cannot use more."""
+
+RUN_TASKS = 50
+"""Most run tasks of a whole configuration: each has all its definitions."""
 
 PLAN_BYTES = 256 << 10
 """A longer plan is cut."""
@@ -101,6 +110,22 @@ def configuration(portal: Portal, experiment: Experiment, wanted: str | None) ->
             for one in found[:DIFFERENCES]
         ),
     )
+
+
+def whole_configuration(experiment: Experiment) -> WholeConfiguration:
+    """The resolved configuration, with references to secrets instead of secrets.
+
+    Raises:
+        PortalFault: the resolved plan cannot be read.
+    """
+    try:
+        resolved = plan_data(experiment)
+        run_tasks = resolved["run_tasks"]
+        shown = {one["task"]["name"]: without_secrets(one) for one in run_tasks[:RUN_TASKS]}
+        plan, site = (without_secrets(resolved[name]) for name in ("plan", "site"))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise PortalFault(500, "unreadable", "the resolved plan cannot be read") from error
+    return WholeConfiguration(plan=plan, site=site, run_tasks=shown, total=len(run_tasks))
 
 
 def _stamp(experiment: Experiment) -> tuple[Stamp, ...]:

@@ -62,8 +62,10 @@ from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.guard import API
 from hpcbench.portal.headers import CSP
 from hpcbench.portal.index import Index, open_index
+from hpcbench.portal.index.scores import by_dataset
 from hpcbench.portal.media import Size
 from hpcbench.portal.models.base import Page
+from hpcbench.portal.models.experiments import RunTaskRow, ScoreColumn
 from hpcbench.portal.models.sessions import Session
 from hpcbench.portal.packs import PICTURES, Kind, Packs
 from hpcbench.portal.sample_detail import details_of, picture_of
@@ -399,13 +401,10 @@ async def _record(
     """Record all answers that show an experiment."""
     below = ("experiments", experiment.id)
     detail = await recorder.fetch(below)
-    if detail is not None:
-        page: Page[Any] = Page(items=(detail["row"],), total=1)
-        recorder.put_answer(name_of(("experiments",)), page.model_dump(mode="json"))
-    recorder.put_answer(name_of(("experiments", "facets")), [])
     tasks = [one async for page in recorder.pages((*below, "run-tasks")) for one in page]
-    for name in ("provenance", "configuration", "resources"):
-        await recorder.pass_on((*below, name))
+    _list(recorder, detail, tasks)
+    for name in ("provenance", "configuration", "configuration/whole", "resources"):
+        await recorder.pass_on((*below, *name.split("/")))
     await _figures(recorder, below)
     for name in (detail or {}).get("reports", ()):
         await recorder.report_file((*below, "report", name))
@@ -413,6 +412,27 @@ async def _record(
     for number, task in enumerate(tasks, 1):
         tell(f"run task {number} of {len(tasks)}: {task['name']}")
         await _run_task(recorder, below, task["name"], wanted)
+
+
+def _list(
+    recorder: Recorder, detail: Mapping[str, Any] | None, tasks: Sequence[Mapping[str, Any]]
+) -> None:
+    """Record the list of experiments, which has one row, with all columns of scores."""
+    scores = [*by_dataset([RunTaskRow.model_validate(one) for one in tasks])]
+    values = [one.model_dump(mode="json") for one in scores]
+    if detail is not None:
+        page: Page[Any] = Page(items=({**detail["row"], "scores": values},), total=1)
+        recorder.put_answer(name_of(("experiments",)), page.model_dump(mode="json"))
+    columns = [
+        ScoreColumn(
+            dataset=one.dataset, metric=one.metric, experiments=1, higher_is_better=one.higher_is_better
+        )
+        for one in scores
+    ]  # fmt: skip
+    recorder.put_answer(
+        name_of(("experiments", "score-columns")), [one.model_dump(mode="json") for one in columns]
+    )
+    recorder.put_answer(name_of(("experiments", "facets")), [])
 
 
 async def _figures(recorder: Recorder, below: Sequence[str]) -> None:

@@ -21,6 +21,7 @@ from hpcbench.portal.models.experiments import (
     Hit,
     Matrix,
     RunTaskRow,
+    ScoreColumn,
     Usage,
 )
 from hpcbench.status.models import ExperimentStatus
@@ -40,6 +41,9 @@ RunTaskSort = Literal[
     "peak_memory_gb",
 ]  # fmt: skip
 """Sort columns of run tasks; `score` is the first metric."""
+
+ScoreKey = tuple[str, str]
+"""A dataset and a metric."""
 
 COUNTED_TO = 10_000
 """Most rows of a list that are counted."""
@@ -62,14 +66,16 @@ class ExperimentQuery:
     """Datasets."""
     plans: tuple[str, ...] = ()
     """Names of plans."""
-    sort: ExperimentSort = "created"
-    """Column to sort by."""
+    sort: ExperimentSort | ScoreKey = "created"
+    """Column to sort by: one of the row's, or a dataset and a metric."""
     order: Order = "desc"
     """Sort order."""
     after: str | None = None
     """`Page.next` of the previous page; valid only with the same filters and order."""
     limit: int = 50
     """Rows of the page, at most 200."""
+    columns: tuple[ScoreKey, ...] = ()
+    """Datasets and metrics whose values the rows get."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +184,10 @@ class Index(Protocol):
 
     def experiment_facets(self, query: ExperimentQuery) -> tuple[Facet, ...]:
         """How many experiments have each state, model, dataset and plan; a facet ignores its own filter."""
+        ...
+
+    def score_columns(self, query: ExperimentQuery) -> tuple[ScoreColumn, ...]:
+        """Datasets and metrics that the filtered experiments have values of, the most frequent first."""
         ...
 
     def run_task_facets(self, query: RunTaskQuery) -> tuple[Facet, ...]:

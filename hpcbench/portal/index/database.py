@@ -23,7 +23,13 @@ from hpcbench.portal.index import (
 from hpcbench.portal.index.disk import home_key
 from hpcbench.portal.index.matrix import MOST as MATRIX_MOST
 from hpcbench.portal.index.matrix import matrices
-from hpcbench.portal.index.queries import EXPERIMENT_LIST, RUN_TASK_LIST, with_trends
+from hpcbench.portal.index.queries import (
+    EXPERIMENT_LIST,
+    RUN_TASK_LIST,
+    score_columns,
+    with_scores,
+    with_trends,
+)
 from hpcbench.portal.index.schema import (
     EXPERIMENTS,
     HOMES,
@@ -34,7 +40,14 @@ from hpcbench.portal.index.store import Store
 from hpcbench.portal.index.text_keys import clean
 from hpcbench.portal.lru import Kept
 from hpcbench.portal.models.base import Page
-from hpcbench.portal.models.experiments import ExperimentRow, Facet, Hit, Matrix, RunTaskRow
+from hpcbench.portal.models.experiments import (
+    ExperimentRow,
+    Facet,
+    Hit,
+    Matrix,
+    RunTaskRow,
+    ScoreColumn,
+)
 
 ResultT = TypeVar("ResultT")
 
@@ -84,6 +97,7 @@ class DatabaseIndex:
             total = self._total(connection, query, EXPERIMENT_LIST.total)
             page = EXPERIMENT_LIST.page(connection, self._home, query, total)
             items = with_trends(connection, self._home, page.items)
+            items = with_scores(connection, self._home, items, query.columns)
             return page.model_copy(update={"items": items})
 
         return self._store.read(ask)
@@ -149,6 +163,16 @@ class DatabaseIndex:
                 lambda: tuple(
                     EXPERIMENT_LIST.facet(connection, self._home, query, name) for name in names
                 ),
+            )
+        )
+
+    def score_columns(self, query: ExperimentQuery) -> tuple[ScoreColumn, ...]:
+        """See `Index`."""
+        return self._store.read(
+            lambda connection: self._remembered(
+                connection,
+                ("columns", _filters(query)),
+                lambda: score_columns(connection, self._home, query),
             )
         )
 
@@ -260,4 +284,6 @@ class DatabaseIndex:
 def _filters(query: ExperimentQuery | RunTaskQuery) -> Hashable:
     """A query's filters, without order and place."""
     default = type(query)()
+    if isinstance(query, ExperimentQuery):
+        query = replace(query, columns=())
     return replace(query, sort=default.sort, order=default.order, after=None, limit=default.limit)  # type: ignore[arg-type]

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Table, and_, func, select, true
+from sqlalchemy import ColumnElement, Connection, FromClause, Table, and_, func, select, true
 
-from hpcbench.portal.index import COUNTED_TO, MOST, ExperimentQuery, RunTaskQuery
+from hpcbench.portal.index import COUNTED_TO, MOST, ExperimentQuery, RunTaskQuery, ScoreKey
 from hpcbench.portal.index.paging import Place, cursor, pages, place_of
-from hpcbench.portal.index.schema import EXPERIMENTS, MEMBERS, RUN_TASKS
+from hpcbench.portal.index.schema import EXPERIMENTS, MEMBERS, RUN_TASKS, SCORES
 from hpcbench.portal.index.text_keys import asked, clean
 from hpcbench.portal.models.base import Page
-from hpcbench.portal.models.experiments import ExperimentRow, Facet, RunTaskRow
+from hpcbench.portal.models.experiments import (
+    DatasetScore,
+    ExperimentRow,
+    Facet,
+    RunTaskRow,
+    ScoreColumn,
+)
 
 QueryT = TypeVar("QueryT", ExperimentQuery, RunTaskQuery)
 RowT = TypeVar("RowT", ExperimentRow, RunTaskRow)
@@ -89,12 +95,15 @@ class Listed(Generic[QueryT, RowT]):
         Raises:
             BadCursor: `after` does not belong to this list.
         """
-        column, keys = self._table.c[query.sort], [self._table.c[key] for key in self._keys]
-        of = repr(sorted(asdict(query).items() - {("after", query.after), ("limit", query.limit)}))
+        source, column = self._sorted(query)
+        keys = [self._table.c[key] for key in self._keys]
+        aside = {("after", query.after), ("limit", query.limit)}
+        of = repr(sorted((asdict(query) | {"columns": ()}).items() - aside))
         kind = str if column.type.python_type is str else float
         after = place_of(query.after, of, len(keys), kind) if query.after else None
         limit = max(1, min(query.limit, MOST))
-        statement = select(self._table.c.body, column, *keys).where(self._where(home, query))
+        statement = select(self._table.c.body, column, *keys).select_from(source)
+        statement = statement.where(self._where(home, query))
         rows: list[Any] = []
         for part in pages(statement, column, keys, query.order, after):
             if len(rows) <= limit:
@@ -107,6 +116,18 @@ class Listed(Generic[QueryT, RowT]):
             total=total,
             counted_to=COUNTED_TO,
         )
+
+    def _sorted(self, query: QueryT) -> tuple[FromClause, ColumnElement[Any]]:
+        """The rows, and the column to sort by."""
+        if isinstance(query.sort, str):
+            return self._table, self._table.c[query.sort]
+        dataset, metric = query.sort
+        own, scores = EXPERIMENTS.c, SCORES.c
+        same = and_(
+            scores.home == own.home, scores.experiment == own.id,
+            scores.dataset == clean(dataset), scores.metric == clean(metric),
+        )  # fmt: skip
+        return EXPERIMENTS.outerjoin(SCORES, same), scores.value
 
     def total(self, connection: Connection, home: str, query: QueryT) -> int:
         """Number of rows, counted up to COUNTED_TO."""
@@ -185,6 +206,89 @@ def _trend(
         if (created, identity) <= here
     ]
     return tuple(values[-TREND:])
+
+
+# --- values by dataset and metric -----------------------------------------------------------------------
+
+
+def score_columns(
+    connection: Connection, home: str, query: ExperimentQuery
+) -> tuple[ScoreColumn, ...]:
+    """See `Index`."""
+    own, scores = EXPERIMENTS.c, SCORES.c
+    count = func.count()
+    statement = (
+        select(scores.dataset, scores.metric, count, func.max(scores.higher_is_better))
+        .select_from(
+            SCORES.join(EXPERIMENTS, and_(own.home == scores.home, own.id == scores.experiment))
+        )
+        .where(scores.home == home, *_experiment_filters(query).values())
+        .group_by(scores.dataset, scores.metric)
+        .order_by(count.desc(), scores.dataset, scores.metric)
+        .limit(MOST)
+    )
+    return tuple(
+        ScoreColumn(
+            dataset=dataset, metric=metric, experiments=experiments, higher_is_better=bool(up)
+        )
+        for dataset, metric, experiments, up in connection.execute(statement)
+    )
+
+
+def with_scores(
+    connection: Connection,
+    home: str,
+    rows: Sequence[ExperimentRow],
+    columns: Sequence[ScoreKey],
+) -> tuple[ExperimentRow, ...]:
+    """The rows, each with its values of the columns, their trends and their changes to a baseline."""
+    found: dict[str, list[DatasetScore]] = {}
+    for column in columns if rows else ():
+        for score, row in _scores(connection, home, rows, column):
+            found.setdefault(row.id, []).append(score)
+    return tuple(row.model_copy(update={"scores": tuple(found.get(row.id, ()))}) for row in rows)
+
+
+def _scores(
+    connection: Connection, home: str, rows: Sequence[ExperimentRow], column: ScoreKey
+) -> Iterator[tuple[DatasetScore, ExperimentRow]]:
+    """Values of rows in a column."""
+    scores, (dataset, metric) = SCORES.c, map(clean, column)
+    here = and_(scores.home == home, scores.dataset == dataset, scores.metric == metric)
+    mine = here & scores.experiment.in_([row.id for row in rows])
+    stored = connection.execute(select(scores.experiment, scores.body).where(mine))
+    bodies: dict[str, str] = {experiment: body for experiment, body in stored}
+    known = _values_of_plans(connection, home, here, {row.plan for row in rows})
+    for row in rows:
+        if row.id not in bodies:
+            continue
+        score = DatasetScore.model_validate_json(bodies[row.id])
+        values, places, baseline = known[row.plan]
+        at = places[row.id]
+        trend = tuple(values[max(0, at + 1 - TREND) : at + 1])
+        change = None if baseline in (None, at) else values[at] - values[baseline]
+        yield score.model_copy(update={"change": change, "trend": trend}), row
+
+
+def _values_of_plans(
+    connection: Connection, home: str, here: ColumnElement[bool], plans: Iterable[str]
+) -> Mapping[str, tuple[list[float], dict[str, int], int | None]]:
+    """Plan → values of its experiments, oldest first; their places by id; place of the newest baseline."""
+    own, scores = EXPERIMENTS.c, SCORES.c
+    joined = SCORES.join(EXPERIMENTS, and_(own.home == scores.home, own.id == scores.experiment))
+    statement = (
+        select(own.plan, own.id, scores.value, own.baselines > 0)
+        .select_from(joined)
+        .where(here, own.plan.in_(sorted(plans)))
+        .order_by(own.plan, own.created, own.id)
+    )
+    found: dict[str, tuple[list[float], dict[str, int], int | None]] = {}
+    for plan, identity, value, is_baseline in connection.execute(statement):
+        values, places, baseline = found.get(plan, ([], {}, None))
+        places[identity] = len(values)
+        found[plan] = (values, places, len(values) if is_baseline else baseline)
+        values.append(value)
+    return found
 
 
 def _members(kind: str, values: Sequence[str]) -> Any:

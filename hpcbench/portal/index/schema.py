@@ -17,7 +17,7 @@ from sqlalchemy import (
     Text,
 )
 
-VERSION = 3
+VERSION = 4
 """Version of the tables; an index of another version stays, or is built again if it is in the way."""
 
 SCHEMA = f"hpcbench_portal_{VERSION}"
@@ -29,7 +29,7 @@ _TEXT = Text().with_variant(Text(collation="C"), "postgresql")
 _REAL = Float(53)  # double precision in both databases
 
 EXPERIMENT_NUMBERS = ("created", "updated", "progress", "rate", "score", "gpu_hours")
-EXPERIMENT_COUNTS = ("run_tasks", "samples", "answered", "failures")
+EXPERIMENT_COUNTS = ("run_tasks", "samples", "answered", "failures", "baselines")
 RUN_TASK_NUMBERS = (
     "progress", "rate", "coverage", "score", "latency_p50", "latency_p95", "tokens_per_second",
     "peak_memory_gb",
@@ -104,6 +104,19 @@ TERMS = Table(
 )
 """Texts from each word of a name on, in lower case, for the palette. Names outlive their experiments."""
 
+SCORES = Table(
+    "scores",
+    METADATA,
+    Column("home", _TEXT, primary_key=True),
+    Column("experiment", _TEXT, primary_key=True),
+    Column("dataset", _TEXT, primary_key=True),
+    Column("metric", _TEXT, primary_key=True),
+    Column("value", _REAL, nullable=False),
+    Column("higher_is_better", Integer, nullable=False),
+    Column("body", _TEXT, nullable=False),
+)
+"""Values of experiments by dataset and metric."""
+
 KNOWN = Table(
     "known",
     METADATA,
@@ -118,6 +131,10 @@ for _name in ("plan", "state", "owner", "verdict", *EXPERIMENT_NUMBERS, *EXPERIM
 Index(
     "experiments_trend", EXPERIMENTS.c.home, EXPERIMENTS.c.plan, EXPERIMENTS.c.created,
     EXPERIMENTS.c.id, EXPERIMENTS.c.metric, EXPERIMENTS.c.score,
+)  # fmt: skip
+Index(
+    "scores_value", SCORES.c.home, SCORES.c.dataset, SCORES.c.metric, SCORES.c.value,
+    SCORES.c.experiment,
 )  # fmt: skip
 Index("members_experiment", MEMBERS.c.home, MEMBERS.c.experiment)
 for _name in (

@@ -17,8 +17,10 @@ from hpcbench.portal.index.schema import (
     KNOWN,
     MEMBERS,
     RUN_TASKS,
+    SCORES,
     TERMS,
 )
+from hpcbench.portal.index.scores import by_dataset
 from hpcbench.portal.index.text_keys import clean, folded, heads
 from hpcbench.portal.models.experiments import RunTaskRow
 
@@ -35,6 +37,7 @@ class _Wanted:
     experiment: dict[str, Any]
     run_tasks: dict[str, dict[str, Any]]
     members: set[tuple[str, str]]
+    scores: dict[tuple[str, str], dict[str, Any]]
 
 
 def put(connection: Connection, version: int, *, home: str, entries: Iterable[Entry]) -> bool:
@@ -50,7 +53,7 @@ def remove(connection: Connection, _: int, *, home: str, experiments: Sequence[s
     gone = 0
     for begin in range(0, len(experiments), AT_ONCE):
         some = experiments[begin : begin + AT_ONCE]
-        for table in (RUN_TASKS, MEMBERS, KNOWN):
+        for table in (RUN_TASKS, MEMBERS, SCORES, KNOWN):
             connection.execute(
                 delete(table).where(table.c.home == home, table.c.experiment.in_(some))
             )
@@ -80,7 +83,8 @@ def _put(connection: Connection, home: str, wanted: _Wanted) -> bool:
     before = connection.execute(select(own.body, own.account, own.stamp).where(here)).first()
     moved = _put_run_tasks(connection, home, row["id"], wanted.run_tasks)
     now = (row["body"], row["account"], row["stamp"])
-    if before is not None and not moved and tuple(before) == now:
+    rescored = _put_scores(connection, home, row["id"], wanted.scores)
+    if before is not None and not moved and not rescored and tuple(before) == now:
         return False
     if before is None:
         connection.execute(EXPERIMENTS.insert().values(**row))
@@ -109,6 +113,26 @@ def _put_run_tasks(
     if changed:
         connection.execute(RUN_TASKS.insert(), [wanted[name] for name in sorted(changed)])
     return changed | (before.keys() - wanted.keys())
+
+
+def _put_scores(
+    connection: Connection,
+    home: str,
+    experiment: str,
+    wanted: Mapping[tuple[str, str], dict[str, Any]],
+) -> bool:
+    """Write values that have changed; returns whether any had."""
+    own = SCORES.c
+    here = (own.home == home) & (own.experiment == experiment)
+    rows = connection.execute(select(own.dataset, own.metric, own.body).where(here))
+    if {(dataset, metric): body for dataset, metric, body in rows} == {
+        key: row["body"] for key, row in wanted.items()
+    }:
+        return False
+    connection.execute(delete(SCORES).where(here))
+    if wanted:
+        connection.execute(SCORES.insert(), [wanted[key] for key in sorted(wanted)])
+    return True
 
 
 def _put_members(
@@ -158,13 +182,21 @@ def _wanted(home: str, entry: Entry, version: int) -> _Wanted:
         "created": row.created, "updated": row.updated, "progress": _share(row.answered, row.samples),
         "rate": row.rate, "score": row.score.value if row.score else None, "gpu_hours": row.gpu_hours,
         "run_tasks": row.run_tasks, "samples": row.samples, "answered": row.answered,
-        "failures": row.failures, "words": folded("\n".join(said)),
-        "body": row.model_copy(update={"trend": ()}).model_dump_json(),
+        "failures": row.failures, "baselines": len(row.baselines), "words": folded("\n".join(said)),
+        "body": row.model_copy(update={"trend": (), "scores": ()}).model_dump_json(),
         "account": json.dumps(ACCOUNT.dump_python(entry.account, mode="json"), sort_keys=True),
     }  # fmt: skip
     members = {("model", one) for one in row.models} | {("dataset", one) for one in row.datasets}
     run_tasks = {one.name: _run_task(home, place, one) for place, one in enumerate(entry.run_tasks)}
-    return _Wanted(experiment, run_tasks, members)
+    scores = {
+        (one.dataset, one.metric): {
+            "home": home, "experiment": row.id, "dataset": one.dataset, "metric": one.metric,
+            "value": one.value, "higher_is_better": int(one.higher_is_better),
+            "body": one.model_dump_json(),
+        }
+        for one in by_dataset(entry.run_tasks)
+    }  # fmt: skip
+    return _Wanted(experiment, run_tasks, members, scores)
 
 
 def _run_task(home: str, place: int, row: RunTaskRow) -> dict[str, Any]:

@@ -34,6 +34,32 @@ class Score(Model):
     """Whether a higher value is better."""
 
 
+class DatasetScore(Score):
+    """A metric's value of an experiment on one dataset: the mean of its run tasks if there are several."""
+
+    dataset: str
+    """Name of the dataset; if there is a split, `DATASET/SPLIT`."""
+    run_tasks: int = 1
+    """Number of these run tasks that have a value."""
+    change: float | None = None
+    """Difference to the newest baseline of the same plan; None: there is none, or it is this experiment."""
+    trend: tuple[float, ...] = ()
+    """Values in the last ten experiments of the same plan, oldest first."""
+
+
+class ScoreColumn(Model):
+    """A dataset and a metric that experiments have values of: a possible column of their list."""
+
+    dataset: str
+    """Name of the dataset; if there is a split, `DATASET/SPLIT`."""
+    metric: str
+    """Name of the metric."""
+    experiments: int
+    """Number of experiments with a value."""
+    higher_is_better: bool
+    """Whether a higher value is better."""
+
+
 class SampleCounts(Model):
     """Counts of samples, see docs/measuring.md."""
 
@@ -101,6 +127,8 @@ class ExperimentRow(Model):
     """Names under which it is a baseline."""
     trend: tuple[float, ...] = ()
     """Value of the first metric in the last ten experiments of the same plan, oldest first."""
+    scores: tuple[DatasetScore, ...] = ()
+    """Values of the requested columns (`column`), in their order; without columns that it has no value of."""
 
 
 class RunTaskRow(Model):

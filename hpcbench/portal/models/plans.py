@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from hpcbench.portal.models.base import Model
 from hpcbench.portal.models.run_tasks import CommandLine
 
@@ -178,20 +180,35 @@ class SubmissionAsked(Model):
     """`etag` of the text that the user has seen; the portal submits no other text."""
 
 
+Action = Literal["pause", "resume", "cancel", "score"]
+"""A verb of hpcbench that the portal runs for an experiment."""
+
+
+class ActionAsked(Model):
+    """A verb to run for an experiment."""
+
+    experiment: str = Field(max_length=200)
+    """Id of the experiment."""
+    action: Action
+    """The verb."""
+
+
 class Submitted(Model):
-    """A submission."""
+    """A command that the portal runs."""
 
     submission: str
-    """Id of the submission in requests."""
-    definition: str
-    """Id of the plan."""
+    """Id of the command in requests."""
+    verb: Literal["submit"] | Action
+    """The verb of hpcbench."""
+    definition: str | None
+    """Id of the plan of `submit`."""
     name: str
-    """Name of the plan."""
+    """Name of the plan, or id of the experiment."""
     started: float
     """Start time, seconds since the epoch."""
     id: str | None
-    """Id of the experiment; None: not known yet."""
+    """Id of the submitted experiment; None: not known yet."""
     log: tuple[str, ...]
-    """Output of `hpcbench submit`."""
+    """Output of the command."""
     state: Literal["running", "done", "failed"]
     """State of the command."""

@@ -223,6 +223,19 @@ class ConfigurationPlace(Model):
     """Value in the experiment; None: not set."""
 
 
+class WholeConfiguration(Model):
+    """The resolved configuration of an experiment: the plan, the site, and definitions by run task."""
+
+    plan: Mapping[str, Any]
+    """Settings of the plan."""
+    site: Mapping[str, Any]
+    """Settings of the site."""
+    run_tasks: Mapping[str, Any]
+    """Run task → its definitions; of the first 50 run tasks."""
+    total: int
+    """Number of run tasks."""
+
+
 class ConfigurationDiff(Model):
     """Differences between an experiment's configuration and the baseline's."""
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import Annotated, Any, cast
 
-from fastapi import Path, Query, Request, Response
-from pydantic import BaseModel, TypeAdapter
+from fastapi import Depends, Path, Query, Request, Response
+from pydantic import BaseModel, StringConstraints, TypeAdapter
 
 import hpcbench
 from hpcbench.portal.context import Here, Portal, experiment_of
@@ -22,6 +23,7 @@ from hpcbench.portal.index import (
     Order,
     RunTaskQuery,
     RunTaskSort,
+    ScoreKey,
 )
 from hpcbench.portal.models.base import Page
 from hpcbench.portal.models.experiments import (
@@ -30,6 +32,7 @@ from hpcbench.portal.models.experiments import (
     Facet,
     Hit,
     RunTaskRow,
+    ScoreColumn,
 )
 from hpcbench.portal.models.run_tasks import DatasetObject
 from hpcbench.portal.results_cache import results_of
@@ -51,32 +54,67 @@ Values = Annotated[
 Text = Annotated[str, Query(max_length=200, description="Words; each has to occur.")]
 After = Annotated[str | None, Query(max_length=4_000, description="`next` of the previous page.")]
 Limit = Annotated[int, Query(ge=1, le=MOST)]
+ScoreText = Annotated[str, StringConstraints(pattern=r"^[^:]+:[^:]+$", max_length=400)]
+"""`DATASET:METRIC`."""
 Identity = Annotated[str, Path(max_length=200)]
+
+
+def filtered(
+    state: Values = [], text: Text = "", model: Values = [], dataset: Values = [],  # noqa: B006
+    plan: Values = [],  # noqa: B006
+) -> ExperimentQuery:  # fmt: skip
+    """A request's filter of experiments."""
+    return ExperimentQuery(tuple(state), text, tuple(model), tuple(dataset), tuple(plan))
+
+
+Filtered = Annotated[ExperimentQuery, Depends(filtered)]
+
+
+def queried(
+    query: Filtered, sort: ExperimentSort | ScoreText = "created", order: Order = "desc",
+    column: Annotated[
+        list[ScoreText], Query(max_length=30, description="`DATASET:METRIC`: rows get its values.")
+    ] = [],  # noqa: B006
+) -> ExperimentQuery:  # fmt: skip
+    """A request's filter, order and columns of experiments."""
+    by = score_key(sort) if ":" in sort else cast(ExperimentSort, sort)
+    return replace(query, sort=by, order=order, columns=tuple(map(score_key, column)))
+
+
+def score_key(text: str) -> ScoreKey:
+    """The dataset and the metric of `DATASET:METRIC`."""
+    dataset, _, metric = text.rpartition(":")
+    return dataset, metric
+
+
+Queried = Annotated[ExperimentQuery, Depends(queried)]
 
 
 @router.get("/experiments", operation_id="experiments", response_model=Page[ExperimentRow])
 def list_experiments(
-    here: Here, request: Request, state: Values = [], text: Text = "", model: Values = [],  # noqa: B006
-    dataset: Values = [], plan: Values = [], sort: ExperimentSort = "created",  # noqa: B006
-    order: Order = "desc", after: After = None, limit: Limit = 50,
-) -> Response:  # fmt: skip
+    here: Here, request: Request, query: Queried, after: After = None, limit: Limit = 50
+) -> Response:
     """Experiments, the newest first by default; rows without a value come last."""
-    query = ExperimentQuery(
-        tuple(state), text, tuple(model), tuple(dataset), tuple(plan), sort, order, after, limit
-    )
+    query = replace(query, after=after, limit=limit)
     return _answer(here, request, lambda: here.index.experiments(query))
 
 
 @router.get(
     "/experiments/facets", operation_id="experimentFacets", response_model=tuple[Facet, ...]
 )
-def experiment_facets(
-    here: Here, request: Request, state: Values = [], text: Text = "", model: Values = [],  # noqa: B006
-    dataset: Values = [], plan: Values = [],  # noqa: B006
-) -> Response:  # fmt: skip
+def experiment_facets(here: Here, request: Request, query: Filtered) -> Response:
     """States, models, datasets and plans, each with its number of experiments."""
-    query = ExperimentQuery(tuple(state), text, tuple(model), tuple(dataset), tuple(plan))
     return _answer(here, request, lambda: here.index.experiment_facets(query))
+
+
+@router.get(
+    "/experiments/score-columns",
+    operation_id="scoreColumns",
+    response_model=tuple[ScoreColumn, ...],
+)
+def list_score_columns(here: Here, request: Request, query: Filtered) -> Response:
+    """Datasets and metrics that experiments have values of, the most frequent first."""
+    return _answer(here, request, lambda: here.index.score_columns(query))
 
 
 @router.get("/experiments/{experiment}", operation_id="experiment", response_model=ExperimentDetail)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import Path, Query, Response
@@ -21,8 +22,6 @@ from hpcbench.portal.flip_pages import flip_places
 from hpcbench.portal.index import (
     MOST,
     BadCursor,
-    ExperimentQuery,
-    ExperimentSort,
     Order,
     RunTaskQuery,
     RunTaskSort,
@@ -31,6 +30,7 @@ from hpcbench.portal.models.base import Page
 from hpcbench.portal.models.experiments import ExperimentRow, RunTaskRow
 from hpcbench.portal.routes import room
 from hpcbench.portal.routes.compare import Common, FlipChoice, Name, Runs, pair
+from hpcbench.portal.routes.experiments import Queried
 from hpcbench.portal.routes.samples import BELOW, Choice, Id, Ordering
 from hpcbench.portal.sample_table import sheet_of
 from hpcbench.portal.slow_work import patiently
@@ -69,23 +69,16 @@ async def samples(
 
 
 @router.get("/experiments/export", operation_id="exportExperiments", **_FILE)
-def experiments(
-    portal: Here, state: Several = None, text: Text = "", model: Several = None,
-    dataset: Several = None, plan: Several = None, sort: ExperimentSort = "created",
-    order: Order = "desc", form: Asking = "csv",
-) -> Response:  # fmt: skip
+def experiments(portal: Here, query: Queried, form: Asking = "csv") -> Response:
     """The list of experiments."""
 
     def ask(after: str | None) -> Page[ExperimentRow]:
-        return portal.index.experiments(
-            ExperimentQuery(
-                states=tuple(state or ()), text=text, models=tuple(model or ()),
-                datasets=tuple(dataset or ()), plans=tuple(plan or ()), sort=sort, order=order,
-                after=after, limit=MOST,
-            )
-        )  # fmt: skip
+        return portal.index.experiments(replace(query, after=after, limit=MOST))
 
-    return sent(_listed(ask, exporting.experiment_cells), form, "experiments")
+    def flat(row: ExperimentRow) -> dict[str, Any]:
+        return exporting.experiment_cells(row, query.columns)
+
+    return sent(_listed(ask, flat), form, "experiments")
 
 
 @router.get("/experiments/{experiment}/run-tasks/export", operation_id="exportRunTasks", **_FILE)

@@ -12,9 +12,10 @@ from typing import Annotated, Any
 from fastapi import Depends, Header, Request, Response
 
 from hpcbench import secret
-from hpcbench.portal.context import Here, Portal
+from hpcbench.portal.context import Here, Portal, experiment_of
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.models.plans import (
+    ActionAsked,
     CheckAsked,
     Checked,
     Definition,
@@ -32,8 +33,8 @@ from hpcbench.portal.models.plans import (
 from hpcbench.portal.models.run_tasks import CommandLine
 from hpcbench.portal.plan_checks import Checker
 from hpcbench.portal.plan_starters import STARTERS
-from hpcbench.portal.plan_submission import Submissions
 from hpcbench.portal.routes import room
+from hpcbench.portal.user_commands import UserCommands
 from hpcbench.portal.user_definitions import (
     Definitions,
     File,
@@ -54,7 +55,7 @@ class Desk:
 
     definitions: Definitions
     checker: Checker
-    submissions: Submissions
+    commands: UserCommands
 
 
 def desk_of(portal: Here) -> Desk:
@@ -63,10 +64,8 @@ def desk_of(portal: Here) -> Desk:
     if not isinstance(found, Desk):
         options = portal.options
         definitions = Definitions(options.plans, options.may_edit, options.umask)
-        submissions = Submissions(
-            portal.home / "portal" / "submissions", definitions, umask=options.umask
-        )
-        made = Desk(definitions, Checker(definitions.plans), submissions)
+        commands = UserCommands(portal.home, definitions, umask=options.umask)
+        made = Desk(definitions, Checker(definitions.plans), commands)
         found = portal.extra.setdefault("plans", made)
         assert isinstance(found, Desk)
     return found
@@ -162,23 +161,43 @@ def get_schema(kind: DefinitionKind, response: Response) -> Mapping[str, Any]:
 @router.post("/submissions", status_code=202, operation_id="submitPlan")
 def submit_plan(asked: SubmissionAsked, desk: AtDesk, portal: Here, request: Request) -> Submitted:
     """Submit a plan; `/submissions/{id}` has the output of the command."""
-    if not portal.options.may_submit:
-        remedy = "start the portal with --allow-submit"
-        raise PortalFault(403, "refused", "this portal may not submit plans", remedy)
+    _refuse_commands(portal)
     file = desk.definitions.find(asked.definition)
-    identity = desk.submissions.begin(file, asked.etag)
+    identity = desk.commands.begin(file, asked.etag)
     request.scope[DONE] = f"submit {file.name} ({identity})"
-    return desk.submissions.look(identity)
+    return desk.commands.look(identity)
+
+
+@router.post("/submissions/actions", status_code=202, operation_id="actOnExperiment")
+def act_on_experiment(
+    asked: ActionAsked, desk: AtDesk, portal: Here, request: Request
+) -> Submitted:
+    """Pause, resume, cancel or score an experiment; `/submissions/{id}` has the output of the command."""
+    _refuse_commands(portal)
+    identity = desk.commands.act(experiment_of(portal, asked.experiment), asked.action)
+    request.scope[DONE] = f"{asked.action} {asked.experiment} ({identity})"
+    return desk.commands.look(identity)
 
 
 @router.get("/submissions/{id}", operation_id="getSubmission")
 def get_submission(id: str, desk: AtDesk) -> Submitted:
-    """State of a submission."""
-    return desk.submissions.look(id)
+    """State of a command that the portal runs."""
+    return desk.commands.look(id)
+
+
+def _refuse_commands(portal: Portal) -> None:
+    """Refuse to run a command where the user's options do not allow it.
+
+    Raises:
+        PortalFault: the command is refused.
+    """
+    if not portal.options.may_submit:
+        remedy = "start the portal with --allow-submit"
+        raise PortalFault(403, "refused", "this portal may not run commands", remedy)
 
 
 def close(portal: Portal) -> None:
-    """Close the checker; submissions continue."""
+    """Close the checker; commands continue."""
     found = portal.extra.get("plans")
     if isinstance(found, Desk):
         found.checker.close()

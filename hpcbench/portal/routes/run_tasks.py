@@ -21,8 +21,9 @@ from hpcbench.portal.models.run_tasks import (
     Origin,
     Resources,
     RunTaskDetail,
+    WholeConfiguration,
 )
-from hpcbench.portal.origins import configuration, origin, report_file
+from hpcbench.portal.origins import configuration, origin, report_file, whole_configuration
 from hpcbench.portal.resources import resources
 from hpcbench.portal.results_cache import Seen, results_of
 from hpcbench.portal.routes import room
@@ -153,6 +154,16 @@ def get_configuration(
 ) -> ConfigurationDiff:
     """How the configuration differs from a baseline's: the plan's, by default."""
     return configuration(here, opened(here, experiment), baseline)
+
+
+@router.get(
+    "/experiments/{experiment}/configuration/whole",
+    operation_id="wholeConfiguration",
+    response_model=WholeConfiguration,
+)
+def get_whole_configuration(here: Here, experiment: str) -> WholeConfiguration:
+    """The resolved configuration: plan, site, and the definitions of run tasks."""
+    return whole_configuration(opened(here, experiment))
 
 
 @router.get(

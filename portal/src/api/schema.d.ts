@@ -316,6 +316,26 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
+    readonly "/api/v1/experiments/score-columns": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * List Score Columns
+         * @description Datasets and metrics that experiments have values of, the most frequent first.
+         */
+        readonly get: operations["scoreColumns"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
     readonly "/api/v1/experiments/{experiment}": {
         readonly parameters: {
             readonly query?: never;
@@ -348,6 +368,26 @@ export interface paths {
          * @description How the configuration differs from a baseline's: the plan's, by default.
          */
         readonly get: operations["configuration"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/v1/experiments/{experiment}/configuration/whole": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * Get Whole Configuration
+         * @description The resolved configuration: plan, site, and the definitions of run tasks.
+         */
+        readonly get: operations["wholeConfiguration"];
         readonly put?: never;
         readonly post?: never;
         readonly delete?: never;
@@ -952,6 +992,26 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
+    readonly "/api/v1/submissions/actions": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly get?: never;
+        readonly put?: never;
+        /**
+         * Act On Experiment
+         * @description Pause, resume, cancel or score an experiment; `/submissions/{id}` has the output of the command.
+         */
+        readonly post: operations["actOnExperiment"];
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
     readonly "/api/v1/submissions/{id}": {
         readonly parameters: {
             readonly query?: never;
@@ -961,7 +1021,7 @@ export interface paths {
         };
         /**
          * Get Submission
-         * @description State of a submission.
+         * @description State of a command that the portal runs.
          */
         readonly get: operations["getSubmission"];
         readonly put?: never;
@@ -1061,6 +1121,23 @@ export interface components {
              * @description End of the mute, seconds since the epoch; None: no end.
              */
             readonly until?: number | null;
+        };
+        /**
+         * ActionAsked
+         * @description A verb to run for an experiment.
+         */
+        readonly ActionAsked: {
+            /**
+             * Action
+             * @description The verb.
+             * @enum {string}
+             */
+            readonly action: "pause" | "resume" | "cancel" | "score";
+            /**
+             * Experiment
+             * @description Id of the experiment.
+             */
+            readonly experiment: string;
         };
         /**
          * Advice
@@ -1569,6 +1646,72 @@ export interface components {
             readonly state: string;
         };
         /**
+         * DatasetScore
+         * @description A metric's value of an experiment on one dataset: the mean of its run tasks if there are several.
+         */
+        readonly DatasetScore: {
+            /**
+             * Change
+             * @description Difference to the newest baseline of the same plan; None: there is none, or it is this experiment.
+             */
+            readonly change?: number | null;
+            /**
+             * Dataset
+             * @description Name of the dataset; if there is a split, `DATASET/SPLIT`.
+             */
+            readonly dataset: string;
+            /**
+             * Documents
+             * @description Documents of these samples.
+             * @default 0
+             */
+            readonly documents: number;
+            /**
+             * High
+             * @description Upper end of the 95 % interval.
+             */
+            readonly high?: number | null;
+            /**
+             * Higher Is Better
+             * @description Whether a higher value is better.
+             * @default true
+             */
+            readonly higher_is_better: boolean;
+            /**
+             * Low
+             * @description Lower end of the 95 % interval.
+             */
+            readonly low?: number | null;
+            /**
+             * Metric
+             * @description Name of the metric.
+             */
+            readonly metric: string;
+            /**
+             * N
+             * @description Samples scored.
+             * @default 0
+             */
+            readonly n: number;
+            /**
+             * Run Tasks
+             * @description Number of these run tasks that have a value.
+             * @default 1
+             */
+            readonly run_tasks: number;
+            /**
+             * Trend
+             * @description Values in the last ten experiments of the same plan, oldest first.
+             * @default []
+             */
+            readonly trend: readonly number[];
+            /**
+             * Value
+             * @description None: no sample is scored.
+             */
+            readonly value: number | null;
+        };
+        /**
          * Definition
          * @description A YAML file: a plan or a definition.
          */
@@ -1945,6 +2088,12 @@ export interface components {
              * @default 0
              */
             readonly scored: number;
+            /**
+             * Scores
+             * @description Values of the requested columns (`column`), in their order; without columns that it has no value of.
+             * @default []
+             */
+            readonly scores: readonly components["schemas"]["DatasetScore"][];
             /**
              * State
              * @description State, as in `hpcbench status`.
@@ -3903,6 +4052,32 @@ export interface components {
             readonly value: number | null;
         };
         /**
+         * ScoreColumn
+         * @description A dataset and a metric that experiments have values of: a possible column of their list.
+         */
+        readonly ScoreColumn: {
+            /**
+             * Dataset
+             * @description Name of the dataset; if there is a split, `DATASET/SPLIT`.
+             */
+            readonly dataset: string;
+            /**
+             * Experiments
+             * @description Number of experiments with a value.
+             */
+            readonly experiments: number;
+            /**
+             * Higher Is Better
+             * @description Whether a higher value is better.
+             */
+            readonly higher_is_better: boolean;
+            /**
+             * Metric
+             * @description Name of the metric.
+             */
+            readonly metric: string;
+        };
+        /**
          * Session
          * @description The current session.
          */
@@ -4124,27 +4299,27 @@ export interface components {
         };
         /**
          * Submitted
-         * @description A submission.
+         * @description A command that the portal runs.
          */
         readonly Submitted: {
             /**
              * Definition
-             * @description Id of the plan.
+             * @description Id of the plan of `submit`.
              */
-            readonly definition: string;
+            readonly definition: string | null;
             /**
              * Id
-             * @description Id of the experiment; None: not known yet.
+             * @description Id of the submitted experiment; None: not known yet.
              */
             readonly id: string | null;
             /**
              * Log
-             * @description Output of `hpcbench submit`.
+             * @description Output of the command.
              */
             readonly log: readonly string[];
             /**
              * Name
-             * @description Name of the plan.
+             * @description Name of the plan, or id of the experiment.
              */
             readonly name: string;
             /**
@@ -4160,9 +4335,14 @@ export interface components {
             readonly state: "running" | "done" | "failed";
             /**
              * Submission
-             * @description Id of the submission in requests.
+             * @description Id of the command in requests.
              */
             readonly submission: string;
+            /**
+             * Verb
+             * @description The verb of hpcbench.
+             */
+            readonly verb: "submit" | ("pause" | "resume" | "cancel" | "score");
         };
         /**
          * TokenMade
@@ -4377,6 +4557,38 @@ export interface components {
             readonly why: string;
         };
         /**
+         * WholeConfiguration
+         * @description The resolved configuration of an experiment: the plan, the site, and definitions by run task.
+         */
+        readonly WholeConfiguration: {
+            /**
+             * Plan
+             * @description Settings of the plan.
+             */
+            readonly plan: {
+                readonly [key: string]: unknown;
+            };
+            /**
+             * Run Tasks
+             * @description Run task → its definitions; of the first 50 run tasks.
+             */
+            readonly run_tasks: {
+                readonly [key: string]: unknown;
+            };
+            /**
+             * Site
+             * @description Settings of the site.
+             */
+            readonly site: {
+                readonly [key: string]: unknown;
+            };
+            /**
+             * Total
+             * @description Number of run tasks.
+             */
+            readonly total: number;
+        };
+        /**
          * Word
          * @description Words of a diff from the reference to the answer.
          */
@@ -4438,6 +4650,7 @@ export interface components {
 }
 export type AcknowledgeRequest = components['schemas']['AcknowledgeRequest'];
 export type Acknowledgement = components['schemas']['Acknowledgement'];
+export type ActionAsked = components['schemas']['ActionAsked'];
 export type Advice = components['schemas']['Advice'];
 export type Box = components['schemas']['Box'];
 export type Candidate = components['schemas']['Candidate'];
@@ -4452,6 +4665,7 @@ export type Comparison = components['schemas']['Comparison'];
 export type ConfigurationDiff = components['schemas']['ConfigurationDiff'];
 export type ConfigurationPlace = components['schemas']['ConfigurationPlace'];
 export type DatasetObject = components['schemas']['DatasetObject'];
+export type DatasetScore = components['schemas']['DatasetScore'];
 export type Definition = components['schemas']['Definition'];
 export type DefinitionRow = components['schemas']['DefinitionRow'];
 export type DefinitionText = components['schemas']['DefinitionText'];
@@ -4506,6 +4720,7 @@ export type SampleImage = components['schemas']['SampleImage'];
 export type SamplePage = components['schemas']['SamplePage'];
 export type SampleRow = components['schemas']['SampleRow'];
 export type Score = components['schemas']['Score'];
+export type ScoreColumn = components['schemas']['ScoreColumn'];
 export type Session = components['schemas']['Session'];
 export type ShardCounts = components['schemas']['ShardCounts'];
 export type SignIn = components['schemas']['SignIn'];
@@ -4522,6 +4737,7 @@ export type TrendRow = components['schemas']['TrendRow'];
 export type Trends = components['schemas']['Trends'];
 export type Usage = components['schemas']['Usage'];
 export type Wait = components['schemas']['Wait'];
+export type WholeConfiguration = components['schemas']['WholeConfiguration'];
 export type Word = components['schemas']['Word'];
 export type WorkerStatus = components['schemas']['WorkerStatus'];
 export type $defs = Record<string, never>;
@@ -5059,6 +5275,13 @@ export interface operations {
     readonly experiments: {
         readonly parameters: {
             readonly query?: {
+                /** @description `next` of the previous page. */
+                readonly after?: string | null;
+                readonly limit?: number;
+                readonly sort?: ("id" | "plan" | "state" | "created" | "updated" | "owner" | "run_tasks" | "samples" | "answered" | "progress" | "rate" | "score" | "gpu_hours" | "failures" | "verdict") | string;
+                readonly order?: "asc" | "desc";
+                /** @description `DATASET:METRIC`: rows get its values. */
+                readonly column?: readonly string[];
                 /** @description May be repeated; at least one value has to match. */
                 readonly state?: readonly string[];
                 /** @description Words; each has to occur. */
@@ -5069,11 +5292,6 @@ export interface operations {
                 readonly dataset?: readonly string[];
                 /** @description May be repeated; at least one value has to match. */
                 readonly plan?: readonly string[];
-                readonly sort?: "id" | "plan" | "state" | "created" | "updated" | "owner" | "run_tasks" | "samples" | "answered" | "progress" | "rate" | "score" | "gpu_hours" | "failures" | "verdict";
-                readonly order?: "asc" | "desc";
-                /** @description `next` of the previous page. */
-                readonly after?: string | null;
-                readonly limit?: number;
             };
             readonly header?: never;
             readonly path?: never;
@@ -5104,15 +5322,22 @@ export interface operations {
     readonly exportExperiments: {
         readonly parameters: {
             readonly query?: {
-                readonly state?: readonly string[] | null;
-                readonly text?: string;
-                readonly model?: readonly string[] | null;
-                readonly dataset?: readonly string[] | null;
-                readonly plan?: readonly string[] | null;
-                readonly sort?: "id" | "plan" | "state" | "created" | "updated" | "owner" | "run_tasks" | "samples" | "answered" | "progress" | "rate" | "score" | "gpu_hours" | "failures" | "verdict";
-                readonly order?: "asc" | "desc";
                 /** @description How. */
                 readonly format?: "csv" | "json" | "parquet";
+                readonly sort?: ("id" | "plan" | "state" | "created" | "updated" | "owner" | "run_tasks" | "samples" | "answered" | "progress" | "rate" | "score" | "gpu_hours" | "failures" | "verdict") | string;
+                readonly order?: "asc" | "desc";
+                /** @description `DATASET:METRIC`: rows get its values. */
+                readonly column?: readonly string[];
+                /** @description May be repeated; at least one value has to match. */
+                readonly state?: readonly string[];
+                /** @description Words; each has to occur. */
+                readonly text?: string;
+                /** @description May be repeated; at least one value has to match. */
+                readonly model?: readonly string[];
+                /** @description May be repeated; at least one value has to match. */
+                readonly dataset?: readonly string[];
+                /** @description May be repeated; at least one value has to match. */
+                readonly plan?: readonly string[];
             };
             readonly header?: never;
             readonly path?: never;
@@ -5181,6 +5406,46 @@ export interface operations {
             };
         };
     };
+    readonly scoreColumns: {
+        readonly parameters: {
+            readonly query?: {
+                /** @description May be repeated; at least one value has to match. */
+                readonly state?: readonly string[];
+                /** @description Words; each has to occur. */
+                readonly text?: string;
+                /** @description May be repeated; at least one value has to match. */
+                readonly model?: readonly string[];
+                /** @description May be repeated; at least one value has to match. */
+                readonly dataset?: readonly string[];
+                /** @description May be repeated; at least one value has to match. */
+                readonly plan?: readonly string[];
+            };
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": readonly components["schemas"]["ScoreColumn"][];
+                };
+            };
+            /** @description The error. */
+            readonly default: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Fault"];
+                };
+            };
+        };
+    };
     readonly experiment: {
         readonly parameters: {
             readonly query?: never;
@@ -5233,6 +5498,37 @@ export interface operations {
                 };
                 content: {
                     readonly "application/json": components["schemas"]["ConfigurationDiff"];
+                };
+            };
+            /** @description The error. */
+            readonly default: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Fault"];
+                };
+            };
+        };
+    };
+    readonly wholeConfiguration: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path: {
+                readonly experiment: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["WholeConfiguration"];
                 };
             };
             /** @description The error. */
@@ -6448,6 +6744,39 @@ export interface operations {
         readonly requestBody: {
             readonly content: {
                 readonly "application/json": components["schemas"]["SubmissionAsked"];
+            };
+        };
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 202: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Submitted"];
+                };
+            };
+            /** @description The error. */
+            readonly default: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Fault"];
+                };
+            };
+        };
+    };
+    readonly actOnExperiment: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody: {
+            readonly content: {
+                readonly "application/json": components["schemas"]["ActionAsked"];
             };
         };
         readonly responses: {

@@ -4,6 +4,7 @@ import type { Failure } from "../api/schema";
 import { Ago, Button, Icon } from "../ui";
 import { count, counted } from "../ui/format";
 import { folded } from "./fold-failures";
+import { logOf } from "./log-of";
 import styles from "./failures.module.css";
 
 /** Causes, and run tasks of a cause, that are shown at once. */
@@ -46,9 +47,9 @@ export function Failures({ experiment, failures, links = true }: Props) {
               {one.log && (
                 <p className={styles.where}>
                   More in{" "}
-                  <code className={styles.file} title={one.log}>
-                    {one.log.split("/").slice(-2).join("/")}
-                  </code>
+                  <Link to="/e/$experiment" params={{ experiment }} search={{ tab: "logs", log: logOf(one) }} title={one.log}>
+                    <code className={styles.file}>{one.log.split("/").slice(-2).join("/")}</code>
+                  </Link>
                 </p>
               )}
               {links && one.run_tasks.length > 0 && <Hit experiment={experiment} names={one.run_tasks} />}

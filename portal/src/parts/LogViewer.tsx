@@ -1,4 +1,4 @@
-import { useDeferredValue, useMemo, useRef, useState } from "react";
+import { useDeferredValue, useEffect, useMemo, useRef, useState } from "react";
 import { isBundle } from "../api/bundle";
 import { Button, Empty, FaultBox, Icon, Skeleton, TextInput, Toggle, useHotkeys } from "../ui";
 import { bytes, counted } from "../ui/format";
@@ -23,12 +23,14 @@ interface Props {
   readonly title: string;
   /** Whether it may still grow. */
   readonly grows: boolean;
+  /** Whether it is opened at its first error. */
+  readonly atError?: boolean;
   readonly search: LogSearch;
   readonly onSearch: (change: Partial<LogSearch>) => void;
 }
 
 /** A log: followed, searched, by virtual lines; errors a key away. */
-export function LogViewer({ experiment, log, title, grows, search, onSearch }: Props) {
+export function LogViewer({ experiment, log, title, grows, atError = false, search, onSearch }: Props) {
   const { find, wrap, at } = search;
   const [wished, setFollow] = useState(true);
   // A log that does not grow any more is shown from its end as well: that is where the news is.
@@ -45,12 +47,21 @@ export function LogViewer({ experiment, log, title, grows, search, onSearch }: P
   const finds = useMemo(() => found(lines, words), [lines, words]);
   const errors = useMemo(() => allErrors(buffer, errorsOf(lines), only || within ? [] : read.errors), [buffer, lines, only, within, read.errors]);
 
-  const step = (offsets: readonly number[], by: 1 | -1) => {
-    const to = next(offsets, at ?? (handle.current?.top() ?? 0) - 1, by);
+  const goTo = (to: number | null) => {
     if (to === null) return;
     onSearch({ at: to });
     if (to < beginOf(buffer) || to >= endOf(buffer)) void read.go(to);
   };
+  const step = (offsets: readonly number[], by: 1 | -1) => goTo(next(offsets, at ?? (handle.current?.top() ?? 0) - 1, by));
+  // Once: who goes on from there is not brought back.
+  const opened = useRef(!atError || at !== null || find !== "");
+  const first = errors[0];
+  useEffect(() => {
+    if (opened.current || first === undefined) return;
+    opened.current = true;
+    goTo(first);
+    // eslint-disable-next-line react-hooks/exhaustive-deps
+  }, [first]);
   const followOn = (on: boolean) => {
     setFollow(on);
     if (!on) return;

@@ -1,7 +1,8 @@
 import { useApi } from "../api";
-import type { LogSource } from "../api/schema";
+import type { Failure, LogSource } from "../api/schema";
 import { Ago, Empty, FaultBox, Skeleton } from "../ui";
 import { bytes } from "../ui/format";
+import { logOf } from "./log-of";
 import { LogViewer, type LogSearch } from "./LogViewer";
 import styles from "./log.module.css";
 
@@ -9,24 +10,26 @@ interface Props {
   readonly experiment: string;
   /** Whether logs may still grow. */
   readonly runs: boolean;
-  /** The log chosen; empty: the one that grew last. */
+  /** The log chosen; empty: that of a process that failed, else the one that grew last. */
   readonly log: string;
   readonly search: LogSearch;
   readonly onSearch: (change: Partial<LogSearch & { log: string }>) => void;
   /** Null: all of the experiment. */
   readonly runTask: string | null;
+  readonly failures: readonly Failure[];
 }
 
 const KINDS: Readonly<Record<LogSource["kind"], string>> = { worker: "Worker", job: "Job", engine: "Engine" };
 
 /** Logs of an experiment: which there are, and the one chosen. */
-export function Logs({ experiment, runs, log, search, onSearch, runTask }: Props) {
+export function Logs({ experiment, runs, log, search, onSearch, runTask, failures }: Props) {
   const { data, error, refetch } = useApi("/experiments/{experiment}/logs", { path: { experiment }, query: runTask === null ? {} : { run_task: runTask } }, runs ? { every: 15_000 } : {});
   if (error && !data) return <FaultBox fault={error} retry={() => void refetch()} />;
   if (!data) return <Skeleton lines={8} />;
   const newest = data.reduce<LogSource | null>((best, one) => (!best || one.updated > best.updated ? one : best), null);
   if (!newest) return <Empty title="No logs yet">Logs appear when the first job starts.</Empty>;
-  const current = data.find((one) => one.id === log) ?? newest;
+  const failed = new Set(failures.map(logOf));
+  const current = data.find((one) => one.id === log) ?? data.find((one) => failed.has(one.id)) ?? newest;
   return (
     <div className={styles.pick}>
       <nav aria-label="Logs">
@@ -43,7 +46,7 @@ export function Logs({ experiment, runs, log, search, onSearch, runTask }: Props
         </ul>
       </nav>
       <LogViewer key={current.id} experiment={experiment} log={current.id} title={current.title} grows={runs}
-        search={search} onSearch={onSearch} />
+        atError={failed.has(current.id)} search={search} onSearch={onSearch} />
     </div>
   );
 }

@@ -51,16 +51,18 @@ export function Dialog({ open, title, onClose, actions, wide, children }: Props)
 interface ConfirmProps extends Omit<Props, "actions"> {
   /** Word of the button that does it. */
   readonly action: string;
+  /** Word of the button that leaves everything as it is. */
+  readonly back?: string;
   readonly danger?: boolean;
   readonly busy?: boolean;
   readonly onConfirm: () => void;
 }
 
 /** Asks once more before something is done. */
-export function Confirm({ action, danger, busy, onConfirm, ...rest }: ConfirmProps) {
+export function Confirm({ action, back = "Cancel", danger, busy, onConfirm, ...rest }: ConfirmProps) {
   const actions = (
     <>
-      <Button onClick={rest.onClose}>Cancel</Button>
+      <Button onClick={rest.onClose}>{back}</Button>
       <Button kind={danger ? "danger" : "primary"} disabled={busy} onClick={onConfirm}>
         {action}
       </Button>

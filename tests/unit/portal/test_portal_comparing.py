@@ -129,8 +129,9 @@ def mistaken(folder: Path) -> Path:
     for name, samples in runs.items():
         rows = [
             {
-                "document": f"d{place}", "answer": "x", "references": ["y"], "mistake": mistake, "anls": value,
-                "anls.numerator": value, "anls.denominator": 1.0, "meta.lang": ["de", "de", "en", None][place],
+                "document": f"d{place}", "answer": "x", "references": ["y"], "anls": value,
+                "anls.numerator": value, "anls.denominator": 1.0, "mistake": mistake,
+                "meta.lang": ["de", "de", "en", None][place],
             }
             for place, (value, mistake) in enumerate(samples)
         ]  # fmt: skip

@@ -12,11 +12,13 @@ import pytest
 
 from hpcbench.portal.index import (
     BadCursor,
+    Entry,
     ExperimentQuery,
     ExperimentSort,
     Index,
     IndexFault,
     Known,
+    Order,
     RunTaskQuery,
     RunTaskSort,
     open_index,
@@ -204,6 +206,92 @@ def test_a_trend_is_the_plans_last_ten_up_to_the_experiment(index: Index) -> Non
     assert listed["unscored"] == ()
     assert listed["metric"] == (0.7,)
     assert listed["e14"] == newest.trend
+
+
+def scored(identity: str, values: dict[tuple[str, str], float | None], **more: object) -> Entry:
+    """An experiment with values by dataset and metric."""
+    tasks = [
+        run_task(
+            experiment=identity, name=f"rt{place}", dataset=key[0], scores=(score(value, key[1]),)
+        )
+        for place, (key, value) in enumerate(values.items())
+    ]
+    return entry(identity, tasks, **more)
+
+
+def test_requested_columns_have_values_trends_and_changes_to_the_plans_baseline(
+    index: Index,
+) -> None:
+    anls, cer = ("docs/test", "anls"), ("pages", "cer")
+    index.put([
+        scored("old", {anls: 0.5, cer: 0.2}, created=1.0),
+        scored("first", {anls: 0.6}, created=2.0, baselines=("main",)),
+        scored("last", {anls: 0.7}, created=3.0, baselines=("main", "other")),
+        scored("new", {anls: 0.8, cer: None}, created=4.0),
+        scored("weekly", {anls: 0.1}, created=5.0, plan="weekly"),
+    ])  # fmt: skip
+    page = index.experiments(ExperimentQuery(columns=(anls, cer, ("nothing", "x"))))
+    found = {row.id: {(one.dataset, one.metric): one for one in row.scores} for row in page.items}
+    assert {name: set(scores) for name, scores in found.items()} == {
+        "old": {anls, cer}, "first": {anls}, "last": {anls}, "new": {anls}, "weekly": {anls},
+    }  # fmt: skip
+    assert found["new"][anls].trend == (0.5, 0.6, 0.7, 0.8)
+    assert found["first"][anls].trend == (0.5, 0.6)
+    assert found["weekly"][anls].trend == (0.1,)
+    changes = {name: scores[anls].change for name, scores in found.items()}
+    assert changes == {
+        "old": pytest.approx(-0.2), "first": pytest.approx(-0.1), "last": None,
+        "new": pytest.approx(0.1), "weekly": None,
+    }  # fmt: skip
+    assert all(row.scores == () for row in index.experiments(ExperimentQuery()).items)
+
+
+def test_a_column_of_several_run_tasks_is_their_mean_without_an_interval(index: Index) -> None:
+    tasks = [
+        run_task(name=model, model=model, dataset="d", scores=(score(value, low=0.1, high=0.9),))
+        for model, value in (("m1", 0.2), ("m2", 0.4), ("m3", None))
+    ]
+    index.put([entry("e1", tasks), scored("e2", {("d", "anls"): 0.7})])
+    rows = index.experiments(
+        ExperimentQuery(columns=(("d", "anls"),), sort="id", order="asc")
+    ).items
+    (several,), (single,) = (row.scores for row in rows)
+    assert (several.value, several.low, several.run_tasks) == (pytest.approx(0.3), None, 2)
+    assert (single.value, single.run_tasks) == (0.7, 1)
+
+
+@pytest.mark.parametrize(("order", "found"), [("desc", "bca"), ("asc", "acb")])
+def test_experiments_are_sorted_by_a_column_without_a_value_last(
+    index: Index, order: Order, found: str
+) -> None:
+    anls = ("d", "anls")
+    index.put([
+        scored("a", {anls: 0.1}), scored("b", {anls: 0.9}), scored("c", {anls: 0.5}),
+        scored("none", {("d", "cer"): 0.3}),
+    ])  # fmt: skip
+    rows, after = [], None
+    for _ in range(2):
+        page = index.experiments(ExperimentQuery(sort=anls, order=order, limit=2, after=after))
+        rows += [row.id for row in page.items]
+        after = page.next
+    assert (rows, after) == ([*found, "none"], None)
+
+
+def test_score_columns_are_counted_in_the_filtered_experiments(index: Index) -> None:
+    index.put([
+        scored("a", {("d", "anls"): 0.1, ("e", "cer"): 0.2}), scored("b", {("d", "anls"): 0.9}),
+        scored("c", {("f", "anls"): 0.5}, plan="weekly"),
+    ])  # fmt: skip
+    found = index.score_columns(ExperimentQuery())
+    assert [(one.dataset, one.metric, one.experiments) for one in found] == [
+        ("d", "anls", 2), ("e", "cer", 1), ("f", "anls", 1),
+    ]  # fmt: skip
+    weekly = index.score_columns(ExperimentQuery(plans=("weekly",)))
+    assert [one.dataset for one in weekly] == ["f"]
+    index.put([scored("a", {("e", "cer"): 0.2})])
+    assert [one.experiments for one in index.score_columns(ExperimentQuery())] == [1, 1, 1]
+    index.remove(["a", "b"])
+    assert [one.dataset for one in index.score_columns(ExperimentQuery())] == ["f"]
 
 
 def test_a_matrix_shows_states_while_it_runs_and_then_scores(index: Index) -> None:

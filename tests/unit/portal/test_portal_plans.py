@@ -19,6 +19,7 @@ from hpcbench.portal.plan_starters import STARTERS
 from hpcbench.portal.routes import plans as routes
 from hpcbench.portal.user_definitions import Definitions
 from hpcbench.registry.source import MAX_BYTES
+from tests.unit.portal.asking import scored
 from tests.unit.portal.unguarded import Answer, Unguarded, unguarded
 
 pytestmark = pytest.mark.long
@@ -465,7 +466,7 @@ def test_nothing_is_submitted_without_the_permission(serve: Serve) -> None:
 def test_a_submission_runs_the_command_and_keeps_what_it_said(
     serve: Serve, plans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hpcbench.portal.plan_submission.started_with", lambda: dict(os.environ))
+    monkeypatch.setattr("hpcbench.portal.user_commands.started_with", lambda: dict(os.environ))
     (plans / "small.yaml").write_text(PLAN.replace("model: tiny-vlm", "model: absent"))
     api = serve(may_submit=True)
     definition = opened(api)
@@ -484,9 +485,9 @@ def test_the_command_is_a_list_of_words_in_the_folder_of_the_plans(
     serve: Serve, plans: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A plan of a hostile name, and a stand-in for hpcbench that says what it was called with."""
-    monkeypatch.setattr("hpcbench.portal.plan_submission._START", SPY)
+    monkeypatch.setattr("hpcbench.portal.user_commands._START", SPY)
     monkeypatch.setattr(
-        "hpcbench.portal.plan_submission.started_with",
+        "hpcbench.portal.user_commands.started_with",
         lambda: {"PATH": "/usr/bin", "MY_TOKEN": "s3cr3t!"},
     )
     hostile = "-x; touch owned; $(id) 'a\".yaml"
@@ -528,9 +529,9 @@ def test_a_plan_is_submitted_once_at_a_time_and_only_as_it_was_seen(
     waiting = plans.parent / "waiting"
     waiting.touch()
     held = SPY.replace('(folder / "held")', f"Path({str(waiting)!r})")
-    monkeypatch.setattr("hpcbench.portal.plan_submission._START", held)
+    monkeypatch.setattr("hpcbench.portal.user_commands._START", held)
     monkeypatch.setattr(
-        "hpcbench.portal.plan_submission.started_with", lambda: {"MY_TOKEN": "abcd1234"}
+        "hpcbench.portal.user_commands.started_with", lambda: {"MY_TOKEN": "abcd1234"}
     )
     api = serve(may_submit=True)
     definition = opened(api)
@@ -546,3 +547,48 @@ def test_a_plan_is_submitted_once_at_a_time_and_only_as_it_was_seen(
     assert (stale.status, stale.body["code"]) == (412, "conflict")
     for bad in ("..", "0" * 16, "x/../y"):
         assert api.ask("GET", f"submissions/{bad}").status == 404
+
+
+# --- actions ------------------------------------------------------------------------------------------------
+
+
+def act(api: Unguarded, experiment: str, action: str) -> Answer:
+    return api.ask("POST", "submissions/actions", {"experiment": experiment, "action": action})
+
+
+def test_no_action_runs_without_the_permission_or_for_nothing(serve: Serve, tmp_path: Path) -> None:
+    experiment = scored(tmp_path / "home", [{"anls": 1.0}], ("anls",))
+    refused = act(serve(), experiment.id, "cancel")
+    assert (refused.status, refused.body["code"]) == (403, "refused")
+    assert "--allow-submit" in refused.body["remedy"]
+    api = serve(may_submit=True)
+    assert act(api, "20200101-0000-none-aaaa", "cancel").status == 404
+    assert act(api, "../../etc", "cancel").status == 404
+    assert act(api, experiment.id, "gc").status == 422
+
+
+@pytest.mark.parametrize("action", ["pause", "resume", "cancel", "score"])
+def test_an_action_is_a_verb_of_hpcbench_for_exactly_this_experiment(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    monkeypatch.setattr("hpcbench.portal.user_commands._START", SPY)
+    monkeypatch.setattr("hpcbench.portal.user_commands.started_with", lambda: {"MY_TOKEN": "x"})
+    experiment = scored(tmp_path / "home", [{"anls": 1.0}], ("anls",))
+    api = serve(may_submit=True)
+    answer = act(api, experiment.id, action)
+    assert (answer.status, answer.body["verb"], answer.body["name"]) == (202, action, experiment.id)
+    done = ended(api, answer.body["submission"])
+    assert json.loads(done["log"][0])["argv"] == [action, str(experiment.path)]
+    assert (done["state"], done["definition"], done["id"]) == ("done", None, None)
+
+
+def test_an_experiment_is_scored_from_the_page(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The real command, whose refusal the page shows: the experiment has scores, but no dataset."""
+    monkeypatch.setattr("hpcbench.portal.user_commands.started_with", lambda: dict(os.environ))
+    experiment = scored(tmp_path / "home", [{"anls": 1.0}], ("anls",))
+    api = serve(may_submit=True)
+    done = ended(api, act(api, experiment.id, "pause").body["submission"])
+    assert done["log"], done
+    assert "Traceback" not in "\n".join(done["log"])

@@ -1,7 +1,9 @@
-import { useMemo } from "react";
+import { useMemo, useState } from "react";
 import { useApi } from "../../api";
+import { isBundle } from "../../api/bundle";
+import { Definition } from "../../parts/Definition";
 import { shown } from "../../parts/entries";
-import { Empty, FaultBox, Panel, Select, Skeleton } from "../../ui";
+import { Button, Empty, FaultBox, Panel, Popover, Select, Skeleton, TextInput } from "../../ui";
 import { counted, moment } from "../../ui/format";
 import layout from "../../ui/layout.module.css";
 import styles from "./experiment.module.css";
@@ -14,7 +16,7 @@ interface Props {
   readonly onBaseline: (baseline: string) => void;
 }
 
-/** What is configured otherwise than in a baseline of one's choice. */
+/** Settings that differ from another run, and all settings. */
 export function ConfigurationTab({ experiment, plan, baseline, onBaseline }: Props) {
   const { data, error, refetch } = useApi("/experiments/{experiment}/configuration", { path: { experiment }, query: baseline ? { baseline } : {} }, { keep: true });
   const others = useApi("/experiments", { query: { plan: [plan], limit: 100 } }, { fresh: 60_000 });
@@ -26,7 +28,18 @@ export function ConfigurationTab({ experiment, plan, baseline, onBaseline }: Pro
     return [{ value: "", label: "The plan's baseline" }, ...(baseline && !known.some((one) => one.value === baseline) ? [{ value: baseline, label: baseline }] : []), ...known];
   }, [others.data, experiment, baseline]);
   return (
-    <Panel title="Configured differently" actions={<Select label="Compare with" value={baseline} options={options} onChange={onBaseline} />}>
+    <div className={layout.stack}>
+    <Panel
+      title="Configured differently"
+      actions={
+        !isBundle() && (
+          <>
+            <Select label="Compare with" value={baseline} options={options} onChange={onBaseline} />
+            <AnyRun onRun={onBaseline} />
+          </>
+        )
+      }
+    >
       {error && !data ? (
         <FaultBox fault={error} retry={() => void refetch()} />
       ) : !data ? (
@@ -69,6 +82,67 @@ export function ConfigurationTab({ experiment, plan, baseline, onBaseline }: Pro
             </table>
           </div>
         </div>
+      )}
+    </Panel>
+    <Whole experiment={experiment} />
+    </div>
+  );
+}
+
+/** A run of any plan, found by its words. */
+function AnyRun({ onRun }: { readonly onRun: (run: string) => void }) {
+  return (
+    <Popover label="Another run" align="end">
+      {(close) => (
+        <Found
+          onRun={(run) => {
+            onRun(run);
+            close();
+          }}
+        />
+      )}
+    </Popover>
+  );
+}
+
+/** Experiments shown to choose from. */
+const SOME = 12;
+
+function Found({ onRun }: { readonly onRun: (run: string) => void }) {
+  const [text, setText] = useState("");
+  const found = useApi("/experiments", { query: { text, limit: SOME } }, { keep: true });
+  return (
+    <div className={layout.stack}>
+      <TextInput label="Search experiments" value={text} onChange={setText} delay={200} search width="100%" />
+      <FaultBox fault={found.error} />
+      <ul>
+        {found.data?.items.map((row) => (
+          <li key={row.id}>
+            <Button kind="quiet" small onClick={() => onRun(row.id)}>
+              {row.id}
+            </Button>
+          </li>
+        ))}
+      </ul>
+    </div>
+  );
+}
+
+/** All settings as they were resolved. */
+function Whole({ experiment }: { readonly experiment: string }) {
+  const { data, error, refetch } = useApi("/experiments/{experiment}/configuration/whole", { path: { experiment } }, { fresh: 300_000 });
+  const parts = data && [
+    ["Plan", data.plan] as const,
+    ["Site", data.site] as const,
+    ...Object.entries(data.run_tasks).map(([name, value]) => [`Run task ${name}`, value] as const),
+  ];
+  return (
+    <Panel title="All settings">
+      <FaultBox fault={error} retry={() => void refetch()} />
+      {!parts && !error && <Skeleton lines={4} />}
+      {parts?.map(([title, value]) => <Definition key={title} title={title} value={value} />)}
+      {data && data.total > Object.keys(data.run_tasks).length && (
+        <p className={layout.soft}>Of {counted(data.total, "run task")} the first {Object.keys(data.run_tasks).length} are here; each run task&apos;s page has its own.</p>
       )}
     </Panel>
   );

@@ -1,17 +1,21 @@
 import { Link } from "@tanstack/react-router";
+import { isBundle } from "../../api/bundle";
 import type { ExperimentDetail, ExperimentRow } from "../../api/schema";
+import { useSession } from "../../app/session";
 import { Commands } from "../../parts/Commands";
 import { Facts } from "../../parts/Facts";
 import { Ago, Bar, Coded, CopyButton, Icon, Moment, Popover, ScoreText, StateChip } from "../../ui";
 import { countsSentence, DEFINITIONS, samplesDone } from "../../ui/counts";
 import { count, counted, duration, number, percent } from "../../ui/format";
 import layout from "../../ui/layout.module.css";
+import { Actions } from "./Actions";
 import { commandsOf } from "./commands";
 import styles from "./experiment.module.css";
 
 /** Plan, state, the sentence, and figures at a glance. */
 export function Header({ detail }: { readonly detail: ExperimentDetail }) {
   const { row, status, sentence } = detail;
+  const { session } = useSession();
   const needs = status?.needs;
   return (
     <header className={styles.header}>
@@ -26,14 +30,17 @@ export function Header({ detail }: { readonly detail: ExperimentDetail }) {
             </span>
           ))}
         </div>
-        <Popover label="Commands" icon="log" align="end">
-          {() => (
-            <div className={styles.commands}>
-              <p className={layout.soft}>The portal only shows experiments. Run these commands in a shell on the cluster:</p>
-              <Commands commands={commandsOf(row)} />
-            </div>
-          )}
-        </Popover>
+        <div className={layout.row}>
+          {session?.may_submit && !isBundle() && <Actions row={row} />}
+          <Popover label="Commands" icon="log" align="end">
+            {() => (
+              <div className={styles.commands}>
+                <p className={layout.soft}>Commands for a shell on the cluster{session?.may_submit ? "" : "; started with --allow-submit, the portal runs some of them"}:</p>
+                <Commands commands={commandsOf(row)} />
+              </div>
+            )}
+          </Popover>
+        </div>
       </div>
       <p className={styles.sentence}><Coded text={sentence} /></p>
       {needs && (

@@ -47,7 +47,7 @@ export function TabPanel(props: TabProps) {
         </div>
       );
     case "logs":
-      return <Logs experiment={experiment} runTask={null} runs={runs} log={search.log} search={search} onSearch={(change) => update(change, { replace: true })} />;
+      return <Logs experiment={experiment} runTask={null} runs={runs} failures={detail.failures} log={search.log} search={search} onSearch={(change) => update(change, { replace: true })} />;
     case "config":
       return <ConfigurationTab experiment={experiment} plan={detail.row.plan} baseline={search.baseline} onBaseline={(baseline) => update({ baseline })} />;
     case "provenance":

@@ -16,6 +16,6 @@ describe("commands to copy", () => {
   });
 
   it("neither pause nor resume what is done", () => {
-    expect(verbs("done")).toEqual(["status", "report", "compare"]);
+    expect(verbs("done")).toEqual(["status", "score", "report", "compare"]);
   });
 });

@@ -1,17 +1,39 @@
-import type { CommandLine, ExperimentRow } from "../../api/schema";
+import type { CommandLine, ExperimentRow, Submitted } from "../../api/schema";
 
 /** States that no job will change. */
 const ENDED: readonly string[] = ["done", "incomplete", "failed", "cancelled", "lost", "interrupted"];
 
-/** What can be done with an experiment in its state, as commands to copy. Ids need no quoting. */
-export function commandsOf(row: Pick<ExperimentRow, "id" | "state">): CommandLine[] {
+type Row = Pick<ExperimentRow, "id" | "state">;
+
+/** A verb of hpcbench that the portal can run for an experiment. */
+export type Action = Exclude<Submitted["verb"], "submit">;
+
+/** Words of an action: its name, its title in a list of commands, and its effect. */
+export const ACTIONS: Readonly<Record<Action, { readonly word: string; readonly title: string; readonly effect: string }>> = {
+  pause: { word: "Pause", title: "Pause; answers are kept", effect: "Its workers stop after the answers in flight. Answers are kept, and Resume continues." },
+  resume: { word: "Resume", title: "Resume", effect: "Submits jobs for all samples that have no answer yet." },
+  cancel: { word: "Cancel jobs", title: "Cancel its jobs", effect: "Ends its jobs. Answers are kept, and Resume continues." },
+  score: { word: "Score again", title: "Score its answers again", effect: "Computes scores and reports again from the recorded answers; no model is asked." },
+};
+
+/** Actions that an experiment's state allows. */
+export function actionsOf({ state }: Row): Action[] {
+  const ended = ENDED.includes(state);
+  const found: Action[] = [];
+  if (!ended && state !== "paused") found.push("pause");
+  if (state === "paused" || (ended && state !== "done")) found.push("resume");
+  if (!ended) found.push("cancel");
+  if (ended && state !== "interrupted") found.push("score");
+  return found;
+}
+
+/** Commands to copy for an experiment in its state. Ids need no quoting. */
+export function commandsOf(row: Row): CommandLine[] {
   const ended = ENDED.includes(row.state);
   const line = (title: string, text: string) => ({ title, text });
   const found = [line("Status", `hpcbench status ${row.id}`)];
   if (!ended) found.push(line("Watch until the end", `hpcbench watch ${row.id}`));
-  if (!ended && row.state !== "paused") found.push(line("Pause; answers are kept", `hpcbench pause ${row.id}`));
-  if (row.state === "paused" || (ended && row.state !== "done")) found.push(line("Resume", `hpcbench resume ${row.id}`));
-  if (!ended) found.push(line("Cancel its jobs", `hpcbench cancel ${row.id}`));
+  found.push(...actionsOf(row).map((action) => line(ACTIONS[action].title, `hpcbench ${action} ${row.id}`)));
   if (ended && row.state !== "interrupted") found.push(line("Write the report again", `hpcbench report ${row.id} --format html`), line("Compare with another run", `hpcbench compare BASELINE ${row.id}`));
   return found;
 }

@@ -1,3 +1,4 @@
+import { Cut } from "../../ui";
 import styles from "./experiments.module.css";
 
 /** Names in little room: the first, and how many more; all stand in the title. */
@@ -6,7 +7,7 @@ export function Names({ names }: { readonly names: readonly string[] }) {
   if (first === undefined) return null;
   return (
     <span className={styles.names} title={names.join("\n")}>
-      <span className={styles.first}>{first}</span>
+      <Cut text={first} />
       {rest.length > 0 && <span className={styles.more}>+{rest.length}</span>}
     </span>
   );

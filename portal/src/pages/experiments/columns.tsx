@@ -1,6 +1,6 @@
 import { Link } from "@tanstack/react-router";
-import type { ExperimentRow } from "../../api/schema";
-import { Ago, Bar, type Column, lookOf, ScoreText, Spark, StateChip } from "../../ui";
+import type { ExperimentRow, ScoreColumn } from "../../api/schema";
+import { Ago, Bar, type Column, Cut, lookOf, ScoreText, Spark, StateChip } from "../../ui";
 import { samplesDone } from "../../ui/counts";
 import { count, counted, number } from "../../ui/format";
 import { Names } from "./Names";
@@ -16,8 +16,8 @@ export function partsOf(row: ExperimentRow) {
 
 function Name({ row }: { readonly row: ExperimentRow }) {
   return (
-    <Link to="/e/$experiment" params={{ experiment: row.id }} className={styles.name} title={row.id}>
-      {row.id}
+    <Link to="/e/$experiment" params={{ experiment: row.id }} className={styles.name}>
+      <Cut text={row.id} />
     </Link>
   );
 }
@@ -31,8 +31,51 @@ function Progress({ row }: { readonly row: ExperimentRow }) {
   );
 }
 
-/** What the list of experiments can show. */
-export const COLUMNS: readonly Column<ExperimentRow>[] = [
+/** Columns of scores that are shown until columns are chosen: those that most experiments have. */
+const FIRST = 3;
+
+const SCORE = "score:";
+
+/** What the list of experiments can show; columns of scores stand behind its progress. */
+export function columnsOf(scores: readonly ScoreColumn[]): readonly Column<ExperimentRow>[] {
+  if (scores.length === 0) return COLUMNS;
+  const found = scores.map((score, place) => scoreColumn(score, place >= FIRST));
+  return COLUMNS.flatMap((column) => {
+    if (column.id === "progress") return [column, ...found];
+    return column.id === "score" || column.id === "trend" ? [{ ...column, optional: true }] : [column];
+  });
+}
+
+/** Columns of scores among those shown, as the API names them. */
+export function scoresIn(shown: readonly Column<ExperimentRow>[]): readonly string[] {
+  return shown.filter(({ id }) => id.startsWith(SCORE)).map(({ id }) => id.slice(SCORE.length));
+}
+
+function scoreColumn({ dataset, metric, higher_is_better: up }: ScoreColumn, optional: boolean): Column<ExperimentRow> {
+  const key = `${dataset}:${metric}`;
+  return {
+    id: SCORE + key,
+    head: `${metric} ${up ? "↑" : "↓"} ${dataset}`,
+    width: 250,
+    align: "end",
+    sort: key,
+    first: up ? "desc" : "asc",
+    title: `${metric} on ${dataset}, ${up ? "higher" : "lower"} is better: value, 95 % interval, difference to the plan's newest baseline, last ten experiments of the plan`,
+    optional,
+    cell: (row) => {
+      const score = row.scores.find((one) => one.dataset === dataset && one.metric === metric);
+      if (!score) return <ScoreText score={null} />;
+      return (
+        <>
+          <ScoreText score={score} interval delta={score.change ?? null} />
+          {score.trend.length > 1 && <Spark values={score.trend} label={`Last ${score.trend.length} of ${row.plan}, ${metric} on ${dataset}`} width={48} />}
+        </>
+      );
+    },
+  };
+}
+
+const COLUMNS: readonly Column<ExperimentRow>[] = [
   { id: "id", head: "Experiment", width: 250, grow: true, sort: "id", cell: (row) => <Name row={row} /> },
   { id: "state", head: "State", width: 118, sort: "state", cell: (row) => <StateChip state={row.state} /> },
   { id: "progress", head: "Progress", width: 136, sort: "progress", first: "desc", cell: (row) => <Progress row={row} /> },

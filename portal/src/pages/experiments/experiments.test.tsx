@@ -6,7 +6,7 @@ import { renderAt, serve } from "../../testing";
 function row(id: string, more: Partial<ExperimentRow> = {}): ExperimentRow {
   return {
     id, plan: "nightly", state: "done", created: 1, updated: 1, owner: "ada", models: ["qwen"], datasets: ["docvqa"], run_tasks: 1,
-    tasks_by_state: { done: 1 }, samples: 10, answered: 10, scored: 1, failures: 0, baselines: [], trend: [], ...more,
+    tasks_by_state: { done: 1 }, samples: 10, answered: 10, scored: 1, failures: 0, baselines: [], trend: [], scores: [], ...more,
   };
 }
 
@@ -45,6 +45,28 @@ describe("the list of experiments", () => {
     const sent = asked.map(({ url }) => url).find((url) => url.pathname.endsWith("/experiments") && !underWay(url));
     expect(sent?.search).toBe("?limit=100&order=asc&sort=score&state=done&state=lost&text=qwen");
     expect(screen.getByLabelText<HTMLInputElement>("Filter by words").value).toBe("qwen");
+  });
+
+  it("has a column for each dataset and metric, with interval, change and trend, to sort by and to choose", async () => {
+    const columns = ["anls", "cer", "f1", "exact"].map((metric) => ({ dataset: "docvqa", metric, experiments: 2, higher_is_better: metric !== "cer" }));
+    const score = { dataset: "docvqa", metric: "anls", value: 0.8125, low: 0.79, high: 0.83, n: 100, documents: 50, higher_is_better: true, run_tasks: 1, change: 0.0125, trend: [0.7, 0.8] };
+    const { asked } = serve({ "/experiments": page(row("e1", { scores: [score] })), "/experiments/facets": FACETS, "/experiments/score-columns": columns });
+    const lists = () => asked.map(({ url }) => url.searchParams).filter((sent) => sent.has("column"));
+    const { history } = await renderAt("/");
+    const head = await screen.findByRole("columnheader", { name: "anls ↑ docvqa" });
+    expect(screen.getByRole("columnheader", { name: "cer ↓ docvqa" })).toBeTruthy();
+    expect(screen.queryByRole("columnheader", { name: /exact/ })).toBeNull();
+    expect(lists()[0]?.getAll("column")).toEqual(["docvqa:anls", "docvqa:cer", "docvqa:f1"]);
+    const cell = screen.getByText(/anls 0.813, 95 % interval 0.79/).closest('[role="gridcell"]');
+    expect(cell?.textContent).toContain("+0.0125");
+    expect(within(cell as HTMLElement).getByRole("img", { name: /Last 2 of nightly/ })).toBeTruthy();
+    fireEvent.click(within(head).getByRole("button"));
+    await waitFor(() => expect(lists().at(-1)?.get("sort")).toBe("docvqa:anls"));
+    expect(lists().at(-1)?.get("order")).toBe("desc");
+    fireEvent.click(screen.getByRole("button", { name: "Columns" }));
+    fireEvent.click(await screen.findByRole("checkbox", { name: "exact ↑ docvqa" }));
+    await waitFor(() => expect(lists().at(-1)?.getAll("column")).toContain("docvqa:exact"));
+    expect(history.location.search).toContain("columns=");
   });
 
   it("puts a change of filter into the address, so that Back takes it back", async () => {

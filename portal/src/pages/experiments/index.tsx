@@ -1,17 +1,17 @@
 import { Link, useNavigate } from "@tanstack/react-router";
 import { useMemo } from "react";
 import { isBundle } from "../../api/bundle";
-import { usePages } from "../../api";
+import { useApi, usePages } from "../../api";
 import { useLive } from "../../app/live";
 import { usePlace } from "../../app/place";
-import { Button, ColumnChooser, Command, Empty, Export, FaultBox, Icon, Skeleton, Stale, Table } from "../../ui";
+import { Button, ColumnChooser, Command, Empty, Export, FaultBox, Icon, Skeleton, shownColumns, Stale, Table } from "../../ui";
 import { count } from "../../ui/format";
 import layout from "../../ui/layout.module.css";
-import { COLUMNS } from "./columns";
+import { columnsOf, scoresIn } from "./columns";
 import styles from "./experiments.module.css";
 import { Filters } from "./Filters";
 import { Running } from "./Running";
-import { FILTERS, queryOf, SORTS } from "./search";
+import { FILTERS, queryOf } from "./search";
 import { Views } from "./Views";
 
 /** Runs that can be compared at once. */
@@ -22,8 +22,12 @@ export default function ExperimentsPage() {
   const { search, update } = usePlace("/");
   const navigate = useNavigate();
   const live = useLive();
-  const query = { ...queryOf(search), sort: search.sort, order: search.order };
-  const { rows, total, floor, loading, fault, again, updatedAt } = usePages("/experiments", { query });
+  const scores = useApi("/experiments/score-columns", { query: queryOf(search) }, { keep: true });
+  const columns = useMemo(() => columnsOf(scores.data ?? []), [scores.data]);
+  const column = scoresIn(shownColumns(columns, search.columns));
+  const query = { ...queryOf(search), sort: search.sort, order: search.order, column };
+  // Which columns there are decides what is asked.
+  const { rows, total, floor, loading, fault, again, updatedAt } = usePages("/experiments", scores.isPending ? null : { query });
   const picked = useMemo(() => new Set(search.picked), [search.picked]);
   const filtered = search.text !== "" || FILTERS.some((filter) => search[filter].length > 0);
   const old = live.state === "stale" ? updatedAt / 1000 : null;
@@ -38,7 +42,7 @@ export default function ExperimentsPage() {
           <div className={layout.row}>
             <CompareButton picked={search.picked} onClear={() => update({ picked: [] }, { replace: true })} />
             {!isBundle() && <Views search={search} update={update} />}
-            <ColumnChooser columns={COLUMNS} chosen={search.columns} onChoose={(columns) => update({ columns }, { replace: true })} />
+            <ColumnChooser columns={columns} chosen={search.columns} onChoose={(columns) => update({ columns }, { replace: true })} />
             <Export path="/experiments/export" params={{ query }} />
           </div>
         )}
@@ -46,19 +50,19 @@ export default function ExperimentsPage() {
       <Running old={old !== null} />
       {!none && !isBundle() && <Filters search={search} update={update} />}
       <FaultBox fault={fault} retry={again} />
-      {loading && <Skeleton lines={8} />}
+      {(loading || scores.isPending) && <Skeleton lines={8} />}
       {none && <Start />}
-      {!none && !loading && (
+      {!none && !loading && !scores.isPending && (
         <Stale since={old}>
           <div className={styles.table}>
             <Table
               label="Experiments"
               rows={rows}
-              columns={COLUMNS}
+              columns={columns}
               rowKey={(row) => row.id}
               chosen={search.columns}
               sort={{ by: search.sort, order: search.order }}
-              onSort={({ by, order }) => update({ sort: SORTS.find((one) => one === by) ?? "created", order })}
+              onSort={({ by, order }) => update({ sort: by, order })}
               {...(isBundle() ? {} : { selected: picked, onSelected: (next: ReadonlySet<string>) => update({ picked: [...next] }, { replace: true }) })}
               onOpen={(row) => void navigate({ to: "/e/$experiment", params: { experiment: row.id } })}
               empty={<Empty title="No experiment passes the filters">Remove a filter, or search for other words.</Empty>}

@@ -1,6 +1,14 @@
-import { choice, list, searchOf, text, type SearchOf } from "../../app/search";
+import { choice, type Field, list, searchOf, text, type SearchOf } from "../../app/search";
 
-export const SORTS = ["id", "plan", "state", "created", "updated", "owner", "run_tasks", "samples", "answered", "progress", "rate", "score", "gpu_hours", "failures", "verdict"] as const;
+const SORTS = ["id", "plan", "state", "created", "updated", "owner", "run_tasks", "samples", "answered", "progress", "rate", "score", "gpu_hours", "failures", "verdict"] as const;
+
+const sortBy: Field<string> = {
+  fallback: "created",
+  read: (value) => {
+    const by = text().read(value);
+    return (SORTS as readonly string[]).includes(by) || /^[^:]+:[^:]+$/.test(by) ? by : "created";
+  },
+};
 
 export const search = searchOf({
   text: text(),
@@ -8,7 +16,8 @@ export const search = searchOf({
   model: list(),
   dataset: list(),
   plan: list(),
-  sort: choice(SORTS, "created"),
+  /** One of `SORTS`, or `DATASET:METRIC`. */
+  sort: sortBy,
   order: choice(["asc", "desc"], "desc"),
   columns: list(),
   /** Experiments that are ticked, in the order of ticking: the first one is the baseline of a comparison. */

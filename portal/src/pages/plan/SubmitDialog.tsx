@@ -1,13 +1,13 @@
 import { Link } from "@tanstack/react-router";
-import { useEffect, useState } from "react";
-import { useApi, useMutate } from "../../api";
-import type { DefinitionRow } from "../../api/schema";
+import { useEffect } from "react";
+import { useMutate } from "../../api";
+import type { DefinitionRow, Submitted } from "../../api/schema";
 import { usePlace } from "../../app/place";
-import { Button, Dialog, FaultBox, Icon, Skeleton } from "../../ui";
+import { CommandLog } from "../../parts/CommandLog";
+import { Button, Dialog, FaultBox, Icon } from "../../ui";
 import { EstimateView } from "./EstimateView";
 import type { Check } from "./use-check";
 import layout from "../../ui/layout.module.css";
-import styles from "./plan.module.css";
 
 interface Props {
   readonly open: boolean;
@@ -67,36 +67,16 @@ export function SubmitDialog({ open, row, etag, check, onClose }: Props) {
   );
 }
 
-const WORDS = { running: "Submitting…", done: "Submitted", failed: "Not submitted" } as const;
-
 function SubmissionLog({ id, name, onClose }: { readonly id: string; readonly name: string; readonly onClose: () => void }) {
-  const [ended, setEnded] = useState(false);
-  const found = useApi("/submissions/{id}", { path: { id } }, { every: ended ? false : 1000 });
-  const state = found.data?.state ?? "running";
-  if (state !== "running" && !ended) setEnded(true);
-  return (
-    <Dialog open wide title={`${WORDS[state]}: ${name}`} onClose={onClose} actions={<Button onClick={onClose}>Close</Button>}>
-      <div className={layout.stack}>
-        <FaultBox fault={found.error} />
-        {!found.data && !found.error && <Skeleton />}
-        {found.data && (
-          <>
-            {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex */}
-            <pre className={styles.log} tabIndex={0} role="log" aria-label="Output of hpcbench submit">
-              {found.data.log.join("\n") || "No output yet."}
-            </pre>
-            {state === "running" && <p className={layout.soft}>The submission continues when you close this window.</p>}
-            {found.data.id && (
-              <p className={layout.row}>
-                <Icon name="check" size={14} />
-                <Link to="/e/$experiment" params={{ experiment: found.data.id }}>
-                  {found.data.id}
-                </Link>
-              </p>
-            )}
-          </>
-        )}
-      </div>
-    </Dialog>
-  );
+  const titles = { running: `Submitting…: ${name}`, done: `Submitted: ${name}`, failed: `Not submitted: ${name}` };
+  const below = ({ id: experiment }: Submitted) =>
+    experiment && (
+      <p className={layout.row}>
+        <Icon name="check" size={14} />
+        <Link to="/e/$experiment" params={{ experiment }}>
+          {experiment}
+        </Link>
+      </p>
+    );
+  return <CommandLog id={id} verb="submit" titles={titles} onClose={onClose} below={below} />;
 }

@@ -1,6 +1,6 @@
+import { Definition } from "../../parts/Definition";
 import type { Entry } from "../../parts/entries";
-import { CopyButton, Panel } from "../../ui";
-import styles from "./run-task.module.css";
+import { Panel } from "../../ui";
 
 const WORDS: Readonly<Record<string, string>> = { model: "Model", dataset: "Dataset", prompt: "Prompt", ml_task: "ML task", resources: "Resources", task: "Run task" };
 
@@ -8,24 +8,9 @@ const WORDS: Readonly<Record<string, string>> = { model: "Model", dataset: "Data
 export function Definitions({ definitions }: { readonly definitions: Entry }) {
   return (
     <Panel title="Resolved definitions">
-      <div className={styles.definitions}>
-        {Object.entries(definitions).map(([name, value]) => {
-          const text = JSON.stringify(value, null, 2);
-          return (
-            <details key={name} className={styles.definition}>
-              <summary>{WORDS[name] ?? name}</summary>
-              <div className={styles.code}>
-                {/* Scrolls: the keyboard must reach it. */}
-                {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex */}
-                <pre tabIndex={0} aria-label={WORDS[name] ?? name}>
-                  {text}
-                </pre>
-                <CopyButton text={text} />
-              </div>
-            </details>
-          );
-        })}
-      </div>
+      {Object.entries(definitions).map(([name, value]) => (
+        <Definition key={name} title={WORDS[name] ?? name} value={value} />
+      ))}
     </Panel>
   );
 }

@@ -41,7 +41,7 @@ export function TabPanel(props: TabProps) {
     case "resources":
       return <ResourceStrips experiment={experiment} runTask={name} runs={runs} worker={search.worker} onWorker={(worker) => update({ worker })} />;
     case "logs":
-      return <Logs experiment={experiment} runTask={name} runs={runs} log={search.log} search={search} onSearch={(change) => update(change, { replace: true })} />;
+      return <Logs experiment={experiment} runTask={name} runs={runs} failures={detail.failures} log={search.log} search={search} onSearch={(change) => update(change, { replace: true })} />;
     case "commands":
       return (
         <div className={layout.stack}>

@@ -16,7 +16,7 @@ export default function RunTaskPage() {
   const { data: detail, error, refetch } = useApi("/experiments/{experiment}/run-tasks/{run_task}", { path: { experiment, run_task: task } });
   const row = detail?.row;
   const stale = useStale(row !== undefined && RUNNING.includes(row.state));
-  usePageTitle(task, row && row.answered < row.samples ? { progress: row.answered / Math.max(1, row.samples) } : {});
+  usePageTitle(row ? `${task}, ${row.model}` : task, row && row.answered < row.samples ? { progress: row.answered / Math.max(1, row.samples) } : {});
   if (!detail) {
     const missing = { title: `There is no run task ${task}`, text: error?.fault.error ?? "" };
     return <Pending name={task} fault={error} retry={() => void refetch()} missing={missing} />;

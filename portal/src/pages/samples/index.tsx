@@ -33,7 +33,8 @@ export default function SamplesPage() {
   // What was shown may not pass another filter: the first that does is.
   const onFilter = (change: Partial<SampleFilter>) => update({ ...change, at: null, image: 0 });
   const onTurn = (value: FacetValue) => onFilter(withFacet(filter, value.field, value.value));
-  usePageTitle(`Samples of ${task}`);
+  const { data: detail } = useApi("/experiments/{experiment}/run-tasks/{run_task}", { path: ids }, { fresh: 300_000 });
+  usePageTitle(`Samples of ${task}${detail ? `, ${detail.row.model}` : ""}`);
   useHotkeys(
     {
       ...(isBundle() ? {} : { "/": ["search", () => searchBox.current?.querySelector("input")?.focus()] as const }),

@@ -1,7 +1,8 @@
-"""Submission of a plan: `hpcbench submit` as a process of its own, which survives the portal and the browser.
+"""Commands that the portal runs for its user, each a process of its own that survives portal and browser.
 
-Each submission is a folder `HOME/portal/submissions/ID` that only the user can read: the request, the
-command's output, the exit code. One plan has at most one running submission.
+They are `hpcbench submit` of a plan, and `pause`, `resume`, `cancel` and `score` of an experiment. Each has a
+folder `HOME/portal/submissions/ID` that only the user can read: the request, the command's output, the exit
+code. A plan or an experiment has at most one running command.
 """
 
 from __future__ import annotations
@@ -18,19 +19,20 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from hpcbench import secret
 from hpcbench.errors import EnvironmentFault
+from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import read_json, write_atomic, write_json
 from hpcbench.portal.faults import PortalFault
-from hpcbench.portal.models.plans import Submitted
+from hpcbench.portal.models.plans import Action, Submitted
 from hpcbench.portal.user_definitions import Definitions, File
 
 KEPT = 50
-"""Folders of ended submissions that are kept."""
+"""Folders of ended commands that are kept."""
 
 SHOWN_BYTES = 65_536
 """Bytes of a log's end that are shown."""
@@ -39,7 +41,7 @@ SHOWN_LINES = 500
 """Most lines of a log that are shown."""
 
 AT_ONCE = 4
-"""Submissions at the same time."""
+"""Commands at the same time."""
 
 _ID = re.compile(r"[0-9a-f]{16}")
 _SUBMITTED = re.compile(r"^submitted ([A-Za-z0-9][A-Za-z0-9._-]*)", re.MULTILINE)
@@ -49,16 +51,16 @@ _CONTROL = re.compile(
 )
 
 # With `-m`, Python would import modules from the working directory.
-_START = "import sys; sys.path[:1] = []; from hpcbench.portal.plan_submission import main; main()"
+_START = "import sys; sys.path[:1] = []; from hpcbench.portal.user_commands import main; main()"
 
 _audit = logging.getLogger("hpcbench.portal.audit")
 
 
-class Submissions:
-    """Submissions of one portal.
+class UserCommands:
+    """Commands of one portal.
 
     Args:
-        folder: parent of the submissions' folders; the first submission creates it.
+        home: folder of experiments and caches.
         definitions: the user's definitions, plans among them.
         umask: the user's own.
         environment: environment of the command; none: the one with which the portal was started.
@@ -66,13 +68,14 @@ class Submissions:
 
     def __init__(
         self,
-        folder: Path,
+        home: Path,
         definitions: Definitions,
         *,
         umask: int = 0o077,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        self._folder, self._definitions, self._umask = folder, definitions, umask
+        self._folder = home / "portal" / "submissions"
+        self._definitions, self._umask = definitions, umask
         self._environment = started_with() if environment is None else dict(environment)
         self._lock = threading.Lock()
         self._running: dict[str, tuple[str, subprocess.Popen[bytes]]] = {}
@@ -90,23 +93,44 @@ class Submissions:
             what = f"'{file.name}' has changed since you opened it"
             raise PortalFault(412, "conflict", what, "open it again, then submit")
         _remember_secrets(text, self._environment)
+        # A plan may be named `-x.yaml`: with a folder before its name, it is no option.
+        words = ("submit", f"./{'/'.join(file.parts)}")
+        request = {"definition": file.id, "name": file.name, "etag": now}
+        return self._begin(file.id, words, file.root, request)
+
+    def act(self, experiment: Experiment, action: Action) -> str:
+        """Start to pause, resume, cancel or score an experiment; returns the command's id.
+
+        Raises:
+            PortalFault: a command of this experiment runs already (409).
+        """
+        request = {"definition": None, "name": experiment.id}
+        words = (action, str(experiment.path))
+        return self._begin(experiment.id, words, self._folder.parent, request)
+
+    def _begin(
+        self, key: str, words: Sequence[str], folder: Path, request: Mapping[str, Any]
+    ) -> str:
+        """Start a command in a folder, if no command with this key runs; returns its id."""
+        name = request["name"]
         with self._lock:
-            self._running = {key: one for key, one in self._running.items() if _lives(one[1])}
-            if file.id in self._running:
-                what = f"a submission of '{file.name}' is already running"
+            self._running = {one: held for one, held in self._running.items() if _lives(held[1])}
+            if key in self._running:
+                what = f"a command for '{name}' is already running"
                 raise PortalFault(409, "conflict", what, "wait until it ends")
             if len(self._running) >= AT_ONCE:
-                raise PortalFault(503, "busy", "too many submissions are running", "try again soon")
+                raise PortalFault(503, "busy", "too many commands are running", "try again soon")
             identity = secrets.token_hex(8)
-            self._running[file.id] = identity, self._started(identity, file, now)
-        _audit.info("submission %s of %s (%s)", identity, shlex.quote(file.name), now)
+            started = self._started(identity, words, folder, {**request, "verb": words[0]})
+            self._running[key] = identity, started
+        _audit.info("command %s: %s", identity, shlex.join(words))
         return identity
 
     def look(self, identity: str) -> Submitted:
-        """State of a submission.
+        """State of a command.
 
         Raises:
-            PortalFault: no submission has this id.
+            PortalFault: no command has this id.
         """
         folder = self._folder / identity
         try:
@@ -114,14 +138,16 @@ class Submissions:
                 raise FileNotFoundError
             asked = read_json(folder / "request.json")
         except (OSError, ValueError):
-            raise PortalFault(404, "not_found", "there is no such submission") from None
+            raise PortalFault(404, "not_found", "there is no such command") from None
         text = _tail(folder / "log")
-        named = _SUBMITTED.search(text)
+        verb = asked.get("verb", "submit")
+        named = _SUBMITTED.search(text) if verb == "submit" else None
         return Submitted(
             submission=identity,
             # "document": requests of versions before this one.
-            definition=asked.get("definition") or asked["document"],
+            definition=asked.get("definition") or asked.get("document"),
             name=asked["name"],
+            verb=verb,
             started=asked["time"],
             id=named[1] if named else None,
             log=tuple(text.splitlines()[-SHOWN_LINES:]),
@@ -140,13 +166,14 @@ class Submissions:
             return "done" if (folder / "code").read_text() == "0" else "failed"
         return "running" if lives else "failed"
 
-    def _started(self, identity: str, file: File, etag: str) -> subprocess.Popen[bytes]:
+    def _started(
+        self, identity: str, words: Sequence[str], cwd: Path, request: Mapping[str, Any]
+    ) -> subprocess.Popen[bytes]:
         self._forget_old()
         folder = self._folder / identity
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700)
-        # A plan may be named `-x.yaml`: with a folder before its name, it is no option.
-        argv = [sys.executable, "-c", _START, str(folder), "submit", f"./{'/'.join(file.parts)}"]
+        argv = [sys.executable, "-c", _START, str(folder), *words]
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         log = os.open(folder / "log", flags, 0o600)
         try:
@@ -155,7 +182,7 @@ class Submissions:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                cwd=file.root,
+                cwd=cwd,
                 env={
                     **self._environment,
                     "PYTHONUNBUFFERED": "1",
@@ -169,8 +196,7 @@ class Submissions:
             os.close(log)
         # Reaps the process at its end, even without a reader.
         threading.Thread(target=process.wait, daemon=True).start()
-        request = {"definition": file.id, "name": file.name, "etag": etag, "time": time.time()}
-        write_json(folder / "request.json", {**request, "pid": process.pid})
+        write_json(folder / "request.json", {**request, "time": time.time(), "pid": process.pid})
         return process
 
     def _forget_old(self) -> None:

@@ -1,0 +1,1 @@
+import"./ui-CqkPFZF1.js";

@@ -1,1 +1,0 @@
-import"./ui-D-l9m9_A.js";
