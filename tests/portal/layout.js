@@ -1,5 +1,7 @@
 // What of a page reaches past where it should end, and what of it lies over something else.
 (() => {
+  // From its top: what is scrolled away lies under the bar above it.
+  document.querySelector("main")?.scrollTo(0, 0);
   // An absolutely placed child of something that scrolls but is not positioned enlarges what is around it
   // instead, at last the document.
   const measured = () => {
