@@ -147,6 +147,12 @@ def _flips(home: Home) -> str:
     return f"baseline={one}&candidate={other}&run_task={home.some(home.run_tasks)}"
 
 
+def _columns(home: Home) -> str:
+    wanted = [f"pages{home.chance.randrange(9):02}:anls" for _ in range(3)]
+    columns = "".join(f"&column={one}" for one in dict.fromkeys(wanted))
+    return f"experiments?limit=100&sort={wanted[0]}{columns}"
+
+
 SORTS = ("created", "updated", "score", "gpu_hours", "id", "answered", "failures")
 TASK_SORTS = (
     "name",
@@ -164,6 +170,8 @@ WRONG = "samples?wrong=true&sort=latency&order=desc"
 
 KINDS: tuple[Kind, ...] = (
     Kind("experiments", lambda home: f"experiments?sort={home.some(SORTS)}"),
+    Kind("experiments, columns", _columns),
+    Kind("score columns", lambda _: "experiments/score-columns"),
     Kind("experiments, text", lambda home: f"experiments?text={home.some(WORDS)}"),
     Kind("experiment facets", lambda _: "experiments/facets"),
     Kind("experiment, first time", lambda home: f"experiments/{home.unseen.pop()}"),
@@ -187,6 +195,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("resources", lambda home: f"experiments/{home.some(home.ended)}/resources", "E"),
     Kind("logs", lambda home: f"experiments/{home.some(home.ended)}/logs", "E"),
     Kind("figures", lambda home: f"experiments/{home.some(home.ended)}/figures", "E"),
+    Kind("configuration", lambda home: f"experiments/{home.some(home.ended)}/configuration/whole", "E"),
     Kind("provenance", lambda home: f"experiments/{home.some(home.ended)}/provenance", "E"),
     Kind("regressions", lambda _: "regressions", "E"),
 )  # fmt: skip

@@ -30,7 +30,7 @@ from hpcbench.reporting.provenance import provenance, reproduce
 DIFFERENCES = 2_000
 """Most differences of an answer; a reader cannot use more."""
 
-RUN_TASKS = 50
+RUN_TASKS = 10
 """Most run tasks of a whole configuration: each has all its definitions."""
 
 PLAN_BYTES = 256 << 10

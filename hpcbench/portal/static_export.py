@@ -418,7 +418,8 @@ def _list(
     recorder: Recorder, detail: Mapping[str, Any] | None, tasks: Sequence[Mapping[str, Any]]
 ) -> None:
     """Record the list of experiments, which has one row, with all columns of scores."""
-    scores = [*by_dataset([RunTaskRow.model_validate(one) for one in tasks])]
+    known = by_dataset([RunTaskRow.model_validate(one) for one in tasks])
+    scores = [score for _, score in sorted(known, key=lambda one: one[0])]
     values = [one.model_dump(mode="json") for one in scores]
     if detail is not None:
         page: Page[Any] = Page(items=({**detail["row"], "scores": values},), total=1)

@@ -187,7 +187,7 @@ class Index(Protocol):
         ...
 
     def score_columns(self, query: ExperimentQuery) -> tuple[ScoreColumn, ...]:
-        """Datasets and metrics that the filtered experiments have values of, the most frequent first."""
+        """Datasets and metrics of the filtered experiments: frequent ones first, then leading metrics."""
         ...
 
     def run_task_facets(self, query: RunTaskQuery) -> tuple[Facet, ...]:

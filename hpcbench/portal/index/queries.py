@@ -224,7 +224,7 @@ def score_columns(
         )
         .where(scores.home == home, *_experiment_filters(query).values())
         .group_by(scores.dataset, scores.metric)
-        .order_by(count.desc(), scores.dataset, scores.metric)
+        .order_by(count.desc(), func.min(scores.place), scores.dataset, scores.metric)
         .limit(MOST)
     )
     return tuple(

@@ -111,11 +111,12 @@ SCORES = Table(
     Column("experiment", _TEXT, primary_key=True),
     Column("dataset", _TEXT, primary_key=True),
     Column("metric", _TEXT, primary_key=True),
+    Column("place", Integer, nullable=False),
     Column("value", _REAL, nullable=False),
     Column("higher_is_better", Integer, nullable=False),
     Column("body", _TEXT, nullable=False),
 )
-"""Values of experiments by dataset and metric."""
+"""Values of experiments by dataset and metric; `place` is 0 for a run task's leading metric, then 1 …"""
 
 KNOWN = Table(
     "known",

@@ -8,16 +8,23 @@ from collections.abc import Iterator, Sequence
 from hpcbench.portal.models.experiments import DatasetScore, RunTaskRow, Score
 
 
-def by_dataset(rows: Sequence[RunTaskRow]) -> Iterator[DatasetScore]:
-    """Values by dataset and metric: of the only run task that has one, or means of several."""
+def by_dataset(rows: Sequence[RunTaskRow]) -> Iterator[tuple[int, DatasetScore]]:
+    """Values by dataset and metric: of the only run task that has one, or means of several.
+
+    Yields:
+        The place of the metric among those of its first run task, from 0; the value.
+    """
     found: dict[tuple[str, str], list[Score]] = {}
+    places: dict[tuple[str, str], int] = {}
     for row in rows:
-        for score in row.scores:
+        for place, score in enumerate(row.scores):
             if score.value is not None:
-                found.setdefault((row.dataset, score.metric), []).append(score)
-    for (dataset, _), scores in found.items():
+                key = row.dataset, score.metric
+                found.setdefault(key, []).append(score)
+                places.setdefault(key, place)
+    for key, scores in found.items():
         if (whole := mean(scores, len(scores))) is not None:
-            yield DatasetScore(**dict(whole), dataset=dataset, run_tasks=len(scores))
+            yield places[key], DatasetScore(**dict(whole), dataset=key[0], run_tasks=len(scores))
 
 
 def mean(scores: Sequence[Score], run_tasks: int) -> Score | None:

@@ -191,10 +191,10 @@ def _wanted(home: str, entry: Entry, version: int) -> _Wanted:
     scores = {
         (one.dataset, one.metric): {
             "home": home, "experiment": row.id, "dataset": one.dataset, "metric": one.metric,
-            "value": one.value, "higher_is_better": int(one.higher_is_better),
+            "place": place, "value": one.value, "higher_is_better": int(one.higher_is_better),
             "body": one.model_dump_json(),
         }
-        for one in by_dataset(entry.run_tasks)
+        for place, one in by_dataset(entry.run_tasks)
     }  # fmt: skip
     return _Wanted(experiment, run_tasks, members, scores)
 

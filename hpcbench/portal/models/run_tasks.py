@@ -231,7 +231,7 @@ class WholeConfiguration(Model):
     site: Mapping[str, Any]
     """Settings of the site."""
     run_tasks: Mapping[str, Any]
-    """Run task → its definitions; of the first 50 run tasks."""
+    """Run task → its definitions; of the first 10 run tasks."""
     total: int
     """Number of run tasks."""
 

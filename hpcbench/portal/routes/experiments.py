@@ -113,7 +113,7 @@ def experiment_facets(here: Here, request: Request, query: Filtered) -> Response
     response_model=tuple[ScoreColumn, ...],
 )
 def list_score_columns(here: Here, request: Request, query: Filtered) -> Response:
-    """Datasets and metrics that experiments have values of, the most frequent first."""
+    """Datasets and metrics that experiments have values of: frequent ones first, then leading metrics."""
     return _answer(here, request, lambda: here.index.score_columns(query))
 
 

@@ -325,7 +325,7 @@ export interface paths {
         };
         /**
          * List Score Columns
-         * @description Datasets and metrics that experiments have values of, the most frequent first.
+         * @description Datasets and metrics that experiments have values of: frequent ones first, then leading metrics.
          */
         readonly get: operations["scoreColumns"];
         readonly put?: never;
@@ -4570,7 +4570,7 @@ export interface components {
             };
             /**
              * Run Tasks
-             * @description Run task → its definitions; of the first 50 run tasks.
+             * @description Run task → its definitions; of the first 10 run tasks.
              */
             readonly run_tasks: {
                 readonly [key: string]: unknown;

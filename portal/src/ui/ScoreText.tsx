@@ -28,12 +28,23 @@ export function ScoreText({ score, interval, delta }: Props) {
           {number(low)}…{number(high)}
         </span>
       )}
-      {delta !== undefined && delta !== null && (
-        <span className={styles.delta} data-tone={delta === 0 ? "away" : delta > 0 === score.higher_is_better ? "good" : "bad"}>
-          {signed(delta)}
-        </span>
-      )}
+      {delta !== undefined && delta !== null && <ScoreChange score={score} change={delta} />}
       <span className="visually-hidden">{told}</span>
+    </span>
+  );
+}
+
+interface ChangeProps {
+  readonly score: Pick<Score, "higher_is_better">;
+  /** Difference to a baseline. */
+  readonly change: number;
+}
+
+/** The difference of a score to a baseline's; its colour says its direction, not its significance. */
+export function ScoreChange({ score, change }: ChangeProps) {
+  return (
+    <span className={styles.delta} data-tone={change === 0 ? "away" : change > 0 === score.higher_is_better ? "good" : "bad"}>
+      {signed(change)}
     </span>
   );
 }

@@ -13,10 +13,10 @@ export function Spark({ values, label, width = 72, height = 20 }: Props) {
   const last = values.at(-1);
   if (last === undefined) return null;
   const least = Math.min(...values);
-  const range = Math.max(...values) - least || 1;
+  const range = Math.max(...values) - least;
   const points = values.map((value, place) => {
     const x = values.length === 1 ? width - 4 : 3 + (place * (width - 7)) / (values.length - 1);
-    return [x, height - 4 - ((value - least) / range) * (height - 8)] as const;
+    return [x, range === 0 ? height / 2 : height - 4 - ((value - least) / range) * (height - 8)] as const;
   });
   const [x, y] = points.at(-1) ?? [0, 0];
   const told = `${label}: ${values.map(number).join(", ")}`;

@@ -21,7 +21,7 @@ export { useTheme } from "./look";
 export { Markdown } from "./Markdown";
 export { Panel } from "./Panel";
 export { Popover } from "./Popover";
-export { ScoreText } from "./ScoreText";
+export { ScoreChange, ScoreText } from "./ScoreText";
 export { Scroller } from "./Scroller";
 export { Skeleton } from "./Skeleton";
 export { Spark } from "./Spark";

@@ -294,6 +294,18 @@ def test_score_columns_are_counted_in_the_filtered_experiments(index: Index) -> 
     assert [one.dataset for one in index.score_columns(ExperimentQuery())] == ["f"]
 
 
+def test_leading_metrics_come_first_among_score_columns(index: Index) -> None:
+    tasks = [
+        run_task(name=dataset, dataset=dataset, scores=(score(0.5, "f1"), score(0.4, "exact")))
+        for dataset in ("d", "e")
+    ]
+    index.put([entry("a", tasks)])
+    found = index.score_columns(ExperimentQuery())
+    assert [(one.dataset, one.metric) for one in found] == [
+        ("d", "f1"), ("e", "f1"), ("d", "exact"), ("e", "exact"),
+    ]  # fmt: skip
+
+
 def test_a_matrix_shows_states_while_it_runs_and_then_scores(index: Index) -> None:
     cells = [("m1", "d1", 0.5), ("m1", "d2", 0.7), ("m2", "d1", 0.9)]
 

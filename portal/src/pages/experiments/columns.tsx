@@ -1,6 +1,6 @@
 import { Link } from "@tanstack/react-router";
 import type { ExperimentRow, ScoreColumn } from "../../api/schema";
-import { Ago, Bar, type Column, Cut, lookOf, ScoreText, Spark, StateChip } from "../../ui";
+import { Ago, Bar, type Column, Cut, lookOf, ScoreChange, ScoreText, Spark, StateChip } from "../../ui";
 import { samplesDone } from "../../ui/counts";
 import { count, counted, number } from "../../ui/format";
 import { Names } from "./Names";
@@ -36,6 +36,9 @@ const FIRST = 3;
 
 const SCORE = "score:";
 
+/** Pixels of a trend. */
+const TREND = 44;
+
 /** What the list of experiments can show; columns of scores stand behind its progress. */
 export function columnsOf(scores: readonly ScoreColumn[]): readonly Column<ExperimentRow>[] {
   if (scores.length === 0) return COLUMNS;
@@ -56,7 +59,7 @@ function scoreColumn({ dataset, metric, higher_is_better: up }: ScoreColumn, opt
   return {
     id: SCORE + key,
     head: `${metric} ${up ? "↑" : "↓"} ${dataset}`,
-    width: 250,
+    width: 264,
     align: "end",
     sort: key,
     first: up ? "desc" : "asc",
@@ -66,10 +69,11 @@ function scoreColumn({ dataset, metric, higher_is_better: up }: ScoreColumn, opt
       const score = row.scores.find((one) => one.dataset === dataset && one.metric === metric);
       if (!score) return <ScoreText score={null} />;
       return (
-        <>
-          <ScoreText score={score} interval delta={score.change ?? null} />
-          {score.trend.length > 1 && <Spark values={score.trend} label={`Last ${score.trend.length} of ${row.plan}, ${metric} on ${dataset}`} width={48} />}
-        </>
+        <span className={styles.scored}>
+          <ScoreText score={score} interval />
+          <span className={styles.change}>{typeof score.change === "number" && <ScoreChange score={score} change={score.change} />}</span>
+          <span className={styles.trend}>{score.trend.length > 1 && <Spark values={score.trend} label={`Last ${score.trend.length} of ${row.plan}, ${metric} on ${dataset}`} width={TREND} />}</span>
+        </span>
       );
     },
   };

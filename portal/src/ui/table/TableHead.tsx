@@ -1,4 +1,5 @@
 import type { CSSProperties } from "react";
+import { Cut } from "../Cut";
 import { Icon } from "../Icon";
 import { join } from "../join";
 import styles from "./Table.module.css";
@@ -45,13 +46,18 @@ export function TableHead<Row>({ columns, sort, onSort, tracks, least, start }: 
 
 function Head<Row>({ column, sort, onSort }: { readonly column: Column<Row>; readonly sort: Sort | undefined; readonly onSort: ((sort: Sort) => void) | undefined }) {
   const by = column.sort;
-  if (by === undefined || !onSort) return <span className={styles.name}>{column.head}</span>;
+  const name = (
+    <span className={styles.name}>
+      <Cut text={column.head} />
+    </span>
+  );
+  if (by === undefined || !onSort) return name;
   const first = column.first ?? (column.align === "end" ? "desc" : "asc");
   const other = first === "asc" ? "desc" : "asc";
   const now = sort?.by === by ? sort.order : undefined;
   return (
     <button type="button" className={styles.sorter} onClick={() => onSort({ by, order: now === first ? other : first })}>
-      <span className={styles.name}>{column.head}</span>
+      {name}
       {now && <Icon name={now === "asc" ? "up" : "down"} size={11} />}
     </button>
   );

@@ -1,0 +1,1 @@
+import"./ui-CFEqk77D.js";

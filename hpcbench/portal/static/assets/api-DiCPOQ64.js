@@ -1,1 +1,0 @@
-import"./ui-CqkPFZF1.js";
