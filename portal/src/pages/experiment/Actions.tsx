@@ -51,7 +51,7 @@ export function Actions({ row }: { readonly row: ExperimentRow }) {
         <Confirm open title={`${ACTIONS[asked].word}: ${row.plan}?`} action={ACTIONS[asked].word} back="Back" danger={asked === "cancel"} busy={begin.pending} onClose={close} onConfirm={() => confirm(asked)}>
           <div className={layout.stack}>
             <p>{ACTIONS[asked].effect}</p>
-            <Command title="The portal runs, under your account on its host" text={`hpcbench ${asked} ${row.id}`} />
+            <Command title="The portal runs, under your account on its host" text={ACTIONS[asked].command(row.id)} />
             <FaultBox fault={begin.fault} />
           </div>
         </Confirm>

@@ -8,12 +8,20 @@ type Row = Pick<ExperimentRow, "id" | "state">;
 /** A verb of hpcbench that the portal can run for an experiment. */
 export type Action = Exclude<Submitted["verb"], "submit">;
 
-/** Words of an action: its name, its title in a list of commands, and its effect. */
-export const ACTIONS: Readonly<Record<Action, { readonly word: string; readonly title: string; readonly effect: string }>> = {
-  pause: { word: "Pause", title: "Pause; answers are kept", effect: "Its workers stop after the answers in flight. Answers are kept, and Resume continues." },
-  resume: { word: "Resume", title: "Resume", effect: "Submits jobs for all samples that have no answer yet." },
-  cancel: { word: "Cancel jobs", title: "Cancel its jobs", effect: "Ends its jobs. Answers are kept, and Resume continues." },
-  score: { word: "Score again", title: "Score its answers again", effect: "Computes scores and reports again from the recorded answers; no model is asked." },
+interface About {
+  /** The name of the action. */
+  readonly word: string;
+  /** Its title in a list of commands. */
+  readonly title: string;
+  readonly effect: string;
+  readonly command: (id: string) => string;
+}
+
+export const ACTIONS: Readonly<Record<Action, About>> = {
+  pause: { word: "Pause", title: "Pause; answers are kept", effect: "Its workers stop after the answers in flight. Answers are kept, and Resume continues.", command: (id) => `hpcbench pause ${id}` },
+  resume: { word: "Resume", title: "Resume", effect: "Submits jobs for all samples that have no answer yet.", command: (id) => `hpcbench resume ${id}` },
+  cancel: { word: "Cancel jobs", title: "Cancel its jobs", effect: "Ends its jobs. Answers are kept, and Resume continues.", command: (id) => `hpcbench cancel ${id}` },
+  score: { word: "Score again", title: "Score its answers again", effect: "Computes scores and reports again from the recorded answers; no model is asked.", command: (id) => `hpcbench score ${id}` },
 };
 
 /** Actions that an experiment's state allows. */
@@ -33,7 +41,7 @@ export function commandsOf(row: Row): CommandLine[] {
   const line = (title: string, text: string) => ({ title, text });
   const found = [line("Status", `hpcbench status ${row.id}`)];
   if (!ended) found.push(line("Watch until the end", `hpcbench watch ${row.id}`));
-  found.push(...actionsOf(row).map((action) => line(ACTIONS[action].title, `hpcbench ${action} ${row.id}`)));
+  found.push(...actionsOf(row).map((action) => line(ACTIONS[action].title, ACTIONS[action].command(row.id))));
   if (ended && row.state !== "interrupted") found.push(line("Write the report again", `hpcbench report ${row.id} --format html`), line("Compare with another run", `hpcbench compare BASELINE ${row.id}`));
   return found;
 }
