@@ -122,6 +122,11 @@ def states(made: list[Experiment]) -> dict[str, tuple[str, Callable[[Page], None
         page.keyboard.type("pages00")
         expect(page.get_by_role("option").nth(3)).to_be_visible()
 
+    def confirmation(page: Page) -> None:
+        button("Actions")(page)
+        button("Score again")(page)
+        expect(page.get_by_role("dialog")).to_be_visible()
+
     return {
         "palette": (f"/e/{first}", palette),
         "keys": ("/", lambda page: page.keyboard.press("?")),
@@ -130,6 +135,9 @@ def states(made: list[Experiment]) -> dict[str, tuple[str, Callable[[Page], None
         "columns": ("/", button("Columns")),
         "export": ("/", button("Export")),
         "commands": (f"/e/{first}", button("Commands")),
+        "actions": (f"/e/{first}", button("Actions")),
+        "confirmation": (f"/e/{first}", confirmation),
+        "another run": (f"/e/{first}?tab=config", button("Another run")),
         "note": (samples, button("Note")),
         "picker of runs": (f"/compare?runs={first}", button("Add a run")),
         "new token": ("/settings", button("New token")),
