@@ -1,9 +1,12 @@
 """Take the pictures of the README and the docs: the portal and a report, of an experiment that has ended.
 
     make demo
+    .venv/bin/hpcbench baseline set --name main @last
+    .venv/bin/hpcbench submit examples/demo/plan.yaml --wait --set run_tasks.1.generation.temperature=0.7
     .venv/bin/python -m recipes.pictures ~/hpcbench @last
 
-It needs Chromium and the tests' requirements, and writes docs/pictures. Look at them before you commit.
+The second run answers otherwise: its lost samples are in the picture of a comparison. It needs Chromium and the
+tests' requirements, and writes docs/pictures. Look at them before you commit.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
 
+from hpcbench.experiment.baselines import current
 from hpcbench.experiment.layout import Experiment, find
 from tests.portal.browsing import CHROMIUM, FLAGS, Running
 
@@ -55,6 +59,15 @@ def portal_pages(page: Page, portal: Running, experiment: Experiment) -> Iterato
     )
     page.goto(f"{origin}/#/e/{experiment.id}/t/{hardest}/samples?at=0")
     yield "sample"
+    page.goto(f"{origin}/#/")
+    yield "experiments"
+    page.goto(f"{origin}/#/e/{experiment.id}/t/{hardest}")
+    yield "run-task"
+    baseline = current(experiment.path.parent.parent, "main")
+    if baseline is not None:
+        pair = f"runs={baseline.experiment}&runs={experiment.id}&task={hardest}&other={hardest}&by=anls"
+        page.goto(f"{origin}/#/compare?{pair}&flip=0")
+        yield "comparison"
 
 
 if __name__ == "__main__":
