@@ -5,8 +5,8 @@
     .venv/bin/hpcbench submit examples/demo/plan.yaml --wait --set run_tasks.1.generation.temperature=0.7
     .venv/bin/python -m recipes.pictures ~/hpcbench @last
 
-The second run answers otherwise: its lost samples are in the picture of a comparison. The script needs Chromium
-and the tests' requirements, and writes docs/pictures. Look at them before you commit.
+The second run answers otherwise: its lost samples are in the picture of a comparison. The script needs
+Chromium and the tests' requirements, and writes docs/pictures. Look at them before you commit.
 """
 
 from __future__ import annotations
