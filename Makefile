@@ -72,9 +72,9 @@ static: .venv/client.done
 	.venv/bin/python -m hpcbench.portal.openapi --out portal/openapi.json
 	cd portal && $(NPM) run types && $(NPM) run build
 
-# Half as many processes again as there are cores: some tests wait.
+# More processes than cores would only collect the tests once more each.
 test-quick: .venv/dev.done
-	.venv/bin/python -m pytest tests/unit -m "not long" -q -n $$(( $$(nproc) * 3 / 2 )) --timeout 300
+	.venv/bin/python -m pytest tests/unit -m "not long" -q -n auto --timeout 300
 
 # Properties on examples drawn anew, more of them, and verbs with bad values: what they find becomes a test.
 search: .venv/dev.done
