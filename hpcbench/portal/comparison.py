@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hpcbench import secret
 from hpcbench.comparison.compare import compare_candidate, with_holm
@@ -36,9 +36,6 @@ from hpcbench.portal.models import comparisons
 from hpcbench.portal.results_cache import Seen, results_of, seen
 from hpcbench.portal.slow_work import Progress, Slow
 from hpcbench.subprocesses import kill_session, why_it_ended
-
-if TYPE_CHECKING:
-    pass
 
 MOST_RUNS = 8
 

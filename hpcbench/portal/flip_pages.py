@@ -105,14 +105,14 @@ def _places(sheets: _Sheets, changes: SampleChanges, chosen: FlipFilter) -> NDAr
     import polars
 
     places = changes.chosen(chosen.change)
-    wanted = {metadata_column(sheets[0], name): value for name, value in chosen.where}
+    wanted = [(metadata_column(sheets[0], name), value) for name, value in chosen.where]
     if chosen.mistake:
         (column,) = {mistake_column(sheet) for sheet in sheets}
-        wanted[column] = chosen.mistake
+        wanted.append((column, chosen.mistake))
     if not wanted:
         return places
-    labels = _labels(sheets, changes, places, [*wanted])
-    holds = [polars.col(column).fill_null("") == value for column, value in wanted.items()]
+    labels = _labels(sheets, changes, places, [*dict(wanted)])
+    holds = [polars.col(column).fill_null("") == value for column, value in wanted]
     kept: NDArray[Any] = places[labels.select(polars.all_horizontal(holds)).to_series().to_numpy()]
     return kept
 

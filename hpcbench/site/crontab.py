@@ -31,7 +31,7 @@ Verb = Literal["submit", "regress"]
 
 _CARRIED = re.compile(
     r"HOME|PATH|PYTHONPATH|LD_LIBRARY_PATH|LANG|TMPDIR|RUN_MODE|SLURM_CONF|XDG_(CONFIG|CACHE|STATE|DATA)_HOME"
-    r"|(HPCBENCH|SBATCH|APPTAINER|SINGULARITY|UV|PIP|HF)_\w+|DOCKER_(HOST|CONFIG)|REGISTRY_AUTH_FILE"
+    r"|(HPCBENCH|SBATCH|APPTAINER|SINGULARITY|UV|PIP|HF)_[A-Za-z0-9_]+|DOCKER_(HOST|CONFIG)|REGISTRY_AUTH_FILE"
     r"|SSL_CERT_(FILE|DIR)|(REQUESTS|CURL)_CA_BUNDLE|(https?|all|no)_proxy|(HTTPS?|ALL|NO)_PROXY"
 )
 """Names of variables that decide what a verb finds, and how it reaches Slurm, registries and indexes."""

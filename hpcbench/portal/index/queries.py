@@ -260,11 +260,11 @@ def _scores(
     bodies: dict[str, str] = {experiment: body for experiment, body in stored}
     known = _values_of_plans(connection, home, here, {row.plan for row in rows})
     for row in rows:
-        if row.id not in bodies:
+        values, places, baseline = known.get(row.plan, ([], {}, None))
+        at = places.get(row.id)
+        if at is None or row.id not in bodies:  # removed meanwhile, or without a value
             continue
         score = DatasetScore.model_validate_json(bodies[row.id])
-        values, places, baseline = known[row.plan]
-        at = places[row.id]
         trend = tuple(values[max(0, at + 1 - TREND) : at + 1])
         change = None if baseline in (None, at) else values[at] - values[baseline]
         yield score.model_copy(update={"change": change, "trend": trend}), row

@@ -159,6 +159,7 @@ def test_flips_are_counted_and_filtered_by_group_and_by_the_mistake_of_the_worse
         assert found("&mistake=truncated")[0] == ["s1", "s2"]
         assert found("&change=lost&mistake=truncated&where=lang:de")[0] == ["s1"]
         assert found("&where=lang:en")[0] == ["s2"]
+        assert found("&where=lang:en&where=lang:de")[0] == []
         assert found("&change=both_wrong&where=lang:")[0] == ["s3"]
         second = ask(api, f"compare/flips?baseline={A}&candidate={B}&limit=1&after=1")
         assert second["facets"] == []
