@@ -71,7 +71,9 @@ def plans(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def running(home: Path, plans: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """The portal that all tests of a process share."""
-    with Running(home, plans, tmp_path_factory.mktemp("its"), ("--allow-edit", "--allow-submit")) as portal:
+    with Running(
+        home, plans, tmp_path_factory.mktemp("its"), ("--allow-edit", "--allow-submit")
+    ) as portal:
         yield portal
 
 
