@@ -164,6 +164,7 @@ def test_a_line_has_what_the_terminal_had_to_reach_the_network_and_no_secret(
         "APPTAINER_DOCKER_PASSWORD": "geheim",
     }  # fmt: skip
     others = {
+        "TMPDIR": "/tmp/7",
         "SLURM_JOB_ID": "7",
         "XDG_RUNTIME_DIR": "/run/user/7",
         "EDITOR": "vi",
