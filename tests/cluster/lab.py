@@ -352,10 +352,7 @@ class Lab:
     def without_slurmd(self, node: str) -> Iterator[None]:
         """A node's daemon killed, which runs again at the end; its jobs live on, as after a network cut."""
         with self._broken():
-            daemon = slurm.daemons(self.home)[node]
-            pid = daemon.pid()
-            kill([pid] if pid else [])  # first, or it would tell that its jobs ended
-            daemon.pid_file.unlink(missing_ok=True)
+            slurm.daemons(self.home)[node].kill()  # first, or it would report that its jobs ended
             try:
                 yield
             finally:
@@ -388,12 +385,9 @@ class Lab:
             saved: what it shall know of jobs then, by `save_jobs`; None: what it saved last, seconds ago.
             timeout: until it answers, seconds.
         """
-        daemon = slurm.daemons(self.home)["slurmctld"]
         with self._broken():
             try:
-                pid = daemon.pid()
-                kill([pid] if pid else [])
-                daemon.pid_file.unlink(missing_ok=True)
+                slurm.daemons(self.home)["slurmctld"].kill()
                 yield
             finally:
                 if saved is not None:

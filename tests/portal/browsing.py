@@ -139,7 +139,7 @@ class Watch:
         page.on("dialog", lambda dialog: (self.dialogs.append(dialog.message), dialog.dismiss()))
 
     def leave(self, page: Page) -> None:
-        """What it loads still when it is closed may come to nothing; all it did before has been told."""
+        """What it loads still when it is closed may come to nothing; all it did before is known."""
         if not page.is_closed():
             page.title()
             page.remove_listener("console", self._console)

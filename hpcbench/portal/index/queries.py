@@ -242,8 +242,10 @@ def with_scores(
     columns: Sequence[ScoreKey],
 ) -> tuple[ExperimentRow, ...]:
     """The rows, each with its values of the columns, their trends and their changes to a baseline."""
+    if not columns or not rows:
+        return tuple(rows)
     found: dict[str, list[DatasetScore]] = {}
-    for column in columns if rows else ():
+    for column in columns:
         for score, row in _scores(connection, home, rows, column):
             found.setdefault(row.id, []).append(score)
     return tuple(row.model_copy(update={"scores": tuple(found.get(row.id, ()))}) for row in rows)

@@ -9,10 +9,10 @@ interface Props {
   readonly note: string;
   /** The text that its words are compared with; empty: none. */
   readonly base?: string;
-  /** The comparison, where it is known. */
-  readonly words?: readonly Word[];
   /** That text's name. */
   readonly from?: string;
+  /** The comparison, where it is known. */
+  readonly words?: readonly Word[];
 }
 
 /** An answer of a comparison, its words compared with another text. */

@@ -29,62 +29,62 @@ export function ConfigurationTab({ experiment, plan, baseline, onBaseline }: Pro
   }, [others.data, experiment, baseline]);
   return (
     <div className={layout.stack}>
-    <Panel
-      title="Configured differently"
-      actions={
-        !isBundle() && (
-          <>
-            <Select label="Compare with" value={baseline} options={options} onChange={onBaseline} />
-            <AnyRun onRun={onBaseline} />
-          </>
-        )
-      }
-    >
-      {error && !data ? (
-        <FaultBox fault={error} retry={() => void refetch()} />
-      ) : !data ? (
-        <Skeleton lines={6} />
-      ) : data.why || !data.baseline ? (
-        <Empty title={data.why || "There is no baseline"}>Choose another run of this plan above, or set a baseline: <code>{`hpcbench baseline set --name main EXPERIMENT`}</code></Empty>
-      ) : data.differences.length === 0 ? (
-        <Empty title={`Nothing differs from ${data.baseline}`}>Models, datasets, prompts, generation and resources are the same.</Empty>
-      ) : (
-        <div className={layout.stack}>
-          <p className={layout.soft}>
-            {counted(data.differences.length, "setting")} {data.differences.length === 1 ? "differs" : "differ"} from {data.baseline}.
-          </p>
-          {/* Scrolls on a narrow window: the keyboard must reach it. */}
-          {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex */}
-          <div className={styles.scroll} tabIndex={0} role="region" aria-label="Differences">
-            <table className={styles.plain}>
-              <thead>
-                <tr>
-                  <th scope="col">Setting</th>
-                  <th scope="col">Compared run</th>
-                  <th scope="col">This experiment</th>
-                </tr>
-              </thead>
-              <tbody>
-                {data.differences.map((one) => (
-                  <tr key={one.path}>
-                    <th scope="row">
-                      <code>{one.path}</code>
-                    </th>
-                    <td>
-                      <Value value={one.baseline} kind="old" />
-                    </td>
-                    <td>
-                      <Value value={one.experiment} kind="new" />
-                    </td>
+      <Panel
+        title="Configured differently"
+        actions={
+          !isBundle() && (
+            <>
+              <Select label="Compare with" value={baseline} options={options} onChange={onBaseline} />
+              <AnyRun onRun={onBaseline} />
+            </>
+          )
+        }
+      >
+        {error && !data ? (
+          <FaultBox fault={error} retry={() => void refetch()} />
+        ) : !data ? (
+          <Skeleton lines={6} />
+        ) : data.why || !data.baseline ? (
+          <Empty title={data.why || "There is no baseline"}>Choose another run of this plan above, or set a baseline: <code>{`hpcbench baseline set --name main EXPERIMENT`}</code></Empty>
+        ) : data.differences.length === 0 ? (
+          <Empty title={`Nothing differs from ${data.baseline}`}>Models, datasets, prompts, generation and resources are the same.</Empty>
+        ) : (
+          <div className={layout.stack}>
+            <p className={layout.soft}>
+              {counted(data.differences.length, "setting")} {data.differences.length === 1 ? "differs" : "differ"} from {data.baseline}.
+            </p>
+            {/* Scrolls on a narrow window: the keyboard must reach it. */}
+            {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex */}
+            <div className={styles.scroll} tabIndex={0} role="region" aria-label="Differences">
+              <table className={styles.plain}>
+                <thead>
+                  <tr>
+                    <th scope="col">Setting</th>
+                    <th scope="col">Compared run</th>
+                    <th scope="col">This experiment</th>
                   </tr>
-                ))}
-              </tbody>
-            </table>
+                </thead>
+                <tbody>
+                  {data.differences.map((one) => (
+                    <tr key={one.path}>
+                      <th scope="row">
+                        <code>{one.path}</code>
+                      </th>
+                      <td>
+                        <Value value={one.baseline} kind="old" />
+                      </td>
+                      <td>
+                        <Value value={one.experiment} kind="new" />
+                      </td>
+                    </tr>
+                  ))}
+                </tbody>
+              </table>
+            </div>
           </div>
-        </div>
-      )}
-    </Panel>
-    <Whole experiment={experiment} />
+        )}
+      </Panel>
+      <Whole experiment={experiment} />
     </div>
   );
 }
