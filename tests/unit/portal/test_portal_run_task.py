@@ -179,15 +179,15 @@ def test_configuration_is_held_against_any_experiment_without_secrets(api: Ungua
 
 
 def test_the_whole_configuration_has_every_setting_and_no_secret(api: Unguarded) -> None:
-    told = api.ask("GET", f"{HERE}/configuration/whole").body
-    assert told["plan"]["name"] == "plan"
-    assert (list(told["run_tasks"]), told["total"]) == (["a", "b"], 2)
-    assert told["run_tasks"]["a"]["model"]["env"] == {
+    whole = api.ask("GET", f"{HERE}/configuration/whole").body
+    assert whole["plan"]["name"] == "plan"
+    assert (list(whole["run_tasks"]), whole["total"]) == (["a", "b"], 2)
+    assert whole["run_tasks"]["a"]["model"]["env"] == {
         "HF_TOKEN": "***", "OTHER": "${env:KEPT}", "LEVEL": "0.9",
     }  # fmt: skip
-    assert told["run_tasks"]["b"]["model"]["source"] == "/nowhere/b"
-    assert "slurm" in told["site"]
-    assert "plain-secret-value" not in str(told)
+    assert whole["run_tasks"]["b"]["model"]["source"] == "/nowhere/b"
+    assert "slurm" in whole["site"]
+    assert "plain-secret-value" not in str(whole)
 
 
 def test_a_report_page_is_locked_up_and_everything_else_is_saved(api: Unguarded) -> None:
