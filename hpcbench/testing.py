@@ -87,6 +87,7 @@ TABLES: Mapping[str, Any] = {
                 "on_failed": "zero", "on_invalid": "exclude", "asked": 4, "responded": 3, "ok": 3,
                 "unreadable": 0, "failed": 1, "answered": 3,
                 "documents": 3, "invalid": 0, "invalid_reasons": [], "skipped": 0, "coverage": 0.75,
+                "wrong": 2, "mistakes": {"digit dropped": 1},
                 "outcomes": {"failed": 1, "ok": 3}, "faults": [], "groups": [],
                 "errors": [
                     {"outcome": "failed", "message": "no <b>answer</b> | & none", "count": 1, "sample": "s4"},

@@ -11,9 +11,10 @@ from hpcbench.evaluation.aggregate import (
     Scored,
     table,
 )
+from hpcbench.evaluation.mistakes import MISTAKES
 from hpcbench.experiment.counts import Counts
 from hpcbench.experiment.view.evaluated import Scores
-from hpcbench.experiment.view.scores import META, fields_of, rows_of
+from hpcbench.experiment.view.scores import META, fields_of, rows_of, wrong
 from hpcbench.speed import ANSWERED
 
 EXAMPLES = 5
@@ -54,6 +55,7 @@ def tabulate(scored: Scored, unusable: int = 0) -> Scores:
         "documents": _documents(frame),
         "invalid": invalid,
         "invalid_reasons": _reasons(frame),
+        **_wrong(scored),
         "unusable": unusable,
         "outcomes": outcomes,
         "errors": _errors(frame),
@@ -157,6 +159,28 @@ def _reasons(frame: Any) -> list[dict[str, Any]]:
         {"reason": reason, "count": count, "sample": sample}
         for reason, count, sample in _commonest(unread, ["reason"])
     ]
+
+
+def _wrong(scored: Scored) -> dict[str, Any]:
+    """Number of wrong samples by the first metric, and of each kind of mistake in them."""
+    leading = next(iter(scored.metrics), None)
+    columns = ["outcome", "invalid", "mistake", *([leading] if leading else [])]
+    frame = rows_of(scored.place.scores, columns)
+    if "mistake" not in frame.columns:
+        return {}
+    if leading is None:
+        is_wrong = wrong(None, None, None, higher_is_better=True)
+    else:
+        metric = scored.metrics[leading]
+        up = bool(metric.higher_is_better)
+        best = metric.bounds[1] if up else metric.bounds[0]
+        is_wrong = wrong(frame[leading], leading, best, higher_is_better=up)
+    found = frame.filter(is_wrong)
+    kinds = dict(found["mistake"].drop_nulls().value_counts().iter_rows())
+    return {
+        "wrong": found.height,
+        "mistakes": {kind: kinds[kind] for kind in MISTAKES if kind in kinds},
+    }
 
 
 def _faults(frame: Any, metric: str) -> list[dict[str, Any]]:

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from hpcbench.experiment.view.answer import MISSING
-from hpcbench.experiment.view.scores import META
+from hpcbench.experiment.view.scores import META, wrong
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.json_safe import sound
 from hpcbench.portal.models.experiments import Facet
@@ -21,7 +20,6 @@ from hpcbench.portal.sample_table import (
     Sheet,
     escaped,
 )
-from hpcbench.speed import ANSWERED
 
 Order = Literal["asc", "desc"]
 
@@ -408,27 +406,12 @@ def _conditions(
 
 
 def _wrong(sheet: Sheet, frame: Any) -> Any:
-    """Below the best value of the leading metric, unreadable, or failed; never samples without a request."""
-    import polars
-
-    col = polars.col
-    failed = ~col("outcome").is_in([*ANSWERED, MISSING])
-    wrong = failed | col("invalid").fill_null(value=False)
+    """Wrong samples by the leading metric, as an expression; see `wrong`."""
     if not sheet.metrics:
-        return wrong
+        return wrong(None, None, None, higher_is_better=True)
     name = sheet.metrics[0]
     kind = sheet.kinds[name]
-    asked = col("outcome") != MISSING
-    best = best_of(kind.best, frame[name].max(), higher_is_better=kind.higher_is_better)
-    below = col(name) < best if kind.higher_is_better else col(name) > best
-    return wrong | (asked & below.fill_null(value=False))
-
-
-def best_of(best: float | None, greatest: Any, *, higher_is_better: bool) -> float:
-    """The best possible value of a sample; for a metric without a limit the greatest value, 1 at least."""
-    if best is not None:
-        return best
-    return max(1.0, float(greatest or 0.0)) if higher_is_better else 0.0
+    return wrong(frame[name], name, kind.best, higher_is_better=kind.higher_is_better)
 
 
 def _flagged(sheet: Sheet) -> Mapping[str, str]:
@@ -454,7 +437,7 @@ def facets_of(sheet: Sheet, chosen: Chosen) -> tuple[Facet, ...]:
         frame = frame[places.places(0, places.total)]
     found = [counted("outcome", frame["outcome"]), counted("reason", frame["reason"])]
     if mistakes:
-        wrong = frame.filter(_wrong(sheet, frame).fill_null(value=False))
+        wrong = frame.filter(_wrong(sheet, frame))
         found.append(counted("mistake", wrong["mistake"]))
     if metric is not None:
         found.append(_binned(frame[metric], sheet.kinds[metric].best))

@@ -69,6 +69,10 @@ class RunTaskTable(TypedDict):
     invalid_reasons: list[dict[str, Any]]
     skipped: NotRequired[int]
     """Samples among those asked about that cannot be used."""
+    wrong: NotRequired[int]
+    """Samples below the best value of the first metric, unreadable, or failed."""
+    mistakes: NotRequired[dict[str, int]]
+    """Kind of mistake → number of wrong samples with it."""
     unusable: NotRequired[int]
     """All such samples of the dataset, asked about or not."""
     coverage: float

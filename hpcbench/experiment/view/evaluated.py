@@ -185,6 +185,11 @@ class Scores(Part):
     """Samples without an answer, by cause, the most frequent first."""
     invalid_reasons: tuple[Unread, ...] = ()
     """Answers without a value, by cause, the most frequent first."""
+    wrong: int | None = None
+    """Samples below the best value of the first metric, unreadable, or failed; None: written before mistakes
+    had names, as `mistakes`."""
+    mistakes: Mapping[str, int] | None = None
+    """Kind of mistake → number of wrong samples with it, the most telling kind first."""
     metrics: Mapping[str, MetricValue | None] = {}
     """Metric → its value; None where no sample is scored."""
     faults: tuple[Fault, ...] = ()
@@ -211,6 +216,11 @@ class Scores(Part):
         """Counts of its samples."""
         unasked = self.outcomes.get("missing", 0)
         return Counts(self.asked, self.responded, self.unreadable, self.skipped, unasked)
+
+    @property
+    def unnamed(self) -> int:
+        """Wrong samples with an answer to which no rule of a mistake applies."""
+        return max(0, (self.wrong or 0) - self.failed - sum((self.mistakes or {}).values()))
 
     @property
     def is_scored(self) -> bool:

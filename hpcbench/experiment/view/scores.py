@@ -16,6 +16,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from hpcbench.experiment.view.answer import MISSING
+from hpcbench.speed import ANSWERED
+
 VERSION = 3
 """Version of the scores files."""
 
@@ -180,6 +183,31 @@ def shape_of(path: Path) -> Shape | None:
         return Shape(int(rows.select(polars.len()).collect().item()), dict(rows.collect_schema()))
     except (OSError, polars.exceptions.PolarsError):
         return None
+
+
+def wrong(values: Any, metric: str | None, best: float | None, *, higher_is_better: bool) -> Any:
+    """Wrong samples: below the best value of a metric, unreadable, or failed; none without a request.
+
+    Args:
+        values: values of the metric, as a polars series; None where there is no metric.
+        metric: name of its column; None: only unreadable and failed samples are wrong.
+        best: its best possible value; None: there is no limit.
+        higher_is_better: whether a higher value is better.
+
+    Returns:
+        A polars expression over the columns `outcome`, `invalid` and the metric's, with no missing value.
+    """
+    import polars
+
+    col = polars.col
+    failed = ~col("outcome").is_in([*ANSWERED, MISSING])
+    found = failed | col("invalid").fill_null(value=False)
+    if metric is not None:
+        if best is None:  # without a limit, the greatest value counts as right
+            best = max(1.0, float(values.max() or 0.0)) if higher_is_better else 0.0
+        below = col(metric) < best if higher_is_better else col(metric) > best
+        found = found | ((col("outcome") != MISSING) & below.fill_null(value=False))
+    return found.fill_null(value=False)
 
 
 def frames_of(path: Path, shape: Shape, size: int) -> Iterator[Any]:

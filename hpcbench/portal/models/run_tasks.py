@@ -108,6 +108,12 @@ class RunTaskDetail(Model):
     """Outcome → number of requests."""
     invalid_reasons: tuple[Mapping[str, Any], ...]
     """Reasons why answers are unreadable."""
+    wrong: int | None
+    """Samples below the best value of the leading metric, unreadable, or failed; null: not known."""
+    mistakes: Mapping[str, int]
+    """Kind of mistake → number of wrong samples with it, the most telling first."""
+    unnamed: int
+    """Wrong samples with an answer to which no rule of a mistake applies."""
     failures: tuple[Failure, ...]
     """Failures of the run task, by cause."""
     advice: tuple[Advice, ...]

@@ -19,8 +19,8 @@ from hpcbench.reporting.sections import (
 )
 
 Name = Literal[
-    "verdict", "arms", "scores", "groups", "speed", "latency", "failures", "worst", "resources",
-    "differences", "provenance",
+    "verdict", "arms", "scores", "groups", "speed", "latency", "failures", "mistakes", "worst",
+    "resources", "differences", "provenance",
 ]  # fmt: skip
 """Sections, in their order."""
 
@@ -41,6 +41,7 @@ def sections(tables: Tables, names: Sequence[str], worst: int) -> list[Section]:
         "speed": lambda: speed.speed(tables),
         "latency": lambda: speed.latency(tables),
         "failures": lambda: failing.failures(tables),
+        "mistakes": lambda: failing.mistakes(tables),
         "worst": lambda: failing.worst(tables, worst),
         "resources": lambda: speed.resources(tables),
         "differences": lambda: origin.differences(tables),

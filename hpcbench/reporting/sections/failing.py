@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from hpcbench.evaluation import number_format as form
+from hpcbench.evaluation.mistakes import MISTAKES
 from hpcbench.experiment.counts import DEFINITIONS, OUTCOMES, outcomes_in_words
 from hpcbench.experiment.view.evaluated import Scores
 from hpcbench.reporting import charts
@@ -86,6 +87,32 @@ def _either(name: str, table: Scores) -> Iterator[tuple[str, ...]]:
     for metric, entry in table.values.items():
         if both := entry.value_if:
             yield name, metric, form.value(both["exclude"]), form.value(both["zero"])
+
+
+def mistakes(tables: Tables) -> Section | None:
+    """Kinds of mistakes in wrong answers, a column a kind that occurs."""
+    named = {name: one for name, one in scores_in(tables).items() if one.mistakes and one.wrong}
+    kinds = [
+        kind for kind in MISTAKES if any(kind in (one.mistakes or {}) for one in named.values())
+    ]
+    if not kinds:
+        return None
+    rows = tuple(
+        (
+            name, form.count(one.wrong), form.count(one.failed),
+            *(form.count((one.mistakes or {}).get(kind, 0)) for kind in kinds),
+            form.count(one.unnamed),
+        )
+        for name, one in named.items()
+    )  # fmt: skip
+    note = Text(
+        "A sample is wrong if its value of the first metric is below the best, its answer is unreadable, or "
+        "its request failed. Rules that know no metric name the kind: docs/scores.md.",
+        "note",
+    )
+    heads = ("run task", "wrong", "no answer", *kinds, "no rule applies")
+    table = Table("Wrong samples by kind", heads, rows)
+    return Section("mistakes", "Mistakes in wrong answers", (table, note))
 
 
 def worst(tables: Tables, count: int) -> Section | None:

@@ -3532,6 +3532,13 @@ export interface components {
                 readonly [key: string]: unknown;
             }[];
             /**
+             * Mistakes
+             * @description Kind of mistake → number of wrong samples with it, the most telling first.
+             */
+            readonly mistakes: {
+                readonly [key: string]: number;
+            };
+            /**
              * Outcomes
              * @description Outcome → number of requests.
              */
@@ -3552,6 +3559,16 @@ export interface components {
              * @description Phases, in order of time.
              */
             readonly timeline: readonly components["schemas"]["Phase"][];
+            /**
+             * Unnamed
+             * @description Wrong samples with an answer to which no rule of a mistake applies.
+             */
+            readonly unnamed: number;
+            /**
+             * Wrong
+             * @description Samples below the best value of the leading metric, unreadable, or failed; null: not known.
+             */
+            readonly wrong: number | null;
         };
         /**
          * RunTaskRow

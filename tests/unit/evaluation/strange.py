@@ -35,6 +35,16 @@ class Mean:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Digits(Mean):
+    """Ignores everything but digits."""
+
+    name: ClassVar[str] = "digits"
+
+    def score(self, prediction: object, references: Sequence[object]) -> Any:
+        return Parts("".join(filter(str.isdigit, str(prediction))) in references, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Raises(Mean):
     """Cannot stand the number 2."""
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hpcbench.evaluation import evaluate
 from hpcbench.experiment.layout import Experiment
 from tests.unit.evaluation.scene import asked, strange, told
 from tests.unit.small import record
@@ -93,3 +94,14 @@ def test_several_references_stay_a_list(tmp_path: Path) -> None:
     assert told(here)["metrics"]["mean"]["value"] == pytest.approx(2 / 3)
     frame = polars.read_parquet(here.scores_file("rt"))
     assert frame["references"].to_list() == [["0", "zero"], ["1"], ["two"]]
+
+
+def test_kinds_of_mistakes_are_counted_in_wrong_samples_only(tmp_path: Path) -> None:
+    answers = ["1204", "124", "1 204", "9", None, "1264"]
+    records = [record(n, references=["1204"]) for n in range(len(answers))]
+    metrics = strange("Digits")
+    scores = evaluate(asked(tmp_path, answers, metrics, records)).run_tasks["rt"]
+    # To the metric, which reads digits alone, "1 204" is right: it has no mistake.
+    assert scores.wrong == 4
+    assert scores.mistakes == {"digit dropped": 1, "digit changed": 1}
+    assert scores.unnamed == 1

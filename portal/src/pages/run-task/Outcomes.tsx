@@ -11,7 +11,8 @@ const COUNTS = ["asked", "responded", "ok", "unreadable", "failed", "skipped"] a
 
 /** What became of the samples, how requests ended, and why answers cannot be read. */
 export function Outcomes({ detail }: { readonly detail: RunTaskDetail }) {
-  const { row, outcomes, invalid_reasons: reasons } = detail;
+  const { row, outcomes, invalid_reasons: reasons, wrong } = detail;
+  const kinds = Object.entries(detail.mistakes);
   const all = Object.values(outcomes).reduce((sum, one) => sum + one, 0);
   const params = { experiment: row.experiment, task: row.name };
   return (
@@ -42,6 +43,29 @@ export function Outcomes({ detail }: { readonly detail: RunTaskDetail }) {
               </li>
             ))}
         </ul>
+        {kinds.length > 0 && (
+          <>
+            <h3>Mistakes in {count(wrong)} wrong samples</h3>
+            <ul className={styles.outcomes}>
+              {kinds.map(([mistake, amount]) => (
+                <li key={mistake}>
+                  <Link to="/e/$experiment/t/$task/samples" params={params} search={{ mistake }}>
+                    {mistake}
+                  </Link>
+                  <span className={styles.amount}>{count(amount)}</span>
+                  <span className={styles.dim}>{percent(amount / (wrong || 1), 1)}</span>
+                </li>
+              ))}
+              {detail.unnamed > 0 && (
+                <li className={styles.dim}>
+                  <span>no rule applies</span>
+                  <span className={styles.amount}>{count(detail.unnamed)}</span>
+                  <span>{percent(detail.unnamed / (wrong || 1), 1)}</span>
+                </li>
+              )}
+            </ul>
+          </>
+        )}
         {reasons.length > 0 && (
           <>
             <h3>Why answers are unreadable</h3>

@@ -20,6 +20,9 @@ const DETAIL: RunTaskDetail = {
   groups: [{ by: ["doc_type"], groups: 1, rows: [{ by: ["form"], metric: "anls", value: 0.7, low: 0.6, high: 0.8, n: 40, documents: 8, coverage: 1, invalid: 0 }] }],
   performance: { valid: false, e2e_ms: { n: 98, max: 400, mean: { value: 129, low: 111, high: 147 }, p99: { value: null, needs: 459 } }, notes: ["client-bound"] },
   outcomes: { ok: 98, failed: 2 },
+  wrong: 20,
+  mistakes: { "digit dropped": 12 },
+  unnamed: 6,
   invalid_reasons: [{ reason: "no JSON <script>", count: 2 }],
   failures: [],
   advice: [{ level: "warning", text: "Asked for 64 GiB, used 8.", change: "resources: {memory_gb: 11}" }],
@@ -48,6 +51,9 @@ describe("the page of a run task", () => {
     await renderAt("/e/e1/t/vqa-a");
     const reason = await screen.findByRole("link", { name: "no JSON <script>" });
     expect(decodeURIComponent(reason.getAttribute("href") ?? "").replaceAll("+", " ")).toContain("reason=no JSON <script>");
+    const mistake = screen.getByRole("link", { name: "digit dropped" });
+    expect(mistake.getAttribute("href")).toContain("mistake=digit+dropped");
+    expect(mistake.closest("li")?.textContent).toContain("1260.0 %");
     expect(screen.getByText("Asked for 64 GiB, used 8.")).toBeTruthy();
     expect(screen.getByText("resources: {memory_gb: 11}")).toBeTruthy();
   });
