@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import Field
 
@@ -78,6 +78,39 @@ class Starter(Model):
     """Purpose, in a few words."""
     text: str
     """The text."""
+
+
+ChoiceKind = Literal["ml_tasks", "models", "datasets", "prompts"]
+"""Kinds of definitions that a run task names."""
+
+CHOICE_KINDS: tuple[ChoiceKind, ...] = get_args(ChoiceKind)
+
+
+class Choice(Model):
+    """A definition that a plan's form offers."""
+
+    kind: ChoiceKind
+    """Kind of the definition."""
+    name: str
+    """Name of the definition."""
+    description: str = ""
+    """Its description."""
+    fault: str = ""
+    """What is wrong with the definition; plans cannot use it."""
+    engine: str = ""
+    """Engine of a model."""
+    gpus: int | None = None
+    """GPUs that an engine of the model needs."""
+    gpu_memory_gb: float | None = None
+    """Minimum memory of each of these GPUs, GB (10^9 bytes)."""
+    parameters_b: float | None = None
+    """Parameters of a model, in billions."""
+    size_gb: float | None = None
+    """Size of the files of a model or dataset, GB (10^9 bytes)."""
+    samples: int | None = None
+    """Samples of a dataset."""
+    fields: tuple[str, ...] = ()
+    """Fields that every sample of a dataset has, or that an ML task needs; empty for a dataset: unknown."""
 
 
 class CheckAsked(Model):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,10 +14,12 @@ from fastapi import Depends, Header, Request, Response
 from hpcbench import secret
 from hpcbench.portal.context import Here, Portal, experiment_of
 from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.lru import Kept
 from hpcbench.portal.models.plans import (
     ActionAsked,
     CheckAsked,
     Checked,
+    Choice,
     Definition,
     DefinitionKind,
     DefinitionRow,
@@ -32,6 +34,7 @@ from hpcbench.portal.models.plans import (
 )
 from hpcbench.portal.models.run_tasks import CommandLine
 from hpcbench.portal.plan_checks import Checker
+from hpcbench.portal.plan_choices import choices_in
 from hpcbench.portal.plan_starters import STARTERS
 from hpcbench.portal.routes import room
 from hpcbench.portal.user_commands import UserCommands
@@ -56,6 +59,7 @@ class Desk:
     definitions: Definitions
     checker: Checker
     commands: UserCommands
+    choices: Kept[tuple[Choice, ...]] = field(default_factory=lambda: Kept(1))
 
 
 def desk_of(portal: Here) -> Desk:
@@ -92,6 +96,15 @@ def list_definitions(desk: AtDesk, kind: DefinitionKind | None = None) -> tuple[
 def list_starters(kind: DefinitionKind | None = None) -> tuple[Starter, ...]:
     """Texts from which a user starts a new plan or definition."""
     return tuple(one for one in STARTERS if kind in (None, one.kind))
+
+
+@router.get("/definitions/choices", operation_id="listChoices")
+def list_choices(desk: AtDesk) -> tuple[Choice, ...]:
+    """ML tasks, models, datasets and prompts that a plan can name, with GPU memory, sizes and samples."""
+    kept = {one.id: one.updated for one in desk.definitions.all().values()}
+    return desk.choices.of(
+        "choices", tuple(kept.items()), lambda: choices_in(desk.definitions.plans)
+    )
 
 
 @router.post("/definitions/check", operation_id="checkDefinition")

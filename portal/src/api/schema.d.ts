@@ -168,6 +168,26 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
+    readonly "/api/v1/definitions/choices": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * List Choices
+         * @description ML tasks, models, datasets and prompts that a plan can name, with GPU memory, sizes and samples.
+         */
+        readonly get: operations["listChoices"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
     readonly "/api/v1/definitions/starters": {
         readonly parameters: {
             readonly query?: never;
@@ -1323,6 +1343,72 @@ export interface components {
              * @default 0
              */
             readonly run_tasks_total: number;
+        };
+        /**
+         * Choice
+         * @description A definition that a plan's form offers.
+         */
+        readonly Choice: {
+            /**
+             * Description
+             * @description Its description.
+             * @default
+             */
+            readonly description: string;
+            /**
+             * Engine
+             * @description Engine of a model.
+             * @default
+             */
+            readonly engine: string;
+            /**
+             * Fault
+             * @description What is wrong with the definition; plans cannot use it.
+             * @default
+             */
+            readonly fault: string;
+            /**
+             * Fields
+             * @description Fields that every sample of a dataset has, or that an ML task needs; empty for a dataset: unknown.
+             * @default []
+             */
+            readonly fields: readonly string[];
+            /**
+             * Gpu Memory Gb
+             * @description Minimum memory of each of these GPUs, GB (10^9 bytes).
+             */
+            readonly gpu_memory_gb?: number | null;
+            /**
+             * Gpus
+             * @description GPUs that an engine of the model needs.
+             */
+            readonly gpus?: number | null;
+            /**
+             * Kind
+             * @description Kind of the definition.
+             * @enum {string}
+             */
+            readonly kind: "ml_tasks" | "models" | "datasets" | "prompts";
+            /**
+             * Name
+             * @description Name of the definition.
+             */
+            readonly name: string;
+            /**
+             * Parameters B
+             * @description Parameters of a model, in billions.
+             */
+            readonly parameters_b?: number | null;
+            /**
+             * Samples
+             * @description Samples of a dataset.
+             */
+            readonly samples?: number | null;
+            /**
+             * Size Gb
+             * @description Size of the files of a model or dataset, GB (10^9 bytes).
+             */
+            readonly size_gb?: number | null;
         };
         /**
          * Cluster
@@ -4673,6 +4759,7 @@ export type Box = components['schemas']['Box'];
 export type Candidate = components['schemas']['Candidate'];
 export type CheckAsked = components['schemas']['CheckAsked'];
 export type Checked = components['schemas']['Checked'];
+export type Choice = components['schemas']['Choice'];
 export type Cluster = components['schemas']['Cluster'];
 export type ClusterJob = components['schemas']['ClusterJob'];
 export type ClusterNews = components['schemas']['ClusterNews'];
@@ -5078,6 +5165,35 @@ export interface operations {
                 };
                 content: {
                     readonly "application/json": components["schemas"]["Checked"];
+                };
+            };
+            /** @description The error. */
+            readonly default: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Fault"];
+                };
+            };
+        };
+    };
+    readonly listChoices: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": readonly components["schemas"]["Choice"][];
                 };
             };
             /** @description The error. */

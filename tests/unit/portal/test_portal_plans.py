@@ -431,6 +431,24 @@ def test_every_starter_is_right_as_it_stands(serve: Serve) -> None:
         assert not wrong, (one.name, wrong)
 
 
+def test_a_form_is_offered_definitions_with_their_figures_and_faults(
+    serve: Serve, plans: Path
+) -> None:
+    models = plans / "registries" / "models" / "own"
+    (models / "m.yaml").write_text(
+        "name: own/m\nengine: vllm\nsource: hf://a/b\ngpus: 2\ngpu_memory_gb: 40\n"
+    )
+    (models / "bad.yaml").write_text("name: own/bad\nengin: vllm\n")
+    api = serve()
+    found = {(one["kind"], one["name"]): one for one in api.ask("GET", "definitions/choices").body}
+    assert found["models", "own/m"]["gpus"] == 2
+    assert found["models", "own/m"]["gpu_memory_gb"] == 40
+    assert "engin" in found["models", "own/bad"]["fault"]
+    assert found["datasets", "docvqa"]["samples"] == 5349
+    assert found["ml_tasks", "vqa"]["fields"] == ["question"]
+    assert {kind for kind, _ in found} == {"ml_tasks", "models", "datasets", "prompts"}
+
+
 def test_schemas_are_those_of_the_command_line(serve: Serve) -> None:
     api = serve()
     schema = api.ask("GET", "schemas/plans").body

@@ -18,7 +18,7 @@ export function Outline({ text, line, notes, onJump }: Props) {
   const sections = useMemo(() => outlineOf(text), [text]);
   const current = sections.findLastIndex((section) => section.line <= line);
   return (
-    <nav className={styles.outline} aria-label="Sections">
+    <nav aria-label="Sections">
       <h2>Sections</h2>
       <ul>
         {sections.map((section, place) => {

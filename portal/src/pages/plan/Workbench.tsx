@@ -7,6 +7,7 @@ import { Skeleton, useHotkeys } from "../../ui";
 import type { EditorHandle } from "./editor/CodeEditor";
 import type { Known } from "./editor/complete";
 import { Below } from "./Below";
+import { Beside } from "./Beside";
 import { Dialogs } from "./Dialogs";
 import { DraftOffer } from "./DraftOffer";
 import { type DefinitionKind, ONE } from "./kinds";
@@ -58,8 +59,10 @@ export function Workbench({ row, loaded, kind }: Props) {
     <div className={styles.bench}>
       <Toolbar row={row} kind={kind} edited={edited} check={check} actions={actions} readOnly={readOnly} onCheck={onCheck} />
       {edited.draft && <DraftOffer edited={edited} draft={edited.draft} />}
-      <div className={styles.middle}>
-        <Outline text={edited.text} line={line} notes={check.found?.problems ?? NOTES} onJump={jump} />
+      <div className={styles.middle} data-form={kind === "plans" && search.side === "form"}>
+        <Beside kind={kind} edited={edited} readOnly={readOnly}>
+          <Outline text={edited.text} line={line} notes={check.found?.problems ?? NOTES} onJump={jump} />
+        </Beside>
         <section className={styles.code} aria-label="Text">
           <Suspense fallback={<Skeleton lines={12} />}>
             <CodeEditor

@@ -118,7 +118,7 @@ export function useActions({ row, kind, edited }: Given): Actions {
     download: () => {
       const link = document.createElement("a");
       link.href = URL.createObjectURL(new Blob([edited.text], { type: "application/yaml" }));
-      link.download = `${(row?.name ?? kind).replaceAll("/", "-")}.yaml`;
+      link.download = `${(row?.name ?? nameIn(edited.text) ?? kind).replaceAll("/", "-")}.yaml`;
       link.click();
       setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
     },
@@ -126,4 +126,9 @@ export function useActions({ row, kind, edited }: Given): Actions {
       if (row) void navigate({ to: "/plans/$definition", params: { definition: "new" }, search: { from: row.id, name: `${row.name}-copy` } as never });
     },
   };
+}
+
+/** The name that a text gives its definition; null: none. */
+function nameIn(text: string): string | null {
+  return /^name: *["']?([A-Za-z0-9][\w./-]*)/m.exec(text)?.[1] ?? null;
 }

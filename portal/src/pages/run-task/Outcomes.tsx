@@ -3,7 +3,7 @@ import type { RunTaskDetail } from "../../api/schema";
 import { numberIn, textIn } from "../../parts/entries";
 import { OutcomeChip, Panel } from "../../ui";
 import { DEFINITIONS } from "../../ui/counts";
-import { count, percent } from "../../ui/format";
+import { count, counted, percent } from "../../ui/format";
 import layout from "../../ui/layout.module.css";
 import styles from "./run-task.module.css";
 
@@ -45,7 +45,7 @@ export function Outcomes({ detail }: { readonly detail: RunTaskDetail }) {
         </ul>
         {kinds.length > 0 && (
           <>
-            <h3>Mistakes in {count(wrong)} wrong samples</h3>
+            <h3>Mistakes in {counted(wrong ?? 0, "wrong sample")}</h3>
             <ul className={styles.outcomes}>
               {kinds.map(([mistake, amount]) => (
                 <li key={mistake}>

@@ -59,7 +59,7 @@ export default function CodeEditor(props: Props) {
   useEffect(() => {
     const editor = view.current;
     const now = editor?.state.doc.toString();
-    if (editor && now !== text) editor.dispatch({ changes: { from: 0, to: editor.state.doc.length, insert: text } });
+    if (editor && now !== undefined && now !== text) editor.dispatch({ changes: changeOf(now, text) });
     // Only a new revision replaces what is typed; the text itself follows the typing.
     // eslint-disable-next-line react-hooks/exhaustive-deps
   }, [revision]);
@@ -78,4 +78,14 @@ export default function CodeEditor(props: Props) {
     },
   }));
   return <div ref={place} className={styles.editor} />;
+}
+
+/** The change from a text to another without what both begin and end with: the cursor elsewhere stays. */
+function changeOf(before: string, after: string): { from: number; to: number; insert: string } {
+  const most = Math.min(before.length, after.length);
+  let same = 0;
+  while (same < most && before[same] === after[same]) same += 1;
+  let tail = 0;
+  while (tail < most - same && before[before.length - 1 - tail] === after[after.length - 1 - tail]) tail += 1;
+  return { from: same, to: before.length - tail, insert: after.slice(same, after.length - tail) };
 }

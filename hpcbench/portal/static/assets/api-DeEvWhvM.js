@@ -1,1 +1,0 @@
-import"./ui-CFEqk77D.js";
