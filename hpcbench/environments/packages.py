@@ -355,8 +355,10 @@ def _own_hash() -> str:
     """Hash of the running hpcbench: each version has its own folder."""
     own = hashlib.sha256()
     package = Path(hpcbench.__file__).parent
-    for path in sorted(package.rglob("*")):
-        if path.is_file() and not {"__pycache__", "share"} & set(path.parts):
+    for folder, folders, files in os.walk(package):
+        folders[:] = sorted({*folders} - {"__pycache__", "share"})
+        for name in sorted(files):
+            path = Path(folder, name)
             own.update(f"{path.relative_to(package)}\0".encode())
             own.update(hashlib.sha256(path.read_bytes()).digest())
     own.update((installed.own().read_text("entry_points.txt") or "").encode())
@@ -384,8 +386,7 @@ class _Installer:
                 "the image's C library is not glibc, and there are no wheels for it",
                 remedy="use an image based on Debian, Ubuntu or Red Hat",
             )
-        # Caches beside our own: a quota on $HOME fills soon, and uv can link instead of copy.
-        env = {"UV_CACHE_DIR": str(cache / "uv"), "PIP_CACHE_DIR": str(cache / "pip"), **os.environ}
+        env = _with_caches(cache)
         uv = _find_uv()
         if uv is None and probed.minor != _own_minor():
             # pip evaluates markers such as `python_version < "3.11"` with its own Python.
@@ -487,6 +488,53 @@ class _Installer:
                 remedy="fetch packages once, on a machine with network or a package mirror",
             )
         return done.stdout
+
+
+def build_wheel(source: Path, target: Path, cache: Path) -> None:
+    """Build the wheel of a folder into another folder, by uv, or by pip where uv is missing.
+
+    Raises:
+        EnvironmentFault: the build fails.
+    """
+    if (uv := _find_uv()) is not None:
+        argv = [
+            uv,
+            "build",
+            "--wheel",
+            "-q",
+            "--python",
+            sys.executable,
+            "-o",
+            str(target),
+            str(source),
+        ]
+    else:
+        argv = [
+            sys.executable,
+            "-m",
+            "pip",
+            "wheel",
+            "-q",
+            "--disable-pip-version-check",
+            "--no-deps",
+        ]
+        argv += ["-w", str(target), str(source)]
+    done = subprocess.run(
+        argv, capture_output=True, text=True, check=False, env=_with_caches(cache),
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    if done.returncode:
+        raise EnvironmentFault(
+            why(done.stderr), remedy="run `uv build` in its folder to see the whole output"
+        )
+
+
+def _with_caches(cache: Path) -> dict[str, str]:
+    """The environment, with uv's and pip's caches beside our own.
+
+    A quota on $HOME fills soon, and uv can link instead of copy.
+    """
+    return {"UV_CACHE_DIR": str(cache / "uv"), "PIP_CACHE_DIR": str(cache / "pip"), **os.environ}
 
 
 def why(output: str) -> str:

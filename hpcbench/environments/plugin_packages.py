@@ -22,7 +22,7 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from hpcbench import secret
-from hpcbench.environments.packages import INDEX, folder_for_host, why
+from hpcbench.environments.packages import INDEX, build_wheel, folder_for_host, why
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.files.lease import make_once
 from hpcbench.registry.source import Source, read
@@ -160,27 +160,26 @@ def _wheel(
         say(f"building package {package.name}")
         folder.mkdir()
         with tempfile.TemporaryDirectory() as room:
-            _build(package, source(Path(room)), folder)
+            _build(package, source(Path(room)), folder, cache)
 
     make_once(target, build)
     return next(target.glob("*.whl"))
 
 
-def _build(package: Package, source: Path, target: Path) -> None:
-    argv = [sys.executable, "-m", "pip", "wheel", "-q", "--disable-pip-version-check", "--no-deps"]
-    done = subprocess.run(
-        [*argv, "-w", str(target), str(source)],
-        capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    wheels = list(target.glob("*.whl"))
-    if done.returncode or len(wheels) != 1:
+def _build(package: Package, source: Path, target: Path, cache: Path) -> None:
+    try:
+        build_wheel(source, target, cache)
+    except EnvironmentFault as fault:
         raise EnvironmentFault(
-            f"package '{package.name}' cannot be built: {why(done.stderr)}",
-            remedy="run `pip wheel` in its folder to see the whole output",
-        )
-    with zipfile.ZipFile(wheels[0]) as archive:
-        if not any(name.endswith(".dist-info/METADATA") for name in archive.namelist()):
-            raise EnvironmentFault(f"the build of package '{package.name}' made no valid wheel")
+            f"package '{package.name}' cannot be built: {fault.message}", remedy=fault.remedy
+        ) from fault
+    wheels = list(target.glob("*.whl"))
+    whole = False
+    if len(wheels) == 1:
+        with zipfile.ZipFile(wheels[0]) as archive:
+            whole = any(name.endswith(".dist-info/METADATA") for name in archive.namelist())
+    if not whole:
+        raise EnvironmentFault(f"the build of package '{package.name}' made no valid wheel")
 
 
 def _commit(package: Package, source: GitSource, dev: bool) -> str:
