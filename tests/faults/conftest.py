@@ -174,7 +174,7 @@ class Trial:
         """Wait until nothing happens any more; returns the last status, whose state is one of these."""
         deadline = time.monotonic() + timeout
         while not self._rests() and time.monotonic() < deadline:
-            time.sleep(0.1)
+            time.sleep(0.3)  # it looks at every process of the machine
         while (now := self.status())["state"] not in ENDED:
             assert time.monotonic() < deadline, json.dumps(now, indent=1)
             time.sleep(0.3)

@@ -135,6 +135,7 @@ def small_disk(bench: Bench) -> Iterator[Bench]:
     subprocess.run(["umount", "-l", str(experiments)], check=True)
 
 
+@pytest.mark.campaign  # on the cluster: tests/slurm/test_reliability.py
 def test_a_full_disk_is_told_and_room_and_resume_cure_it(small_disk: Bench, calm: Trial) -> None:
     bench = small_disk
     bench.script(answer_ms=[200, 300])

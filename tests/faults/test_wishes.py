@@ -39,6 +39,7 @@ def test_several_resumes_at_once_start_one_round(bench: Bench, calm: Trial, coun
     assert trial.rounds == 2
 
 
+@pytest.mark.campaign  # on the cluster: tests/slurm/test_faults_submission.py
 def test_two_submits_of_one_plan_at_once_leave_nothing_half_done(bench: Bench, calm: Trial) -> None:
     plan = bench.plan({})
     command = ("submit", plan, "--registry", bench.folder / "registry", "--json")
