@@ -27,6 +27,7 @@ from hpcbench.registry.resolve import load_model
 from hpcbench.schema.definitions import Model, Site
 from hpcbench.submit.local_data import open_cache
 from hpcbench.wrapper.descriptors import allow_many
+from hpcbench.wrapper.served_models import Announcement
 
 LOOK_SECONDS = 0.5
 """Seconds between two looks at a running engine's state."""
@@ -46,8 +47,13 @@ def serve(arguments: argparse.Namespace) -> int:
     near = os.environ.get("SLURM_TMPDIR") or "/tmp"
     with tempfile.TemporaryDirectory(prefix="hpcbench-", dir=near) as name:
         folder, key = Path(name), random.token_urlsafe(32)
-        with _running(model, site, environment, folder, key, arguments) as process:
-            asyncio.run(_served(model, environment, folder, key, process, arguments))
+        announcement = Announcement(home(site))
+        try:
+            with _running(model, site, environment, folder, key, arguments) as process:
+                served = _served(model, environment, folder, key, process, arguments, announcement)
+                asyncio.run(served)
+        finally:
+            announcement.end()
     say("ended")
     return 0
 
@@ -113,6 +119,7 @@ async def _served(
     key: str,
     process: subprocess.Popen[bytes],
     arguments: argparse.Namespace,
+    announcement: Announcement,
 ) -> None:
     """Load the model, print how to send requests, reload after a crash; returns at a signal to end."""
     stop = asyncio.Event()
@@ -124,7 +131,7 @@ async def _served(
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with Client(str(folder / "socket"), key, model.name) as client:
         working = asyncio.ensure_future(
-            _keep(client, model, environment, process, folder, arguments)
+            _keep(client, model, environment, process, folder, arguments, announcement)
         )
         stopping = asyncio.ensure_future(stop.wait())
         await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -141,6 +148,7 @@ async def _keep(
     process: subprocess.Popen[bytes],
     folder: Path,
     arguments: argparse.Namespace,
+    announcement: Announcement,
 ) -> None:
     """Keep the engine running: restart it after each crash, until it has crashed too often."""
     await _up(client, process, folder / "engine.log", environment.start_seconds)
@@ -162,8 +170,13 @@ async def _keep(
             raise fault(said) from None
         say(f"ready after {ready['seconds']:g} s")
         if deaths == 0:
+            announcement.made(
+                (folder / "key").read_text().strip(), model=model.name, engine=model.engine,
+                socket=str(folder / "socket"), address=_address(arguments),
+            )  # fmt: skip
             print(_how_to_ask(folder, model.name, arguments), flush=True)
         while (status := await client.status())["state"] == "ready":
+            announcement.beat()
             await asyncio.sleep(LOOK_SECONDS)
         error = status["error"] or {}
         deaths += 1
@@ -204,13 +217,20 @@ def _teller() -> Callable[[str], None]:
     return tell
 
 
+def _address(arguments: argparse.Namespace) -> str:
+    """Its address for other programs; empty: it has no port."""
+    if arguments.port is None:
+        return ""
+    host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
+    return f"http://{host}:{arguments.port}"
+
+
 def _how_to_ask(folder: Path, name: str, arguments: argparse.Namespace) -> str:
     """Address and an example call; curl reads the key from a file, so that no argument contains it."""
     where, over = "localhost", f" --unix-socket {folder / 'socket'}"
     sdk = ""
     if arguments.port is not None:
-        host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
-        where, over = f"{host}:{arguments.port}", ""
+        where, over = _address(arguments).removeprefix("http://"), ""
         key = f"open('{folder / 'key'}').read().strip()"
         sdk = f"OpenAI's SDK: OpenAI(base_url='http://{where}/v1', api_key={key})\n"
     body = f'{{"model": "{name}", "messages": [{{"role": "user", "content": "Hello"}}]}}'

@@ -174,6 +174,26 @@ class Pages:
                 archive.writestr(f"{page}.png", _png(document.picture(page, self.dpi)))
 
 
+def rendered(name: str, data: bytes, page: int, dpi: int) -> tuple[bytes, int]:
+    """A page of a document as PNG, and the number of its pages.
+
+    Args:
+        name: name of the document, for its kind and for messages.
+        data: the document.
+        page: number of the page, from 1.
+        dpi: resolution, dots per inch.
+
+    Raises:
+        UserError: the document or the page cannot be read.
+        EnvironmentFault: the renderer of PDF is not installed.
+    """
+    with closing(_opened(Path(name), data)) as document:
+        count = document.count()
+        if not 1 <= page <= count:
+            raise UserError(f"{name} has {count} pages, not {page}")
+        return _png(document.picture(page, dpi)), count
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
     """Reads a page of a document."""

@@ -28,6 +28,7 @@ from hpcbench.portal.routes import (
     live,
     plain,
     plans,
+    playground,
     regressions,
     run_tasks,
     samples,
@@ -43,7 +44,7 @@ ROOMS: tuple[APIRouter, ...] = (
     session.router, live.router,
     export.router,  # before routes that would match `export` as an id
     experiments.router, run_tasks.router, figures.router, samples.router, compare.router,
-    regressions.router, plans.router, cluster.router,
+    regressions.router, plans.router, playground.router, cluster.router,
 )  # fmt: skip
 """All routes of the API, in the order of matching."""
 

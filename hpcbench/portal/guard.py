@@ -57,6 +57,9 @@ WHAT = "hpcbench.what"
 LARGEST_BODY = 1_000_000
 """Largest body of a request, bytes."""
 
+LARGEST_PAGE = 32_000_000
+"""Largest body of a request of the playground, which contains page images, bytes."""
+
 LARGEST_ANSWER = 64_000_000
 """Largest answer, bytes; exports, which are streamed, may be larger."""
 
@@ -192,7 +195,7 @@ class Guard:
         changing = asked.method in _CHANGING
         if not changing and asked.method not in _SAFE:
             raise PortalFault(405, "refused", "the API has no such method")
-        _check_length(found.get("content-length", "0"))
+        _check_length(found.get("content-length", "0"), _largest(asked.path))
         if changing or asked.path not in self._public:
             rules.check_site(found, here)
             form = asked.path.startswith(f"{PLAIN}/")
@@ -248,7 +251,7 @@ class Guard:
         if who.kind == "plain" and not path.startswith(PLAIN):
             raise PortalFault(403, "refused", "this sign-in is only for the pages under /plain")
         needed = "read"
-        if changing and path.startswith(f"{API}/submissions"):
+        if changing and path.startswith((f"{API}/submissions", f"{API}/playground")):
             if not self._options.may_submit:
                 raise PortalFault(
                     403,
@@ -280,8 +283,10 @@ class Guard:
             nonlocal taken
             message = await receive()
             taken += len(message.get("body", b""))
-            if message["type"] == "http.request" and taken > LARGEST_BODY:
-                raise HTTPException(413, _too_large().error)  # FastAPI passes it on unchanged
+            if message["type"] == "http.request" and taken > _largest(asked.path):
+                raise HTTPException(
+                    413, _too_large(_largest(asked.path)).error
+                )  # FastAPI passes it on unchanged
             return message
 
         if answer.socket:
@@ -411,15 +416,21 @@ class _Answer:
         await self._send({"type": f"{kind}.response.body", "body": text})
 
 
-def _check_length(said: str) -> None:
+def _largest(path: str) -> int:
+    """Largest body of a request to a path, bytes."""
+    return LARGEST_PAGE if path.startswith(f"{API}/playground") else LARGEST_BODY
+
+
+def _check_length(said: str, most: int) -> None:
     if not said.isdigit() or len(said) > 18:
         raise PortalFault(400, "bad_request", "the Content-Length header is malformed")
-    if int(said) > LARGEST_BODY:
-        raise _too_large()
+    if int(said) > most:
+        raise _too_large(most)
 
 
-def _too_large() -> PortalFault:
-    return PortalFault(413, "too_large", "the request has more than 1 MB", "send less")
+def _too_large(most: int) -> PortalFault:
+    what = f"the request has more than {most // 1_000_000} MB"
+    return PortalFault(413, "too_large", what, "send less")
 
 
 _TOO_LARGE = PortalFault(

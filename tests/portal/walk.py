@@ -44,6 +44,7 @@ def pages(made: list[Experiment]) -> dict[str, str]:
         "plans": "/plans",
         "other definitions": "/plans?kind=models",
         "new plan": "/plans/new?kind=plans",
+        "playground": "/playground",
         "cluster": "/cluster",
         "settings": "/settings",
         "no such page": "/nowhere",

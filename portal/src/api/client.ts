@@ -187,3 +187,13 @@ export async function send<V extends ChangeVerb, P extends PathOf<V>>(
   const text = await response.text();
   return (text ? JSON.parse(text) : null) as Answer<P, V>;
 }
+
+/** POST whose body or answer is not JSON: a document, a picture, a stream.
+ *
+ * @throws FaultError - it was refused, or no answer came
+ */
+export async function post(path: string, params: AnyParams, body: BodyInit, type: string, signal?: AbortSignal): Promise<Response> {
+  const headers = { "X-Hpcbench": "1", "Content-Type": type };
+  const response = await request(address(path, params), { method: "POST", headers, body, signal: signal ?? null });
+  return response.ok ? response : fail(response.status, await faultOf(response));
+}

@@ -800,6 +800,66 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
+    readonly "/api/v1/playground/pages": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly get?: never;
+        readonly put?: never;
+        /**
+         * Render Page
+         * @description A page of a PDF or TIFF document in the body, as PNG.
+         */
+        readonly post: operations["renderPage"];
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/v1/playground/questions": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly get?: never;
+        readonly put?: never;
+        /**
+         * Ask Served
+         * @description Ask a served model; the answer is the stream of events of its chat completion.
+         */
+        readonly post: operations["askServed"];
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/v1/playground/served": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * List Served
+         * @description Models that `hpcbench serve` serves for the user, the newest first.
+         */
+        readonly get: operations["listServed"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
     readonly "/api/v1/regressions": {
         readonly parameters: {
             readonly query?: never;
@@ -3423,6 +3483,46 @@ export interface components {
             readonly state: "pending" | "running" | "paused" | "stopped" | "cancelled" | "done" | "incomplete" | "failed";
         };
         /**
+         * Question
+         * @description A question to a served model.
+         */
+        readonly Question: {
+            /**
+             * Images
+             * @description Images as data URIs.
+             * @default []
+             */
+            readonly images: readonly string[];
+            /**
+             * Max Tokens
+             * @description Maximum tokens of the answer.
+             * @default 512
+             */
+            readonly max_tokens: number;
+            /**
+             * Prompt
+             * @description User message, after the images.
+             */
+            readonly prompt: string;
+            /**
+             * Served
+             * @description Id of the served model.
+             */
+            readonly served: string;
+            /**
+             * System
+             * @description System message; empty: none.
+             * @default
+             */
+            readonly system: string;
+            /**
+             * Temperature
+             * @description Temperature; 0: the most likely token.
+             * @default 0
+             */
+            readonly temperature: number;
+        };
+        /**
          * Regression
          * @description A change of the level of a figure.
          */
@@ -4181,6 +4281,42 @@ export interface components {
             readonly metric: string;
         };
         /**
+         * ServedRow
+         * @description A model that `hpcbench serve` serves for the user.
+         */
+        readonly ServedRow: {
+            /**
+             * Engine
+             * @description Engine of the model.
+             */
+            readonly engine: string;
+            /**
+             * Host
+             * @description Host where it is served.
+             */
+            readonly host: string;
+            /**
+             * Id
+             * @description Id of the served model in requests.
+             */
+            readonly id: string;
+            /**
+             * Model
+             * @description Name of the model's definition.
+             */
+            readonly model: string;
+            /**
+             * Reachable
+             * @description Whether the portal can send requests: it is served on this host, or with a port.
+             */
+            readonly reachable: boolean;
+            /**
+             * Started
+             * @description When it was ready, seconds since the epoch.
+             */
+            readonly started: number;
+        };
+        /**
          * Session
          * @description The current session.
          */
@@ -4811,6 +4947,7 @@ export type Partition = components['schemas']['Partition'];
 export type Phase = components['schemas']['Phase'];
 export type Polled = components['schemas']['Polled'];
 export type Progress = components['schemas']['Progress'];
+export type Question = components['schemas']['Question'];
 export type Regression = components['schemas']['Regression'];
 export type Reset = components['schemas']['Reset'];
 export type Resources = components['schemas']['Resources'];
@@ -4825,6 +4962,7 @@ export type SamplePage = components['schemas']['SamplePage'];
 export type SampleRow = components['schemas']['SampleRow'];
 export type Score = components['schemas']['Score'];
 export type ScoreColumn = components['schemas']['ScoreColumn'];
+export type ServedRow = components['schemas']['ServedRow'];
 export type Session = components['schemas']['Session'];
 export type ShardCounts = components['schemas']['ShardCounts'];
 export type SignIn = components['schemas']['SignIn'];
@@ -6457,6 +6595,100 @@ export interface operations {
                 };
                 content: {
                     readonly "image/*": unknown;
+                };
+            };
+            /** @description The error. */
+            readonly default: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Fault"];
+                };
+            };
+        };
+    };
+    readonly renderPage: {
+        readonly parameters: {
+            readonly query?: {
+                /** @description Number of the page, from 1. */
+                readonly page?: number;
+                /** @description Name of the document. */
+                readonly name?: string;
+            };
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description The page; `X-Pages`: how many. */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "image/png": unknown;
+                };
+            };
+            /** @description The error. */
+            readonly default: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Fault"];
+                };
+            };
+        };
+    };
+    readonly askServed: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody: {
+            readonly content: {
+                readonly "application/json": components["schemas"]["Question"];
+            };
+        };
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The error. */
+            readonly default: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Fault"];
+                };
+            };
+        };
+    };
+    readonly listServed: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": readonly components["schemas"]["ServedRow"][];
                 };
             };
             /** @description The error. */

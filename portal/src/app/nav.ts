@@ -7,6 +7,7 @@ export const PAGES = [
   { to: "/compare", label: "Compare", icon: "compare" },
   { to: "/regressions", label: "Regressions", icon: "regressions" },
   { to: "/plans", label: "Plans", icon: "plans" },
+  { to: "/playground", label: "Playground", icon: "play" },
   { to: "/cluster", label: "Cluster", icon: "cluster" },
   { to: "/settings", label: "Settings", icon: "settings" },
 ] as const satisfies readonly { to: string; label: string; icon: IconName }[];

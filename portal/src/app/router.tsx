@@ -28,6 +28,7 @@ const tree = root.addChildren([
   page("/regressions", () => import("../pages/regressions")),
   page("/plans", () => import("../pages/plans")),
   page("/plans/$definition", () => import("../pages/plan")),
+  page("/playground", () => import("../pages/playground")),
   page("/cluster", () => import("../pages/cluster")),
   page("/settings", () => import("../pages/settings")),
 ]);

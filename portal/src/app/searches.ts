@@ -4,6 +4,7 @@ import { search as experiment } from "../pages/experiment/search";
 import { search as experiments } from "../pages/experiments/search";
 import { search as plan } from "../pages/plan/search";
 import { search as plans } from "../pages/plans/search";
+import { search as playground } from "../pages/playground/search";
 import { search as regressions } from "../pages/regressions/search";
 import { search as runTask } from "../pages/run-task/search";
 import { search as samples } from "../pages/samples/search";
@@ -19,6 +20,7 @@ export const SEARCHES = {
   "/regressions": regressions,
   "/plans": plans,
   "/plans/$definition": plan,
+  "/playground": playground,
   "/cluster": cluster,
   "/settings": settings,
 } as const;

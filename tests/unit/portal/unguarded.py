@@ -39,15 +39,22 @@ class Unguarded:
         return Answer(found.status, json.loads(found.body) if found.body else None, found.headers)
 
     def raw(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
-        """The same; the body as bytes."""
+        """The same; the answer's body as bytes."""
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        data = None
+        if body is not None:
+            data = json.dumps(body).encode()
+            sent["Content-Type"] = "application/json"
+        return self._asked(method, path, data, sent)
+
+    def sent(self, path: str, data: bytes) -> Answer:
+        """A POST of bytes; the answer's body as bytes."""
+        return self._asked("POST", path, data, {"Content-Type": "application/octet-stream"})
+
+    def _asked(self, method: str, path: str, data: bytes | None, headers: dict[str, str]) -> Answer:
         line = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
-            sent = {name.replace("_", "-"): value for name, value in headers.items()}
-            data = None
-            if body is not None:
-                data = json.dumps(body).encode()
-                sent["Content-Type"] = "application/json"
-            line.request(method, f"/api/v1/{path}", data, sent)
+            line.request(method, f"/api/v1/{path}", data, headers)
             found = line.getresponse()
             raw = found.read()
             names = {name.lower(): value for name, value in found.getheaders()}

@@ -1,0 +1,133 @@
+"""Questions to models that the user serves: her answer streams through the portal, and nothing is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hpcbench import secret
+from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.models.playground import Question, ServedRow
+from hpcbench.wrapper.served_models import ServedModel, key_of, served_models
+
+if TYPE_CHECKING:
+    import aiohttp
+
+CONNECT_SECONDS = 10
+"""Seconds for the connection to an engine."""
+
+SILENT_SECONDS = 600
+"""Longest silence of an answer: a large page takes a small engine minutes."""
+
+PREFIX = "data:image/"
+"""Beginning of an image in a question."""
+
+
+def rows(home: Path) -> tuple[ServedRow, ...]:
+    """Models that the user serves."""
+    return tuple(
+        ServedRow(
+            id=one.id, model=one.model, engine=one.engine, host=one.host, started=one.started,
+            reachable=bool(one.is_here or one.address),
+        )
+        for one in served_models(home)
+    )  # fmt: skip
+
+
+def find(home: Path, identity: str) -> tuple[ServedModel, str]:
+    """A served model, and its key.
+
+    Raises:
+        PortalFault: it has ended, or cannot be reached from here.
+    """
+    for one in served_models(home):
+        if one.id == identity:
+            if not (one.is_here or one.address):
+                raise PortalFault(
+                    422, "bad_request", f"{one.model} is served on {one.host} without a port",
+                    f"start it again with `--port PORT --host {one.host}`",
+                )  # fmt: skip
+            with contextlib.suppress(OSError):
+                return one, key_of(home, one)
+    raise PortalFault(404, "not_found", "this model is not served any more", "start it again")
+
+
+async def opened(
+    served: ServedModel, key: str, question: Question
+) -> tuple[aiohttp.ClientSession, aiohttp.ClientResponse]:
+    """Send a question; returns the session to close and the answer, a stream of events.
+
+    Raises:
+        PortalFault: an image is none, the model has ended, or it refuses the question.
+    """
+    import aiohttp
+
+    for image in question.images:
+        if not image.startswith(PREFIX):
+            raise PortalFault(422, "bad_request", "an image is not a data URI of an image")
+    connector = aiohttp.UnixConnector(served.socket) if served.is_here else None
+    limits = aiohttp.ClientTimeout(sock_connect=CONNECT_SECONDS, sock_read=SILENT_SECONDS)
+    session = aiohttp.ClientSession(connector=connector, timeout=limits, auto_decompress=False)
+    where = "http://localhost" if served.is_here else served.address
+    try:
+        response = await session.post(
+            f"{where}/v1/chat/completions",
+            json=_body(served.model, question),
+            headers={"Authorization": f"Bearer {key}"},
+        )
+        if response.status == 200:
+            return session, response
+        said = _complaint(await response.content.read(65_536), key)
+    except (OSError, aiohttp.ClientError, asyncio.TimeoutError):  # noqa: UP041 (another class in 3.10)
+        await session.close()
+        what = f"{served.model} on {served.host} does not answer"
+        raise PortalFault(503, "busy", what, "look at the terminal of `hpcbench serve`") from None
+    except BaseException:
+        await session.close()
+        raise
+    await session.close()
+    raise PortalFault(422, "refused", f"{served.model} refuses the question: {said}")
+
+
+async def lines(
+    session: aiohttp.ClientSession, response: aiohttp.ClientResponse, key: str
+) -> AsyncIterator[bytes]:
+    """The answer's events as they come; a break becomes an event too."""
+    import aiohttp
+
+    try:
+        async for piece in response.content.iter_any():
+            yield piece
+    except (OSError, aiohttp.ClientError, asyncio.TimeoutError) as error:  # noqa: UP041
+        said = secret.mask(f"{error}".replace(key, "…"))[:300] or type(error).__name__
+        yield f"\n\ndata: {json.dumps({'error': {'message': said}})}\n\n".encode()
+    finally:
+        await session.close()
+
+
+def _body(model: str, question: Question) -> dict[str, Any]:
+    parts: list[dict[str, Any]] = [
+        {"type": "image_url", "image_url": {"url": one}} for one in question.images
+    ]
+    parts.append({"type": "text", "text": question.prompt})
+    system = [{"role": "system", "content": question.system}] if question.system else []
+    return {
+        "model": model,
+        "messages": [*system, {"role": "user", "content": parts}],
+        "max_tokens": question.max_tokens,
+        "temperature": question.temperature,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+
+
+def _complaint(body: bytes, key: str) -> str:
+    """What an engine says of a question that it refuses."""
+    text = body.decode("utf-8", "replace")
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        text = str(json.loads(text)["error"]["message"])
+    return secret.mask(text.replace(key, "…"))[:500]

@@ -1,0 +1,1 @@
+import"./ui-BA_c8L8P.js";

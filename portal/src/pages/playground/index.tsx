@@ -1,0 +1,177 @@
+import { useRef, useState } from "react";
+import { FaultError, post, useApi } from "../../api";
+import type { ServedRow } from "../../api/schema";
+import { usePlace } from "../../app/place";
+import { useSession } from "../../app/session";
+import { usePageTitle } from "../../app/title";
+import { Ago, Button, Command, Empty, FaultBox, Field, Panel, Select, Skeleton, useHotkeys } from "../../ui";
+import { duration } from "../../ui/format";
+import { type AnswerSoFar, follow, NOTHING } from "./answer";
+import { DropZone } from "./DropZone";
+import { MakeRunTask } from "./MakeRunTask";
+import type { PageImage } from "./pages";
+import layout from "../../ui/layout.module.css";
+import styles from "./playground.module.css";
+
+const EVERY = 5_000;
+
+/** One page, one prompt, one model that is being served: what does it answer? */
+export default function PlaygroundPage() {
+  usePageTitle("Playground");
+  const found = useApi("/playground/served", {}, { every: EVERY });
+  const { session } = useSession();
+  return (
+    <div className={layout.page}>
+      <div className={layout.bar}>
+        <h1>Playground</h1>
+      </div>
+      {found.error && <FaultBox fault={found.error} retry={() => void found.refetch()} />}
+      {session?.may_submit === false ? (
+        <Empty title="This portal only shows">Start it with <code>--allow-submit</code> to send questions to a model.</Empty>
+      ) : !found.data ? (
+        !found.error && <Skeleton lines={8} />
+      ) : found.data.length === 0 ? (
+        <NoModel />
+      ) : (
+        <Bench served={found.data} />
+      )}
+    </div>
+  );
+}
+
+function NoModel() {
+  return (
+    <Panel title="No model is served">
+      <div className={layout.stack}>
+        <p>Start one in a terminal; this page finds it when it is ready. Its answers go nowhere else, and nothing is kept.</p>
+        <Command title="On this host" text="hpcbench serve tiny-vlm" />
+        <Command title="In a Slurm job, on a node that this host can reach" text={'srun --gpus=1 --mem=64G --time=01:00:00 bash -c \'hpcbench serve MODEL --port 8000 --host "$(hostname)"\''} />
+      </div>
+    </Panel>
+  );
+}
+
+function Bench({ served }: { readonly served: readonly ServedRow[] }) {
+  const { search, update } = usePlace("/playground");
+  const one = served.find(({ id }) => id === search.served) ?? served[0];
+  const [page, setPage] = useState<PageImage | null>(null);
+  const [system, setSystem] = useState("");
+  const [prompt, setPrompt] = useState("Read the text of this page.");
+  const [maxTokens, setMaxTokens] = useState(512);
+  const [temperature, setTemperature] = useState(0);
+  const { answer, asking, fault, ask, stop } = useAnswer();
+  const go = () => {
+    if (one?.reachable && prompt.trim() !== "") void ask({ served: one.id, system, prompt, images: page ? [page.uri] : [], max_tokens: maxTokens, temperature });
+  };
+  useHotkeys({ "mod+Enter": ["ask", go] }, "Playground");
+  if (!one) return null;
+  return (
+    <div className={styles.bench}>
+      <Panel title="Page">
+        <DropZone page={page} onPage={setPage} />
+      </Panel>
+      <div className={layout.stack}>
+        <Panel title="Question" actions={<MakeRunTask tried={{ model: one.model, system, prompt, maxTokens, temperature }} />}>
+          <div className={layout.stack}>
+            <div className={layout.row}>
+              <Select label="Served model" value={one.id} options={served.map((each) => ({ value: each.id, label: `${each.model} on ${each.host}` }))} onChange={(id) => update({ served: id }, { replace: true })} />
+              <span className={layout.soft}>
+                {one.engine}, ready <Ago time={one.started} />
+              </span>
+            </div>
+            {!one.reachable && <p className={layout.soft}>It is served on {one.host} without a port; start it again with <code>{`--port PORT --host ${one.host}`}</code>.</p>}
+            <details>
+              <summary>System message{system ? " (set)" : ""}</summary>
+              <textarea className={styles.text} aria-label="System message" rows={3} value={system} onChange={(event) => setSystem(event.target.value)} />
+            </details>
+            <Field label="Prompt">{(id) => <textarea id={id} className={styles.text} rows={5} value={prompt} onChange={(event) => setPrompt(event.target.value)} />}</Field>
+            <div className={styles.numbers}>
+              <NumberField label="Max tokens" value={maxTokens} min={1} step={1} onChange={setMaxTokens} />
+              <NumberField label="Temperature" value={temperature} min={0} step={0.1} onChange={setTemperature} />
+            </div>
+            <div className={layout.row}>
+              <Button kind="primary" icon="play" disabled={asking || !one.reachable || prompt.trim() === ""} onClick={go} title="Ctrl+Enter">
+                {asking ? "Asking…" : "Ask"}
+              </Button>
+              {asking && <Button icon="stop" onClick={stop}>Stop</Button>}
+            </div>
+            <FaultBox fault={fault} />
+          </div>
+        </Panel>
+        {answer && <Answer answer={answer} asking={asking} />}
+      </div>
+    </div>
+  );
+}
+
+interface Question {
+  readonly served: string;
+  readonly system: string;
+  readonly prompt: string;
+  readonly images: readonly string[];
+  readonly max_tokens: number;
+  readonly temperature: number;
+}
+
+/** The answer to the last question, as far as it has come. */
+function useAnswer() {
+  const [answer, setAnswer] = useState<AnswerSoFar | null>(null);
+  const [asking, setAsking] = useState(false);
+  const [fault, setFault] = useState<Error | null>(null);
+  const running = useRef<AbortController | null>(null);
+  const ask = async (question: Question) => {
+    running.current?.abort();
+    const control = new AbortController();
+    running.current = control;
+    setFault(null);
+    setAnswer(NOTHING);
+    setAsking(true);
+    const start = performance.now();
+    try {
+      const response = await post("/playground/questions", {}, JSON.stringify(question), "application/json", control.signal);
+      if (response.body) await follow(response.body, start, setAnswer);
+    } catch (error) {
+      if (!control.signal.aborted) setFault(error instanceof FaultError ? error : new Error("the connection broke"));
+    } finally {
+      if (running.current === control) setAsking(false);
+    }
+  };
+  return { answer, asking, fault, ask, stop: () => running.current?.abort() };
+}
+
+function Answer({ answer, asking }: { readonly answer: AnswerSoFar; readonly asking: boolean }) {
+  const facts = [
+    answer.first === null ? "" : `first text after ${duration(answer.first / 1000)}`,
+    answer.took > 0 ? `${duration(answer.took / 1000)} in all` : "",
+    answer.promptTokens === null ? "" : `${answer.promptTokens} tokens of prompt`,
+    answer.tokens === null ? "" : `${answer.tokens} tokens of answer`,
+    answer.reason === "length" ? "cut at max tokens" : "",
+  ].filter(Boolean);
+  return (
+    <Panel title="Answer">
+      <div className={layout.stack} aria-live="polite" aria-busy={asking}>
+        {answer.reasoning && (
+          <details>
+            <summary>Reasoning</summary>
+            <pre className={styles.answer}>{answer.reasoning}</pre>
+          </details>
+        )}
+        <pre className={styles.answer}>{answer.text || (asking ? "…" : "")}</pre>
+        {answer.error && <p role="alert">The answer broke off: {answer.error}</p>}
+        <p className={layout.soft}>{facts.join(" · ")}</p>
+      </div>
+    </Panel>
+  );
+}
+
+interface NumberProps {
+  readonly label: string;
+  readonly value: number;
+  readonly min: number;
+  readonly step: number;
+  readonly onChange: (value: number) => void;
+}
+
+function NumberField({ label, value, min, step, onChange }: NumberProps) {
+  return <Field label={label}>{(id) => <input id={id} type="number" min={min} step={step} value={value} onChange={(event) => Number(event.target.value) >= min && onChange(Number(event.target.value))} />}</Field>;
+}

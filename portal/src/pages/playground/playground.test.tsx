@@ -1,0 +1,70 @@
+import { fireEvent, screen, waitFor } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { describe, expect, it } from "vitest";
+import { renderAt, serve, SESSION } from "../../testing";
+import { follow, grown, NOTHING } from "./answer";
+import { planText, promptText } from "./definitions";
+
+const SERVED = [{ id: "s1", model: "tiny-vlm", engine: "huggingface", host: "login1", started: 1, reachable: true }];
+const event = (data: object) => `data: ${JSON.stringify(data)}\n\n`;
+const STREAM = event({ choices: [{ delta: { content: "12" } }] }) + event({ choices: [{ delta: { content: ",50" }, finish_reason: "stop" }] }) + event({ choices: [], usage: { prompt_tokens: 90, completion_tokens: 4 } }) + "data: [DONE]\n\n";
+
+/** The same bytes, cut anywhere. */
+function cut(text: string, size: number): ReadableStream<Uint8Array> {
+  const bytes = new TextEncoder().encode(text);
+  return new ReadableStream({
+    start(stream) {
+      for (let at = 0; at < bytes.length; at += size) stream.enqueue(bytes.slice(at, at + size));
+      stream.close();
+    },
+  });
+}
+
+describe("an answer that streams", () => {
+  it("is the same wherever its bytes are cut", async () => {
+    for (const size of [1, 7, 1000]) {
+      const { text, promptTokens, tokens, reason } = await follow(cut(STREAM, size), 0, () => undefined);
+      expect({ text, promptTokens, tokens, reason }).toEqual({ text: "12,50", promptTokens: 90, tokens: 4, reason: "stop" });
+    }
+  });
+
+  it("says what broke, and bears what is no JSON", () => {
+    expect(grown(NOTHING, '{"error": {"message": "the engine died"}}', 5).error).toBe("the engine died");
+    expect(grown(NOTHING, "{", 5)).toBe(NOTHING);
+  });
+});
+
+it("makes a prompt and a plan of what was tried", () => {
+  const tried = { model: "org/m: x", system: "", prompt: 'Read "it":\n- all', maxTokens: 64, temperature: 0 };
+  expect(promptText("p", tried)).toContain("user: |-\n  Read \"it\":\n  - all\n");
+  expect(planText("p", tried)).toContain('model: "org/m: x"');
+});
+
+describe("the page", () => {
+  it("names the command where no model is served", async () => {
+    serve({ "/session": { ...SESSION, may_submit: true }, "/playground/served": [] });
+    await renderAt("/playground");
+    expect(await screen.findByText("hpcbench serve tiny-vlm")).toBeTruthy();
+  });
+
+  it("asks nothing where the portal only shows", async () => {
+    serve({ "/session": SESSION, "/playground/served": SERVED });
+    await renderAt("/playground");
+    expect(await screen.findByText("This portal only shows")).toBeTruthy();
+  });
+
+  it("sends the page with the prompt, and shows the answer with its figures", async () => {
+    const { asked } = serve({ "/session": { ...SESSION, may_submit: true }, "/playground/served": SERVED, "/playground/questions": () => new Response(STREAM) });
+    await renderAt("/playground");
+    const user = userEvent.setup();
+    const file = new File(["page"], "page.png", { type: "image/png" });
+    fireEvent.change(await screen.findByLabelText(/Drop a page/), { target: { files: { item: () => file } } });
+    await screen.findByRole("img", { name: "page.png" });
+    await user.clear(screen.getByRole("textbox", { name: "Prompt" }));
+    await user.type(screen.getByRole("textbox", { name: "Prompt" }), "Total?");
+    await user.click(screen.getByRole("button", { name: "Ask" }));
+    expect(await screen.findByText("12,50")).toBeTruthy();
+    expect(screen.getByText(/90 tokens of prompt · 4 tokens of answer/)).toBeTruthy();
+    await waitFor(() => expect(asked.some(({ url }) => url.pathname.endsWith("/playground/questions"))).toBe(true));
+  });
+});

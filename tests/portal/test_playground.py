@@ -1,0 +1,67 @@
+"""The playground with a model that is really served: from a dropped page to a plan."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from playwright.sync_api import Page, expect
+
+from tests.portal.browsing import Running
+from tests.portal.test_accessible import found
+from tests.portal.test_journeys import heading
+
+DATA = Path(__file__).parents[2] / "examples" / "demo" / "data"
+
+
+@pytest.fixture
+def served(running: Running) -> Iterator[None]:
+    """`hpcbench serve tiny-vlm` of the portal's user."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "hpcbench.cli.main", "serve", "tiny-vlm"],
+        env=running.environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    ) as process:  # fmt: skip
+        yield
+        process.terminate()
+        assert process.wait(60) == 0
+    assert not list((running.home / "serving").iterdir())
+
+
+@pytest.mark.usefixtures("served")
+def test_a_dropped_page_is_answered_and_becomes_a_plan(
+    page: Page, plans: Path, tmp_path: Path
+) -> None:
+    record = json.loads((DATA / "ocr.jsonl").read_text().splitlines()[0])
+    scan = tmp_path / "scan.pdf"
+    with Image.open(DATA / record["images"][0]) as image:
+        # A page of so many points at 150 dpi has the size of the image.
+        image.convert("RGB").save(scan, "PDF", resolution=150)
+    page.get_by_role("link", name="Playground").click()
+    heading(page, "Playground")
+    expect(page.get_by_role("button", name="Ask", exact=True)).to_be_visible()
+    page.get_by_label(re.compile("Drop a page")).set_input_files(scan)
+    expect(page.get_by_role("img", name="scan.pdf")).to_be_visible()
+    page.get_by_role("textbox", name="Prompt").fill("Read all text.")
+    page.keyboard.press("Control+Enter")
+    answer = page.get_by_role("region", name="Answer")
+    expect(answer).to_contain_text("tokens of answer")
+    assert record["references"][0].split()[0] in answer.inner_text()
+    assert found(page) == []
+
+    page.get_by_role("button", name="Make it a run task").click()
+    page.get_by_role("textbox", name="Name of both").fill("tried")
+    page.get_by_role("button", name="Save both").click()
+    heading(page, "tried")
+    expect(page.get_by_role("status").filter(has_text="No errors")).to_be_visible()
+    assert "Read all text." in (plans / "registries/prompts/tried.yaml").read_text()
+    assert "model: tiny-vlm" in (plans / "tried.yaml").read_text()
+    page.get_by_role("radio", name="demo_vqa").check()
+    expect(page.get_by_role("textbox", name=re.compile("YAML"))).to_contain_text(
+        "dataset: demo_vqa"
+    )
