@@ -8,6 +8,7 @@ It reads the present state, does the steps that are due, and does no step twice.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -83,7 +84,8 @@ def advance(
 ) -> str:
     """Do the steps that are due; returns the result in one word.
 
-    `running` workers are at work · `paused` · `submitted` a further round, or more of this one · `concluded`.
+    `running` workers are at work · `paused` · `submitted` a further round, or more of this one · `left`
+    to the login node, as this job may not submit · `concluded`.
 
     Args:
         experiment: the experiment.
@@ -103,6 +105,9 @@ def advance(
             return "concluded"
         settle(experiment)
         known = rounds(experiment)
+        can_submit = _can_submit(experiment)
+        if not can_submit and not (known and known[-1].handed):
+            return "left"
         if not known:  # killed between preparing and submitting
             begin_round(experiment, experiment.work.groups)
             return "submitted"
@@ -118,7 +123,7 @@ def advance(
             forgive(experiment)
         busy = working(experiment, alive)
         if busy:
-            return _while_others_work(experiment, now, busy)
+            return _while_others_work(experiment, now, busy) if can_submit else "running"
         if now.paused and not now.cancelled:
             return "paused"
         if not now.cancelled:
@@ -132,13 +137,21 @@ def advance(
         answered = count_answered(experiment)
         if open_left and (again or may_go_on(experiment, open_left, answered)):
             groups = next_groups(experiment, open_left, again=again)
+            if groups and not can_submit:
+                return "left"
             if groups:
                 begin_round(experiment, groups, bad_nodes(experiment), answered)
                 return "submitted"
         conclude(experiment)
     secrets_file.forget(experiment)
-    _cancel_the_net(experiment)
+    if can_submit:
+        _cancel_the_net(experiment)
     return "concluded"
+
+
+def _can_submit(experiment: Experiment) -> bool:
+    """Whether this process may call sbatch, scontrol and scancel: a site may forbid it in jobs."""
+    return experiment.planned.submit_from_jobs or "SLURM_JOB_ID" not in os.environ
 
 
 def count_answered(experiment: Experiment) -> int:

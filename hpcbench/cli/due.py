@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from pathlib import Path
 
 from hpcbench.errors import HpcbenchError
 from hpcbench.experiment.layout import Experiment, all_experiments
 from hpcbench.status import ENDED, ExperimentStatus, due
+
+SHORTEST_PAUSE, LONGEST_PAUSE = 5.0, 300.0
+"""Seconds until due work of an experiment is tried again: the pause doubles while the work remains, so that a
+command that follows a limited queue does not ask Slurm without end."""
 
 NEWEST = 20
 """Number of experiments whose missing notifications a call of cron sends."""
@@ -23,6 +28,10 @@ def do_what_is_due(experiment: Experiment, now: ExperimentStatus) -> bool:
     if now.state in ENDED:
         tell_what_is_owed(experiment)
     if not due(experiment, now):
+        _tried.pop(experiment.path, None)
+        return False
+    last, pause = _tried.get(experiment.path, (float("-inf"), SHORTEST_PAUSE / 2))
+    if time.monotonic() - last < pause:
         return False
     import subprocess
 
@@ -37,7 +46,12 @@ def do_what_is_due(experiment: Experiment, now: ExperimentStatus) -> bool:
     # A separate process: it imports evaluation and plots.
     command = [*interpreter(experiment), "-m", "hpcbench.finalise", str(experiment.path)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    _tried[experiment.path] = time.monotonic(), min(2 * pause, LONGEST_PAUSE)
     return done.returncode == 0
+
+
+_tried: dict[Path, tuple[float, float]] = {}
+"""Experiment → when this process last tried its due work, and the pause until the next try."""
 
 
 def tell_what_is_owed(experiment: Experiment) -> None:

@@ -67,6 +67,7 @@ def test_where_nothing_can_be_chained_status_says_what_is_due_and_does_it(
         assert not (run.path / "outcome.json").exists()
 
         def told() -> bool:
+            time.sleep(1)  # each look is a command
             said = drill.run("status", run.id, **drill.impatient())[1]
             return "this command does it" in said
 

@@ -330,6 +330,26 @@ def test_where_jobs_may_not_submit_an_end_without_outcome_waits_for_the_login_no
     assert scene.look().state == "stalled"
 
 
+@pytest.mark.parametrize("allowed", [True, False])
+def test_a_job_submits_a_further_round_only_where_the_site_allows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allowed: bool
+) -> None:
+    scene = Scene(tmp_path, site={"submit_from_jobs": allowed})
+    scene.submitted()
+    scene.worker("4711_0", ("finished", {}), heard=400)
+    called: list[str] = []
+    for module, name in (("finalise", "begin_round"), ("slurm", "cancel")):
+        monkeypatch.setattr(
+            f"hpcbench.{module}.{name}", lambda *_, name=name, **__: called.append(name)
+        )
+    monkeypatch.setattr(slurm, "queue", lambda **_: [])
+    monkeypatch.setenv("SLURM_JOB_ID", "4712")
+    assert advance(scene.experiment) == ("submitted" if allowed else "left")
+    assert called == (["begin_round"] if allowed else [])
+    monkeypatch.delenv("SLURM_JOB_ID")
+    assert advance(scene.experiment) == "submitted", "the login node does"
+
+
 def test_a_job_that_finalises_and_failed_is_made_good_from_the_login_node(
     scene: Scene, fates: dict[str, slurm.JobEnd]
 ) -> None:

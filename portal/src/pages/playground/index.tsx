@@ -45,7 +45,8 @@ function NoModel() {
       <div className={layout.stack}>
         <p>Start one in a terminal; this page finds it when it is ready. Its answers go nowhere else, and nothing is kept.</p>
         <Command title="On this host" text="hpcbench serve tiny-vlm" />
-        <Command title="In a Slurm job, on a node that this host can reach" text={'srun --gpus=1 --mem=64G --time=01:00:00 bash -c \'hpcbench serve MODEL --port 8000 --host "$(hostname)"\''} />
+        <Command title="In a Slurm job: a shell on a node that this host can reach, and there" text="srun --gpus=1 --mem=64G --time=01:00:00 --pty bash" />
+        <Command text="hpcbench serve MODEL --port 8000 --host NODE" />
       </div>
     </Panel>
   );
