@@ -211,7 +211,7 @@ def _reference(given: str, registry: list[Path]) -> str:
 
 
 def _matching(names: Sequence[str]) -> list[BuiltImage]:
-    """Images whose digest begins with a name, or whose source contains it, without duplicates."""
+    """Images whose digest begins with a name, whose source contains it, or whose definition has it."""
     images = built_images(_cache())
     found: dict[str, BuiltImage] = {}
     for name in names:
@@ -219,6 +219,14 @@ def _matching(names: Sequence[str]) -> list[BuiltImage]:
         matching = [image for image in images if image.name.startswith(wanted)] or [
             image for image in images if image.record is not None and name in image.record.reference
         ]
+        if not matching and Catalog().files("images", name):
+            built_from = _reference(name, [])
+            matching = [
+                one
+                for one in images
+                if one.record is not None
+                and (one.record.reference == built_from or one.record.digest in built_from)
+            ]
         if not matching:
             what = f"the cache has no image '{name}'"
             raise UserError(what, remedy="`hpcbench images list` lists its images")

@@ -23,11 +23,12 @@ from hpcbench.cli.output import (
 from hpcbench.environments.offline_packages import own_wheel
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.files.atomic import write_atomic
-from hpcbench.registry.catalog import share_dir, user_dir, user_site
+from hpcbench.registry.catalog import share_dir, site_dir, user_dir, user_site
 from hpcbench.registry.resolve import load_plan
 from hpcbench.registry.settings import Setting, read_settings
 from hpcbench.registry.sites import findings
-from hpcbench.registry.source import Source, parse, validate
+from hpcbench.registry.source import Source, overlay, parse, read, validate
+from hpcbench.registry.upgrade import upgrade
 from hpcbench.schema.definitions import Site
 from hpcbench.site.doctor import (
     Check,
@@ -77,10 +78,16 @@ def init(arguments: argparse.Namespace) -> int:
     # Values equal to a default are left out, except the lines that a user will want to edit.
     data = site.model_dump(mode="json", exclude_defaults=True)
     data = {"schema_version": 1, **data, "executor": site.executor}
-    source = _with(settings, path, data)
+    shared = _shared_profile()
+    source = _with(settings, path, data, shared)
     schema = share_dir() / "registries" / "schemas" / "sites.json"
     text = f"# yaml-language-server: $schema={schema}\n"
     text += "# Site profile of this cluster. All fields: `hpcbench schema sites`\n"
+    if shared is not None:
+        text += (
+            f"# Fields of {shared.path} are copied here: this file replaces that one as a whole.\n"
+        )
+        say(f"took the fields of {shared.path}, the profile of all users here")
     text += yaml.safe_dump(source.data, sort_keys=False, allow_unicode=True)
     if arguments.dry_run:
         print(text, end="")
@@ -122,9 +129,19 @@ def _settings(texts: Sequence[str]) -> tuple[Setting, ...]:
     return settings
 
 
-def _with(settings: Sequence[Setting], path: Path, data: Mapping[str, Any]) -> Source:
-    """A profile with the settings applied; raises all its mistakes."""
+def _shared_profile() -> Source | None:
+    """The profile that the cluster's administrators keep for all users; None: there is none."""
+    path = site_dir() / "sites" / "default.yaml"
+    return upgrade("sites", read(path)) if path.is_file() else None
+
+
+def _with(
+    settings: Sequence[Setting], path: Path, data: Mapping[str, Any], shared: Source | None = None
+) -> Source:
+    """A profile with the shared profile and then the settings laid over; raises all its mistakes."""
     source = parse(path, yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
+    if shared is not None:
+        source = overlay(source, shared)
     for setting in settings:
         source = setting.applied(source)
     definition = validate(Site, source)

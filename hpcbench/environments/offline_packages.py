@@ -8,11 +8,12 @@ import platform
 import subprocess
 import sys
 import zipfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import hpcbench
 from hpcbench import installed
-from hpcbench.environments.packages import last_words
+from hpcbench.environments.packages import find_uv, last_words
 from hpcbench.errors import EnvironmentFault
 
 INSTALL = """\
@@ -20,13 +21,23 @@ INSTALL = """\
 # Installs hpcbench from the wheels beside this file: sh install.sh FOLDER [PYTHON]
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-"${2:-python3}" -m venv "${1:?usage: sh install.sh FOLDER [PYTHON]}"
-"$1/bin/python" -m pip install --quiet --no-index --find-links "$here/wheels" "NAME[EXTRAS]"
-"$1/bin/hpcbench" --version
+folder=${1:?usage: sh install.sh FOLDER [PYTHON]}
+python=${2:-python3}
+if [ "$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')" != VERSION ]; then
+    echo "these wheels are for Python VERSION, and $python is $("$python" --version 2>&1)" >&2
+    echo "name a Python VERSION: sh $0 $folder pythonVERSION" >&2
+    exit 1
+fi
+"$python" -m venv "$folder"
+"$folder/bin/python" -m pip install --quiet --no-index --find-links "$here/wheels" "NAME[EXTRAS]"
+"$folder/bin/hpcbench" --version
 """
 
 EXTRAS = "s3,http"
 """Extras that a login node may need."""
+
+NEWEST_GLIBC, OLDEST_GLIBC = 28, 5
+"""Minor versions of glibc 2 whose wheels are taken: of Red Hat 8 and older systems."""
 
 
 def collect(folder: Path, python: str) -> None:
@@ -39,21 +50,47 @@ def collect(folder: Path, python: str) -> None:
     Raises:
         EnvironmentFault: a needed package is not available.
     """
+    if find_spec("pip") is None:
+        raise EnvironmentFault(
+            "this Python has no pip, which fetches the wheels",
+            remedy="add it: `uv pip install pip`",
+        )
     wheels = folder / "wheels"
     wheels.mkdir(parents=True)
     own = own_wheel(wheels)
     argv = [sys.executable, "-m", "pip", "download", "--quiet", "--dest", str(wheels)]
     argv += ["--only-binary", ":all:", "--python-version", python]
-    for glibc in ("2_28", "2_27", "2_17"):
-        argv += ["--platform", f"manylinux_{glibc}_{platform.machine()}"]
-    done = subprocess.run([*argv, f"{own}[{EXTRAS}]"], capture_output=True, text=True, check=False)
+    for glibc in range(NEWEST_GLIBC, OLDEST_GLIBC - 1, -1):
+        argv += ["--platform", f"manylinux_2_{glibc}_{platform.machine()}"]
+    argv += ["--platform", f"manylinux2014_{platform.machine()}"]
+    pins = _pins(own, python)
+    wanted = ["--no-deps", *pins] if pins else [f"{own}[{EXTRAS}]"]
+    done = subprocess.run([*argv, *wanted], capture_output=True, text=True, check=False)
     if done.returncode:
         raise EnvironmentFault(
             f"cannot fetch hpcbench's dependencies: {last_words(done.stderr)}",
             remedy="check the index of pip: `pip config list`",
         )
     script = INSTALL.replace("NAME", installed.own().name).replace("EXTRAS", EXTRAS)
+    script = script.replace("VERSION", python)
     (folder / "install.sh").write_text(script, encoding="utf-8")
+
+
+def _pins(own: Path, python: str) -> list[str]:
+    """`name==version` of all dependencies for a Python; empty: uv reaches no index, and pip may.
+
+    pip evaluates markers such as `python_version < "3.11"` with the Python that runs it.
+    """
+    uv = find_uv()
+    if uv is None:
+        return []
+    argv = [uv, "pip", "compile", "-q", "--no-header", "--no-annotate", "--only-binary", ":all:"]
+    argv += ["--python-version", python]
+    argv += ["--python-platform", f"{platform.machine()}-manylinux_2_{NEWEST_GLIBC}", "-"]
+    wanted = f"{installed.own().name}[{EXTRAS}] @ {own.as_uri()}"
+    done = subprocess.run(argv, input=wanted, capture_output=True, text=True, check=False)
+    found = done.stdout.splitlines() if done.returncode == 0 else []
+    return [line for line in found if "==" in line]
 
 
 def own_wheel(folder: Path) -> Path:

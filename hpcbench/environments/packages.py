@@ -387,7 +387,7 @@ class _Installer:
                 remedy="use an image based on Debian, Ubuntu or Red Hat",
             )
         env = _with_caches(cache)
-        uv = _find_uv()
+        uv = find_uv()
         if uv is None and probed.minor != _own_minor():
             # pip evaluates markers such as `python_version < "3.11"` with its own Python.
             raise EnvironmentFault(
@@ -496,7 +496,7 @@ def build_wheel(source: Path, target: Path, cache: Path) -> None:
     Raises:
         EnvironmentFault: the build fails.
     """
-    if (uv := _find_uv()) is not None:
+    if (uv := find_uv()) is not None:
         argv = [
             uv,
             "build",
@@ -622,7 +622,7 @@ def _in_range(requirement: Requirement, version: str) -> bool:
         return False
 
 
-def _find_uv() -> str | None:
+def find_uv() -> str | None:
     """uv on PATH, or of the package `uv` of this Python."""
     found = shutil.which("uv")
     if found is None and importlib.util.find_spec("uv") is not None:

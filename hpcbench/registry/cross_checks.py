@@ -110,6 +110,12 @@ class Checks:
             )
         if image.reference is None:
             return image.recipe
+        pinned = image.digest or "@sha256:" in image.reference
+        if self.plugins.prod and image.reference.startswith("docker://") and not pinned:
+            self.found.say(
+                source, loc, f"image '{image.name}' is not locked: its definition has no digest",
+                f"run `hpcbench images lock {image.name}`, which writes it, or set RUN_MODE=dev",
+            )  # fmt: skip
         if image.digest is None or not image.reference.startswith("docker://"):
             return image.reference
         return f"{image.reference.partition('@')[0]}@{image.digest}"

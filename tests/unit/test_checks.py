@@ -425,6 +425,18 @@ def test_prod_refuses_what_can_move(files: Files, model: str, told: str) -> None
     files.resolved(mode="dev")
 
 
+def test_prod_refuses_an_image_definition_whose_tag_can_move(files: Files) -> None:
+    files.write("models/org/tiny.yaml", "name: org/tiny\nsource: x\nengine: vllm\nimage: mine\n")
+    files.write("images/mine.yaml", "name: mine\nreference: docker://a/b:1\n")
+    (problem,) = files.refusal()
+    assert "registry/models/org/tiny.yaml:4:8: image 'mine' is not locked" in problem
+    assert "`hpcbench images lock mine`" in problem
+    files.resolved(mode="dev")
+    locked = f"name: mine\nreference: docker://a/b:1\ndigest: sha256:{'1' * 64}\n"
+    files.write("images/mine.yaml", locked)
+    assert files.resolved().run_tasks[0].model.image == f"docker://a/b:1@sha256:{'1' * 64}"
+
+
 @pytest.mark.parametrize("lock", [f"revision: '{HASH}'", f"content_hash: sha256:{'1' * 64}"])
 def test_prod_takes_what_is_locked(files: Files, lock: str) -> None:
     files.write(

@@ -206,6 +206,27 @@ def test_init_writes_what_is_set_over_what_was_found(
     assert "partition: gpu, one of 2 suitable" in out.err
 
 
+def test_init_keeps_what_administrators_set_for_all_users(
+    slurm: FakeSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setenv("HPCBENCH_SITE", str(tmp_path / "etc"))
+    shared = tmp_path / "etc/sites/default.yaml"
+    shared.parent.mkdir(parents=True)
+    shared.write_text(
+        'name: default\numask: "027"\n'
+        "slurm: {partition: fast, submit_from_jobs: false}\ncontainer: {signed: true}\n"
+    )
+    assert main(["init", "--set", "slurm.account=docs"]) == 0
+    assert f"took the fields of {shared}" in capsys.readouterr().err
+    text = (tmp_path / "config/hpcbench/sites/default.yaml").read_text()
+    data = yaml.safe_load(text)
+    assert (data["umask"], data["container"]["signed"]) == ("027", True)
+    kept = {"partition": "fast", "submit_from_jobs": False, "account": "docs"}
+    assert data["slurm"].items() >= kept.items()
+    assert str(shared) in text
+
+
 @pytest.mark.parametrize(
     ("answer", "why"),
     [

@@ -148,6 +148,19 @@ def test_a_record_that_is_damaged_is_no_traceback(
     assert printed(capsys, "images", "show", "aaaa")
 
 
+def test_an_image_is_found_by_the_name_of_its_definition(
+    cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    definition = tmp_path / "config/hpcbench/images/cuda12.yaml"
+    definition.parent.mkdir(parents=True)
+    reference = f"reference: docker://registry/a/engine:1\ndigest: sha256:{'a' * 64}\n"
+    definition.write_text(f"name: cuda12\n{reference}")
+    one = an_image(cache, "a")
+    an_image(cache, "b")
+    assert one.path.name in printed(capsys, "images", "show", "cuda12")
+
+
 def test_images_go_to_another_cluster_in_one_file(
     cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
