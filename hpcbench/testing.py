@@ -12,15 +12,16 @@ static method `example(folder) -> Mapping`, which writes the data into an empty 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from hpcbench import plugins
-from hpcbench.errors import UserError
+from hpcbench.errors import HpcbenchError, UserError
 from hpcbench.plugins import DatasetSpec, EngineSpec, Limits, PromptSpec
 from hpcbench.schema.records import Message, Reading, Sample
 
@@ -29,6 +30,9 @@ ANSWERS = (
     "total: 12.50\ndate: 2024-01-02", "\x00\ud7ff\u202e", "x" * 20_000, "| a | b |\n|---|---|\n| 1 | 2 |",
 )  # fmt: skip
 """Answers of models, good and bad."""
+
+LONG = "The total amount that is due on the invoice of May is 12.50 euro"
+"""A text that is long enough for metrics of several words."""
 
 OF_KIND: Mapping[str, object] = {
     "text": "Total 12.50",
@@ -230,9 +234,19 @@ def _sample(**more: Any) -> Sample:
 # --- metrics --------------------------------------------------------------------------------------------
 
 
+def _accepts(plugin: Any) -> tuple[str, ...]:
+    """Forms of predictions that a metric accepts."""
+    found = getattr(plugin, "accepts", ("text",))
+    known = ", ".join(OF_KIND)
+    assert isinstance(found, (tuple, list, frozenset)) and set(found) <= set(OF_KIND), (
+        f"accepts is {found!r}; it must be a tuple of some of {known}, such as ('text',)"
+    )
+    return tuple(found)
+
+
 def _right_is_best(plugin: Any, folder: Path) -> None:
-    """The reference itself gets the best score."""
-    for kind in getattr(plugin, "accepts", ("text",)):
+    """The reference itself gets the best score, and some other prediction another."""
+    for kind in _accepts(plugin):
         metric, right = plugin(**_example(plugin, folder)), OF_KIND[kind]
         best = metric.aggregate([metric.score(right, [right])])
         worst = metric.aggregate([metric.score(None, [right])])
@@ -240,14 +254,36 @@ def _right_is_best(plugin: Any, folder: Path) -> None:
         assert ordered, f"{right!r} scores {best}, but no prediction scores {worst}"
         low, high = metric.bounds
         assert low <= best and (high is None or best <= high), f"{best} is outside {metric.bounds}"
+        if kind != "reading":
+            assert _tells_apart(metric, right) or _tells_apart(metric, right, LONG), (
+                f"every prediction scores {best}: the metric tells none apart"
+            )
+
+
+def _tells_apart(metric: Any, right: Any, other: str | None = None) -> bool:
+    """Whether a prediction has another score than the reference itself; `other`: a long text in its place."""
+    if other is not None and isinstance(right, str):
+        right = other
+    references = [right] * 10  # some metrics count how many people gave an answer
+    wrong = (*ANSWERS, None, {"total": "9"}, {"other": "1", **_as_object(right)})
+    scores = {metric.aggregate([metric.score(one, references)]) for one in (right, *wrong)}
+    return len(scores) > 1
+
+
+def _as_object(right: Any) -> Mapping[str, Any]:
+    return right if isinstance(right, Mapping) else {}
 
 
 def _scores_anything(plugin: Any, folder: Path) -> None:
     """It scores any prediction without an exception."""
-    for kind in getattr(plugin, "accepts", ("text",)):
+    for kind in _accepts(plugin):
         metric = plugin(**_example(plugin, folder))
-        for prediction in (*ANSWERS, None, 7, {"total": None}, ["x"]):
-            part = metric.score(prediction, [OF_KIND[kind]])
+        cases: list[tuple[Any, Any]]
+        cases = [(one, OF_KIND[kind]) for one in (*ANSWERS, None, 7, {"total": None}, ["x"])]
+        if kind in ("text", "label"):
+            cases += [(OF_KIND[kind], reference) for reference in ("", "—", "Итого")]
+        for prediction, reference in cases:
+            part = metric.score(prediction, [reference])
             if metric.aggregation == "corpus":
                 assert all(isinstance(one, (int, float)) for one in part.values()), (
                     f"score() returns {part!r}; its values must be numbers"
@@ -263,7 +299,7 @@ def _scores_anything(plugin: Any, folder: Path) -> None:
 
 def _aggregates_in_any_order(plugin: Any, folder: Path) -> None:
     """Samples in another order give the same aggregate."""
-    for kind in getattr(plugin, "accepts", ("text",)):
+    for kind in _accepts(plugin):
         metric, right = plugin(**_example(plugin, folder)), OF_KIND[kind]
         parts = [metric.score(one, [right]) for one in (right, None, right, "")]
         values = {metric.aggregate(list(order)) for order in itertools.permutations(parts)}
@@ -272,7 +308,14 @@ def _aggregates_in_any_order(plugin: Any, folder: Path) -> None:
 
 def _signs(plugin: Any, folder: Path) -> None:
     """The signature names metric and version, and tells options apart."""
-    metric = plugin(**_example(plugin, folder))
+    example = dict(_example(plugin, folder))
+    metric = plugin(**example)
+    for option, value in _other_options(plugin, example):
+        with contextlib.suppress(ValueError, TypeError, HpcbenchError):  # it refuses this value
+            other = plugin(**{**example, option: value}).signature
+            assert other != metric.signature, (
+                f"with {option}={value!r} the signature is '{other}', too: put the option into it"
+            )
     assert metric.signature.startswith(plugin.name), (
         f"signature '{metric.signature}' must start with '{plugin.name}'"
     )
@@ -282,6 +325,28 @@ def _signs(plugin: Any, folder: Path) -> None:
     assert metric.aggregation in ("mean", "ratio", "corpus"), (
         f"aggregation is {metric.aggregation!r}; it must be mean, ratio or corpus"
     )
+
+
+def _other_options(plugin: Any, given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Options of a metric that is a dataclass, each with another value of its kind."""
+    if not dataclasses.is_dataclass(plugin):
+        return
+    hints = get_type_hints(plugin)
+    for one in dataclasses.fields(plugin):
+        default = given.get(one.name, one.default)
+        choices = [value for value in get_args(hints.get(one.name)) if value != default]
+        if one.name == "compat":  # two kits may compute the same
+            continue
+        if get_origin(hints.get(one.name)) is Literal:
+            yield from ((one.name, value) for value in choices)
+        elif isinstance(default, bool):
+            yield one.name, not default
+        elif isinstance(default, (int, float)):
+            yield from (
+                (one.name, type(default)(value))
+                for value in (default + 1, default / 2)
+                if value != default
+            )
 
 
 # --- parsers, tasks -------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcbench.data.progress import Moved, Progress, size_text
 from hpcbench.errors import RunFailed
-from hpcbench.experiment.ending import why_dashes
+from hpcbench.experiment.ending import remarks
 from hpcbench.experiment.layout import Experiment
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def finish(experiment: Experiment, *, as_json: bool = False) -> int:
         if experiment.metrics_file.exists():
             out.print()
             out.print(metric_table(experiment))
-            for line in why_dashes(metrics_of(experiment).run_tasks):
+            for line in remarks(metrics_of(experiment).run_tasks):
                 out.print(line, soft_wrap=True, markup=False)
             for table in sweep_tables(experiment):
                 out.print()

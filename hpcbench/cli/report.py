@@ -16,7 +16,7 @@ from hpcbench.cli.output import (
     say,
 )
 from hpcbench.errors import EnvironmentFault, HpcbenchError, RunFailed, UserError, unknown
-from hpcbench.experiment.ending import why_dashes
+from hpcbench.experiment.ending import remarks
 from hpcbench.experiment.layout import Experiment, find, home
 from hpcbench.experiment.outcome import outcome
 from hpcbench.experiment.view.evaluated import metrics_of
@@ -46,7 +46,7 @@ def report(arguments: argparse.Namespace) -> int:
         line = f"{experiment.id} is {known.state}{known.why}"
         out.print(line, soft_wrap=True, highlight=False, markup=False)
     out.print(metric_table(experiment))
-    for line in why_dashes(metrics_of(experiment).run_tasks):
+    for line in remarks(metrics_of(experiment).run_tasks):
         out.print(line, soft_wrap=True, highlight=False, markup=False)
     out.print()
     for path in _files(experiment.report_dir):

@@ -191,8 +191,9 @@ class _Scorer:
 
         Raises:
             ValueError: a number is not finite. The metric may raise other exceptions.
+            TypeError: the metric returns something else than parts.
         """
-        parts = self.metric.score(prediction, references)
+        parts = parts_of(self.metric, prediction, references)
         if f"{self.name}.counts" in self.columns:
             counts = {str(name): float(count) for name, count in parts.items()}
             kept: Any = json.dumps(counts, ensure_ascii=False, allow_nan=False, sort_keys=True)
@@ -205,6 +206,24 @@ class _Scorer:
             for name, one in self._score_fields(prediction, references).items():
                 fields.append((str(name), _finite(one.numerator), _finite(one.denominator)))
         return kept, value, fields
+
+
+def parts_of(metric: Any, prediction: object | None, references: Sequence[Any]) -> Any:
+    """What one sample brings to a metric.
+
+    Raises:
+        TypeError: it is neither a numerator and a denominator nor, of a corpus metric, counts. The metric may
+            raise other exceptions.
+    """
+    found = metric.score(prediction, references)
+    if is_corpus(metric):
+        if not isinstance(found, Mapping):
+            what = type(found).__name__
+            raise TypeError(f"score() returns a {what}; a corpus metric returns counts by name")
+    elif not (hasattr(found, "numerator") and hasattr(found, "denominator")):
+        what = type(found).__name__
+        raise TypeError(f"score() returns a {what}; it returns Parts(numerator, denominator)")
+    return found
 
 
 def takes_reading(metric: Any) -> bool:

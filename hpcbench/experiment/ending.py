@@ -50,13 +50,21 @@ def why_nothing(table: Scores) -> str:
     return f"nothing was scored: {why}{f', most often: {cause}' if cause else ''}"
 
 
-def why_dashes(tables: Mapping[str, Scores]) -> list[str]:
-    """Explanations of the dashes among scores: one line for each dash."""
+def remarks(tables: Mapping[str, Scores]) -> list[str]:
+    """Lines below a table of scores: reasons of dashes, and values that leave out samples."""
     return [
-        f"– {name}: {why}"
-        for name, table in tables.items()
-        for why in _dashes(table)
-    ]  # fmt: skip
+        *(f"– {name}: {why}" for name, table in tables.items() for why in _dashes(table)),
+        *(f"! {name}: {why}" for name, table in tables.items() for why in _left_out(table)),
+    ]
+
+
+def _left_out(table: Scores) -> Iterator[str]:
+    """Metrics with a value that failed on some samples: the value is of the others only."""
+    for name, entry in table.values.items():
+        if entry.faults and table.is_scored:
+            cause = next((one.message for one in table.faults if one.metric == name), "")
+            why = f", most often: {quoted(cause)}" if cause else ""
+            yield f"{name} could not score {entry.faults:,} samples, its value leaves them out{why}"
 
 
 def _dashes(table: Scores) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import traceback
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +11,7 @@ from hpcbench.data.datasets import Ranges, samples, total
 from hpcbench.errors import Problem, UserError
 from hpcbench.evaluation import load_metrics
 from hpcbench.evaluation.isolate import Guard
-from hpcbench.evaluation.scoring import as_text, takes_reading, takes_sample
+from hpcbench.evaluation.scoring import as_text, parts_of, takes_reading, takes_sample
 from hpcbench.metrics.base import TooLarge
 from hpcbench.parsers import Read, reader
 from hpcbench.plugins import DatasetIterator
@@ -40,14 +41,19 @@ def check_references(run_task: ResolvedRunTask, iterator: DatasetIterator, range
     if not asked or not metrics:
         return
     read, guard = reader(run_task.ml_task), Guard(run_task.task.score_timeout)
-    wrong: dict[str, list[tuple[str, str]]] = {}
+    wrong: dict[tuple[str, bool], list[tuple[str, str]]] = {}
     for name, metric in metrics.items():
         faults = [_fault(metric, run_task, read, guard, sample) for sample in asked]
         if all(faults):
             said = name if name in run_task.places.of else "metrics"
-            wrong.setdefault(said, []).append((name, faults[0]))
+            wrong.setdefault((said, is_ours(metric)), []).append((name, faults[0]))
     if wrong:
-        raise UserError(*(_problem(run_task, key, some, asked[0]) for key, some in wrong.items()))
+        raise UserError(
+            *(
+                _problem(run_task, key, some, asked[0], ours=ours)
+                for (key, ours), some in wrong.items()
+            )
+        )
 
 
 def _some(iterator: DatasetIterator, ranges: Ranges) -> Iterator[Sample]:
@@ -60,31 +66,50 @@ def _some(iterator: DatasetIterator, ranges: Ranges) -> Iterator[Sample]:
 
 def _fault(metric: Any, run_task: ResolvedRunTask, read: Read, guard: Guard, sample: Sample) -> str:
     """Why a metric cannot score a right answer; empty: it can, or this is uncertain."""
+    place = ""
 
     def score() -> None:
+        nonlocal place
         reading = read(as_text(sample.references[0]) or "", sample, False)
         value = reading.value if reading.value is not None else _EMPTY[run_task.ml_task.output]
         references = (sample,) if takes_sample(metric) else sample.references
         try:
-            metric.score(reading if takes_reading(metric) else value, references)
+            parts_of(metric, reading if takes_reading(metric) else value, references)
         except TooLarge:
             return
+        except Exception as error:
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            place = "" if is_ours(metric) else f" at {last.filename}:{last.lineno}"
+            raise
 
     with guard:
         _, fault = guard.call(score)
-    return "" if fault in (None, guard.over) else fault
+    return "" if fault in (None, guard.over) else f"{fault}{place}"
+
+
+def is_ours(metric: Any) -> bool:
+    """Whether a metric ships with hpcbench: its complaints are about references, not about itself."""
+    return type(metric).__module__.startswith("hpcbench.")
 
 
 def _problem(
-    run_task: ResolvedRunTask, key: str, faults: list[tuple[str, str]], sample: Sample
+    run_task: ResolvedRunTask,
+    key: str,
+    faults: list[tuple[str, str]],
+    sample: Sample,
+    *,
+    ours: bool,
 ) -> Problem:
     """One problem for all metrics that the plan names at one place."""
     said = json.dumps(sample.references[0], ensure_ascii=False, default=str)
     said = said if len(said) <= SHOWN else f"{said[:SHOWN]} …"
     names = ", ".join(f"'{name}'" for name, _ in faults)
+    does = "cannot read the" if ours else "fails on all checked"
     what = (
-        f"metric {names} cannot read the references of dataset '{run_task.dataset.name}': "
+        f"metric {names} {does} references of dataset '{run_task.dataset.name}': "
         f"{faults[0][1]}; sample '{sample.id}' has {said}"
     )
     remedy = "use another metric or ML task, or correct `references` in the dataset's mapping"
+    if not ours:
+        remedy = "correct the metric, or use one that takes these references"
     return run_task.problem(key, what, remedy)

@@ -59,6 +59,23 @@ def test_a_metric_that_cannot_read_the_references_is_refused_with_one_of_them(
     assert told.endswith("""sample 's0' has "12,50\"""")
 
 
+@pytest.mark.parametrize(
+    ("metric", "why"),
+    [
+        ("Text", "TypeError: score() returns a str; it returns Parts(numerator, denominator) at "),
+        ("Broken", "RuntimeError: never well at "),
+    ],
+)
+def test_a_metric_of_somebody_else_that_fails_always_is_named_with_its_line(
+    tmp_path: Path, metric: str, why: str
+) -> None:
+    plugin = f"tests.unit.evaluation.strange.{metric}"
+    (told,) = refusals(tmp_path, [["12,50"]] * 3, metrics=(plugin,))
+    assert told.startswith(
+        f"metric '{plugin}' fails on all checked references of dataset 'd': {why}"
+    )
+
+
 def test_metrics_of_one_place_are_one_line(tmp_path: Path) -> None:
     (told,) = refusals(tmp_path, [["12,50"]], **of_kie("kie_f1_micro", "kie_f1_macro"))
     assert told.startswith("metric 'kie_f1_micro', 'kie_f1_macro' cannot read")

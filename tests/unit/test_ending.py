@@ -21,7 +21,7 @@ from hpcbench.experiment.counts import Counts
 from hpcbench.experiment.ending import (
     ending_of,
     experiment_end,
-    why_dashes,
+    remarks,
 )
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import EventLog
@@ -124,9 +124,16 @@ def test_the_reason_names_the_metric_that_could_score_no_answer() -> None:
     why = "f1 could not score 6 of 6 answers, most often: references are texts"
     assert ending_of(lost, 0.9) == ending_of(lost, 0.0)
     assert ending_of(lost, 0.9).reason == f"nothing was scored: {why}"
-    assert why_dashes({"kie": lost}) == [f"– kie: nothing was scored: {why}"]
+    assert remarks({"kie": lost}) == [f"– kie: nothing was scored: {why}"]
     part = table(metrics={"anls": {"value": 1.0}, "f1": None}, faults=[fault])
-    assert why_dashes({"kie": part}) == ["– kie: f1 scored no sample: references are texts"]
+    assert remarks({"kie": part}) == ["– kie: f1 scored no sample: references are texts"]
+
+
+def test_a_value_that_leaves_out_samples_of_a_faulty_metric_says_so() -> None:
+    fault = {"metric": "anls", "message": "not a number", "count": 4, "sample": "s0"}
+    found = table(metrics={"anls": {"value": 1.0, "faults": 4}}, faults=[fault])
+    why = "anls could not score 4 samples, its value leaves them out, most often: not a number"
+    assert remarks({"kie": found}) == [f"! kie: {why}"]
 
 
 def test_an_experiment_is_failed_if_nothing_of_it_was_scored_and_else_incomplete() -> None:

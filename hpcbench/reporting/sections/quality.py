@@ -10,7 +10,7 @@ from typing import Any
 
 from hpcbench.evaluation import number_format as form
 from hpcbench.experiment.counts import DEFINITIONS
-from hpcbench.experiment.ending import why_dashes
+from hpcbench.experiment.ending import remarks
 from hpcbench.reporting import charts
 from hpcbench.reporting.blocks import (
     Block,
@@ -56,7 +56,7 @@ def scores(tables: Tables) -> Section:
         "column.",
         "note",
     )
-    dashes = (Text(f"{line}.", "note") for line in why_dashes(read))
+    dashes = (Text(f"{line}.", "note") for line in remarks(read))
     parts.append(Part("Every score", (every, *dashes)))
     if spread := tuple(Plot(one) for one in _distributions(tables)):
         parts.append(Part("Distribution of sample scores", spread))
