@@ -163,8 +163,19 @@ class _Measuring:
         metrics = [metric.model_dump_json() for metric in run_task.metrics]
         key = (run_task.ml_task.model_dump_json(), *metrics, id(looked), tuple(ranges))
         if "evaluation" in self.resolved.plan.stages and key not in self.scored:
-            check_references(run_task, looked.iterator, ranges)
+            check_references(self._with_built_metrics(run_task), looked.iterator, ranges)
             self.scored.add(key)
+
+    def _with_built_metrics(self, run_task: ResolvedRunTask) -> ResolvedRunTask:
+        """In a dry run, the run task without metrics of packages that are not built yet."""
+        if self.hashes:
+            return run_task
+        built = [
+            one
+            for one in run_task.metrics
+            if one.package is None or plugins.find("metrics", one.plugin) is not None
+        ]
+        return run_task.model_copy(update={"metrics": tuple(built)})
 
     def tell_unused(self) -> None:
         """Report prompt entries that no sample gets: a condition may be misspelt."""

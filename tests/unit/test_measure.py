@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from hpcbench.errors import UserError
+from hpcbench.schema.definitions import Metric
 from hpcbench.schema.plan import Measured
 from hpcbench.schema.records import PromptEntry, PromptExample
 from hpcbench.submit.measure import measure
@@ -185,3 +186,14 @@ def test_where_and_sample_count_what_can_be_judged(tmp_path: Path) -> None:
     assert looked_at(tmp_path, rows, sample={"size": 1}).skipped == {}
     assert looked_at(tmp_path, rows, sample={"size": 9}).skipped == {"rt": 3}
     assert looked_at(tmp_path, rows, sample={"size": 1}).unusable == {"rt": 3}
+
+
+def test_a_dry_run_does_without_metrics_of_packages_that_are_not_built(tmp_path: Path) -> None:
+    data = write_dataset(tmp_path / "data", [record(0, images=["p.png"])])
+    Image.new("RGB", (4, 4)).save(data / "p.png")
+    task = run_task(dataset={"source": str(data)})
+    own = Metric(name="own", plugin="not_built_yet", package="own-metrics")
+    task = task.model_copy(update={"metrics": (*task.metrics, own)})
+    assert measure(resolved(task), hashes=False).samples == {"rt": 1}
+    with pytest.raises(UserError, match="unknown metric plugin 'not_built_yet'"):
+        measure(resolved(task))

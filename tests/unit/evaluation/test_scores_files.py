@@ -99,6 +99,21 @@ def test_a_changed_metric_is_scored_alone(tmp_path: Path, monkeypatch: pytest.Mo
     assert after.columns == before.columns
 
 
+def test_a_metric_whose_code_was_corrected_is_scored_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "from tests.unit.evaluation.strange import Mean\n\nclass Own(Mean):\n    name = 'own'\n"
+    module = tmp_path / "metric_of_mine.py"
+    module.write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    own = Metric(name="own", plugin="metric_of_mine.Own")
+    here = asked(tmp_path / "home", ANSWERS, (*strange("Mean"), own))
+    told(here)
+    assert change(here).scored == ()
+    module.write_text(f"{code}    # corrected\n")
+    assert change(here).scored == ("own",)
+
+
 def test_a_metric_more_and_one_less_leave_the_others_alone(tmp_path: Path) -> None:
     here = asked(tmp_path, ANSWERS, strange("Mean", "Raises"))
     told(here)
