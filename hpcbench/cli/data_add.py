@@ -28,7 +28,7 @@ from hpcbench.data.detect import (
     known_layout,
     why_no_table,
 )
-from hpcbench.errors import Problem, UserError, unknown
+from hpcbench.errors import Problem, UserError, nearest, unknown
 from hpcbench.files.atomic import write_atomic
 from hpcbench.plugins import DatasetIterator
 from hpcbench.registry.catalog import Catalog
@@ -270,6 +270,8 @@ def _detected(
     if not asked and (known := known_layout(place.folder)) is not None:
         return _with_task(known, arguments.task), None
     table = find_table(place.folder, place.annotations)
+    if table is not None and arguments.question is not None:
+        _check_question(arguments.question, table)
     wish = Wish(_listed(answers, table) if answers else None, arguments.question, arguments.task)
     roles = table.propose(wish) if table is not None else None
     if table is None or roles is None or not (roles.answers or at_terminal()):
@@ -309,6 +311,19 @@ def _with_task(found: Detected, task: str | None) -> Detected:
     if task is not None and task != found.task:
         found.task, found.prompt, found.metrics = task, "", ()
     return found
+
+
+def _check_question(question: str, table: Table) -> None:
+    """Refuse a word that is nearly a column: it would be asked of every page."""
+    columns = {one.name: one for one in table.columns}
+    close = nearest(question, columns)
+    if (
+        close
+        and not column_named(question, columns)
+        and len(question.split()) <= len(close.split())
+    ):
+        remedy = "for a question to all pages, write a sentence"
+        raise UserError(Problem(unknown("column", question, columns), remedy=remedy))
 
 
 def _listed(answers: str, table: Table | None) -> list[str]:

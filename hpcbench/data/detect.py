@@ -195,9 +195,13 @@ def listed(names: Sequence[str]) -> str | list[str]:
 
 
 def _short(columns: Sequence[str]) -> list[str]:
-    """Keys for columns: the last part of a name such as `fields.total`, if all last parts differ."""
+    """Keys for columns: the last part of a name such as `fields.total`, if all last parts differ.
+
+    A full stop in words, as in `Invoice No.` and `Inv. Date`, divides nothing.
+    """
     last = [one.rpartition(".")[2] for one in columns]
-    return last if len(set(last)) == len(last) else list(columns)
+    is_path = all(part and part == part.strip() for part in last)
+    return last if is_path and len(set(last)) == len(last) else list(columns)
 
 
 # --- a folder -------------------------------------------------------------------------------------------

@@ -278,6 +278,22 @@ def test_one_question_may_be_asked_of_every_page(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
+def test_a_question_that_is_nearly_a_column_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = refused(capsys, invoices(tmp_path / "d"), "--question", "vendr", "--answer", "total")
+    assert said.startswith("unknown column 'vendr' (did you mean 'vendor'?) (for a question")
+
+
+def test_a_full_stop_in_a_column_of_words_divides_no_name(tmp_path: Path) -> None:
+    page(tmp_path / "d/1.png")
+    row = {"image": "1.png", "Invoice No.": "7", "Inv. Date": "1 May"}
+    jsonl(tmp_path / "d/a.jsonl", [row])
+    found = added(tmp_path / "d", "--answer", "Invoice No.,Inv. Date", name="d")
+    assert found.samples[0].references == ({"Invoice No.": "7", "Inv. Date": "1 May"},)
+    assert found.samples[0].fields == {"keys": "Invoice No., Inv. Date"}
+
+
 @pytest.mark.parametrize(
     ("question", "answer"), [("Q", "A"), ("asked", "said"), ("prompt", "response")]
 )
