@@ -9,6 +9,7 @@ SETTINGS = -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDE
 UV = UV_FIND_LINKS="$$PIP_FIND_LINKS" .venv/bin/uv pip install -q --python .venv/bin/python --compile-bytecode --index-strategy unsafe-best-match $(SETTINGS)
 PIP = .venv/bin/python -m pip install -q --disable-pip-version-check $(SETTINGS)
 install = $(UV) $(1) || $(PIP) $(1)
+DEMO = -e '.[hf,portal]'
 DEVELOPERS = -e '.[hf,http,s3,pdf,arrow,excel,docker,mlflow,wandb,portal,postgresql]' -r requirements-dev.txt
 
 # In the order in which they start, three at once: more of them would only wait for the processors.
@@ -121,7 +122,7 @@ clean:
 .venv/demo.done: .venv/bin/python pyproject.toml constraints.txt
 	# An environment of before the rename holds the same files under the old name.
 	.venv/bin/python -m pip uninstall -q -y hpcbench 2>/dev/null
-	$(call install,-e '.[hf]')
+	$(call install,$(DEMO))
 	touch $@
 
 # Node is only needed to change the portal's pages; where there is none, it comes into the virtual environment.

@@ -217,6 +217,9 @@ def pause(arguments: argparse.Namespace) -> int:
 def cancel(arguments: argparse.Namespace) -> int:
     """`hpcbench cancel EXPERIMENT [RUN_TASK …]`."""
     experiment, names = _chosen(arguments)
+    if ended(experiment):
+        say(f"{experiment.id} has ended: nothing to cancel")
+        return 0
     count = cancel_jobs(experiment, names)
     if names:
         print(f"{', '.join(names)}: workers stop it within seconds")

@@ -203,7 +203,9 @@ def _other_metric(samples: SamplePairs, name: str, ids: tuple[str, str]) -> Refu
     if both is None:
         return None
     now = [side.metrics[name].signature for side in (samples.baseline, samples.candidate)]
-    remedy = "score both with one definition of the metric: `hpcbench score EXPERIMENT --metrics …`"
+    remedy = (
+        "score both by this version, `hpcbench score EXPERIMENT`; other options need another run"
+    )
     if now[0] == now[1]:
         second_is_stale = samples.baseline.signature(name) == now[0]
         remedy = f"run `hpcbench score {ids[second_is_stale]}`"
