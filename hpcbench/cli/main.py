@@ -163,12 +163,32 @@ def _report_bug(bug: BaseException) -> int:
     descriptor, path = tempfile.mkstemp(prefix=f"hpcbench-bug-{stamp}-", suffix=".txt")
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(f"hpcbench {hpcbench.__version__}, Python {sys.version}\n\n{text}")
+    place = _place_in_plugin(bug)
+    whose = "a bug of hpcbench" if place is None else f"a plugin failed at {place}"
+    what = "please report it" if place is None else "correct the plugin, or leave it out"
     print(
-        f"hpcbench: a bug of hpcbench: {type(bug).__name__}: {bug}\n"
-        f"  the traceback is in {path}; please report it",
+        f"hpcbench: {whose}: {type(bug).__name__}: {bug}\n  the traceback is in {path}; {what}",
         file=sys.stderr,
     )
     return 1
+
+
+def _place_in_plugin(bug: BaseException) -> str | None:
+    """FILE:LINE of a plugin's code where an error began; None: no code but ours and that of libraries."""
+    import traceback
+
+    from hpcbench import plugins
+
+    known: set[str] = set()
+    with contextlib.suppress(HpcbenchError):
+        for kind in plugins.REQUIRED:
+            points = plugins.available(kind).values()
+            known |= {point.module.partition(".")[0] for point in points}
+    for frame, line in reversed([*traceback.walk_tb(bug.__traceback__)]):
+        top = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if top in known - {"hpcbench"}:
+            return f"{frame.f_code.co_filename}:{line}"
+    return None
 
 
 if __name__ == "__main__":

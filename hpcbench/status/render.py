@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
+from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.attempts import Attempts
+from hpcbench.experiment.view.evaluated import metrics_of
 from hpcbench.experiment.view.readings import last_reading, monitor_heard
 from hpcbench.experiment.view.workers import WorkerRun
 from hpcbench.schema.work import PlannedTask
@@ -96,13 +98,30 @@ def _needs(facts: Facts, state: State) -> str | None:
     if state == "paused":
         return f"paused: {go_on}"
     if state in ("incomplete", "failed"):
-        return f"`hpcbench resume {experiment.id}` sends the failed and the unsent requests"
+        return _after_a_poor_end(experiment)
     if any(unlaunched(job.reason) for job in story.jobs.alive):
         return "Slurm holds a job that its node could not launch: the next `hpcbench status` releases it"
     from_jobs = experiment.planned.submit_from_jobs
     if story.rounds and story.rounds[-1].deferred and not facts.ended and not from_jobs:
         return "a Slurm limit delays some workers: the next `hpcbench status` submits them"
     return None
+
+
+def _after_a_poor_end(experiment: Experiment) -> str:
+    """What helps an experiment that ended incomplete or failed: `resume` only if something is left to ask."""
+    resume = f"`hpcbench resume {experiment.id}` sends the failed and the unsent requests"
+    try:
+        tables = metrics_of(experiment).run_tasks.values()
+    except EnvironmentFault:
+        return resume
+    if not tables or any(one.failed for one in tables):
+        return resume
+    if any(one.skipped for one in tables):
+        return (
+            "no request is left to send: samples that cannot be used count against the coverage, and "
+            "`hpcbench data check DATASET` names them"
+        )
+    return f"no request is left to send: `hpcbench report {experiment.id}` shows why answers do not count"
 
 
 def _run_tasks(facts: Facts, pace: dict[str, float]) -> tuple[RunTaskStatus, ...]:

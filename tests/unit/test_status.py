@@ -350,6 +350,25 @@ def test_a_job_submits_a_further_round_only_where_the_site_allows_it(
     assert advance(scene.experiment) == "submitted", "the login node does"
 
 
+@pytest.mark.parametrize(
+    ("counts", "helps"),
+    [
+        ({"failed": 2, "outcomes": {"ok": 38, "failed": 2}, "answered": 38}, "hpcbench resume"),
+        ({"skipped": 9, "outcomes": {"ok": 40}, "answered": 40}, "`hpcbench data check DATASET`"),
+        ({"invalid": 9, "outcomes": {"ok": 40}, "answered": 40}, "`hpcbench report"),
+    ],
+)
+def test_after_a_poor_end_what_helps_is_said_and_nothing_else(
+    scene: Scene, counts: dict[str, Any], helps: str
+) -> None:
+    write_json(scene.experiment.outcome_file, {"version": 1, "round": 0, "state": "incomplete"})
+    table = {"asked": 40, "metrics": {}, **counts}
+    write_json(scene.experiment.metrics_file, {"version": 2, "run_tasks": {"a": table}})
+    needs = scene.look().needs
+    assert needs is not None and helps in needs
+    assert ("resume" in needs) == (helps == "hpcbench resume")
+
+
 def test_a_job_that_finalises_and_failed_is_made_good_from_the_login_node(
     scene: Scene, fates: dict[str, slurm.JobEnd]
 ) -> None:
