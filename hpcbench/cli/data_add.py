@@ -88,7 +88,7 @@ def add(arguments: argparse.Namespace) -> int:
     """`hpcbench data add SOURCE`: inspect it, ask at a terminal, write dataset and plan."""
     name = _name(arguments)
     definition, plan = _targets(arguments, name)
-    if not arguments.dry_run:
+    if not arguments.dry_run and not arguments.force:
         _refuse_existing(definition, plan)
     with contextlib.ExitStack() as stack:
         place = _place(arguments, name, stack)
@@ -159,9 +159,8 @@ def _targets(arguments: argparse.Namespace, name: str) -> tuple[Path, Path]:
 def _refuse_existing(definition: Path, plan: Path) -> None:
     for path, what in ((definition, "definition"), (plan, "plan")):
         if path.exists() or path.is_symlink():
-            raise UserError(
-                Problem(f"this {what} exists already", str(path), remedy="choose another --name")
-            )
+            remedy = "--force replaces definition and plan; or choose another --name"
+            raise UserError(Problem(f"this {what} exists already", str(path), remedy=remedy))
 
 
 def _place(arguments: argparse.Namespace, name: str, stack: contextlib.ExitStack) -> _Place:

@@ -671,10 +671,10 @@ def test_nothing_that_is_there_is_overwritten(
     assert "this definition exists already" in capsys.readouterr().err
     Path("registries/datasets/d.yaml").unlink()
     assert main(["data", "add", str(folder), "--answer", "total"]) == 2
-    assert (
-        "d-plan.yaml: this plan exists already (choose another --name)" in capsys.readouterr().err
-    )
+    assert "d-plan.yaml: this plan exists already (--force replaces" in capsys.readouterr().err
     assert Path("d-plan.yaml").read_text() == before
+    assert main(["data", "add", str(tmp_path / "d"), "--force", "--answer", "total"]) == 0
+    assert "total" in str(Added("d").definition["mapping"]["references"])
 
 
 def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

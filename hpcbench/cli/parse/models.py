@@ -209,6 +209,7 @@ def _add(verbs: Any) -> None:
         default=Path("registries"),
         help="registry to write to; default: %(default)s",
     )
+    add.flag("--force", help="replace the definition and the plan of an earlier `data add`")
     add.flag("--dry-run", help="print dataset and plan; write nothing")
 
 
