@@ -29,6 +29,42 @@ export function Field({ label, hint, error, children }: FieldProps) {
   );
 }
 
+interface NumberProps {
+  readonly label: string;
+  readonly hint?: string;
+  /** Null: nothing. */
+  readonly value: number | null;
+  /** Smaller numbers are not told. */
+  readonly min: number;
+  readonly step?: number;
+  readonly readOnly?: boolean;
+  readonly onChange: (value: number | null) => void;
+}
+
+/** A field for a number, or for nothing. */
+export function NumberField({ label, hint, value, min, step = 1, readOnly = false, onChange }: NumberProps) {
+  return (
+    <Field label={label} hint={hint}>
+      {(id, described) => (
+        <input
+          id={id}
+          aria-describedby={described}
+          type="number"
+          min={min}
+          step={step}
+          readOnly={readOnly}
+          value={value ?? ""}
+          onChange={(event) => {
+            const typed = event.target.value.trim();
+            if (typed === "") onChange(null);
+            else if (Number(typed) >= min) onChange(Number(typed));
+          }}
+        />
+      )}
+    </Field>
+  );
+}
+
 interface TextProps {
   readonly label: string;
   readonly value: string;

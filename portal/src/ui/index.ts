@@ -12,7 +12,7 @@ export { Diff } from "./Diff";
 export { Empty } from "./Empty";
 export { Export } from "./Export";
 export { FaultBox } from "./FaultBox";
-export { Chips, Field, Select, TextInput, Toggle } from "./Field";
+export { Chips, Field, NumberField, Select, TextInput, Toggle } from "./Field";
 export { type Hotkeys, useHotkeys } from "./hotkeys";
 export { Icon, type IconName } from "./Icon";
 export { join } from "./join";

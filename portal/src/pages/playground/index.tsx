@@ -4,7 +4,7 @@ import type { ServedRow } from "../../api/schema";
 import { usePlace } from "../../app/place";
 import { useSession } from "../../app/session";
 import { usePageTitle } from "../../app/title";
-import { Ago, Button, Command, Empty, FaultBox, Field, Panel, Select, Skeleton, useHotkeys } from "../../ui";
+import { Ago, Button, Command, Empty, FaultBox, Field, NumberField, Panel, Select, Skeleton, useHotkeys } from "../../ui";
 import { duration } from "../../ui/format";
 import { type AnswerSoFar, follow, NOTHING } from "./answer";
 import { DropZone } from "./DropZone";
@@ -87,8 +87,8 @@ function Bench({ served }: { readonly served: readonly ServedRow[] }) {
             </details>
             <Field label="Prompt">{(id) => <textarea id={id} className={styles.text} rows={5} value={prompt} onChange={(event) => setPrompt(event.target.value)} />}</Field>
             <div className={styles.numbers}>
-              <NumberField label="Max tokens" value={maxTokens} min={1} step={1} onChange={setMaxTokens} />
-              <NumberField label="Temperature" value={temperature} min={0} step={0.1} onChange={setTemperature} />
+              <NumberField label="Max tokens" value={maxTokens} min={1} onChange={(value) => value !== null && setMaxTokens(value)} />
+              <NumberField label="Temperature" value={temperature} min={0} step={0.1} onChange={(value) => value !== null && setTemperature(value)} />
             </div>
             <div className={layout.row}>
               <Button kind="primary" icon="play" disabled={asking || !one.reachable || prompt.trim() === ""} onClick={go} title="Ctrl+Enter">
@@ -163,16 +163,4 @@ function Answer({ answer, asking }: { readonly answer: AnswerSoFar; readonly ask
       </div>
     </Panel>
   );
-}
-
-interface NumberProps {
-  readonly label: string;
-  readonly value: number;
-  readonly min: number;
-  readonly step: number;
-  readonly onChange: (value: number) => void;
-}
-
-function NumberField({ label, value, min, step, onChange }: NumberProps) {
-  return <Field label={label}>{(id) => <input id={id} type="number" min={min} step={step} value={value} onChange={(event) => Number(event.target.value) >= min && onChange(Number(event.target.value))} />}</Field>;
 }

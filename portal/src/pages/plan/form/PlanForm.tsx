@@ -1,7 +1,7 @@
 import { useMemo, useState } from "react";
 import { useApi } from "../../../api";
 import type { Choice } from "../../../api/schema";
-import { Empty, FaultBox, Field, Select, Skeleton } from "../../../ui";
+import { Empty, FaultBox, Field, NumberField, Select, Skeleton } from "../../../ui";
 import { counted } from "../../../ui/format";
 import { figuresOf, lackOf } from "./figures";
 import { Picker } from "./Picker";
@@ -29,12 +29,17 @@ export default function PlanForm({ text, readOnly, onText }: Props) {
       {plan.parts.length > 1 && part && <Select label="Part of the plan" value={part.title} options={plan.parts.map((one) => ({ value: one.title }))} onChange={setTitle} />}
       {part ? <PartForm key={part.title} part={part} plan={plan} choices={choices.data} readOnly={readOnly} set={set} /> : <Empty title="Nothing to choose here">A plan with a matrix, or with run tasks that are written out, has a form.</Empty>}
       <div className={styles.numbers}>
-        <NumberField label="Samples of each run task" hint="Empty: all" value={plan.at(["limit"])} readOnly={readOnly} onChange={(value) => set(["limit"], value)} />
-        <NumberField label="Workers at once" hint="Empty: 1" value={plan.at(["parallelism"])} readOnly={readOnly} onChange={(value) => set(["parallelism"], value)} />
-        <NumberField label="Most GPU-hours" hint="Empty: no limit" value={plan.at(["max_gpu_hours"])} readOnly={readOnly} onChange={(value) => set(["max_gpu_hours"], value)} />
+        <NumberField label="Samples of each run task" hint="Empty: all" value={numberAt(plan, "limit")} min={1} readOnly={readOnly} onChange={(value) => set(["limit"], value)} />
+        <NumberField label="Workers at once" hint="Empty: 1" value={numberAt(plan, "parallelism")} min={1} readOnly={readOnly} onChange={(value) => set(["parallelism"], value)} />
+        <NumberField label="Most GPU-hours" hint="Empty: no limit" value={numberAt(plan, "max_gpu_hours")} min={0.1} step={0.1} readOnly={readOnly} onChange={(value) => set(["max_gpu_hours"], value)} />
       </div>
     </div>
   );
+}
+
+function numberAt(plan: Plan, key: string): number | null {
+  const found = plan.at([key]);
+  return typeof found === "number" ? found : null;
 }
 
 interface PartProps {
@@ -92,36 +97,4 @@ function sizeOf([models = [], datasets = [], prompts = []]: readonly (readonly s
 
 function needOf(model: Choice): number {
   return (model.gpus ?? 0) * (model.gpu_memory_gb ?? 1);
-}
-
-interface NumberProps {
-  readonly label: string;
-  readonly hint: string;
-  readonly value: unknown;
-  readonly readOnly: boolean;
-  readonly onChange: (value: number | null) => void;
-}
-
-/** A number greater than 0, or nothing. */
-function NumberField({ label, hint, value, readOnly, onChange }: NumberProps) {
-  return (
-    <Field label={label} hint={hint}>
-      {(id, described) => (
-        <input
-          id={id}
-          aria-describedby={described}
-          type="number"
-          min={1}
-          inputMode="numeric"
-          readOnly={readOnly}
-          value={typeof value === "number" ? value : ""}
-          onChange={(event) => {
-            const typed = event.target.value.trim();
-            if (typed === "") onChange(null);
-            else if (Number(typed) > 0) onChange(Number(typed));
-          }}
-        />
-      )}
-    </Field>
-  );
 }

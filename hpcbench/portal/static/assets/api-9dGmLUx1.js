@@ -1,1 +1,0 @@
-import"./ui-BA_c8L8P.js";

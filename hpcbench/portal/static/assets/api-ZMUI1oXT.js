@@ -1,0 +1,1 @@
+import"./ui-DA7wuiMH.js";
