@@ -24,6 +24,7 @@ from hpcbench.evaluation.scoring import (
     Batch,
     Policy,
     batches,
+    is_ours,
 )
 from hpcbench.experiment.view.scores import (
     KEYS,
@@ -106,7 +107,7 @@ def _code_of(metric: Any) -> list[str]:
 
     The author of a metric corrects it and scores again: the signature seldom changes with it.
     """
-    if type(metric).__module__.startswith("hpcbench."):
+    if is_ours(metric):
         return []
     try:
         return [hashlib.sha256(Path(inspect.getfile(type(metric))).read_bytes()).hexdigest()]

@@ -236,6 +236,11 @@ def takes_sample(metric: Any) -> bool:
     return "sample" in getattr(metric, "accepts", ())
 
 
+def is_ours(metric: Any) -> bool:
+    """Whether a metric ships with hpcbench."""
+    return type(metric).__module__.startswith("hpcbench.")
+
+
 def is_corpus(metric: Any) -> bool:
     """Whether a sample gives a metric counts instead of a numerator and a denominator."""
     return bool(metric.aggregation == "corpus")

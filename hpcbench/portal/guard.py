@@ -277,16 +277,14 @@ class Guard:
 
     async def _pass(self, asked: _Asked, receive: Receive, answer: _Answer) -> None:
         """Let the routes answer, within limits of size and time."""
-        taken = 0
+        taken, most = 0, _largest(asked.path)
 
         async def bounded() -> Message:
             nonlocal taken
             message = await receive()
             taken += len(message.get("body", b""))
-            if message["type"] == "http.request" and taken > _largest(asked.path):
-                raise HTTPException(
-                    413, _too_large(_largest(asked.path)).error
-                )  # FastAPI passes it on unchanged
+            if message["type"] == "http.request" and taken > most:
+                raise HTTPException(413, _too_large(most).error)  # FastAPI passes it on unchanged
             return message
 
         if answer.socket:

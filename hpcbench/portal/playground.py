@@ -1,4 +1,4 @@
-"""Questions to models that the user serves: her answer streams through the portal, and nothing is kept."""
+"""Questions to models that the user serves: an answer streams through the portal, and nothing is kept."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from hpcbench.data.datasets import Ranges, samples, total
 from hpcbench.errors import Problem, UserError
 from hpcbench.evaluation import load_metrics
 from hpcbench.evaluation.isolate import Guard
-from hpcbench.evaluation.scoring import as_text, parts_of, takes_reading, takes_sample
+from hpcbench.evaluation.scoring import as_text, is_ours, parts_of, takes_reading, takes_sample
 from hpcbench.metrics.base import TooLarge
 from hpcbench.parsers import Read, reader
 from hpcbench.plugins import DatasetIterator
@@ -78,6 +78,7 @@ def _fault(metric: Any, run_task: ResolvedRunTask, read: Read, guard: Guard, sam
         except TooLarge:
             return
         except Exception as error:
+            # A complaint of ours is about the reference; of a foreign metric, perhaps about its code.
             last = traceback.extract_tb(error.__traceback__)[-1]
             place = "" if is_ours(metric) else f" at {last.filename}:{last.lineno}"
             raise
@@ -85,11 +86,6 @@ def _fault(metric: Any, run_task: ResolvedRunTask, read: Read, guard: Guard, sam
     with guard:
         _, fault = guard.call(score)
     return "" if fault in (None, guard.over) else f"{fault}{place}"
-
-
-def is_ours(metric: Any) -> bool:
-    """Whether a metric ships with hpcbench: its complaints are about references, not about itself."""
-    return type(metric).__module__.startswith("hpcbench.")
 
 
 def _problem(
