@@ -47,7 +47,7 @@ def serve(arguments: argparse.Namespace) -> int:
     near = os.environ.get("SLURM_TMPDIR") or "/tmp"
     with tempfile.TemporaryDirectory(prefix="hpcbench-", dir=near) as name:
         folder, key = Path(name), random.token_urlsafe(32)
-        announcement = Announcement(home(site))
+        announcement = Announcement(home(site), key)
         try:
             with _running(model, site, environment, folder, key, arguments) as process:
                 served = _served(model, environment, folder, key, process, arguments, announcement)
@@ -171,8 +171,8 @@ async def _keep(
         say(f"ready after {ready['seconds']:g} s")
         if deaths == 0:
             announcement.made(
-                (folder / "key").read_text().strip(), model=model.name, engine=model.engine,
-                socket=str(folder / "socket"), address=_address(arguments),
+                model=model.name, engine=model.engine, socket=str(folder / "socket"),
+                address=_address(arguments),
             )  # fmt: skip
             print(_how_to_ask(folder, model.name, arguments), flush=True)
         while (status := await client.status())["state"] == "ready":

@@ -497,35 +497,20 @@ def build_wheel(source: Path, target: Path, cache: Path) -> None:
         EnvironmentFault: the build fails.
     """
     if (uv := find_uv()) is not None:
-        argv = [
-            uv,
-            "build",
-            "--wheel",
-            "-q",
-            "--python",
-            sys.executable,
-            "-o",
-            str(target),
-            str(source),
-        ]
+        tool = "uv build"
+        argv = [uv, "build", "--wheel", "-q", "--python", sys.executable]
+        argv += ["-o", str(target), str(source)]
     else:
-        argv = [
-            sys.executable,
-            "-m",
-            "pip",
-            "wheel",
-            "-q",
-            "--disable-pip-version-check",
-            "--no-deps",
-        ]
-        argv += ["-w", str(target), str(source)]
+        tool = "pip wheel ."
+        argv = [sys.executable, "-m", "pip", "wheel", "-q", "--disable-pip-version-check"]
+        argv += ["--no-deps", "-w", str(target), str(source)]
     done = subprocess.run(
         argv, capture_output=True, text=True, check=False, env=_with_caches(cache),
         stdin=subprocess.DEVNULL,
     )  # fmt: skip
     if done.returncode:
         raise EnvironmentFault(
-            why(done.stderr), remedy="run `uv build` in its folder to see the whole output"
+            why(done.stderr), remedy=f"run `{tool}` in its folder to see the whole output"
         )
 
 

@@ -1,4 +1,4 @@
-"""Models that `hpcbench serve` serves for this user, as other programs of hers find them.
+"""Models that `hpcbench serve` serves for this user, as the user's other programs find them.
 
 `HOME/serving/ID.json` says where a model is served and `HOME/serving/ID.key` holds its key; only the user can
 read them, and both go when it ends. A file that is older than `GONE_SECONDS` remains from a `serve`
@@ -56,10 +56,11 @@ class Announcement:
 
     Args:
         home: folder of experiments and caches.
+        key: what its requests have to show.
     """
 
-    def __init__(self, home: Path) -> None:
-        self._folder, self._id = home / "serving", secrets.token_hex(6)
+    def __init__(self, home: Path, key: str) -> None:
+        self._folder, self._id, self._key = home / "serving", secrets.token_hex(6), key
         self._beat = 0.0
 
     @property
@@ -67,16 +68,15 @@ class Announcement:
         """File with its key."""
         return self._folder / f"{self._id}.key"
 
-    def made(self, key: str, **fields: str) -> None:
+    def made(self, **fields: str) -> None:
         """Announce that the model is ready.
 
         Args:
-            key: what its requests have to show.
             fields: `model`, `engine`, `socket` and `address` of a `ServedModel`.
         """
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         served = ServedModel(id=self._id, host=socket.gethostname(), started=time.time(), **fields)
-        _write(self.key_file, key)
+        _write(self.key_file, self._key)
         _write(self._file, json.dumps(asdict(served)))
         self._beat = time.monotonic()
 

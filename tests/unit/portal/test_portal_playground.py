@@ -32,8 +32,8 @@ PAGE = f"data:image/png;base64,{base64.b64encode(b'page').decode()}"
 @contextmanager
 def serving(home: Path, socket: Path, address: str = "") -> Iterator[Announcement]:
     """Announce a model as `hpcbench serve` does."""
-    made = Announcement(home)
-    made.made(KEY, model="tiny", engine="scripted", socket=str(socket), address=address)
+    made = Announcement(home, KEY)
+    made.made(model="tiny", engine="scripted", socket=str(socket), address=address)
     yield made
     made.end()
 
