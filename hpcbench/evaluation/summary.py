@@ -169,12 +169,12 @@ def _wrong(scored: Scored) -> dict[str, Any]:
     if "mistake" not in frame.columns:
         return {}
     if leading is None:
-        is_wrong = wrong(None, None, None, higher_is_better=True)
+        is_wrong = wrong()
     else:
         metric = scored.metrics[leading]
         up = bool(metric.higher_is_better)
         best = metric.bounds[1] if up else metric.bounds[0]
-        is_wrong = wrong(frame[leading], leading, best, higher_is_better=up)
+        is_wrong = wrong(frame[leading], best, higher_is_better=up)
     found = frame.filter(is_wrong)
     kinds = dict(found["mistake"].drop_nulls().value_counts().iter_rows())
     return {

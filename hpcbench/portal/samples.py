@@ -408,10 +408,10 @@ def _conditions(
 def _wrong(sheet: Sheet, frame: Any) -> Any:
     """Wrong samples by the leading metric, as an expression; see `wrong`."""
     if not sheet.metrics:
-        return wrong(None, None, None, higher_is_better=True)
+        return wrong()
     name = sheet.metrics[0]
     kind = sheet.kinds[name]
-    return wrong(frame[name], name, kind.best, higher_is_better=kind.higher_is_better)
+    return wrong(frame[name], kind.best, higher_is_better=kind.higher_is_better)
 
 
 def _flagged(sheet: Sheet) -> Mapping[str, str]:

@@ -185,12 +185,11 @@ def shape_of(path: Path) -> Shape | None:
         return None
 
 
-def wrong(values: Any, metric: str | None, best: float | None, *, higher_is_better: bool) -> Any:
+def wrong(values: Any = None, best: float | None = None, *, higher_is_better: bool = True) -> Any:
     """Wrong samples: below the best value of a metric, unreadable, or failed; none without a request.
 
     Args:
-        values: values of the metric, as a polars series; None where there is no metric.
-        metric: name of its column; None: only unreadable and failed samples are wrong.
+        values: the metric's column, a polars series; None: only unreadable and failed samples are wrong.
         best: its best possible value; None: there is no limit.
         higher_is_better: whether a higher value is better.
 
@@ -202,10 +201,10 @@ def wrong(values: Any, metric: str | None, best: float | None, *, higher_is_bett
     col = polars.col
     failed = ~col("outcome").is_in([*ANSWERED, MISSING])
     found = failed | col("invalid").fill_null(value=False)
-    if metric is not None:
+    if values is not None:
         if best is None:  # without a limit, the greatest value counts as right
             best = max(1.0, float(values.max() or 0.0)) if higher_is_better else 0.0
-        below = col(metric) < best if higher_is_better else col(metric) > best
+        below = col(values.name) < best if higher_is_better else col(values.name) > best
         found = found | ((col("outcome") != MISSING) & below.fill_null(value=False))
     return found.fill_null(value=False)
 
