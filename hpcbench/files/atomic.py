@@ -60,6 +60,36 @@ def write_atomic(path: Path, content: str | bytes) -> None:
         raise
 
 
+def write_private(path: Path | str, text: str, *, folder: int | None = None) -> None:
+    """Replace a file as a whole that at no time another user can read; a link of its name goes.
+
+    Args:
+        path: The file; its folder exists.
+        text: The new content.
+        folder: Descriptor of an open folder, for a `path` that is relative to it.
+    """
+    parent, name = os.path.split(path)
+    temporary = os.path.join(parent, f".{name}.{secrets.token_hex(4)}")  # noqa: PTH118 - Path knows no dir_fd
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(temporary, flags, 0o600, dir_fd=folder)
+    try:
+        try:
+            os.fchmod(descriptor, 0o600)  # whatever the umask
+            write_all(descriptor, text.encode())
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.replace(temporary, path, src_dir_fd=folder, dst_dir_fd=folder)  # noqa: PTH105
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=folder)  # noqa: PTH108
+        raise
+    if folder is None:
+        sync_folder(Path(parent))
+    else:
+        os.fsync(folder)
+
+
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a name to write a file's replacement under: `write_atomic` for writers that take a path.

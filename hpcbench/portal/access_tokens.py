@@ -24,10 +24,11 @@ from typing import Literal, get_args
 from pydantic import TypeAdapter, ValidationError
 
 from hpcbench import secret
+from hpcbench.files.atomic import write_private
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.models.base import Model
 from hpcbench.portal.models.sessions import NewToken, Scope, TokenMade, TokenRow
-from hpcbench.portal.runtime_dir import read_secret, write_secret
+from hpcbench.portal.runtime_dir import read_secret
 
 CODE_SECONDS = 60.0
 """How long a one-time code can be used."""
@@ -292,7 +293,7 @@ class Tokens:
             now = self._clock()
             kept = [one for one in self._read() if now < one.row.expires]
             yield kept
-            write_secret(
+            write_private(
                 self._path, json.dumps([one.model_dump() for one in kept], indent=2) + "\n"
             )
         finally:
@@ -406,6 +407,6 @@ def owner_token(path: Path, *, keep: bool) -> str:
     token = (read_secret(path) or "").strip() if keep else ""
     if len(token) < 43:
         token = new_secret()
-        write_secret(path, token + "\n")
+        write_private(path, token + "\n")
     secret.remember(token)
     return token

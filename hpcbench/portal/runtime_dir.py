@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import json
 import os
-import secrets
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.errors import EnvironmentFault
+from hpcbench.files.atomic import write_private
 
 LONGEST_SOCKET = 107
 """Most bytes of a socket's path on Linux."""
@@ -136,25 +136,8 @@ def _fault(folder: Path) -> str | None:
     return None
 
 
-def write_secret(path: Path, text: str) -> None:
-    """Write a file atomically that only we can read; a link at its path is replaced, not followed."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(temporary, flags, 0o600)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            os.fchmod(file.fileno(), 0o600)
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
 def read_secret(path: Path) -> str | None:
-    """Contents of a file that `write_secret` wrote; None: the file does not exist.
+    """Contents of a file that `write_private` wrote; None: the file does not exist.
 
     Raises:
         EnvironmentFault: it is a link, belongs to another user, or other users can read it.
@@ -180,7 +163,7 @@ def read_secret(path: Path) -> str | None:
 
 def write_state(place: Place, state: Mapping[str, Any]) -> None:
     """Write down how to reach the portal that runs here; no secrets."""
-    write_secret(place.state, json.dumps(state, indent=2, sort_keys=True) + "\n")
+    write_private(place.state, json.dumps(state, indent=2, sort_keys=True) + "\n")
 
 
 def read_state(place: Place) -> dict[str, Any] | None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any
 from hpcbench import secret
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.experiment.layout import Experiment, all_experiments
+from hpcbench.files.atomic import write_private
 from hpcbench.schema.plan import ResolvedPlan
 
 FOLDER = "secrets"
@@ -95,7 +95,8 @@ def keep(experiment: Experiment) -> tuple[str, ...]:
     with _folder(experiment, make=True) as folder:
         assert folder is not None
         kept = {key: held[key] for key in wanted}
-        _write(folder, experiment.id + ENDING, {"version": 1, "variables": kept})
+        data = {"version": 1, "variables": kept}
+        write_private(experiment.id + ENDING, json.dumps(data), folder=folder)
     return tuple(sorted(kept))
 
 
@@ -219,25 +220,6 @@ def _folder(experiment: Experiment, *, make: bool = False) -> Iterator[int | Non
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def _write(folder: int, name: str, data: Any) -> None:
-    """Replace a file of the folder as a whole; at no time can other users read it."""
-    temporary = f".{name}.{secrets.token_hex(4)}"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(temporary, flags, 0o600, dir_fd=folder)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            os.fchmod(file.fileno(), 0o600)
-            json.dump(data, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)  # noqa: PTH105 - Path knows no dir_fd
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary, dir_fd=folder)
-        raise
-    os.fsync(folder)
 
 
 def _read(folder: int, name: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from hpcbench.files.atomic import read_json, write_all
+from hpcbench.files.atomic import read_json, write_private
 
 BEAT_SECONDS = 15.0
 """Seconds between two touches of the file."""
@@ -76,8 +76,8 @@ class Announcement:
         """
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         served = ServedModel(id=self._id, host=socket.gethostname(), started=time.time(), **fields)
-        _write(self.key_file, self._key)
-        _write(self._file, json.dumps(asdict(served)))
+        write_private(self.key_file, self._key)
+        write_private(self._file, json.dumps(asdict(served)))
         self._beat = time.monotonic()
 
     def beat(self) -> None:
@@ -116,14 +116,3 @@ def _found(folder: Path) -> Iterator[ServedModel]:
         with contextlib.suppress(OSError, ValueError, TypeError):
             if time.time() - path.stat().st_mtime < GONE_SECONDS:
                 yield ServedModel(**read_json(path))
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a new file that only its owner can read."""
-    temporary = path.with_suffix(".new")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    try:
-        write_all(descriptor, text.encode())
-    finally:
-        os.close(descriptor)
-    temporary.replace(path)

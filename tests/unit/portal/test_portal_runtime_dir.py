@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.errors import EnvironmentFault
+from hpcbench.files.atomic import write_private
 from hpcbench.portal import runtime_dir
 from hpcbench.portal.serve import listening
 
@@ -39,7 +40,7 @@ def test_a_loose_umask_opens_nothing(runtime: Path) -> None:
     before = os.umask(0)
     try:
         found = runtime_dir.find()
-        runtime_dir.write_secret(found.token, "x")
+        write_private(found.token, "x")
         with listening(found), runtime_dir.holding(found):
             modes = {path.name: path.lstat().st_mode & 0o777 for path in found.folder.iterdir()}
     finally:
@@ -145,7 +146,7 @@ def test_a_secret_replaces_a_link_and_follows_none(tmp_path: Path) -> None:
     path.symlink_to(target)
     with pytest.raises(EnvironmentFault):
         runtime_dir.read_secret(path)
-    runtime_dir.write_secret(path, "word")
+    write_private(path, "word")
     assert target.read_text() == "untouched"
     assert not path.is_symlink()
     assert runtime_dir.read_secret(path) == "word"
@@ -155,7 +156,7 @@ def test_a_secret_replaces_a_link_and_follows_none(tmp_path: Path) -> None:
 
 def test_a_secret_that_others_can_read_is_none(tmp_path: Path) -> None:
     path = tmp_path / "secret"
-    runtime_dir.write_secret(path, "word")
+    write_private(path, "word")
     path.chmod(0o644)
     with pytest.raises(EnvironmentFault, match="accessible to other users"):
         runtime_dir.read_secret(path)
