@@ -12,7 +12,8 @@ install = $(UV) $(1) || $(PIP) $(1)
 DEMO = -e '.[hf,portal]'
 DEVELOPERS = -e '.[hf,http,s3,pdf,arrow,excel,docker,mlflow,wandb,portal,postgresql]' -r requirements-dev.txt
 
-# In the order in which they start, three at once: more of them would only wait for the processors.
+# What needs more than Python, in the order in which it starts. The cluster's part is first: it takes longest and
+# mostly waits for Slurm.
 PARTS = test-slurm test-engines test-runners test-apptainer test-packages test-portal test-long test-sharedfs client docs
 
 .PHONY: demo dist test test-full test-quick $(PARTS) static search mutants lint format bench cluster-up cluster-down clean
@@ -34,10 +35,10 @@ build/full/%: .venv/dev.done
 	set -o pipefail; HPCBENCH_FULL=1 $(MAKE) $* 2>&1 | tee $@.log
 	{ git rev-parse --short HEAD; date -I; grep -E ' (passed|built) ' $@.log | tail -1; } > $@
 
-# A part that fails does not keep the others from running.
-test:
-	$(MAKE) -j2 lint test-quick
-	$(MAKE) -j3 --keep-going --output-sync=target $(PARTS)
+# Three parts at once: more of them would only wait for the processors. A part that fails does not keep the others
+# from running.
+test: .venv/dev.done
+	$(MAKE) -j3 --keep-going --output-sync=target test-slurm lint test-quick $(PARTS)
 
 test-slurm: .venv/dev.done
 	.venv/bin/python -m pytest tests/slurm tests/apptainer -m slurm -q
