@@ -49,7 +49,7 @@ if what == "floor":
     for one in here.resolved.run_tasks:
         rows_of(Place(here.scores_dir, one.name).scores, ["sample", "anls", "answer", "references"])
 else:
-    from hpcbench.reporting import report
+    from hpcbench.reporting.writing import report
     from hpcbench.schema.definitions import Report
     options = {"html": {"images": False}}
     kinds = ("markdown", "html", "json", "latex")

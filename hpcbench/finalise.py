@@ -30,8 +30,8 @@ from hpcbench.experiment.outcome import Outcome, ended, outcome, state_of
 from hpcbench.experiment.submission import Round, rounds
 from hpcbench.experiment.submission_lock import LOCK_SECONDS, alone
 from hpcbench.notify.dispatch import tell, tell_verdict
-from hpcbench.reporting import report
 from hpcbench.reporting.upload import upload_results
+from hpcbench.reporting.writing import report
 from hpcbench.resume.rebalance import keep_off_failed_nodes, release_unlaunched, share_workers
 from hpcbench.resume.resubmit import bad_nodes, may_go_on, next_groups
 from hpcbench.status.liveness import (

@@ -312,7 +312,7 @@ def _load(one: Mapping[str, Any]) -> str:
 
 def _notes(look: Mapping[str, Any], arms: Arms) -> Iterator[str]:
     """Facts behind the numbers."""
-    from hpcbench.evaluation import number_format as form
+    from hpcbench import number_format as form
 
     seen = f"{look['done']} of {look['of']} pairs of blocks, {look['samples']} samples"
     if look["stop"]:

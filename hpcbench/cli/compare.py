@@ -266,8 +266,8 @@ def _speeds(figures: Sequence[Mapping[str, Any]]) -> Table:
 def _flips(flips: Sequence[Mapping[str, Any]]) -> Table:
     from rich.markup import escape
 
+    from hpcbench import number_format as form
     from hpcbench.comparison.pairing import pair_name
-    from hpcbench.evaluation import number_format as form
 
     shown = table(
         "change", "sample", "document", "metric", "scores", "baseline's answer",

@@ -9,9 +9,9 @@ from dataclasses import asdict
 
 from hpcbench.cli.output import print_json, say
 from hpcbench.errors import UserError
-from hpcbench.evaluation.number_format import many
 from hpcbench.experiment.layout import home
 from hpcbench.experiment.submission import Step, arrays
+from hpcbench.number_format import many
 from hpcbench.schema.plan import Group, ResolvedRunTask
 from hpcbench.submit.estimate import spared
 from hpcbench.submit.estimate_text import outlook, words

@@ -21,7 +21,7 @@ from hpcbench.schema.definitions import KINDS, Definition, Site
 
 def validate(arguments: argparse.Namespace) -> int:
     """`hpcbench validate [PLAN]`."""
-    from hpcbench.evaluation.number_format import many
+    from hpcbench.number_format import many
     from hpcbench.registry.resolve import check_registries, load_plan
     from hpcbench.submit.packages import load
 

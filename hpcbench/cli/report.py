@@ -103,7 +103,7 @@ def _written(
     experiment: Experiment, definitions: Sequence[Report] | None, folder: Path | None
 ) -> tuple[Mapping[str, Any], list[Path], list[Exception]]:
     """Write reports; returns their tables, their files, and the errors of failed reports."""
-    from hpcbench import reporting
+    from hpcbench.reporting.writing import report as write
 
     failed: list[Exception] = []
     written: list[Path] = []
@@ -116,7 +116,7 @@ def _written(
                 say(f"report {definition.name}: {type(wrong).__name__}: {wrong}")
 
     try:
-        tables = reporting.report(experiment, definitions, folder, said)
+        tables = write(experiment, definitions, folder, said)
     except OSError as error:
         raise EnvironmentFault(
             f"{error.filename}: {error.strerror}", remedy="--to DIR writes reports elsewhere"

@@ -154,7 +154,7 @@ def _left_out(
 
 def _say_left_out(left_out: Sequence[dict[str, str]], arguments: argparse.Namespace) -> None:
     """Print a line for each metric and reason, with its run tasks."""
-    from hpcbench.evaluation.number_format import few
+    from hpcbench.number_format import few
 
     if arguments.json:
         return
@@ -350,7 +350,7 @@ def _print_rows(
 
 
 def _listed(rows: Sequence[Row]) -> Table:
-    from hpcbench.evaluation import number_format as form
+    from hpcbench import number_format as form
     from hpcbench.evaluation.aggregate import label
 
     keys = list(rows[0].by)
@@ -377,7 +377,7 @@ def _listed(rows: Sequence[Row]) -> Table:
 
 def _pivoted(rows: Sequence[Row], arguments: argparse.Namespace) -> Table:
     from hpcbench import evaluation
-    from hpcbench.evaluation import number_format as form
+    from hpcbench import number_format as form
 
     (index,) = [key for key in rows[0].by if key != arguments.pivot][-1:] or ["metric"]
     heads, lines = evaluation.pivot(rows, index, arguments.pivot)

@@ -16,11 +16,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from hpcbench import number_format as form
 from hpcbench import statistics
 from hpcbench.comparison.differences import measured_of, same_prompt
 from hpcbench.errors import RunFailed, UserError
 from hpcbench.evaluation import load_metrics
-from hpcbench.evaluation import number_format as form
 from hpcbench.evaluation.aggregate import Scored, addends_of, read_parts
 from hpcbench.evaluation.scoring import is_corpus
 from hpcbench.evaluation.versions import made_by

@@ -9,8 +9,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from hpcbench import number_format as form
 from hpcbench.comparison.pairing import pair_name
-from hpcbench.evaluation import number_format as form
 
 DETAILS = (".mean", ".p90", ".p99")
 """Figures of a latency that the short table leaves out."""

@@ -19,9 +19,9 @@ from hpcbench import statistics
 from hpcbench.comparison.pairing import pair_name
 from hpcbench.comparison.results import SpeedRatio
 from hpcbench.errors import EnvironmentFault
-from hpcbench.evaluation.number_format import few
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.evaluated import Figure, Memory, Speed, performance_of
+from hpcbench.number_format import few
 
 LATENCIES = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "e2e_ms": "E2E", "e2e_due_ms": "E2E from due"}
 PERCENTILES = ("mean", "p50", "p90", "p95", "p99")

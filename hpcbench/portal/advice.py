@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from hpcbench.evaluation.number_format import many
+from hpcbench.number_format import many
 from hpcbench.portal.models.run_tasks import Advice
 
 MEMORY_IDLE, MEMORY_FULL = 0.5, 0.9

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
-from hpcbench.evaluation import number_format as form
+from hpcbench import number_format as form
 from hpcbench.evaluation.scoring import as_text
 from hpcbench.experiment.view.answer import MISSING, Recorded
 from hpcbench.experiment.view.scores import META, Place, fields_of

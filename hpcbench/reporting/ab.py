@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hpcbench.evaluation import number_format as form
+from hpcbench import number_format as form
 from hpcbench.experiment.interim import looks_at
 from hpcbench.experiment.layout import Experiment
 from hpcbench.reporting.report_tables import Arms, ArmsRow, TwoArms

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import hpcbench
+from hpcbench import number_format as form
 from hpcbench.comparison.pairing import pair_name
 from hpcbench.comparison.rows import (
     DETAILS,
@@ -19,7 +20,6 @@ from hpcbench.comparison.rows import (
     speed_cells,
 )
 from hpcbench.comparison.speed import not_comparable
-from hpcbench.evaluation import number_format as form
 from hpcbench.reporting.blocks import (
     Block,
     Code,

@@ -7,10 +7,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
+from hpcbench import number_format as form
 from hpcbench import statistics
 from hpcbench.comparison.compare import compare
 from hpcbench.errors import HpcbenchError
-from hpcbench.evaluation import number_format as form
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.evaluated import Scores
 from hpcbench.reporting.report_tables import GateVerdict, Leader, Rival

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from hpcbench.evaluation import number_format as form
+from hpcbench import number_format as form
 from hpcbench.experiment.view.evaluated import (
     Figure,
     GroupRow,

@@ -21,9 +21,9 @@ from hpcbench.data.datasets import (
 from hpcbench.data.pictures import fault_of
 from hpcbench.data.tree import content_hash, folder_files
 from hpcbench.errors import HpcbenchError, Problem, UserError, mistake
-from hpcbench.evaluation.number_format import few
 from hpcbench.experiment.layout import home
 from hpcbench.files.atomic import read_json, write_json
+from hpcbench.number_format import few
 from hpcbench.plugins import DatasetIterator
 from hpcbench.prompts import HASH_FORMULA, TaskPrompt, prompt_hash
 from hpcbench.registry.engine_limits import beyond

@@ -271,7 +271,9 @@ def test_the_portals_rules_name_code_and_tests_that_exist() -> None:
     for _, number, _, code, tests, _ in rows:
         for module, name in re.findall(r"`([a-z_]+)\.(\w+)`", code):
             (path, *_) = [
-                one for one in (portal, portal.parent) if (one / f"{module}.py").is_file()
+                one
+                for one in (portal, portal.parent, portal.parent / "files")
+                if (one / f"{module}.py").is_file()
             ]
             text = (path / f"{module}.py").read_text(encoding="utf-8")
             assert name == "py" or re.search(rf"(def|class) {name}\b", text), (number, module, name)

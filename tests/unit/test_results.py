@@ -21,7 +21,7 @@ from hpcbench.experiment.view.evaluated import (
     scores,
 )
 from hpcbench.files.atomic import write_json
-from hpcbench.reporting import report
+from hpcbench.reporting.writing import report
 from hpcbench.status import status
 from hpcbench.usage.report import usage_of
 from tests.unit import small

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from hpcbench.evaluation.number_format import many
+from hpcbench.number_format import many
 from hpcbench.portal.context import Here
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.guard import PLAIN

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from hpcbench.evaluation import number_format as form
+from hpcbench import number_format as form
 from hpcbench.experiment.counts import DEFINITIONS, OUTCOMES
 from hpcbench.experiment.view.evaluated import GroupRow, Level, Scores
 from hpcbench.reporting.charts.names import stem

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from hpcbench.evaluation import number_format as form
+from hpcbench import number_format as form
 from hpcbench.experiment.view import evaluated as measured
 from hpcbench.experiment.view.evaluated import Latency, MetricValue, Scores, Speed, Sweep
 from hpcbench.reporting.charts.names import stem

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from hpcbench.evaluation import number_format as form
+from hpcbench import number_format as form
 from hpcbench.reporting import figures
 from hpcbench.reporting.blocks import Link, Plot, Section, Strong, Table, code_pieces
 from hpcbench.reporting.formats import Format, drawn

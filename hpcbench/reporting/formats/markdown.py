@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import singledispatch
 from typing import Any
 
-from hpcbench.evaluation import number_format as form
+from hpcbench import number_format as form
 from hpcbench.reporting import figures
 from hpcbench.reporting.blocks import (
     Block,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from hpcbench.evaluation import number_format as form
+from hpcbench import number_format as form
 from hpcbench.experiment.view.evaluated import Load, Machine
 from hpcbench.reporting.methods.facts import Facts, Missing, Said, joined
 from hpcbench.schema.plan import ResolvedRunTask

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
+from hpcbench import number_format as form
 from hpcbench.comparison.differences import measured_of
-from hpcbench.evaluation import number_format as form
 from hpcbench.reporting.blocks import Code, Item, Items, Text
 from hpcbench.reporting.methods.facts import Facts, Missing, Said, is_hash, joined, place_of
 from hpcbench.schema.plan import ResolvedRunTask

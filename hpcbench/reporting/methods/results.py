@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hpcbench.evaluation import number_format as form
+from hpcbench import number_format as form
 from hpcbench.experiment.counts import DEFINITIONS, outcomes_in_words
 from hpcbench.experiment.outcome import outcome
 from hpcbench.experiment.view.evaluated import Scores

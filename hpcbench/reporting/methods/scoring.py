@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import hpcbench
+from hpcbench import number_format as form
 from hpcbench import plugins
 from hpcbench.errors import HpcbenchError
-from hpcbench.evaluation import number_format as form
 from hpcbench.experiment.interim import looks_at
 from hpcbench.experiment.view.evaluated import MetricValue
 from hpcbench.metrics.citations import CITATIONS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from hpcbench.evaluation import number_format as form
+from hpcbench import number_format as form
 from hpcbench.evaluation.mistakes import MISTAKES
 from hpcbench.experiment.counts import DEFINITIONS, OUTCOMES, outcomes_in_words
 from hpcbench.experiment.view.evaluated import Scores

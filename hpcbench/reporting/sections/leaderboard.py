@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hpcbench.evaluation import number_format as form
+from hpcbench import number_format as form
 from hpcbench.experiment.counts import total
 from hpcbench.reporting.ab import cells
 from hpcbench.reporting.blocks import (

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from hpcbench.evaluation import number_format as form
+from hpcbench import number_format as form
 from hpcbench.experiment.counts import DEFINITIONS
 from hpcbench.experiment.ending import remarks
 from hpcbench.reporting import charts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
-from hpcbench.evaluation import number_format as form
+from hpcbench import number_format as form
 from hpcbench.experiment.view.evaluated import Attainment, Performance, Speed
 from hpcbench.experiment.view.usage import Usage
 from hpcbench.reporting import charts, usage_rows

@@ -25,7 +25,6 @@ from hpcbench.comparison.interim import (
     last_looks,
     look,
 )
-from hpcbench.evaluation.number_format import why_inconclusive
 from hpcbench.experiment.control import control_request, control_state
 from hpcbench.experiment.interim import (
     due,
@@ -43,6 +42,7 @@ from hpcbench.files.atomic import (
     write_atomic,
     write_json,
 )
+from hpcbench.number_format import why_inconclusive
 from hpcbench.planning import plan_work
 from hpcbench.reporting.methods import methods, to_json
 from hpcbench.schema.plan import Arms
@@ -385,7 +385,7 @@ def test_the_methods_section_says_how_arms_were_compared(tmp_path: Path) -> None
 def test_the_report_tells_what_the_arms_are_and_misses_nothing_that_was_not_needed(
     scene: Scene,
 ) -> None:
-    from hpcbench.reporting import report
+    from hpcbench.reporting.writing import report
 
     half = many(0.5)
     scene.answered("a", half)

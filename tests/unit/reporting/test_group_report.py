@@ -10,9 +10,9 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.evaluated import metrics_of
 from hpcbench.experiment.view.usage import Hours
 from hpcbench.files.atomic import read_json, write_json
-from hpcbench.reporting import report
 from hpcbench.reporting.tables import GROUPS, group_tables
 from hpcbench.reporting.usage_rows import per_document
+from hpcbench.reporting.writing import report
 from tests.unit.evaluation.scene import asked, strange, told
 from tests.unit.reporting.test_report import written
 from tests.unit.small import record

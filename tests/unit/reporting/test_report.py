@@ -12,7 +12,7 @@ from hpcbench.evaluation import evaluate
 from hpcbench.experiment.control import control_request
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import read_json, write_json
-from hpcbench.reporting import report
+from hpcbench.reporting.writing import report
 from tests.unit.small import experiment, record, response, write_attempt
 
 VOID = {"meta", "link", "br", "hr", "img", "input", "path", "use", "rect", "circle", "line"}

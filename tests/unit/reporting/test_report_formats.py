@@ -20,10 +20,10 @@ from hpcbench import plugins
 from hpcbench.cli.main import main
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import Experiment
-from hpcbench.reporting import report
 from hpcbench.reporting.formats import latex, markdown
 from hpcbench.reporting.formats.pdf import Pdf
 from hpcbench.reporting.report_tables import json_schema
+from hpcbench.reporting.writing import report
 from hpcbench.schema.definitions import Report
 from hpcbench.testing import TABLES, check
 from hpcbench.visible import visible

@@ -11,8 +11,8 @@ import pytest
 from lxml import html as parser
 
 from hpcbench.files.atomic import read_json, write_json
-from hpcbench.reporting import report
 from hpcbench.reporting.formats import EVERY
+from hpcbench.reporting.writing import report
 from hpcbench.schema.definitions import Report
 from hpcbench.testing import TABLES, VERDICT
 from tests.unit.reporting.many import answered

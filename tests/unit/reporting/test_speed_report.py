@@ -15,8 +15,8 @@ from hpcbench.files.atomic import (
     write_json,
 )
 from hpcbench.planning import plan_work
-from hpcbench.reporting import report
 from hpcbench.reporting.tables import speed_rows
+from hpcbench.reporting.writing import report
 from tests.unit.reporting.test_report import Checker
 from tests.unit.small import measured, record, resolved, run_task, write_dataset
 from tests.unit.timing import closed_loop, failed, open_loop

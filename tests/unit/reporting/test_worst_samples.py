@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.experiment.layout import Experiment
-from hpcbench.reporting import report
 from hpcbench.reporting.context import gather
 from hpcbench.reporting.worst_samples import diff
+from hpcbench.reporting.writing import report
 from hpcbench.schema.definitions import Report
 from tests.unit.reporting.many import answered
 from tests.unit.small import record
