@@ -2,11 +2,13 @@
 
 import math
 import random
+from statistics import NormalDist
 
 import numpy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import betainc
 
 from hpcbench.statistics import (
     NO_SPREAD,
@@ -21,6 +23,7 @@ from hpcbench.statistics import (
     quantile_interval,
     ratio_interval,
 )
+from hpcbench.statistics.limits import limits, weighted_quantile
 from tests.campaign import examples
 
 CR1 = "t, clustered standard error CR1"
@@ -283,8 +286,6 @@ def test_many_clusters_that_all_differ_have_the_t_interval() -> None:
 
 def test_the_saddlepoint_agrees_with_random_weights() -> None:
     """Of 12 documents of unequal size and a pseudo-document: quantiles of a million weighted means."""
-    from hpcbench.statistics.limits import weighted_quantile
-
     chance = numpy.random.default_rng(5)
     under = chance.integers(1, 21, 12).astype(float)
     over = under * chance.random(12) ** 0.3
@@ -292,11 +293,50 @@ def test_the_saddlepoint_agrees_with_random_weights() -> None:
     shapes[-1] = 0.7
     weights = chance.gamma(shapes, size=(1_000_000, 13))
     means = (weights @ over) / (weights @ under)
-    from statistics import NormalDist
-
     for share in (0.005, 0.025, 0.05, 0.25, 0.75, 0.95, 0.975, 0.995):
         found = weighted_quantile(over, under, shapes, NormalDist().inv_cdf(share))
         assert float((means <= found).mean()) == pytest.approx(share, abs=0.005)
+
+
+@pytest.mark.parametrize(("a", "b"), [(3.0, 5.0), (1.0, 9.0)])
+@pytest.mark.parametrize("share", [0.025, 0.3, 0.7, 0.975])
+def test_a_sum_without_a_denominator_goes_beyond_any_rate(a: float, b: float, share: float) -> None:
+    """The ratio of two gamma variables has a beta prime distribution."""
+    over, under, shapes = numpy.array([1.0, 0.0]), numpy.array([0.0, 1.0]), numpy.array([a, b])
+    for side in (-1, 1):
+        z = NormalDist().inv_cdf(share)
+        found = side * weighted_quantile(side * over, under, shapes, side * z)
+        assert betainc(a, b, found / (1 + found)) == pytest.approx(share, abs=0.003)
+
+
+@pytest.mark.parametrize(("a", "b"), [(3.0, 5.0), (1.0, 9.0), (40.0, 2.0)])
+def test_the_saddlepoint_has_no_step_at_the_mean(a: float, b: float) -> None:
+    """There its formula is 0 / 0, and its limit is used."""
+    over, under, shapes = numpy.array([0.0, 1.0]), numpy.array([1.0, 1.0]), numpy.array([a, b])
+    low, high = -3.0, 3.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        below = weighted_quantile(over, under, shapes, middle) < b / (a + b)
+        low, high = (middle, high) if below else (low, middle)
+    assert betainc(b, a, b / (a + b)) == pytest.approx(NormalDist().cdf(low), abs=2e-3)
+    near = [weighted_quantile(over, under, shapes, low + step * 2e-5) for step in range(-9, 10)]
+    assert near == pytest.approx([b / (a + b)] * 19, abs=1e-4)
+
+
+def test_limits_follow_the_unit_of_the_denominator() -> None:
+    chance = numpy.random.default_rng(3)
+    over, under = chance.random(30), chance.integers(1, 9, 30).astype(float)
+    found, quarter = limits(over, under, (0, None), 0.95), limits(over, 4 * under, (0, None), 0.95)
+    assert (quarter.low, quarter.high) == pytest.approx((found.low / 4, found.high / 4), rel=1e-6)
+
+
+def test_a_few_values_at_the_other_bound_count_like_values_near_it() -> None:
+    over, under = numpy.random.default_rng(3).random(30), numpy.ones(30)
+    over[:3] = 1
+    at = limits(over, under, (0, 1), 0.95)
+    over[:3] = 1 - 1e-9
+    near = limits(over, under, (0, 1), 0.95)
+    assert (at.low, at.high) == pytest.approx((near.low, near.high), rel=1e-6)
 
 
 def test_one_more_wrong_answer_never_raises_the_lower_end() -> None:

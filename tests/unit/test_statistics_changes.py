@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
+from statistics import NormalDist
 
 import numpy
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench.statistics import changes
-from hpcbench.statistics.changes import STEPS, _autocorrelation
+from hpcbench.statistics.changes import LEAST, SHARE, STEPS, _autocorrelation, _wanted
 from tests.campaign import examples
 
 Nights = Callable[[numpy.random.Generator, int], numpy.ndarray]
@@ -171,6 +173,66 @@ def test_how_alike_neighbouring_nights_are_is_rounded_up_to_a_step(
     for night in range(1, len(series)):
         series[night] += share * series[night - 1]
     assert _autocorrelation(series) == steps
+
+
+def slowly(series: list[float], level: float) -> tuple[int, int] | None:
+    """The first change and the night that shows it, night by night from the definitions."""
+    for night in range(2 * LEAST, len(series)):
+        known = series[: night + 1]
+        ranks = numpy.array([sum(numpy.sign(one - other) for other in known) for one in known])
+        share = 0.1 * _autocorrelation(ranks)
+        white = [after - share * before for before, after in itertools.pairwise(known)]
+        clear = {
+            cut: abs(sum(numpy.sign(b - a) for a in white[:cut] for b in white[cut:])) / wanted
+            for cut, wanted in enumerate(_wanted(night, level), LEAST)
+        }
+        cut = max(clear, key=lambda one: clear[one])
+        if clear[cut] >= 1:
+            return cut + 1, night
+    return None
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(st.integers(0, 2**32), st.integers(3, 20), st.sampled_from([0.0, 0.3]))
+def test_the_first_change_is_the_one_of_the_definitions(seed: int, flat: int, share: float) -> None:
+    series = numpy.random.default_rng(seed).normal(size=30)
+    for night in range(1, len(series)):
+        series[night] += share * series[night - 1]
+    series[flat:] += 2.5
+    first = changes(series.tolist(), 0.2)[:1]
+    assert [(one.at, one.seen) for one in first] == [
+        one for one in [slowly(series.tolist(), 0.2)] if one
+    ]
+
+
+def pairs_that_fell(m: int, n: int) -> list[int]:
+    """(m n + 1,) orders of m and n values by their pairs that fell (Mann & Whitney's recursion)."""
+    counts = {(0, k): [1] for k in range(n + 1)} | {(k, 0): [1] for k in range(m + 1)}
+    for one, other in itertools.product(range(1, m + 1), range(1, n + 1)):
+        total = [0] * (one * other + 1)
+        for fell, count in enumerate(counts[one, other - 1]):
+            total[fell] += count
+        for fell, count in enumerate(counts[one - 1, other]):
+            total[fell + other] += count
+        counts[one, other] = total
+    return counts[m, n]
+
+
+@pytest.mark.parametrize("nights", [6, 11, 18, 24])
+@pytest.mark.parametrize("level", [0.001, 0.05, 0.5])
+def test_a_cut_shows_a_change_only_where_so_much_is_rare_enough(nights: int, level: float) -> None:
+    chance = SHARE * level / nights**2
+    for m, wanted in enumerate(_wanted(nights, level), LEAST):
+        n = nights - m
+        orders = pairs_that_fell(m, n)
+        rare = [
+            fell
+            for fell in range(m * n + 1)
+            if sum(orders[: fell + 1]) <= chance * math.comb(nights, m)
+        ]
+        exact = m * n - 2 * rare[-1] if rare else math.inf
+        normal = -NormalDist().inv_cdf(chance) * math.sqrt(m * n * (nights + 1) / 3)
+        assert wanted == pytest.approx(min(exact, normal))
 
 
 def test_what_is_no_number_is_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import statistics
 from typing import Any
 
 import numpy
@@ -28,6 +29,19 @@ def test_the_published_table() -> None:
     ratings = [one for row in SHROUT_FLEISS for one in row]
     subjects = [number for number in range(6) for _ in range(4)]
     assert intraclass_correlation(ratings, subjects) == pytest.approx(found.reliability)
+
+
+def test_runs_deviate_as_their_means_do() -> None:
+    found = repeats([[0.1, 0.9, 0.5], [0.4, 0.2, 0.6], [0.7, 0.7, 0.4], [1.0, 0.0, 0.8]])
+    assert found.run_deviation == pytest.approx(statistics.stdev([0.5, 0.4, 0.6, 0.6]))
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1e9])
+def test_the_unit_of_values_changes_no_share(unit: float) -> None:
+    table = numpy.array(SHROUT_FLEISS, dtype=float).T
+    found, same = repeats(unit * table), repeats(table)
+    assert found.reliability == pytest.approx(same.reliability)
+    assert found.reliability_of_mean == pytest.approx(same.reliability_of_mean)
 
 
 def test_components_that_were_put_in_are_found() -> None:
