@@ -297,7 +297,8 @@ def _no_table(place: _Place, table: Table | None, roles: Roles | None) -> UserEr
     if roles is None:
         return why_no_table(place.folder, table)
     known = ", ".join(one.name for one in table.columns)
-    what = f"no column has the name or the values of an answer (columns: {known})"
+    sparse = "".join(f"; '{name}' is {why}" for name, why in roles.sparse.items())
+    what = f"no column has the name or the values of an answer (columns: {known}{sparse})"
     return UserError(Problem(what, str(place.folder / table.name), remedy="--answer COLUMN"))
 
 

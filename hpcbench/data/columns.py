@@ -42,9 +42,9 @@ NAMES: Mapping[str, Sequence[str]] = {
     "group": (
         "doc_type", "document_type", "doc_class", "type", "category", "language", "lang", "source", "domain",
         "difficulty", "quality", "question_type", "answer_type", "country", "comment", "comments", "note",
-        "notes", "remark", "width", "height", "dpi", "page_count", "num_pages", "n_pages", "annotator", "url",
+        "notes", "remark", "remarks", "width", "height", "dpi", "page_count", "num_pages", "n_pages", "annotator", "url",
         "language_code", "locale", "license", "licence", "size", "bbox", "boxes", "confidence",
-        "язык", "тип",
+        "bemerkung", "bemerkungen", "kommentar", "язык", "тип", "комментарий", "примечание", "备注",
     ),
 }  # fmt: skip
 """Role of a column → its usual names, the likeliest first; in lower case, with `_` for other characters."""
@@ -149,6 +149,8 @@ class Roles:
     """Columns kept as metadata of the samples, groups included."""
     left: dict[str, str] = field(default_factory=dict)
     """Column → why it is left out, or why it is no group."""
+    sparse: dict[str, str] = field(default_factory=dict)
+    """Column that would be an answer, but is mostly empty → how many rows have a value."""
 
     def of(self, name: str) -> str:
         """Roles of a column, for people."""
@@ -321,7 +323,7 @@ def propose(columns: Sequence[Column], rows: int, wish: Wish | None = None) -> R
     roles.split = _taken(free, "split", lambda one: one.scalar and one.distinct <= 20)
     roles.prompted = [name for name in PROMPTED if free.pop(name, None) is not None]
     if wish.answers is None:
-        roles.answers = _answers(free, roles)
+        roles.answers, roles.sparse = _answers(free, roles, rows)
     roles.task = wish.task or _task(usable, roles, rows)
     several = len(roles.answers) > 1 and roles.task in ("vqa", "ocr", "classification")
     if several and wish.answers is not None:
@@ -331,6 +333,7 @@ def propose(columns: Sequence[Column], rows: int, wish: Wish | None = None) -> R
         roles.answers = roles.answers[:1]
     used = {one.partition(".")[0] for one in roles.answers} | {*roles.answers}
     _take_rest(roles, {name: one for name, one in free.items() if name not in used}, rows, wish)
+    roles.left |= roles.sparse
     return roles
 
 
@@ -433,9 +436,32 @@ def _asks(column: Column) -> bool:
     return column.scalar and 2 * marked > len(column.values)
 
 
-def _answers(free: Mapping[str, Column], roles: Roles) -> list[str]:
-    """Columns of the answer: the likeliest by name, or else columns whose names are not those of groups."""
+def _answers(
+    free: Mapping[str, Column], roles: Roles, rows: int
+) -> tuple[list[str], dict[str, str]]:
+    """Columns of the answer, and columns that would be answers, but are mostly empty, each with that reason.
+
+    The likeliest column by name, or else columns whose names are not those of groups. A mostly empty column
+    is an answer only by its name, and only where no other column is one.
+    """
     fit = [one for one in free.values() if one.scalar or one.kind == "object"]
+    found = _fitting([one for one in fit if not _sparse(one, rows)], roles)
+    named = [one for one in fit if _is(one, "answers")]
+    found = found or _fitting([one for one in named if _sparse(one, rows)], roles)
+    why = {
+        name: f"mostly empty: {free[name].filled:,} of {rows:,} rows have a value"
+        for name in _fitting([one for one in fit if _sparse(one, rows)], roles)
+    }
+    return found, why
+
+
+def _sparse(column: Column, rows: int) -> bool:
+    """Whether fewer than half of the rows have a value."""
+    return 2 * column.filled < rows
+
+
+def _fitting(fit: Sequence[Column], roles: Roles) -> list[str]:
+    """Columns of the answer among these."""
     known = sorted(
         (one for one in fit if _is(one, "answers")), key=lambda one: _rank(one, "answers")
     )
@@ -444,10 +470,11 @@ def _answers(free: Mapping[str, Column], roles: Roles) -> list[str]:
     objects = [one.name for one in fit if one.kind == "object" and not _is(one, "group")]
     if objects and roles.question is None:
         return objects[:1]
-    rest = [one.name for one in fit if one.scalar and not _is(one, "group") and not _is(one, "id")]
-    rest = [name for name in rest if not (_names_pages(free[name]) or _is(free[name], "document"))]
+    rest = [one for one in fit if one.scalar and not _is(one, "group") and not _is(one, "id")]
+    rest = [one for one in rest if not (_names_pages(one) or _is(one, "document"))]
     if rest:
-        return rest[:1] if roles.question is not None or roles.asked is not None else rest
+        names = [one.name for one in rest]
+        return names[:1] if roles.question is not None or roles.asked is not None else names
     classes = sorted((one for one in fit if _is(one, "class")), key=lambda one: _rank(one, "class"))
     return [one.name for one in classes[:1]]
 

@@ -252,6 +252,51 @@ def test_rows_without_an_answer_are_left_out_and_counted(
     assert "left out: 1 rows that are not samples" in capsys.readouterr().err
 
 
+def test_a_column_that_is_mostly_empty_is_no_answer_unless_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(4):
+        page(tmp_path / f"d/{number}.png")
+    rows = [
+        {"image": f"{n}.png", "question": "Total?", "seen by": "M." if n == 1 else "", "sum": f"1{n}"}
+        for n in range(4)
+    ]  # fmt: skip
+    table = jsonl(tmp_path / "d/a.jsonl", [{**row, "sum": ""} for row in rows])
+    said = refused(capsys, tmp_path / "d", "--annotations", table)
+    assert "'seen by' is mostly empty: 1 of 4 rows have a value" in said
+    named = added(table, "--answer", "seen by", "--name", "named", name="named")
+    assert len(named.samples) == 1
+    jsonl(table, rows)
+    found = added(table, name="a")
+    assert (found.definition["mapping"]["references"], len(found.samples)) == ("sum", 4)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["text", "label", "sum", "seen by", "note"]), st.integers(0, 8)),
+        unique_by=lambda one: one[0],
+        min_size=1,
+    )
+)
+def test_no_sparse_column_is_proposed_silently(columns: list[tuple[str, int]]) -> None:
+    rows = [
+        {
+            "file": f"{n}.png",
+            **{name: f"{name} {n}" if n < filled else "" for name, filled in columns},
+        }
+        for n in range(8)
+    ]
+    roles = propose(look(rows, lambda name: name.endswith(".png")), 8)
+    assert roles is not None
+    sparse = {name for name, filled in columns if 0 < filled < 4}
+    for name in sparse & {*roles.answers}:
+        assert name in ("text", "label"), "only its name makes it an answer"
+        assert "mostly empty" in roles.of(name)
+        assert not {"text", "label", "sum", "seen by"} & {
+            one for one, filled in columns if filled >= 4
+        }
+
+
 def test_few_short_answers_that_come_again_are_classes(tmp_path: Path) -> None:
     rows = [{"file": page(tmp_path / f"d/{n}.png", n).name, "category": ["letter", "form"][n % 2]}
             for n in range(10)]  # fmt: skip
