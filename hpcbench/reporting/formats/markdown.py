@@ -29,9 +29,11 @@ from hpcbench.reporting.report_tables import Tables
 from hpcbench.reporting.sections.leaderboard import verdict
 from hpcbench.visible import visible
 
-_SIGNS = re.compile(r"([\\`*|~]|(?<=\])[(\[:])")
+_SIGNS = re.compile(r"([\\`*|~]|(?<=\])[(\[])")
 _EDGE = re.compile(r"(?<!\w)_|_(?!\w)")
 _LEADING = re.compile(r"^(\d*)(>|#(?=[#\s]|$)|[-+=](?=[-+=\s]|$)|(?<=\d)[.)](?=\s|$))")
+_DEFINITION = re.compile(r"^\[(?=.*\]:|[ xX]\](\s|$))")
+"""A link's or footnote's definition, which is not shown; or a box of a task list."""
 
 
 class Markdown(Format):
@@ -72,9 +74,13 @@ def summary(tables: Tables) -> list[str]:
 
 def escaped(text: str) -> str:
     """Text that Markdown shows unchanged, on one line: no markup, no HTML, no mentions."""
+    return _DEFINITION.sub(r"\\[", _LEADING.sub(r"\1\\\2", _within(text)))
+
+
+def _within(text: str) -> str:
+    """The same inside a line, where no sign makes a list, a heading or a definition."""
     whole = visible(" ".join(str(text).split()))
     whole = _EDGE.sub(r"\\_", _SIGNS.sub(r"\\\1", whole))
-    whole = _LEADING.sub(r"\1\\\2", whole)
     return whole.replace("&", "&amp;").replace("<", "&lt;").replace("@", "&#64;")
 
 
@@ -112,8 +118,10 @@ def _with_code(text: str) -> str:
     if len(pieces) == 1:
         return escaped(text)
     return "".join(
-        f"`{visible(' '.join(one.split()))}`" if is_code else with_outer_spaces(one, escaped)
-        for is_code, one in pieces
+        f"`{visible(' '.join(one.split()))}`"
+        if is_code
+        else with_outer_spaces(one, _within if place else escaped)
+        for place, (is_code, one) in enumerate(pieces)
     )
 
 

@@ -20,6 +20,7 @@ from hpcbench import plugins
 from hpcbench.cli.main import main
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import Experiment
+from hpcbench.reporting.blocks import Section, Text
 from hpcbench.reporting.formats import latex, markdown
 from hpcbench.reporting.formats.pdf import Pdf
 from hpcbench.reporting.report_tables import json_schema
@@ -85,6 +86,27 @@ def test_markdown_shows_any_text_as_it_is(text: str, before: str) -> None:
     assert {one.type for one in inline.children or []} <= {"text", "text_special"}
     shown = "".join(one.content for one in inline.children or [])
     assert shown.split() == visible(f"{before}{text} x").split()
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("↑ is better. [ ]: 95 % interval", "↑ is better. [ ]: 95 % interval"),
+        ("see a]: b", "see a]: b"),
+        ("[total]: 12.50", "\\[total]: 12.50"),
+        ("[^1]: 12.50", "\\[^1]: 12.50"),
+        ("[ ] open", "\\[ ] open"),
+        ("[x] done", "\\[x] done"),
+        ("[a](b)", "[a]\\(b)"),
+    ],
+)
+def test_markdown_escapes_brackets_only_where_they_are_markup(text: str, written: str) -> None:
+    assert markdown.escaped(text) == written
+
+
+def test_markdown_escapes_what_makes_a_list_only_at_the_beginning() -> None:
+    page, _ = markdown.written("t", "", [Section("a", "A", (Text("`one` - [b]: `two` + c"),))])
+    assert page.splitlines()[-1] == "`one` - [b]: `two` + c"
 
 
 @given(SIGNS)
