@@ -114,7 +114,7 @@ def tell_outcome(ended: ExperimentStatus) -> None:
     """Print an experiment's outcome, in a few lines for cron's log."""
     print(f"{ended.id} is {ended.state}")
     for failure in ended.failures[:5]:
-        print(f"  {failure.count} × {failure.cause}")
+        print(f"  {failure.count} × {failure.line}")
     if ended.report:
         console().print(f"  report: {ended.report}", soft_wrap=True)
 

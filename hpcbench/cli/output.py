@@ -252,12 +252,13 @@ def _follow_plainly(
 ) -> ExperimentStatus:
     from hpcbench.cli.due import do_what_is_due
     from hpcbench.status import ENDED
+    from hpcbench.status.models import counted
 
     last = ""
     while True:
         line = f"{status.id} {status.state} {status.answered}/{status.samples} samples done"
-        if wrong := sum(one.count for one in status.failures):
-            line += f", {wrong} failures"
+        if wrong := counted(status.failures):
+            line += f", {wrong}"
         if status.reason:
             line += f": {status.reason}"
         if line != last and not silent:

@@ -331,8 +331,7 @@ def _wrong(
         for one in found[:most]:
             line = Text.assemble((f"{mark} ", colour))
             line.append(f"×{one.count:,} " if one.count > 1 else "", "bold")
-            line.append("worker lost: " if one.kind == "lost" and one.nodes else "")
-            lines.append(line.append(one.cause.partition("\n")[0] or one.kind))
+            lines.append(line.append(one.line))
             if not brief:
                 lines.append(Text(f"  {_where(one, status.time, below)}", "dim"))
         if len(found) > most:

@@ -42,8 +42,9 @@ NAMES: Mapping[str, Sequence[str]] = {
     "group": (
         "doc_type", "document_type", "doc_class", "type", "category", "language", "lang", "source", "domain",
         "difficulty", "quality", "question_type", "answer_type", "country", "comment", "comments", "note",
-        "notes", "remark", "remarks", "width", "height", "dpi", "page_count", "num_pages", "n_pages", "annotator",
-        "url", "language_code", "locale", "license", "licence", "size", "bbox", "boxes", "confidence",
+        "notes", "remark", "remarks", "width", "height", "dpi", "page_count", "num_pages", "n_pages",
+        "annotator", "url", "language_code", "locale", "license", "licence", "size", "bbox", "boxes",
+        "confidence",
         "bemerkung", "bemerkungen", "kommentar", "язык", "тип", "комментарий", "примечание", "备注",
     ),
 }  # fmt: skip

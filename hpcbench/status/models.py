@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from pydantic import Field
@@ -193,6 +194,30 @@ class Failure(Part):
     """When it was last seen."""
     log: str | None = None
     """A file with more."""
+
+    @property
+    def worker_lost(self) -> bool:
+        """Whether workers ended without a message; other workers take their shards over."""
+        return self.kind == "lost" and bool(self.nodes)
+
+    @property
+    def line(self) -> str:
+        """The cause in one line; lost workers are called so."""
+        cause = self.cause.partition("\n")[0] or self.kind
+        return f"worker lost: {cause}" if self.worker_lost else cause
+
+
+def counted(failures: Sequence[Failure]) -> str:
+    """How much went wrong, by what it is: `2 workers lost, 1 sample without an answer, 3 failures`."""
+    counts = Counter[tuple[str, str]]()
+    for one in failures:
+        if one.worker_lost:
+            counts["worker lost", "workers lost"] += one.count
+        elif one.kind == "answers" and one.run_tasks:
+            counts["sample without an answer", "samples without an answer"] += one.count
+        else:
+            counts["failure", "failures"] += one.count
+    return ", ".join(f"{count:,} {words[count != 1]}" for words, count in counts.items())
 
 
 class Wait(Part):

@@ -30,6 +30,7 @@ from hpcbench.schema.plan import Shard
 from hpcbench.site.gc import _busy
 from hpcbench.status import Observer, briefs, due
 from hpcbench.status import findings as finding
+from hpcbench.status.models import Failure, counted
 from hpcbench.status.shards import Life, Owned, judge
 from tests.unit.scene import Scene
 
@@ -95,6 +96,20 @@ def test_lost_jobs_are_explained_by_a_log_of_one_that_did_not_end_well(scene: Sc
     (failure,) = [one for one in now.failures if one.kind == "lost"]
     assert failure.cause.endswith("slurmstepd: error: *** JOB 4711 ON n1 CANCELLED ***")
     assert failure.log is not None and failure.log.endswith("4711_0_0_log.out")
+
+
+def test_lost_workers_and_samples_without_an_answer_are_counted_as_what_they_are() -> None:
+    lost = Failure(cause="preempted", kind="lost", count=2, nodes=("n1", "n2"))
+    answers = Failure(cause="failed: timeout", kind="answers", run_tasks=("vqa",))
+    died = Failure(cause="engine died", kind="engine_died", count=1_000, nodes=("n1",))
+    assert (
+        counted([lost, answers, died])
+        == "2 workers lost, 1 sample without an answer, 1,000 failures"
+    )
+    assert counted([]) == ""
+    assert (lost.line, died.line) == ("worker lost: preempted", "engine died")
+    gone = Failure(cause="all jobs disappeared, and none left a log", kind="lost")
+    assert (gone.line, counted([gone])) == (gone.cause, "1 failure")
 
 
 def test_a_look_leaves_nothing_in_memory_once_its_status_is_there(scene: Scene) -> None:
