@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import re
 import site
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -486,8 +488,8 @@ def answer_schema(ml_task: MLTask) -> dict[str, Any] | None:
 def check_options(plugin: Any, options: Mapping[str, Any]) -> list[tuple[tuple[str, ...], str]]:
     """Problems of a plugin's options: place and message.
 
-    A plugin declares its options as a pydantic model `Options`, or is a dataclass whose fields are its
-    options (metrics). Options of any other plugin are not checked.
+    A plugin declares its options as a class `Options`, a pydantic model or a dataclass; a metric is a
+    dataclass whose fields are its options. Options of any other plugin are not checked.
     """
     declared = getattr(plugin, "Options", None)
     if declared is not None and hasattr(declared, "model_validate"):
@@ -499,19 +501,53 @@ def check_options(plugin: Any, options: Mapping[str, Any]) -> list[tuple[tuple[s
             known = list(declared.model_fields)
             return [_option_problem(dict(one), known) for one in error.errors()]
         return []
-    if not is_dataclass(plugin):
+    fielded = declared if is_dataclass(declared) else plugin if _is_metric(plugin) else None
+    if not (isinstance(fielded, type) and is_dataclass(fielded)):
         return []
-    known = [one.name for one in fields(plugin) if one.init]
+    known = [one.name for one in fields(fielded) if one.init]
     wrong: list[tuple[tuple[str, ...], str]] = [
         ((name,), unknown("option", name, known)) for name in options if name not in known
     ]
     if wrong:
         return wrong
+    from hpcbench.schema.option_types import misfits  # a slow import
+
+    if found := misfits(fielded, options):
+        defaults = {one.name: one.default for one in fields(fielded)}
+        return [
+            ((name,), f"option '{name}' {what}{_remedy(defaults[name])}")
+            for name, what in found.items()
+        ]
     try:
-        plugin(**options)  # type: ignore[operator]
+        with_options(fielded, options)
     except Exception as error:  # noqa: BLE001 - foreign code: its failure is the finding
         return [((), str(error) or type(error).__name__)]
     return []
+
+
+def with_options(declared: Any, options: Mapping[str, Any]) -> Any:
+    """A metric, or another dataclass of options, with a definition's options; they must be checked.
+
+    A value of an enumeration becomes its member.
+    """
+    if not options:
+        return declared()
+    from hpcbench.schema.option_types import members  # a slow import
+
+    return declared(**members(declared, options))
+
+
+def _remedy(default: Any) -> str:
+    """How an option gets its default, where that can be written in YAML."""
+    value = default.value if isinstance(default, Enum) else default
+    if not isinstance(value, str | int | float):
+        return ""
+    return f"; without it, it is {json.dumps(value, ensure_ascii=False)}"
+
+
+def _is_metric(plugin: Any) -> bool:
+    """Whether a plugin is a metric: only its own fields are options."""
+    return all(hasattr(plugin, name) for name in REQUIRED["metrics"])
 
 
 def add_folder(folder: Path) -> None:

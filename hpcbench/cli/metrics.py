@@ -225,7 +225,7 @@ def _made(kind: Any, name: str, options: Mapping[str, Any]) -> Any:
     if wrong:
         remedy = f"`hpcbench metrics show {name}` lists the options"
         raise UserError(*(Problem(message, remedy=remedy) for _, message in wrong))
-    return kind(**options)
+    return plugins.with_options(kind, options)
 
 
 _ROWS = "each row needs `prediction`, and `references` or `reference`"

@@ -91,6 +91,10 @@ def _wrong(options: Mapping[str, Any]) -> Iterator[Problem]:
             )
         elif name in ("model", "processor") and not isinstance(value, Mapping):
             yield Problem(f"engine option '{name}' is {value!r}; it must be a mapping")
+        elif name == "trust_remote_code" and type(value) is not bool:
+            yield Problem(f"engine option '{name}' is {value!r}; it must be true or false")
+        elif name == "attn_implementation" and not isinstance(value, str):
+            yield Problem(f"engine option '{name}' is {value!r}; it must be text, such as sdpa")
 
 
 def threads(environment: Mapping[str, str]) -> int:

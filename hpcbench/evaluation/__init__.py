@@ -165,7 +165,7 @@ def load_metrics(run_task: ResolvedRunTask) -> dict[str, Any]:
         if wrong := plugins.check_options(plugin, definition.options):
             problems = (Problem(f"metric '{definition.name}': {message}") for _, message in wrong)
             raise UserError(*problems)
-        found[definition.name] = plugin(**definition.options)
+        found[definition.name] = plugins.with_options(plugin, definition.options)
     return found
 
 

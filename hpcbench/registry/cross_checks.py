@@ -280,7 +280,7 @@ class Checks:
         if plugin is None or not metric.version:
             return
         try:
-            own = plugin(**metric.options).signature.rpartition("|v")[2]
+            own = plugins.with_options(plugin, metric.options).signature.rpartition("|v")[2]
         except (TypeError, ValueError):
             return  # reported as a wrong option
         except Exception as error:  # noqa: BLE001 - foreign code: its failure is the finding

@@ -69,6 +69,10 @@ class ModelChecks:
         engine = self.plugins.loaded("engines", model.engine)
         if engine is None:
             return
+        wrong = plugins.check_options(engine, model.engine_options)
+        for where, message in wrong:
+            self.found.say(source, (*loc, "engine_options", *where), message, at_key=True)
+        said = {message for _, message in wrong}
         spec = EngineSpec(
             "/model", model.name, "/socket", dtype=model.dtype, gpus=self.gpus(model),
             context_length=model.context_length, options=model.engine_options,
@@ -77,13 +81,16 @@ class ModelChecks:
             engine().launch_command(spec)
         except UserError as error:
             for problem in error.problems:
+                if problem.message in said:
+                    continue  # an engine may check its own options, too
                 named = [name for name in model.engine_options if f"'{name}'" in problem.message]
                 at = (*loc, "engine_options", *named[:1])
                 self.found.say(source, at, problem.message, problem.remedy, at_key=True)
         except EnvironmentFault:
             return  # this machine's fault; the engine runs on another
         except Exception as error:  # noqa: BLE001 - foreign code: its failure is the finding
-            self.found.say(source, (*loc, "engine"), failed(model.engine, error))
+            if not wrong:
+                self.found.say(source, (*loc, "engine"), failed(model.engine, error))
 
     def gpus(self, model: Model) -> int:
         """GPUs that a model needs; if its engine reads no weights, none unless the model says so."""

@@ -90,7 +90,8 @@ def metrics(facts: Facts) -> Iterator[Said]:
 def _source(metric: Metric, entry: MetricValue) -> tuple[str, str]:
     """The source of a metric's definition, and its citation, as far as the installed metric shows them."""
     try:
-        installed: Any = plugins.load("metrics", metric.plugin)(**metric.options)
+        kind = plugins.load("metrics", metric.plugin)
+        installed: Any = plugins.with_options(kind, metric.options)
     except (HpcbenchError, TypeError, ValueError):
         return f"the metric's plugin {metric.plugin} is not installed here", ""
     if installed.signature != entry.signature:
