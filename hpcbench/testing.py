@@ -14,7 +14,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import itertools
+import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -422,9 +425,49 @@ def _names_its_files(plugin: Any, folder: Path) -> None:
         assert path.is_file() and path.is_relative_to(spec.folder), (
             f"{path} is not a file in the folder"
         )
-    samples = plugin(spec).iter(0, plugin(spec).count())
-    images = {one for sample in samples for one in sample.images if isinstance(one, Path)}
-    assert images <= files, f"files() does not contain {images - files}, which samples use"
+    with _opened() as opened:
+        samples = list(plugin(spec).iter(0, plugin(spec).count()))
+    top = spec.folder.resolve()
+    inside = {path for path in opened if path.is_relative_to(top) and path.is_file()}
+    for read, why in (
+        (
+            {one for sample in samples for one in sample.images if isinstance(one, Path)},
+            "samples use",
+        ),
+        (inside, "it reads: a change there would go unnoticed"),
+    ):
+        missing = {path.resolve() for path in read} - {path.resolve() for path in files}
+        names = ", ".join(sorted(os.path.relpath(path, top) for path in missing))
+        assert not missing, f"files() does not contain {names}, which {why}"
+
+
+_OPENED: list[set[Path]] = []
+"""Sets that receive the path of every file that this process opens for reading."""
+
+
+def _hear(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "open" and _OPENED and isinstance(arguments[0], str | bytes):
+        path = Path(os.fsdecode(arguments[0]))
+        for heard in _OPENED:
+            heard.add(path.resolve())
+
+
+@functools.cache
+def _hear_files() -> None:
+    """Let `_hear` know of opened files; Python never removes such a hook."""
+    sys.addaudithook(_hear)
+
+
+@contextlib.contextmanager
+def _opened() -> Iterator[set[Path]]:
+    """The files that are opened in the block, as far as Python opens them."""
+    _hear_files()
+    heard = set[Path]()
+    _OPENED.append(heard)
+    try:
+        yield heard
+    finally:
+        _OPENED.remove(heard)
 
 
 # --- engines, environments ------------------------------------------------------------------------------

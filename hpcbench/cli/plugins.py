@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import re
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from hpcbench import plugins
@@ -73,12 +75,13 @@ def check(arguments: argparse.Namespace) -> int:
     folder = host_folder([locked], cache)
     plugins.add_folder(folder)
     distribution = locked.requirements[0].partition(" @ ")[0].partition("[")[0]
-    rows = []
+    rows, elsewhere = [], ""
     for kind in plugins.REQUIRED:
         for name, point in plugins.available(kind).items():
             if point.dist is None or not _same(point.dist.metadata["Name"], distribution):
                 continue
             rows += [{"plugin": f"{kind}/{name}", **row} for row in tried(kind, name)]
+            elsewhere = elsewhere or _elsewhere(kind, name, (folder, arguments.path.resolve()))
     if not rows:
         raise UserError(
             Problem(
@@ -86,6 +89,11 @@ def check(arguments: argparse.Namespace) -> int:
                 str(arguments.path / "pyproject.toml"),
                 remedy='add [project.entry-points."hpcbench.KIND"] NAME = "module:Class"',
             )  # fmt: skip
+        )
+    if elsewhere:
+        say(
+            f"{distribution} is installed here: its copy {elsewhere} is checked, not this folder; "
+            "uninstall it to check this folder"
         )
     if arguments.json:
         print_json(rows)
@@ -99,6 +107,15 @@ def check(arguments: argparse.Namespace) -> int:
     if failed:
         raise RunFailed(f"the package breaks {failed} of {len(rows)} contracts")
     return 0
+
+
+def _elsewhere(kind: str, name: str, folders: Sequence[Path]) -> str:
+    """The file that a plugin comes from, if it is in none of these folders."""
+    try:
+        file = Path(inspect.getfile(plugins.load(kind, name))).resolve()
+    except (EnvironmentFault, OSError, TypeError):
+        return ""
+    return "" if any(file.is_relative_to(one.resolve()) for one in folders) else str(file)
 
 
 def tried(kind: str, name: str) -> list[dict[str, str | None]]:

@@ -46,6 +46,7 @@ INDEX = "--extra-index-url "
 _PROBE = """
 import json, os, platform, re, sys
 from importlib import metadata
+sys.path[:] = [path for path in sys.path if path]  # the working folder may contain a package's metadata
 found = {}
 for one in metadata.distributions():
     name = one.metadata["Name"]
