@@ -25,6 +25,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from hpcbench import plugins
 from hpcbench.errors import HpcbenchError, UserError
+from hpcbench.metrics.base import outside, value_of
 from hpcbench.plugins import DatasetSpec, EngineSpec, Limits, PromptSpec
 from hpcbench.schema.records import Message, Reading, Sample
 
@@ -278,7 +279,7 @@ def _as_object(right: Any) -> Mapping[str, Any]:
 
 
 def _scores_anything(plugin: Any, folder: Path) -> None:
-    """It scores any prediction without an exception."""
+    """It scores any prediction without an exception, inside its bounds."""
     for kind in _accepts(plugin):
         metric = plugin(**_example(plugin, folder))
         cases: list[tuple[Any, Any]]
@@ -287,6 +288,8 @@ def _scores_anything(plugin: Any, folder: Path) -> None:
             cases += [(OF_KIND[kind], reference) for reference in ("", "—", "Итого")]
         for prediction, reference in cases:
             part = metric.score(prediction, [reference])
+            wrong = outside(metric, value := value_of(metric, part))
+            assert not wrong, f"{prediction!r:.40} scores {value:g}, {wrong}"
             if metric.aggregation == "corpus":
                 assert all(isinstance(one, (int, float)) for one in part.values()), (
                     f"score() returns {part!r}; its values must be numbers"

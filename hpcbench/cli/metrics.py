@@ -95,7 +95,7 @@ def score(arguments: argparse.Namespace) -> int:
     """`hpcbench metrics score NAME FILE`."""
     from hpcbench import statistics
     from hpcbench.cli.output import print_json
-    from hpcbench.metrics.base import value_of
+    from hpcbench.metrics.base import outside, value_of
 
     kind = plugins.load("metrics", arguments.name)
     metric = _made(kind, arguments.name, _given(arguments.option))
@@ -104,7 +104,10 @@ def score(arguments: argparse.Namespace) -> int:
         prediction, references = _pair(row, kind, arguments.file, number)
         try:
             part = metric.score(prediction, references)
-            values.append(value_of(metric, part))
+            value = value_of(metric, part)
+            if wrong := outside(metric, value):
+                raise ValueError(f"the metric gave {value:g}, {wrong}")
+            values.append(value)
         except Exception as error:  # noqa: BLE001 - foreign code or data: one row is lost, and reported
             faults.append({"row": number, "fault": f"{type(error).__name__}: {error}"})
             continue
@@ -115,11 +118,14 @@ def score(arguments: argparse.Namespace) -> int:
     if not parts:
         first = f": {faults[0]['fault']}" if faults else ""
         raise UserError(Problem(f"no row has a score{first}", str(arguments.file), remedy=_ROWS))
+    if wrong := outside(metric, value := metric.aggregate(parts)):
+        what = f"the value of '{arguments.name}' over all rows, {value:g}, is {wrong}"
+        raise UserError(what, remedy="correct the metric or its `bounds`")
     interval = statistics.parts_interval(metric, parts, documents)
     result: dict[str, Any] = {
         "metric": arguments.name,
         "signature": metric.signature,
-        "value": metric.aggregate(parts),
+        "value": value,
         "low": interval.low if interval else None,
         "high": interval.high if interval else None,
         "n": len(parts),

@@ -395,6 +395,8 @@ def _pivoted(rows: Sequence[Row], arguments: argparse.Namespace) -> Table:
 
 
 def _notes(rows: Sequence[Row]) -> Iterator[str]:
+    from hpcbench.evaluation.aggregate import label
+
     for row in rows:
         if row.average == "macro":
             yield f"macro average: the mean of the values of the groups by {row.by['macro']}"
@@ -405,17 +407,25 @@ def _notes(rows: Sequence[Row]) -> Iterator[str]:
         parts = ((row.asked - row.answered, "failed"), (row.answered - row.ok, "unreadable"))
         why = ", ".join(f"{count:,} of {row.asked:,} {what}" for count, what in parts if count)
         yield f"– {name or 'these samples'}: no sample has a score{f': {why}' if why else ''}"
+    for row in rows:
+        if row.refused and not row.faults:
+            groups = ", ".join(f"{key} {label(value)}" for key, value in row.by.items())
+            yield f"– {row.metric} of {groups or 'these samples'}: {row.refused}"
     if any(row.invalid for row in rows):
         yield f"unreadable: {DEFINITIONS['unreadable']}"
 
 
 def _say_faults(scored: Sequence[Scored]) -> None:
     from hpcbench import evaluation
+    from hpcbench.metrics.base import OF_BOUNDS
 
     for one in scored:
         for fault in evaluation.faults_of(one):
             what = f"{fault['count']} samples without a score by {fault['metric']}"
-            say(f"{one.run_task.name}: {what}: {fault['message']}, e.g. {fault['sample']}")
+            text = f"{one.run_task.name}: {what}: {fault['message']}, e.g. {fault['sample']}"
+            if fault["message"].endswith(OF_BOUNDS):
+                text += "; it has no value before the metric or its bounds are corrected"
+            say(text)
 
 
 def _print_changes(

@@ -23,9 +23,10 @@ from hpcbench.comparison.pairing import (
 )
 from hpcbench.comparison.results import CandidateResult, MetricDifference, Refusal
 from hpcbench.errors import UserError
-from hpcbench.evaluation.aggregate import scored_any
+from hpcbench.evaluation.aggregate import refused, scored_any
 from hpcbench.evaluation.versions import other_reading
 from hpcbench.experiment.layout import Experiment
+from hpcbench.metrics.base import outside
 
 Margins = Mapping[str, float]
 """Metric → difference that does not matter; `*` stands for all other metrics."""
@@ -172,6 +173,9 @@ def _compared(
         if both is None:
             yield _nothing_scored(samples, name, ids)
             continue
+        if (refusal := _outside(samples, name, both[0], ids)) is not None:
+            yield refusal
+            continue
         yield MetricDifference(
             *samples.names, name, first.signature(name), both[0], differs, worst=both[1]
         )
@@ -213,7 +217,27 @@ def _other_metric(samples: SamplePairs, name: str, ids: tuple[str, str]) -> Refu
     return Refusal(*samples.names, name, why, remedy)
 
 
+def _outside(
+    samples: SamplePairs, name: str, found: statistics.Comparison, ids: tuple[str, str]
+) -> Refusal | None:
+    """Why a metric's value is none; None: both values are inside its bounds."""
+    sides = ("baseline", found.baseline, ids[0]), ("candidate", found.candidate, ids[1])
+    for which, value, experiment in sides:
+        if wrong := outside(samples.baseline.metrics[name], value):
+            why = f"the value of '{name}' in the {which}, {value:g}, is {wrong}"
+            remedy = f"correct the metric or its bounds, then `hpcbench score {experiment}`"
+            return Refusal(*samples.names, name, why, remedy)
+    return None
+
+
 def _nothing_scored(samples: SamplePairs, name: str, ids: tuple[str, str]) -> Refusal:
+    for which, side, experiment in (
+        ("baseline", samples.baseline, ids[0]), ("candidate", samples.candidate, ids[1]),
+    ):  # fmt: skip
+        if wrong := refused(side, name):
+            why = f"'{name}' has no value in the {which}: {wrong}"
+            remedy = f"correct the metric or its bounds, then `hpcbench score {experiment}`"
+            return Refusal(*samples.names, name, why, remedy)
     why = f"no sample has a value of '{name}' in both experiments"
     for which, side in (("baseline", samples.baseline), ("candidate", samples.candidate)):
         if not scored_any(side, name):

@@ -21,6 +21,8 @@ from hpcbench.evaluation import pooling
 from hpcbench.evaluation.scoring import Policy, is_corpus, takes_reading
 from hpcbench.experiment.counts import Counts
 from hpcbench.experiment.view.scores import META, Place, fields_of, scan
+from hpcbench.metrics.base import OF_BOUNDS, limits, outside
+from hpcbench.number_format import many
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.speed import ANSWERED
 
@@ -41,7 +43,7 @@ FIELD = "field"
 POLICIES = ("exclude", "zero")
 
 _ARRAYS = (
-    "ok", "answered", "invalid", "lost", "counted_exclude", "counted_zero", "#document", "#weight",
+    "ok", "answered", "invalid", "lost", "counted_exclude", "counted_zero", "beyond", "#document", "#weight",
 )  # fmt: skip
 
 
@@ -116,6 +118,8 @@ class Row:
     higher_is_better: bool
     value_if: Mapping[str, float | None] | None = None
     """Where there are invalid answers: the value under each policy, `exclude` and `zero`."""
+    refused: str = ""
+    """Why the metric's number is no value: it is outside the metric's bounds. Empty: it is one."""
 
     @property
     def coverage(self) -> float:
@@ -124,7 +128,10 @@ class Row:
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
-        return {**asdict(self), "by": dict(self.by), "coverage": self.coverage}
+        whole = {**asdict(self), "by": dict(self.by), "coverage": self.coverage}
+        if not self.refused:
+            del whole["refused"]
+        return whole
 
 
 def table(
@@ -315,7 +322,10 @@ class _Samples:
         ok, invalid, answered, lost = (
             int(self.arrays[name][numbers].sum()) for name in ("ok", "invalid", "answered", "lost")
         )
-        entry = entry or {}
+        entry, refused = entry or {}, _beyond(int(self.arrays["beyond"][numbers].sum()))
+        if (value := entry.get("value")) is not None and (wrong := outside(self.metric, value)):
+            refused = f"its value {value:g} is {wrong}"
+            entry = {"method": refused}
         value_if = None
         if invalid and entry.get("average") != "macro":
             value_if = {policy: self._value(self._counted(numbers, policy)) for policy in POLICIES}
@@ -333,19 +343,26 @@ class _Samples:
             value=entry.get("value"),
             low=entry.get("low"),
             high=entry.get("high"),
-            method=entry.get("method", "no sample was scored"),
+            method=entry.get("method", refused or "no sample was scored"),
             average=entry.get("average", "micro"),
             weight=self.weight,
             signature=self.metric.signature,
             higher_is_better=self.metric.higher_is_better,
             value_if=value_if,
+            refused=refused,
         )
 
     def _value(self, numbers: NDArray[Any]) -> float | None:
         weights = self._weights(numbers)
         if weights is not None and not weights.any():
             return None
-        return pooling.value(self.metric, self.addends.of(numbers).times(weights))
+        value = pooling.value(self.metric, self.addends.of(numbers).times(weights))
+        return None if value is None or outside(self.metric, value) else value
+
+
+def _beyond(count: int) -> str:
+    """Why a metric has no value, where it gave samples values outside its bounds; empty: it gave none."""
+    return f"{many(count, 'value')} of samples outside the metric's bounds" if count else ""
 
 
 def read_parts(
@@ -361,9 +378,10 @@ def read_parts(
 
     Returns:
         A frame: sample, document, value, its parts of the metric (numerator and denominator, or counts as
-            JSON), whether it counts under each policy, fault; and the requested columns. Where the metric has
-            scored no sample of the run task, no sample counts: samples that policies count as zero give no
-            value alone.
+            JSON), whether it counts under each policy, fault, whether its value is `beyond` the metric's
+            bounds; and the requested columns. Where the metric has scored no sample of the run task, no
+            sample counts: samples that policies count as zero give no value alone. Nor does any sample count
+            where one is beyond the bounds: the others alone would be a choice.
 
     Raises:
         UserError: no sample has such a column, or a weight is no number of 0 or more.
@@ -380,7 +398,10 @@ def read_parts(
     usable = polars.when(answered).then(~invalid).otherwise(whole)
     zero = polars.when(answered).then(statement=True).otherwise(whole)
     lost = col(f"{metric}.fault").is_not_null()
-    scored = (ok & ~lost).any()
+    low, high = limits(one.metrics[metric])
+    beyond = (col(metric) < low) | (col(metric) > high)  # in files of earlier versions of hpcbench
+    beyond = beyond.fill_null(value=False) | _says_outside(col(f"{metric}.fault"))
+    scored = (ok & ~lost).any() & ~beyond.any()
     columns = [
         col("sample"),
         col("document"),
@@ -390,6 +411,7 @@ def read_parts(
         ok.alias("ok"),
         invalid.alias("invalid"),
         col(f"{metric}.fault").alias("fault"),
+        beyond.alias("beyond"),
         (usable & ~lost & scored).alias("counted_exclude"),
         (zero & ~lost & scored).alias("counted_zero"),
         *(_key(one, key, there).alias(key) for key in keys if key not in (FIELD, "document")),
@@ -413,6 +435,10 @@ def read_parts(
     return frame
 
 
+def _says_outside(fault: Any) -> Any:
+    return fault.str.ends_with(OF_BOUNDS).fill_null(value=False)
+
+
 def addends_of(metric: Any, frame: Any) -> pooling.Addends:
     """The parts of the metric in a frame of `read_parts`."""
     if is_corpus(metric):
@@ -424,6 +450,11 @@ def addends_of(metric: Any, frame: Any) -> pooling.Addends:
 def scored_any(one: Scored, metric: str) -> bool:
     """Whether a metric has scored any sample of a run task."""
     return bool(read_parts(one, metric)["counted_zero"].any())
+
+
+def refused(one: Scored, metric: str) -> str:
+    """Why a metric has no value of a run task, where samples are outside its bounds; empty: none is."""
+    return _beyond(int(read_parts(one, metric)["beyond"].sum()))
 
 
 def _key(one: Scored, key: str, there: Sequence[str]) -> Any:

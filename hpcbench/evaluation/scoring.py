@@ -18,7 +18,7 @@ from hpcbench.experiment.view.answer import (
     is_answered,
 )
 from hpcbench.experiment.view.scores import ENDINGS, META, OF_FIELDS, OF_SAMPLES
-from hpcbench.metrics.base import value_of
+from hpcbench.metrics.base import outside, value_of
 from hpcbench.parsers import Read
 from hpcbench.schema.records import Fault, Reading, Sample
 
@@ -190,7 +190,8 @@ class _Scorer:
         """Parts, value and fields of one sample.
 
         Raises:
-            ValueError: a number is not finite. The metric may raise other exceptions.
+            ValueError: a number is not finite, or outside the metric's bounds. The metric may raise other
+                exceptions.
             TypeError: the metric returns something else than parts.
         """
         parts = parts_of(self.metric, prediction, references)
@@ -201,6 +202,8 @@ class _Scorer:
             kept = (_finite(parts.numerator), _finite(parts.denominator))
         plain = self._plain_mean and kept[1]
         value = kept[0] / kept[1] if plain else _finite(value_of(self.metric, parts))
+        if wrong := outside(self.metric, value):
+            raise ValueError(f"the metric gave a value {wrong}")
         fields: list[tuple[str, float, float]] = []
         if self._score_fields is not None:
             for name, one in self._score_fields(prediction, references).items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from hpcbench.evaluation.aggregate import (
@@ -60,7 +60,7 @@ def tabulate(scored: Scored, unusable: int = 0) -> Scores:
         "outcomes": outcomes,
         "errors": _errors(frame),
         "metrics": metrics,
-        "faults": faults_of(scored),
+        "faults": [*refusals(rows.values()), *faults_of(scored)],
         "groups": list(_levels(scored)),
     }
     return Scores.model_validate(entry)
@@ -71,6 +71,13 @@ def faults_of(scored: Scored) -> list[dict[str, Any]]:
     columns = ["sample", *(f"{name}.fault" for name in scored.metrics)]
     frame = rows_of(scored.place.scores, columns)
     return [fault for name in scored.metrics for fault in _faults(frame, name)]
+
+
+def refusals(rows: Iterable[Row]) -> Iterator[dict[str, Any]]:
+    """A fault for each value that is outside its metric's bounds."""
+    for row in rows:
+        if row.refused and not row.faults:
+            yield {"metric": row.metric, "message": row.refused, "count": row.ok, "sample": None}
 
 
 def levels_of(scored: Scored) -> list[tuple[str, ...]]:

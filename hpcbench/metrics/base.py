@@ -226,6 +226,27 @@ def value_of(metric: Any, parts: Any) -> float:
     return float(metric.aggregate([parts]))
 
 
+OF_BOUNDS = "value in the metric's bounds"
+"""End of what `outside` says."""
+
+
+def outside(metric: Any, value: float) -> str:
+    """What is wrong with a value outside a metric's bounds, `above 1, the …`; empty: it is inside."""
+    low, high = limits(metric)
+    if value < low:
+        return f"below {metric.bounds[0]:g}, the least {OF_BOUNDS}"
+    if value > high:
+        return f"above {metric.bounds[1]:g}, the greatest {OF_BOUNDS}"
+    return ""
+
+
+def limits(metric: Any) -> tuple[float, float]:
+    """A metric's bounds as numbers, wider by errors of rounding."""
+    low, high = getattr(metric, "bounds", (-math.inf, None))
+    slack = 1e-9 * max(1.0, abs(low), abs(high or 0.0)) if math.isfinite(low) else 0.0
+    return low - slack, math.inf if high is None else high + slack
+
+
 def add_up(counts: Iterable[Counts]) -> dict[str, float]:
     """Sums of counts by name; exactly rounded, so the order does not matter.
 

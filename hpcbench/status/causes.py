@@ -119,7 +119,10 @@ def grouped(complaints: Iterable[Complaint]) -> tuple[Failure, ...]:
 
 
 def bad_answers(experiment: Experiment) -> tuple[Failure, ...]:
-    """Samples without an answer, as evaluation counted them; or one failure: its file cannot be read."""
+    """Samples without an answer and samples that a metric failed on, as evaluation counted them.
+
+    One failure where its file cannot be read.
+    """
     if not experiment.metrics_file.exists():
         return ()
     # Imported late: its models take 14 ms to define, and a running experiment has no such file.
@@ -129,7 +132,7 @@ def bad_answers(experiment: Experiment) -> tuple[Failure, ...]:
         metrics = metrics_of(experiment)
     except EnvironmentFault as fault:
         return (Failure(cause=str(fault), kind="answers"),)
-    return tuple(
+    lost = [
         Failure(
             cause=f"{error.outcome}: {error.message}",
             kind="answers",
@@ -139,7 +142,18 @@ def bad_answers(experiment: Experiment) -> tuple[Failure, ...]:
         )
         for name, run_task in metrics.run_tasks.items()
         for error in run_task.errors
-    )
+    ]
+    unscored = [
+        Failure(
+            cause=f"{fault.metric}: {fault.message}",
+            kind="metric",
+            count=fault.count,
+            run_tasks=(name,),
+        )
+        for name, run_task in metrics.run_tasks.items()
+        for fault in run_task.faults
+    ]
+    return (*lost, *unscored)
 
 
 ENDED_WELL = "Exiting after successful completion"

@@ -179,7 +179,8 @@ class Failure(Part):
     cause: str
     """The cause in one line, as it was last reported."""
     kind: str
-    """Kind of event, e.g. `model_failed`, `engine_died`; `lost` of workers, `answers` of samples."""
+    """Kind of event, e.g. `model_failed`, `engine_died`; `lost` of workers; of samples `answers` (without an
+    answer) and `metric` (a metric failed, or its value is outside its bounds)."""
     count: int = 1
     """How often."""
     run_tasks: tuple[str, ...] = ()
@@ -215,6 +216,8 @@ def counted(failures: Sequence[Failure]) -> str:
             counts["worker lost", "workers lost"] += one.count
         elif one.kind == "answers" and one.run_tasks:
             counts["sample without an answer", "samples without an answer"] += one.count
+        elif one.kind == "metric":
+            counts["score missing", "scores missing"] += one.count
         else:
             counts["failure", "failures"] += one.count
     return ", ".join(f"{count:,} {words[count != 1]}" for words, count in counts.items())
