@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcbench.cli.output import console, print_json, say, table
 from hpcbench.errors import UserError
-from hpcbench.experiment.layout import Experiment, find, home
+from hpcbench.experiment.layout import Experiment, find_scored, home
 from hpcbench.registry.catalog import user_site
 from hpcbench.visible import visible
 
@@ -43,8 +43,8 @@ _CSV = (
 def compare(arguments: argparse.Namespace) -> int:
     """`hpcbench compare BASELINE CANDIDATE…`."""
     root = home(user_site())
-    baseline = find(root, arguments.baseline)
-    candidates = [find(root, name) for name in arguments.candidates]
+    baseline = find_scored(root, arguments.baseline)
+    candidates = [find_scored(root, name) for name in arguments.candidates]
     pairs = [_pair(text) for text in arguments.run_task]
     margins = dict(margin(text) for text in arguments.margin)
     _check(arguments, baseline, candidates)
@@ -94,12 +94,15 @@ def _print_json(comparison: Mapping[str, Any]) -> None:
 def _check(
     arguments: argparse.Namespace, baseline: Experiment, candidates: Sequence[Experiment]
 ) -> None:
-    if any(one.path == baseline.path for one in candidates) and not arguments.run_task:
+    if (
+        any((one.path, one.id) == (baseline.path, baseline.id) for one in candidates)
+        and not arguments.run_task
+    ):
         raise UserError(
             "baseline and candidate are one experiment",
             remedy="name two of its run tasks: --run-task ONE=OTHER",
         )
-    if len({one.path for one in candidates}) < len(candidates):
+    if len({(one.path, one.id) for one in candidates}) < len(candidates):
         raise UserError("two candidates are the same experiment", remedy="name it once")
     if arguments.flips is not None and arguments.flips < 0:
         raise UserError(f"--flips {arguments.flips} is negative", remedy="give 0 or more")

@@ -273,13 +273,24 @@ def _dataset(name: str, registries: Sequence[Path]) -> Dataset:
     """A definition by name; a URL makes a definition with only that source."""
     if "://" in name:
         return Dataset(name=plain_name(name.partition("://")[2]), source=name)
-    return with_absolute_paths(*Catalog(registries).get_with_source(Dataset, name))
+    return with_absolute_paths(
+        *_visible(registries, "datasets", name).get_with_source(Dataset, name)
+    )
 
 
 def _model(name: str, registries: Sequence[Path]) -> Model:
     if "://" in name:
         return Model(name=plain_name(name.partition("://")[2]), source=name, engine="none")
-    return with_absolute_paths(*Catalog(registries).get_with_source(Model, name))
+    return with_absolute_paths(*_visible(registries, "models", name).get_with_source(Model, name))
+
+
+def _visible(registries: Sequence[Path], kind: str, name: str) -> Catalog:
+    """The catalog; plugins of packages that the definition needs here are importable."""
+    from hpcbench.submit.packages import use
+
+    catalog = Catalog(registries)
+    use(catalog, say, [(kind, name)])
+    return catalog
 
 
 def _versions(cache: Cache, arguments: argparse.Namespace) -> list[Version]:

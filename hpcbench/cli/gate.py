@@ -12,7 +12,7 @@ from typing import Any
 from hpcbench.cli.output import console, print_json, say, table
 from hpcbench.errors import UserError, unknown
 from hpcbench.experiment import baselines
-from hpcbench.experiment.layout import Experiment, find, home
+from hpcbench.experiment.layout import Experiment, find, find_scored, home
 from hpcbench.experiment.outcome import outcome
 from hpcbench.registry.catalog import user_site
 from hpcbench.registry.resolve import load_gate
@@ -26,7 +26,7 @@ def gate(arguments: argparse.Namespace) -> int:
     from hpcbench.comparison.gate import judge
 
     root = home(user_site())
-    candidate = find(root, arguments.candidate)
+    candidate = find_scored(root, arguments.candidate)
     plan = candidate.resolved.plan
     named = arguments.baseline or plan.baseline
     if named is None:
@@ -35,8 +35,8 @@ def gate(arguments: argparse.Namespace) -> int:
     policy = candidate.resolved.gate
     if arguments.policy is not None or policy is None:
         policy = load_gate(arguments.policy or "default", arguments.registry)
-    confirmations = [find(root, one) for one in arguments.confirmed_by]
-    verdict = judge(find(root, named), candidate, policy, confirmations)
+    confirmations = [find_scored(root, one) for one in arguments.confirmed_by]
+    verdict = judge(find_scored(root, named), candidate, policy, confirmations)
     record = verdict.to_json() if arguments.dry_run else verdict.write(candidate)
     if arguments.json:
         print_json(record)

@@ -28,6 +28,14 @@ def list_metrics(arguments: argparse.Namespace) -> int:
             rows.append(_brief(name))
         except EnvironmentFault as fault:
             broken.append(str(fault))
+    from hpcbench.registry.catalog import Catalog
+    from hpcbench.registry.resolve import packaged
+
+    rows += [
+        {"name": name, "from": f"packages/{package}", "text": "", **dict.fromkeys(_OF_CLASS)}
+        for name, package in sorted(packaged(Catalog(arguments.registry), "metrics").items())
+        if name not in plugins.available("metrics")
+    ]
     if arguments.json:
         from hpcbench.cli.output import print_json
 
@@ -37,6 +45,10 @@ def list_metrics(arguments: argparse.Namespace) -> int:
 
     shown = table("metric", "best", "aggregation", "answers", "definition")
     for row in rows:
+        if row["accepts"] is None:
+            text = f"in {row['from']}: `hpcbench metrics show {row['name']}` builds it"
+            shown.add_row(row["name"], "–", "–", "–", text, style="dim")
+            continue
         best = "highest" if row["higher_is_better"] else "lowest"
         shown.add_row(row["name"], best, row["aggregation"], ", ".join(row["accepts"]), row["text"])
     console().print(shown)
@@ -49,10 +61,11 @@ def show(arguments: argparse.Namespace) -> int:
     """`hpcbench metrics show NAME`."""
     from hpcbench.metrics.kits import Dialect
 
-    kind = plugins.load("metrics", arguments.name)
+    plugin, options = _found(arguments)
+    kind = plugins.load("metrics", plugin)
     dialects = getattr(kind, "dialects", {})
     details = {
-        **_brief(arguments.name),
+        **_brief(plugin),
         "bounds": list(kind.bounds),
         "definition": inspect.getdoc(kind) or "",
         "module": inspect.getdoc(inspect.getmodule(kind)) or "",
@@ -61,7 +74,7 @@ def show(arguments: argparse.Namespace) -> int:
         "follows": {
             name: one.provenance() for name, one in dialects.items() if isinstance(one, Dialect)
         },
-        "signature": _made(kind, arguments.name, {}).signature,
+        "signature": _made(kind, plugin, options).signature,
     }
     if arguments.json:
         from hpcbench.cli.output import print_json
@@ -97,8 +110,9 @@ def score(arguments: argparse.Namespace) -> int:
     from hpcbench.cli.output import print_json
     from hpcbench.metrics.base import outside, value_of
 
-    kind = plugins.load("metrics", arguments.name)
-    metric = _made(kind, arguments.name, _given(arguments.option))
+    plugin, options = _found(arguments)
+    kind = plugins.load("metrics", plugin)
+    metric = _made(kind, plugin, {**options, **_given(arguments.option)})
     parts, values, documents, faults = [], [], [], []
     for number, row in _rows(arguments.file):
         prediction, references = _pair(row, kind, arguments.file, number)
@@ -151,6 +165,29 @@ def score(arguments: argparse.Namespace) -> int:
     return 0
 
 
+_OF_CLASS = ("higher_is_better", "aggregation", "accepts")
+"""Columns of `metrics list` that only the metric's class knows."""
+
+
+def _found(arguments: argparse.Namespace) -> tuple[str, Mapping[str, Any]]:
+    """The plugin of a metric, importable, and its options: by the plugin's name, or by a definition's."""
+    from hpcbench.cli.output import say
+    from hpcbench.registry.catalog import Catalog
+    from hpcbench.schema.definitions import Metric
+    from hpcbench.submit.packages import use
+
+    name: str = arguments.name
+    if name in plugins.available("metrics"):
+        return name, {}
+    catalog = Catalog(arguments.registry)
+    if catalog.files("metrics", name):
+        use(catalog, say, [("metrics", name)])
+        definition = catalog.get(Metric, name)
+        return definition.plugin, definition.options
+    use(catalog, say, named=[("metrics", name)])
+    return name, {}
+
+
 def _brief(name: str) -> dict[str, Any]:
     kind = plugins.load("metrics", name)
     return {
@@ -159,7 +196,7 @@ def _brief(name: str) -> dict[str, Any]:
         "aggregation": kind.aggregation,
         "accepts": list(getattr(kind, "accepts", ("text", "label", "object"))),
         "text": (inspect.getdoc(kind) or "").partition("\n")[0].rstrip("."),
-        "from": plugins.origin(plugins.available("metrics")[name]),
+        "from": plugins.origin(point) if (point := plugins.find("metrics", name)) else name,
     }
 
 

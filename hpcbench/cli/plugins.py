@@ -13,10 +13,16 @@ from hpcbench import plugins
 from hpcbench.cli.output import console, print_json, say, table
 from hpcbench.errors import EnvironmentFault, Problem, RunFailed, UserError, unknown
 
+NOT_BUILT = "built when a definition names it"
+"""State of a plugin in a package that is not installed."""
+
 
 def list_plugins(arguments: argparse.Namespace) -> int:
     """`hpcbench plugins list [KIND]`."""
-    rows = []
+    from hpcbench.registry.catalog import Catalog
+    from hpcbench.registry.resolve import packaged
+
+    catalog, rows = Catalog(arguments.registry), []
     for kind in [_kind(arguments.kind)] if arguments.kind else plugins.REQUIRED:
         for name, point in sorted(plugins.available(kind).items()):
             try:
@@ -25,12 +31,18 @@ def list_plugins(arguments: argparse.Namespace) -> int:
             except EnvironmentFault as fault:
                 state = str(fault)
             rows.append({"kind": kind, "name": name, "from": plugins.origin(point), "state": state})
+        rows += [
+            {"kind": kind, "name": name, "from": f"packages/{package}", "state": NOT_BUILT}
+            for name, package in sorted(packaged(catalog, kind).items())
+            if name not in plugins.available(kind)
+        ]
     if arguments.json:
         print_json(rows)
         return 0
     shown = table("kind", "name", "from", "state")
     for row in rows:
-        shown.add_row(*row.values(), style=None if row["state"] == "ok" else "red")
+        style = {"ok": None, NOT_BUILT: "dim"}.get(row["state"], "red")
+        shown.add_row(*row.values(), style=style)
     console().print(shown)
     return 0
 

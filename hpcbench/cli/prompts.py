@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hpcbench.cli.output import console, print_json
+from hpcbench.cli.output import console, print_json, say
 from hpcbench.data.cache import Cache
 from hpcbench.data.datasets import open_dataset, samples
 from hpcbench.data.pictures import name_of
@@ -22,6 +22,7 @@ from hpcbench.schema.definitions import Site
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Message, Sample
 from hpcbench.submit.local_data import open_cache
+from hpcbench.submit.packages import load_visible
 
 ANY_MODEL = "tiny-vlm"
 """Model of the temporary plan if its choice does not matter; shipped with hpcbench."""
@@ -104,7 +105,7 @@ def _run_task(arguments: argparse.Namespace) -> tuple[ResolvedRunTask, Site]:
         path = Path(folder) / "arguments.yaml"
         path.write_text(json.dumps({"schema_version": 1, "name": "show", "run_tasks": [asked]}))
         try:
-            plan = load_plan(path, arguments.registry, mode="dev")
+            plan = load_visible(lambda: load_plan(path, arguments.registry, mode="dev"), say)
         except UserError as error:  # a temporary file: its content came from the command line
             problems = (
                 Problem(one.message, remedy=one.remedy) if one.file == str(path) else one
@@ -122,7 +123,8 @@ def _of_plan(arguments: argparse.Namespace) -> tuple[ResolvedRunTask, Site]:
     """
     if arguments.task is not None:
         raise UserError("--plan sets the ML task already", remedy="leave --task out")
-    plan, asked = load_plan(arguments.plan, arguments.registry, locks=False), arguments.dataset
+    plan = load_visible(lambda: load_plan(arguments.plan, arguments.registry, locks=False), say)
+    asked = arguments.dataset
     found = [
         one
         for one in plan.run_tasks

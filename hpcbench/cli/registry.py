@@ -14,32 +14,54 @@ import yaml
 
 from hpcbench.cli.output import console, print_json, say, table
 from hpcbench.errors import Problem, UserError
-from hpcbench.registry.catalog import Catalog
+from hpcbench.experiment.layout import home
+from hpcbench.registry.catalog import Catalog, user_site
 from hpcbench.registry.source import Loc, Source
-from hpcbench.schema.definitions import KINDS, Definition, Site
+from hpcbench.schema.definitions import KINDS, Definition, Package, Site
 
 
 def validate(arguments: argparse.Namespace) -> int:
     """`hpcbench validate [PLAN]`."""
     from hpcbench.number_format import many
-    from hpcbench.registry.resolve import check_registries, load_plan
-    from hpcbench.submit.packages import load
+    from hpcbench.registry.resolve import Needed, check_registries, load_plan
+    from hpcbench.submit.packages import load, make_visible
 
     if arguments.plan is None:
-        count = check_registries(arguments.registry)
+        count, needed = check_registries(arguments.registry)
+        if arguments.packages:
+            dev = Catalog(arguments.registry).mode == "dev"
+            make_visible(needed, home(user_site()) / "cache", say, dev=dev)
+            count, needed = check_registries(arguments.registry)
         done: dict[str, Any] = {"definitions": count}
         line = f"{count} definitions are valid"
     else:
         given = (arguments.plan, arguments.registry, arguments.settings)
         plan = load(*given, say=say)[0] if arguments.packages else load_plan(*given)
+        needed = Needed(plan.packages, plan.origins)
         done = {"plan": plan.plan.name, "run_tasks": [one.name for one in plan.run_tasks]}
         tasks = many(len(plan.run_tasks), "run task")
         line = f"{plan.plan.name} is valid: {tasks}, RUN_MODE {plan.mode}"
+    done["unchecked_packages"] = [] if arguments.packages else sorted(_unseen(needed.packages))
     if arguments.json:
         print_json({"problems": [], **done})
-    else:
-        print(line)
+        return 0
+    print(line)
+    if done["unchecked_packages"]:
+        names = ", ".join(done["unchecked_packages"])
+        say(
+            f"not checked: plugins of {names}, and options for them; --packages builds and checks them"
+        )
     return 0
+
+
+def _unseen(packages: Mapping[str, Package]) -> Iterator[str]:
+    """Packages with plugins that this Python does not have, so that no check has seen them."""
+    from hpcbench import plugins
+
+    for name, package in packages.items():
+        provided = [(kind, one) for kind, names in package.provides.items() for one in names]
+        if not provided or any(one not in plugins.available(kind) for kind, one in provided):
+            yield name
 
 
 def schema(arguments: argparse.Namespace) -> int:

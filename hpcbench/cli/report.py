@@ -17,7 +17,7 @@ from hpcbench.cli.output import (
 )
 from hpcbench.errors import EnvironmentFault, HpcbenchError, RunFailed, UserError, unknown
 from hpcbench.experiment.ending import remarks
-from hpcbench.experiment.layout import Experiment, find, home
+from hpcbench.experiment.layout import Experiment, find_scored, home
 from hpcbench.experiment.outcome import outcome
 from hpcbench.experiment.view.evaluated import metrics_of
 from hpcbench.registry.catalog import Catalog, user_site
@@ -29,7 +29,7 @@ MAIN = ("report.html", "report.md", "report.pdf", "report.json", "report.tex")
 
 def report(arguments: argparse.Namespace) -> int:
     """`hpcbench report [EXPERIMENT]`."""
-    experiment = find(home(user_site()), arguments.experiment)
+    experiment = find_scored(home(user_site()), arguments.experiment)
     if not experiment.metrics_file.exists():
         raise RunFailed(f"{experiment.id} has no scores yet: see `hpcbench status {experiment.id}`")
     if arguments.methods or arguments.latex:
@@ -156,6 +156,7 @@ def _definitions(experiment: Experiment, arguments: argparse.Namespace) -> Itera
     """Reports by name: from the plan, from the registry, or a plugin with defaults."""
     own = {definition.name: definition for definition in experiment.resolved.reports}
     catalog = Catalog(arguments.registry)
+    _use_packages(catalog, [name for name in arguments.format if name not in own])
     for name in dict.fromkeys(arguments.format):
         if name in own:
             yield own[name]
@@ -167,6 +168,19 @@ def _definitions(experiment: Experiment, arguments: argparse.Namespace) -> Itera
             known = [*own, *catalog.names("reports"), *plugins.available("reports")]
             message = unknown("report", name, dict.fromkeys(known))
             raise UserError(f"--format {name}: {message}")
+
+
+def _use_packages(catalog: Catalog, names: Sequence[str]) -> None:
+    """Build the packages of reports that the experiment's plan does not have."""
+    from hpcbench.submit.packages import use
+
+    defined = {name for name in names if catalog.files("reports", name)}
+    use(
+        catalog,
+        say,
+        [("reports", name) for name in names if name in defined],
+        [("reports", name) for name in names if name not in defined],
+    )
 
 
 def _files(folder: Path) -> list[Path]:

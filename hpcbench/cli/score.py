@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 from hpcbench.cli.output import console, print_json, say, table
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.experiment.counts import DEFINITIONS
-from hpcbench.experiment.layout import Experiment, find, home
+from hpcbench.experiment.layout import RESCORED, Experiment, Rescored, find, home
 from hpcbench.experiment.outcome import not_whole
 from hpcbench.experiment.view.evaluated import performance_of
 from hpcbench.files.user import open_file
 from hpcbench.registry.catalog import Catalog, user_site
-from hpcbench.schema.definitions import Metric
+from hpcbench.schema.definitions import Metric, MLTask
 from hpcbench.schema.plan import ResolvedRunTask
 
 if TYPE_CHECKING:
@@ -33,6 +33,9 @@ MOST_NAMED = 5
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
+
+AS_PLANNED = "as the plan defines it"
+"""Source of a metric's definition that the experiment's plan has."""
 
 TABLES = (".csv", ".jsonl", ".json", ".tsv")
 """Suffixes of files of answers; no experiment's name has them."""
@@ -47,10 +50,11 @@ def score(arguments: argparse.Namespace) -> int:
         _use_packages(arguments)
         return _score_file(arguments)
     experiment = find(home(user_site()), arguments.target)
+    own = {metric.name for one in experiment.resolved.run_tasks for metric in one.metrics}
+    packages = _use_packages(arguments, own)  # before those of the plan: a corrected plugin counts
     experiment.use_packages()
-    _use_packages(arguments)
     with _folder(experiment, arguments) as folder, _writing(experiment):
-        return _score_experiment(experiment, folder, arguments)
+        return _score_experiment(experiment, folder, arguments, packages)
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -75,29 +79,44 @@ def _check(arguments: argparse.Namespace) -> None:
         )
 
 
-def _use_packages(arguments: argparse.Namespace) -> None:
-    """Build the packages of named metrics whose plugins are not importable yet."""
-    if not arguments.metrics:
-        return
-    from hpcbench import plugins
+def _use_packages(arguments: argparse.Namespace, own: Collection[str] = ()) -> Path | None:
+    """Build the packages of named metrics, and of a file's ML task and dataset, as `submit` does.
+
+    Args:
+        arguments: with the names.
+        own: metrics that an experiment has; they need a package only if a `--registry` defines them.
+
+    Returns:
+        The folder of the packages; None: the metrics need none.
+    """
     from hpcbench.submit.packages import use
 
-    catalog = Catalog(arguments.registry)
-    defined = [name for name in arguments.metrics if catalog.files("metrics", name)]
-    metrics = [catalog.get(Metric, name) for name in defined]
-    needed = {
-        one.package: None
-        for one in metrics
-        if one.package and one.plugin not in plugins.available("metrics")
-    }
-    use([*needed], catalog, home(user_site()) / "cache", say)
+    catalog, given = Catalog(arguments.registry), arguments.registry
+    names = [one for one in arguments.metrics if one not in own or _given(catalog, one, given)]
+    of_file = [("ml_tasks", arguments.ml_task), ("datasets", arguments.dataset)]
+    definitions = [(kind, name) for kind, name in of_file if name and catalog.files(kind, name)]
+    if not names and definitions[:1] == of_file[:1]:
+        ml_task = catalog.get(MLTask, arguments.ml_task)
+        names = [*(ml_task.default_metrics or ml_task.metrics)]
+    definitions += [("metrics", name) for name in names if catalog.files("metrics", name)]
+    plain = [("metrics", name) for name in names if not catalog.files("metrics", name)]
+    return use(catalog, say, definitions, plain)
+
+
+def _given(catalog: Catalog, metric: str, registries: Sequence[Path]) -> bool:
+    """Whether a `--registry` defines a metric; it may be the project's, which counts without it, too."""
+    files = catalog.files("metrics", metric)
+    return bool(files) and any(one.resolve() in files[0].resolve().parents for one in registries)
 
 
 # --- an experiment ------------------------------------------------------------------------------------
 
 
 def _score_experiment(
-    experiment: Experiment, folder: Path | None, arguments: argparse.Namespace
+    experiment: Experiment,
+    folder: Path | None,
+    arguments: argparse.Namespace,
+    packages: Path | None,
 ) -> int:
     from hpcbench import evaluation
 
@@ -127,13 +146,57 @@ def _score_experiment(
         if (short := not_whole(experiment)) is not None:
             say(short)
     elif arguments.save:
-        assert folder is not None
-        evaluation.write_metrics(experiment, scored, folder / "metrics.json")
-    header = {"experiment": experiment.id, "folder": str(folder) if arguments.save else None}
-    changed = {"run_tasks": {name: asdict(change) for name, change in changes.items()}}
-    code = _print_rows(scored, {**header, **changed, "left_out": left_out}, arguments)
+        _save(Rescored(experiment.path, arguments.save), scored, packages)
+    sources = _sources(chosen.values())
+    header = {
+        "experiment": experiment.id,
+        "folder": str(folder) if arguments.save else None,
+        "definitions": sources,
+        "run_tasks": {name: asdict(change) for name, change in changes.items()},
+        "left_out": left_out,
+    }
+    _say_sources(sources, arguments)
+    code = _print_rows(scored, header, arguments)
+    if arguments.save and not arguments.json:
+        stored = Rescored(experiment.path, arguments.save).id
+        say(f"compare by them: hpcbench compare {stored} OTHER{RESCORED}{arguments.save}")
     _say_left_out(left_out, arguments)
     return code
+
+
+def _save(stored: Rescored, scored: Sequence[Scored], packages: Path | None) -> None:
+    """Write `metrics.json`, and last how it was scored: readers need the definitions and their packages."""
+    from hpcbench import evaluation
+    from hpcbench.files.atomic import write_json
+
+    evaluation.write_metrics(stored, scored, stored.metrics_file)
+    run_tasks = {
+        one.run_task.name: {
+            "metrics": [metric.model_dump(mode="json") for metric in one.run_task.metrics],
+            "on_invalid": one.run_task.task.on_invalid,
+        }
+        for one in scored
+    }
+    folders = [] if packages is None else [str(packages)]
+    write_json(stored.record_file, {"version": 1, "packages": folders, "run_tasks": run_tasks})
+
+
+def _sources(chosen: Iterable[tuple[ResolvedRunTask, Sequence[_Chosen]]]) -> dict[str, str]:
+    """Metric → where its definition comes from."""
+    found: dict[str, dict[str, None]] = {}
+    for _, metrics in chosen:
+        for one in metrics:
+            if one.fits:
+                found.setdefault(one.metric.name, {})[one.source] = None
+    return {name: "; ".join(sources) for name, sources in found.items()}
+
+
+def _say_sources(sources: Mapping[str, str], arguments: argparse.Namespace) -> None:
+    """Print where the definitions come from that `--metrics` chose and that are not simply the plan's."""
+    if arguments.metrics and not arguments.json:
+        for name, source in sources.items():
+            if source != AS_PLANNED:
+                say(f"{name}: {source}")
 
 
 def _left_out(
@@ -213,6 +276,8 @@ class _Chosen:
     """Kinds of answers it scores; empty: any."""
     fits: bool = True
     """Whether the run task's answers are of these kinds."""
+    source: str = AS_PLANNED
+    """Where its definition comes from, in words."""
 
 
 def _definitions(run_task: ResolvedRunTask, arguments: argparse.Namespace) -> list[_Chosen]:
@@ -226,11 +291,35 @@ def _definitions(run_task: ResolvedRunTask, arguments: argparse.Namespace) -> li
     catalog = Catalog(arguments.registry)
     found = []
     for name in arguments.metrics:
-        one = own.get(name) or metric_of(catalog, name)
+        planned = None if _given(catalog, name, arguments.registry) else own.get(name)
+        one = planned or metric_of(catalog, name)
         accepts = getattr(plugins.load("metrics", one.plugin), "accepts", ())
         fits = not accepts or "reading" in accepts or run_task.ml_task.output in accepts
-        found.append(_Chosen(_with_options(one, arguments.options), ", ".join(accepts), fits))
+        source = _source(catalog, name, planned, in_plan=name in own)
+        metric = _with_options(one, arguments.options)
+        found.append(_Chosen(metric, ", ".join(accepts), fits, source))
     return found
+
+
+def _source(catalog: Catalog, name: str, planned: Metric | None, *, in_plan: bool) -> str:
+    """Where a metric's definition comes from, and whether another one differs from it."""
+    files = catalog.files("metrics", name)
+    if planned is None:
+        where = f"as {files[0]} defines it" if files else "the plugin with its defaults"
+        return f"{where}, not the plan" if in_plan else where
+    if files and _other(catalog, name, planned):
+        folder = files[0].parents[name.count("/") + 1]
+        return f"{AS_PLANNED}; {files[0]} has changed since, and --registry {folder} uses it"
+    return AS_PLANNED
+
+
+def _other(catalog: Catalog, name: str, planned: Metric) -> bool:
+    """Whether the registries now define a metric otherwise than the plan; a wrong definition does not."""
+    try:
+        now = catalog.get(Metric, name)
+    except UserError:
+        return False
+    return (now.plugin, now.options) != (planned.plugin, planned.options)
 
 
 def _with_options(definition: Metric, options: dict[str, dict[str, Any]]) -> Metric:

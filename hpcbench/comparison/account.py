@@ -5,7 +5,7 @@ Reports and the command line show only this object; docs/comparing.md describes 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hpcbench.comparison.compare import compare_many
@@ -15,7 +15,7 @@ from hpcbench.comparison.pairing import Counting
 from hpcbench.comparison.results import CandidateResult
 from hpcbench.comparison.speed import speed
 from hpcbench.errors import UserError
-from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.layout import Experiment, Rescored
 from hpcbench.experiment.outcome import not_whole
 
 VERSION = 1
@@ -67,6 +67,16 @@ def account(
     }  # fmt: skip
 
 
+def _scored_otherwise(baseline: Experiment, candidate: Experiment) -> Iterator[str]:
+    """Scores of one side alone that `hpcbench score --save` stored: equal signatures do not show it."""
+    stored = [one for one in (baseline, candidate) if isinstance(one, Rescored)]
+    if len(stored) == 1:
+        other = candidate if stored[0] is baseline else baseline
+        yield f"{stored[0].id} was scored again, and {other.id} was not: a metric may have changed since"
+    elif len({one.name for one in stored}) == 2:
+        yield f"the scores were stored under two names: {stored[0].name}, {stored[1].name}"
+
+
 def _of_candidate(
     baseline: Experiment,
     result: CandidateResult,
@@ -83,7 +93,7 @@ def _of_candidate(
         "ended": not_whole(candidate),
         "compared": [one.to_json() for one in result.compared],
         "refused": [one.to_json() for one in result.refused],
-        "careful": list(result.caveats),
+        "careful": [*_scored_otherwise(baseline, candidate), *result.caveats],
         "moves": [
             {
                 "baseline": one.baseline,

@@ -208,7 +208,8 @@ def _other_metric(samples: SamplePairs, name: str, ids: tuple[str, str]) -> Refu
         return None
     now = [side.metrics[name].signature for side in (samples.baseline, samples.candidate)]
     remedy = (
-        "score both by this version, `hpcbench score EXPERIMENT`; other options need another run"
+        "score both alike: `hpcbench score EXPERIMENT` by this version; or by other options with "
+        "--save NAME, and compare EXPERIMENT/rescored/NAME"
     )
     if now[0] == now[1]:
         second_is_stale = samples.baseline.signature(name) == now[0]

@@ -255,13 +255,22 @@ def _squash(folder: Path, file: Path) -> None:
         raise EnvironmentFault(f"mksquashfs failed: {last_words(done.stderr)}")
 
 
-def folder_for_host(cache: Path, requirements: Sequence[str], editable: Sequence[Path]) -> Path:
-    """The folder of a plan's packages for the Python hpcbench runs in; see `packages_for`."""
+def folder_for_host(
+    cache: Path,
+    requirements: Sequence[str],
+    editable: Sequence[Path],
+    tell: Callable[[], object] = lambda: None,
+) -> Path:
+    """The folder of a plan's packages for the Python hpcbench runs in; see `packages_for`.
+
+    `tell` is called before the folder is built, which takes seconds.
+    """
     probed = probe([sys.executable], "hpcbench")
     lines = [*requirements, *(f"-e {path}" for path in editable)]
     target = cache / "plugins" / _key(probed, lines, "")
 
     def build(folder: Path) -> None:
+        tell()
         folder.mkdir(parents=True)
         install(probed, folder, cache, requirements, ())
         for path in editable:

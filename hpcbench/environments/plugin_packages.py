@@ -91,8 +91,13 @@ def lock(
     return Locked(package.name, identity, (_line(package, wheel),), folder if editable else None)
 
 
-def host_folder(locked: Sequence[Locked], cache: Path) -> Path:
+def host_folder(locked: Sequence[Locked], cache: Path, say: Say = lambda line: None) -> Path:
     """The folder with these packages for hpcbench's own Python.
+
+    Args:
+        locked: the packages.
+        cache: for folders and downloads.
+        say: receives a line if they must be installed.
 
     Raises:
         UserError: a package conflicts with an installed one; names both versions.
@@ -100,7 +105,10 @@ def host_folder(locked: Sequence[Locked], cache: Path) -> Path:
     """
     requirements = [line for one in locked for line in one.requirements]
     editable = [one.editable for one in locked if one.editable is not None]
-    return folder_for_host(cache, requirements, editable)
+    names = ", ".join(one.name for one in locked)
+    return folder_for_host(
+        cache, requirements, editable, lambda: say(f"installing {names} and their dependencies")
+    )
 
 
 def check_provides(

@@ -25,7 +25,8 @@ EXPERIMENT/
   report/                 files of the plan's reports; verdict.json, a gate's verdict
   tracked/                records of data sent to each tracker, see `tracking/sent.py`
   told.jsonl              notifications: owed, sent, failed; told.lock while a process sends
-  rescored/NAME/          scores/ and metrics.json of other metrics or options, see `hpcbench score`
+  rescored/NAME/          scores/ and metrics.json of other metrics or options, see `hpcbench score`;
+                          scored.json, written last: which metrics; report/ of these scores
 """
 
 from __future__ import annotations
@@ -334,6 +335,86 @@ class Experiment:
         return WorkPlan.model_validate(self.manifest["work"])
 
 
+RESCORED = "/rescored/"
+"""What stands between an experiment and the name of scores that `hpcbench score --save NAME` stored."""
+
+
+@dataclass(frozen=True)
+class Rescored(Experiment):
+    """An experiment by the scores that `hpcbench score --save NAME` stored beside its own.
+
+    Readers of scores see these metrics, options and policies instead of the plan's, and only the run tasks
+    that were scored; answers, times and everything else are the experiment's.
+    """
+
+    name: str = ""
+    """The name of these scores."""
+
+    @property
+    def id(self) -> str:
+        """`ID/rescored/NAME`, as commands take it."""
+        return f"{self.path.name}{RESCORED}{self.name}"
+
+    @property
+    def folder(self) -> Path:
+        """The folder of these scores."""
+        return self.rescored_dir(self.name)
+
+    @property
+    def scores_dir(self) -> Path:
+        return self.folder / "scores"
+
+    @property
+    def metrics_file(self) -> Path:
+        return self.folder / "metrics.json"
+
+    @property
+    def report_dir(self) -> Path:
+        return self.folder / "report"
+
+    @property
+    def summary_file(self) -> Path:
+        return self.folder / "summary.json"
+
+    @property
+    def record_file(self) -> Path:
+        """How they were scored; written last, so it exists only beside whole scores."""
+        return self.folder / "scored.json"
+
+    @cached_property
+    def record(self) -> dict[str, Any]:
+        """Content of `record_file`: `run_tasks`, by name `metrics` and `on_invalid`; `packages`, folders."""
+        found: dict[str, Any] = read_json(self.record_file)
+        return found
+
+    def use_packages(self) -> None:
+        """Make the plugins that scored it importable in this process; those of the plan come after them."""
+        from hpcbench import plugins
+
+        for folder in self.record["packages"]:
+            plugins.add_folder(Path(folder))
+        super().use_packages()
+
+    @cached_property
+    def resolved(self) -> ResolvedPlan:
+        """The resolved plan with the run tasks that were scored, and the metrics that scored them."""
+        from hpcbench.schema.definitions import Metric
+
+        plan = super().resolved
+        scored = self.record["run_tasks"]
+        run_tasks = [
+            one.model_copy(
+                update={
+                    "metrics": tuple(map(Metric.model_validate, how["metrics"])),
+                    "task": one.task.model_copy(update={"on_invalid": how["on_invalid"]}),
+                }
+            )
+            for one in plan.run_tasks
+            if (how := scored.get(one.name)) is not None
+        ]
+        return plan.model_copy(update={"run_tasks": tuple(run_tasks)})
+
+
 def events_name(index: int, attempt: int) -> str:
     """Name of the events of an attempt at a shard."""
     return f"{index:05d}.{attempt}.events.jsonl"
@@ -416,10 +497,37 @@ def find(root: Path, wanted: str) -> Experiment:
     raise UserError(Problem(f"'{wanted}' matches several experiments: {names}", remedy=remedy))
 
 
+def find_scored(root: Path, wanted: str) -> Experiment:
+    """As `find`; `EXPERIMENT/rescored/NAME` is that experiment by other scores, see `Rescored`.
+
+    Raises:
+        UserError: as `find`; or the experiment has no such scores.
+    """
+    named, mark, name = wanted.rstrip("/").rpartition(RESCORED)
+    if not mark:
+        return find(root, wanted)
+    experiment = find(root, named)
+    found = Rescored(experiment.path, name)
+    if found.record_file.is_file():
+        return found
+    remedy = f"`hpcbench score {experiment.id} --save {name}`, with --metrics, stores such scores"
+    if found.metrics_file.is_file():
+        what = f"{found.id} does not say how it was scored: an earlier version of hpcbench wrote it"
+        raise UserError(Problem(what, remedy=f"store it again: {remedy}"))
+    top = experiment.rescored_dir(name).parent
+    known = sorted(path.name for path in top.iterdir()) if top.is_dir() else []
+    what = unknown("stored scores", name, known, of=experiment.id)
+    raise UserError(Problem(what, remedy=remedy))
+
+
 def _at_path(path: Path) -> Experiment:
     if (path / "manifest.json").is_file():
         return Experiment(path.resolve())
     remedy = "`hpcbench list` shows experiments"
+    named, mark, _ = str(path).rpartition(RESCORED)
+    if mark:
+        what = f"{path} are scores stored beside an experiment: this verb takes the experiment"
+        raise UserError(what, remedy=f"give {named}; compare, gate and report take stored scores")
     if not path.exists():
         raise UserError(Problem("no such folder", str(path), remedy=remedy))
     what = "not the folder of an experiment: it has no manifest.json"

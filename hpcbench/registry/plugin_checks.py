@@ -64,14 +64,14 @@ class PluginChecks:
         """Used packages."""
         self.origins: dict[str, str] = {}
         """`packages/NAME` → the file that contains it."""
-        self._providers: dict[tuple[str, str], str] | None = None
+        self._providers: dict[str, dict[str, str]] | None = None
         self._engine_of: dict[str, tuple[str, ...]] = {}
 
     def plugin(
         self, kind: str, name: str, source: Source, loc: Loc, package: str | None = None
     ) -> Any:
         """The plugin's class; None and perhaps a problem if it cannot be loaded here."""
-        provider = package or self._provider(kind, name)
+        provider = package or self.provider(kind, name)
         if provider is not None:
             at = ("package",) if package else loc
             brought = self.package(provider, source, at)
@@ -104,15 +104,19 @@ class PluginChecks:
 
     def loaded(self, kind: str, name: str) -> Any:
         """The plugin's class if it can be loaded; another check reports its absence."""
-        if self._provider(kind, name) is not None and kind == "engines":
+        if self.provider(kind, name) is not None and kind == "engines":
             return None
         try:
             return plugins.load(kind, name) if plugins.find(kind, name) is not None else None
         except (EnvironmentFault, UserError):
             return None
 
-    def _provider(self, kind: str, name: str) -> str | None:
+    def provider(self, kind: str, name: str) -> str | None:
         """The package definition whose `provides` names this plugin."""
+        return self.provided(kind).get(name)
+
+    def provided(self, kind: str) -> dict[str, str]:
+        """Plugins of a kind that package definitions provide, each with the package's name."""
         if self._providers is None:
             self._providers = {}
             for package in self.catalog.names("packages"):
@@ -122,8 +126,8 @@ class PluginChecks:
                     continue  # reported when the package is used
                 for provided, names in found.provides.items():
                     for one in names:
-                        self._providers.setdefault((provided, one), package)
-        return self._providers.get((kind, name))
+                        self._providers.setdefault(provided, {}).setdefault(one, package)
+        return self._providers.get(kind, {})
 
     def package(self, entry: str | Package, source: Source, loc: Loc) -> Package | None:
         """A package of the plan, by name or inline."""
@@ -179,7 +183,7 @@ class PluginChecks:
     def engine_packages(self, model: Model) -> tuple[str, ...]:
         """Packages that must be importable beside a model's engine."""
         if model.name not in self._engine_of:
-            named = [model.package, self._provider("engines", model.engine)]
+            named = [model.package, self.provider("engines", model.engine)]
             found = dict.fromkeys(name for name in named if name is not None)
             self._engine_of[model.name] = tuple(found)
         return self._engine_of[model.name]

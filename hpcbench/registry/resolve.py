@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from hpcbench.registry.expansion import (
     twice,
 )
 from hpcbench.registry.paths import is_reference, with_absolute_paths
+from hpcbench.registry.plugin_checks import Findings, PluginChecks
 from hpcbench.registry.settings import read_settings
 from hpcbench.registry.source import Loc, Source, Unfit, parse, validate
 from hpcbench.schema.definitions import (
@@ -41,6 +42,7 @@ from hpcbench.schema.definitions import (
     MLTask,
     Model,
     ModelChoice,
+    Package,
     Prompt,
     Report,
     RunTask,
@@ -177,15 +179,62 @@ def _look_at_plan(
     return Look(found, tuple(resolver.expanded), resolved)
 
 
-def check_registries(registries: Sequence[Path] = (), mode: RunMode | None = None) -> int:
-    """Read every definition of the search path and check its names; returns the number of definitions.
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """Packages that definitions name, or that provide the plugins they name."""
+
+    packages: Mapping[str, Package]
+    """Name → its definition, paths absolute."""
+    origins: Mapping[str, str]
+    """`packages/NAME` → the file that contains it."""
+
+
+def packages_of(
+    catalog: Catalog,
+    definitions: Iterable[tuple[str, str]] = (),
+    plugins: Iterable[tuple[str, str]] = (),
+) -> Needed:
+    """The packages of definitions and plugins, by the rule that a plan's packages follow.
+
+    Mistakes in these definitions raise nothing: their readers report them.
+
+    Args:
+        catalog: where names are looked up.
+        definitions: kind and name of each definition.
+        plugins: kind and name of plugins that no definition names.
+    """
+    resolver = _Resolver(catalog, locks=False)
+    checks = resolver.checks.plugins
+    for kind, name in definitions:
+        resolver.one(KINDS[kind], name)
+    for kind, name in plugins:
+        provider = checks.provider(kind, name)
+        if provider is not None:
+            checks.package(provider, Source(Path(f"{kind}/{name}"), None), ())
+    return Needed(checks.packages, checks.origins)
+
+
+def packaged(catalog: Catalog, kind: str) -> dict[str, str]:
+    """Plugins of a kind that packages of the registries provide: name → name of the package."""
+    return PluginChecks(catalog, Findings([]), prod=False).provided(kind)
+
+
+def check_registries(
+    registries: Sequence[Path] = (), mode: RunMode | None = None
+) -> tuple[int, Needed]:
+    """Read every definition of the search path and check its names.
 
     Locks are not required: a definition may lack its digest until a plan uses it.
+
+    Returns:
+        The number of definitions, and the packages that they need.
 
     Raises:
         UserError: every mistake found.
     """
-    return _Resolver(Catalog(registries, mode=mode), locks=False).everything()
+    resolver = _Resolver(Catalog(registries, mode=mode), locks=False)
+    count = resolver.everything()
+    return count, Needed(resolver.checks.plugins.packages, resolver.checks.plugins.origins)
 
 
 class _Resolver:

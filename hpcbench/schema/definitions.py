@@ -105,6 +105,11 @@ class Package(Definition):
     provides: Mapping[PluginKind, tuple[str, ...]] = Field(default_factory=dict)
     """Its plugins: kind → names. A definition that names one of these plugins gets the package."""
 
+    @property
+    def on_host(self) -> bool:
+        """Whether it has plugins that run outside the image; only engines run inside."""
+        return not self.provides or bool(set(self.provides) - {"engines"})
+
 
 PackageEntry = Annotated[
     Annotated[Name, Tag("name")] | Annotated[Package, Tag("package")],

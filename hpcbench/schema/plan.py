@@ -165,12 +165,7 @@ class ResolvedPlan(Part):
     @property
     def host_packages(self) -> tuple[str, ...]:
         """Packages with plugins that run outside the image: all but those of engines alone."""
-        inside = {"engines"}
-        return tuple(
-            name
-            for name, package in self.packages.items()
-            if not package.provides or set(package.provides) - inside
-        )
+        return tuple(name for name, package in self.packages.items() if package.on_host)
 
 
 class Measured(Part):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,9 +13,8 @@ from hpcbench.errors import Problem, UserError
 from hpcbench.experiment.layout import (
     home,
 )
-from hpcbench.registry.catalog import Catalog, RunMode
-from hpcbench.registry.paths import with_absolute_paths
-from hpcbench.registry.resolve import load_plan
+from hpcbench.registry.catalog import Catalog, RunMode, user_site
+from hpcbench.registry.resolve import Needed, load_plan, packages_of
 from hpcbench.schema.definitions import Package
 from hpcbench.schema.plan import ResolvedPlan
 from hpcbench.submit import Say
@@ -91,44 +90,109 @@ def build(resolved: ResolvedPlan, say: Say, kept: Mapping[str, Path] | None = No
         EnvironmentFault: a package cannot be fetched or built.
     """
     cache = home(resolved.site) / "cache"
+    dev = resolved.mode == "dev"
+    locked = _locked(resolved.packages, cache, say, dev=dev, kept=kept)
+    on_host = {name: resolved.packages[name] for name in resolved.host_packages}
+    return Packages(_on_host(on_host, resolved.origins, locked, cache, say), locked)
+
+
+def load_visible(read: Callable[[], ResolvedPlan], say: Say = lambda line: None) -> ResolvedPlan:
+    """A plan for a verb of the login node, with the plugins of its packages importable in this process.
+
+    Args:
+        read: reads the plan; it is read again once the packages are built, and checked with their plugins.
+        say: receives lines about slow steps.
+
+    Raises:
+        UserError: every mistake found; a package does not match its definition.
+        EnvironmentFault: a package cannot be fetched or built.
+    """
+    resolved = read()
+    if not resolved.host_packages:
+        return resolved
+    needed = Needed(resolved.packages, resolved.origins)
+    make_visible(needed, home(resolved.site) / "cache", say, dev=resolved.mode == "dev")
+    return read()
+
+
+def use(
+    catalog: Catalog,
+    say: Say,
+    definitions: Iterable[tuple[str, str]] = (),
+    named: Iterable[tuple[str, str]] = (),
+) -> Path | None:
+    """Make the plugins of definitions importable in this process: every verb finds what `submit` finds.
+
+    Args:
+        catalog: where names are looked up.
+        say: receives lines about slow steps.
+        definitions: kind and name of each definition.
+        named: kind and name of plugins that no definition names.
+
+    Returns:
+        The folder of the packages; None: no package is needed.
+
+    Raises:
+        UserError: a package does not match its definition.
+        EnvironmentFault: a package cannot be fetched or built.
+    """
+    needed = packages_of(catalog, definitions, named)
+    return make_visible(needed, home(user_site()) / "cache", say, dev=catalog.mode == "dev")
+
+
+def make_visible(needed: Needed, cache: Path, say: Say, *, dev: bool) -> Path | None:
+    """Build packages, and make their plugins importable in this process.
+
+    Args:
+        needed: the packages; those of engines alone run inside images, and are left out.
+        cache: for wheels and folders.
+        say: receives lines about slow steps.
+        dev: whether local folders may be editable, and branches may move.
+
+    Returns:
+        Their folder; None: there is none.
+
+    Raises:
+        UserError: a package does not match its definition.
+        EnvironmentFault: a package cannot be fetched or built.
+    """
+    packages = {name: one for name, one in needed.packages.items() if one.on_host}
+    locked = _locked(packages, cache, say, dev=dev)
+    return _on_host(packages, needed.origins, locked, cache, say)
+
+
+def _locked(
+    packages: Mapping[str, Package],
+    cache: Path,
+    say: Say,
+    *,
+    dev: bool,
+    kept: Mapping[str, Path] | None = None,
+) -> dict[str, Locked]:
     problems: list[Problem] = []
     locked: dict[str, Locked] = {}
-    for name, package in resolved.packages.items():
+    for name, package in packages.items():
         try:
             path = package.source.path if package.source.type == "local" else ""
             folder = (kept or {}).get(path)
-            dev = resolved.mode == "dev"
             locked[name] = lock(package, cache, dev=dev, say=say, kept=folder)
         except UserError as error:
             problems.extend(error.problems)
     if problems:
         raise UserError(*problems)
-    names = resolved.host_packages
-    if not names:
-        return Packages(None, locked)
-    say(f"installing {', '.join(names)} and their dependencies")
-    folder = host_folder([locked[name] for name in names], cache)
-    on_host = {name: resolved.packages[name] for name in names}
-    check_provides(folder, on_host, resolved.origins)
-    plugins.add_folder(folder)
-    return Packages(folder, locked)
+    return locked
 
 
-def use(names: Sequence[str], catalog: Catalog, cache: Path, say: Say) -> None:
-    """Build packages that definitions name, and make their plugins importable in this process.
-
-    Raises:
-        UserError: a package is unknown or does not match its definition.
-        EnvironmentFault: a package cannot be fetched or built.
-    """
-    if not names:
-        return
-    found = {name: catalog.get_with_source(Package, name) for name in names}
-    packages = {name: with_absolute_paths(*one) for name, one in found.items()}
-    dev = catalog.mode == "dev"
-    locked = [lock(package, cache, dev=dev, say=say) for package in packages.values()]
-    say(f"installing {', '.join(packages)} and what they need")
-    folder = host_folder(locked, cache)
-    origins = {f"packages/{name}": str(source.path) for name, (_, source) in found.items()}
+def _on_host(
+    packages: Mapping[str, Package],
+    origins: Mapping[str, str],
+    locked: Mapping[str, Locked],
+    cache: Path,
+    say: Say,
+) -> Path | None:
+    if not packages:
+        return None
+    folder = host_folder([locked[name] for name in packages], cache, say)
     check_provides(folder, packages, origins)
     plugins.add_folder(folder)
+    return folder

@@ -489,6 +489,84 @@ def test_score_takes_a_metric_of_a_package_that_is_not_installed(
     assert "building package same-total" in done.stderr
 
 
+def test_every_verb_sees_the_plugins_of_a_package_in_the_registry(bench: Bench) -> None:
+    """One package with an iterator, a prompt, a metric and a report; its definitions name no package."""
+    provides, points = {}, ""
+    for kind in ("datasets", "prompts", "metrics", "reports"):
+        name = f"own_{kind.removesuffix('s')}"
+        provides[kind] = [name]
+        for path, text in package_of(kind, name).items():
+            if path == "pyproject.toml":
+                points += text[text.index("[project.entry-points") : text.index("[tool.")]
+                project = text
+            elif path.endswith(".py") and "/" not in path:
+                bench.write(f"own/{path}", text)
+    head, tail = (
+        project.partition("[project.entry-points")[0],
+        '[tool.hatch.build]\ninclude = ["*.py"]\n',
+    )
+    bench.write("own/pyproject.toml", head + points + tail)
+    source = {"type": "local", "path": "../../own"}
+    bench.write(
+        "registries/packages/own.yaml", {"name": "own", "source": source, "provides": provides}
+    )
+    (bench.folder / "pages").mkdir()
+    for name in ("invoice_1", "letter_1"):
+        Image.new("L", (40, 30), 200).save(bench.folder / f"pages/{name}.png")
+    pages = {"source": "../../pages", "annotations": "", "iterator": "own_dataset"}
+    bench.write("registries/datasets/pages.yaml", {"name": "pages", **pages})
+    bench.write(
+        "registries/prompts/ask.yaml",
+        {"name": "ask", "strategy": "own_prompt", "user": "What is it?"},
+    )
+    bench.write("registries/metrics/words.yaml",
+                {"name": "words", "plugin": "own_metric", "options": {"lower": False}})  # fmt: skip
+    unpack(bench.folder / "home")
+
+    assert "2 samples" in bench.run("data", "check", "pages", "--out", "sheet").stdout
+    words = ("prompts", "show", "pages", "--prompt", "ask", "--task", "classification")
+    assert "This is a document. What is it?" in bench.run(*words).stdout
+    for name in ("own_metric", "words"):
+        assert (
+            f"case:{'lower' if name == 'own_metric' else 'as-is'}"
+            in bench.run("metrics", "show", name).stdout
+        )
+    for name in ("own_metric", "words"):
+        (row, *_) = json.loads(bench.run("score", WHOLE, "--metrics", name, "--json").stdout)[
+            "rows"
+        ]
+        assert (row["metric"], row["n"] > 0) == (name, True)
+    bench.run("report", WHOLE, "--format", "own_report", "--to", "out")
+    assert "`hpcbench metrics show own_metric` builds it" in bench.run("metrics", "list").stdout
+    assert "packages/own" in bench.run("plugins", "list", "prompts").stdout
+
+    assert "not checked: plugins of own" in bench.run("validate").stderr
+    assert "not checked" not in bench.run("validate", "--packages").stderr
+    bench.write("registries/metrics/words.yaml",
+                "name: words\nplugin: own_metric\noptions:\n  lower: maybe\n")  # fmt: skip
+    said = bench.run("validate", "--packages", code=2).stderr
+    assert "registries/metrics/words.yaml:4:3: option 'lower' must be true or false" in said
+
+
+def test_a_package_is_checked_in_its_own_folder_and_beside_an_installed_copy(bench: Bench) -> None:
+    """setuptools leaves metadata there, which a Python that is started there takes for a package."""
+    bench.run("plugins", "new", "metrics", "closeness", "--out", "closeness")
+    project = bench.folder / "closeness/pyproject.toml"
+    text = project.read_text().partition("[tool.")[0].replace("hatchling>=1.25", "setuptools>=61")
+    text = text.replace("hatchling.build", "setuptools.build_meta")
+    project.write_text(f'{text}[tool.setuptools]\npy-modules = ["hpcbench_closeness"]\n')
+    inside = Bench(bench.folder / "closeness", {"HPCBENCH_HOME": str(bench.folder / "home")})
+    said = inside.run("plugins", "check", ".").stdout
+    assert "✓ metrics/closeness: It fits its Protocol" in said
+    assert list(inside.folder.glob("*.egg-info")), "what misled it is there"
+    target = bench.folder / "installed"
+    argv = ["pip", "install", "-q", "--no-deps", "--no-build-isolation", "--target", str(target)]
+    subprocess.run([sys.executable, "-m", *argv, str(inside.folder)], check=True)
+    bench.environ["PYTHONPATH"] = str(target)
+    said = bench.run("plugins", "check", "closeness").stderr
+    assert f"its copy {target}/hpcbench_closeness.py is checked, not this folder" in said
+
+
 def test_an_editable_folder_counts_as_it_is_now_in_dev(bench: Bench) -> None:
     bench.run("plugins", "new", "metrics", "closeness", "--out", "closeness")
     package(bench, "unused", [], point="closeness")

@@ -23,9 +23,7 @@ def add(verb: Verb) -> None:
     validate.add_argument(
         "plan", type=Path, nargs="?", help="the plan's YAML file; default: all definitions"
     )
-    validate.flag(
-        "--packages", help="also build the packages that the plan uses, and check their plugins"
-    )
+    validate.flag("--packages", help="also build the needed packages, and check their plugins")
     with_registry(validate)
     with_settings(validate)
     with_json(validate)
@@ -86,27 +84,27 @@ def _metrics(verb: Verb) -> None:
         "metrics", "", "list and define metrics, and score a file with one",
         "hpcbench metrics show anls",
     ).add_subparsers(metavar="VERB", required=True)  # fmt: skip
-    with_json(
-        sub(
-            metrics,
-            "list",
-            "metrics:list_metrics",
-            "list installed metrics",
-            "hpcbench metrics list",
-        )
-    )
+    listing = sub(
+        metrics, "list", "metrics:list_metrics",
+        "list installed metrics, and those of packages in the registries", "hpcbench metrics list",
+    )  # fmt: skip
+    with_registry(listing)
+    with_json(listing)
     show = sub(
         metrics, "show", "metrics:show",
         "define a metric: its options, the variants of other kits, its signature",
         "hpcbench metrics show anls",
     )  # fmt: skip
-    show.add_argument("name", help="name of the metric")
+    show.add_argument(
+        "name", help="name of the metric, or of a metrics/ definition; its package is built"
+    )
+    with_registry(show)
     with_json(show)
     score = sub(
         metrics, "score", "metrics:score", "score a file of predictions and references",
         "hpcbench metrics score anls FILE --option tau=0.3",
     )  # fmt: skip
-    score.add_argument("name", help="name of the metric")
+    score.add_argument("name", help="name of the metric, or of a metrics/ definition")
     score.add_argument(
         "file", type=Path,
         help="JSONL, CSV or Parquet file with `prediction`, with `references` or `reference`, and "
@@ -118,6 +116,7 @@ def _metrics(verb: Verb) -> None:
         help="option of the metric, may be repeated; compat=NAME computes it as another kit does",
     )
     score.flag("--each", help="also print the value of every row")
+    with_registry(score)
     with_json(score)
 
 
@@ -127,10 +126,12 @@ def _plugins(verb: Verb) -> None:
         "plugins", "", "list, write and check plugins", "hpcbench plugins new metrics word_count"
     ).add_subparsers(metavar="VERB", required=True)
     listing = sub(
-        plugins, "list", "plugins:list_plugins", "list installed plugins",
+        plugins, "list", "plugins:list_plugins",
+        "list installed plugins, and those of packages in the registries",
         "hpcbench plugins list metrics",
     )  # fmt: skip
     listing.add_argument("kind", nargs="?", help="only this kind, for example metrics")
+    with_registry(listing)
     with_json(listing)
     new = sub(
         plugins, "new", "plugins:new", "write a package with a working plugin and its test",

@@ -124,7 +124,8 @@ def test_what_is_saved_lies_apart_and_is_not_scored_again(
     after = files(here)
     assert {name: after[name] for name in before} == before
     assert {name for name in after if name not in before} == {
-        "rescored/loose/metrics.json", "rescored/loose/scores/rt.parquet",
+        "rescored/loose/metrics.json", "rescored/loose/scored.json",
+        "rescored/loose/scores/rt.parquet",
     }  # fmt: skip
     again = run(capsys, here.id, *words)
     assert again["run_tasks"]["rt"] == {"scored": [], "kept": ["mean", "anls"], "written": False}
