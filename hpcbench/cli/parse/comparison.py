@@ -6,6 +6,7 @@ from pathlib import Path
 
 from hpcbench.cli.parse.shared_options import (
     EXPERIMENT,
+    SCORED,
     Verb,
     sub,
     with_json,
@@ -27,7 +28,7 @@ def add(verb: Verb) -> None:
         ("hpcbench gate @last --baseline EXPERIMENT --policy default --dry-run", "judge, and store nothing"),
         note="exit codes: 0 GO · 4 NO-GO · 5 INCONCLUSIVE",
     )  # fmt: skip
-    gate.add_argument("candidate", help=EXPERIMENT)
+    gate.add_argument("candidate", help=SCORED)
     gate.add_argument(
         "--baseline",
         metavar="NAME",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from hpcbench.cli.parse.shared_options import (
     EXPERIMENT,
+    SCORED,
     MetricOption,
     Verb,
     with_json,
@@ -208,7 +209,7 @@ def _report(verb: Verb) -> None:
         ("hpcbench report @last --format pdf", "write a PDF"),
         ("hpcbench report @last --methods", "print the methods section of a paper"),
     )  # fmt: skip
-    report.add_argument("experiment", nargs="?", default="@last", help=EXPERIMENT)
+    report.add_argument("experiment", nargs="?", default="@last", help=SCORED)
     report.add_argument(
         "--format", type=words, action="extend", default=[], metavar="NAMES",
         help="write these formats again: html, markdown, json, latex, pdf, or names of reports/ definitions",
@@ -319,7 +320,7 @@ def _compare(verb: Verb) -> None:
         ("hpcbench compare EXPERIMENT @last --report compared.html", "write a page"),
         ("hpcbench compare @last @last --run-task vqa-easy=vqa-hard", "two run tasks of one experiment"),
     )  # fmt: skip
-    compare.add_argument("baseline", help=EXPERIMENT)
+    compare.add_argument("baseline", help=SCORED)
     compare.add_argument(
         "candidates",
         nargs="+",

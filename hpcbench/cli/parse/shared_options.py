@@ -21,6 +21,8 @@ EXPERIMENT = (
     "experiment: its id or a unique prefix, the name of a baseline, a path, or @last (the newest)"
 )
 
+SCORED = f"{EXPERIMENT}; with /rescored/NAME behind it: by the scores of `score --save NAME`"
+
 
 def sub(verbs: Any, name: str, run: str, text: str, *shown: Example, note: str = "") -> CommandLine:
     """Add a verb below a verb, such as `models fetch`."""
