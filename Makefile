@@ -10,7 +10,7 @@ UV = UV_FIND_LINKS="$$PIP_FIND_LINKS" .venv/bin/uv pip install -q --python .venv
 PIP = .venv/bin/python -m pip install -q --disable-pip-version-check $(SETTINGS)
 install = $(UV) $(1) || $(PIP) $(1)
 DEMO = -e '.[hf,portal]'
-DEVELOPERS = -e '.[hf,http,s3,pdf,arrow,excel,docker,mlflow,wandb,portal,postgresql]' -r requirements-dev.txt
+DEVELOPERS = -e '.[hf,http,s3,pdf,arrow,excel,docker,mlflow,wandb,portal,postgresql,database]' -r requirements-dev.txt
 
 # What needs more than Python, in the order in which it starts. The cluster's part is first: it takes longest and
 # mostly waits for Slurm.
@@ -56,9 +56,9 @@ test-packages: .venv/dev.done
 test-engines: .venv/dev.done
 	.venv/bin/python -m pytest tests/engine tests/demo tests/faults -q -n 2 --dist loadfile
 
-# Docker, podman, rented machines, trackers.
+# Docker, podman, rented machines, trackers, databases of results.
 test-runners: .venv/dev.done
-	.venv/bin/python -m pytest tests/docker tests/runpod tests/tracking -q -n 2 --dist loadfile
+	.venv/bin/python -m pytest tests/docker tests/runpod tests/tracking tests/database -q -n 2 --dist loadfile
 
 # In one process: GlusterFS has one port on a machine.
 test-sharedfs: .venv/dev.done

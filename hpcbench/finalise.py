@@ -17,6 +17,7 @@ from typing import Any
 from hpcbench import evaluation, slurm
 from hpcbench.comparison import gate, history
 from hpcbench.comparison.interim import last_looks
+from hpcbench.database import later
 from hpcbench.errors import EnvironmentFault, HpcbenchError, Problem, RunFailed, UserError
 from hpcbench.evaluation.endings import endings
 from hpcbench.experiment.archiving import fold, fold_workers
@@ -171,11 +172,14 @@ def conclude(experiment: Experiment) -> None:
     _count(experiment)
     verdict = _judge(experiment, state)  # before the report, which includes it
     tables = report(experiment) if "reporting" in stages else None
+    _owe_rows(experiment)  # before the end is written: a kill after it leaves the debt
     ended.write(experiment)
     finalisers_ballast(experiment).unlink(missing_ok=True)
     _tidy(experiment)
     _remember_results(experiment)
     _send_results(experiment)
+    if (left := later.pay(experiment, later.LIMIT)) is not None:
+        print(f"not all is in the database: {left}", file=sys.stderr)  # noqa: T201 - the job's log
     failures = tell(experiment, state, tables)
     if verdict is not None:
         failures = [*failures, *tell_verdict(experiment, verdict)]
@@ -189,6 +193,7 @@ def scored_again(experiment: Experiment) -> None:
     if before is None or not ended(experiment):
         return
     now = _ended_as(experiment)
+    _owe_rows(experiment)
     if now != before:
         now.write(experiment)
     _remember_results(experiment)
@@ -254,6 +259,14 @@ def _send_results(experiment: Experiment) -> None:
                 print(f"could not upload: {line}", file=sys.stderr)  # noqa: T201 - the job's log
     except Exception as error:  # noqa: BLE001 - as above
         print(f"could not upload: {error!r}", file=sys.stderr)  # noqa: T201 - the job's log
+
+
+def _owe_rows(experiment: Experiment) -> None:
+    """Note that the database lacks this end of the experiment; an error here fails no experiment."""
+    try:
+        later.owe(experiment)
+    except Exception as error:  # noqa: BLE001 - as above
+        print(f"could not note what the database lacks: {error!r}", file=sys.stderr)  # noqa: T201 - the job's log
 
 
 def _tidy(experiment: Experiment) -> None:

@@ -18,6 +18,9 @@ from hpcbench.files.user import read_text
 REFERENCE = re.compile(r"\$\{(env|file):([^{}]+)\}")
 MASK = "***"
 
+Change = Callable[[str], str]
+"""A change of a text."""
+
 _SECRET_NAME = re.compile(
     r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|PRIVATE_KEY)($|_)"
 )
@@ -67,7 +70,7 @@ def mask_all(value: Any) -> Any:
     return in_texts(mask, value)
 
 
-def in_texts(change: Callable[[str], str], value: Any) -> Any:
+def in_texts(change: Change, value: Any) -> Any:
     """Plain data with every text changed."""
     if isinstance(value, str):
         return change(value)

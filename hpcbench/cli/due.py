@@ -22,6 +22,10 @@ NEWEST = 20
 """Number of experiments whose missing notifications a call of cron sends."""
 
 
+ROWS_SECONDS = 30.0
+"""Longest time that a look takes to send rows to a database, seconds; the next look goes on."""
+
+
 def do_what_is_due(experiment: Experiment, now: ExperimentStatus) -> bool:
     """Submit or conclude work that waits for this login node, and send notifications that no node could send;
     returns whether work was tried."""
@@ -55,7 +59,9 @@ _tried: dict[Path, tuple[float, float]] = {}
 
 
 def tell_what_is_owed(experiment: Experiment) -> None:
-    """Send notifications that could not be sent where the experiment ended; a failure stops no reader."""
+    """Send what could not be sent where the experiment ended: rows for its database, and notifications; a
+    failure stops no reader."""
+    _send_rows(experiment)
     from hpcbench.notify.outbox import waiting
 
     try:
@@ -74,6 +80,23 @@ def tell_what_is_owed(experiment: Experiment) -> None:
             file=sys.stderr,
             flush=True,
         )
+
+
+def _send_rows(experiment: Experiment) -> None:
+    try:
+        if not any(experiment.tracked_dir.glob("database-*.jsonl")):
+            return
+    except OSError:
+        return
+    from hpcbench.database.later import debts, pay
+    from hpcbench.submit import secrets_file
+
+    if not any(debt.due(time.time()) for debt in debts(experiment)):
+        return
+    with contextlib.suppress(HpcbenchError, OSError):
+        secrets_file.load(experiment)
+    if (left := pay(experiment, ROWS_SECONDS)) is not None:
+        print(f"{experiment.id}: not all is in the database: {left}", file=sys.stderr, flush=True)
 
 
 def tell_of_newest(root: Path) -> None:

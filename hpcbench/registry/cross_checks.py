@@ -10,6 +10,7 @@ from hpcbench import plugins
 from hpcbench.errors import EnvironmentFault, Problem, UserError, unknown
 from hpcbench.registry import sites
 from hpcbench.registry.catalog import Catalog
+from hpcbench.registry.database_address import problems
 from hpcbench.registry.engine_limits import beyond
 from hpcbench.registry.model_checks import ModelChecks
 from hpcbench.registry.paths import with_absolute_paths
@@ -274,6 +275,10 @@ class Checks:
             storage = self.plugins.plugin("storage", scheme, source, ("upload", index, "url"))
             self.plugins.options(storage, place.storage, source, ("upload", index, "storage"))
             self.found.references(place.storage, source, ("upload", index, "storage"))
+        if plan.database is not None:
+            for what, remedy in problems(plan.database):
+                self.found.say(source, ("database", "url"), what, remedy)
+            self.found.references(plan.database.url, source, ("database", "url"))
 
     def _version(self, plugin: Any, metric: Metric, source: Source) -> None:
         """The version in a metric's definition equals the plugin's, the end of its signature."""

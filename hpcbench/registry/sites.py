@@ -15,6 +15,7 @@ from hpcbench import secret
 from hpcbench.errors import Problem, UserError, unknown
 from hpcbench.files.user import read_text
 from hpcbench.registry.catalog import share_dir, site_dir, user_dir
+from hpcbench.registry.database_address import problems
 from hpcbench.registry.source import Loc
 from hpcbench.schema.definitions import Site
 
@@ -83,6 +84,8 @@ def findings(site: Site) -> Iterator[Finding]:
             what,
             "027: the group can read; 007: it can write; 077: only the owner can",
         )
+    for what, remedy in problems(site.database) if site.database is not None else ():
+        yield ("database", "url"), what, remedy
 
 
 def find_template(name: str) -> Path:

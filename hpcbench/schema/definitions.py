@@ -589,6 +589,16 @@ class Upload(Part):
     """Options of that storage; they override the site's. Write secrets as references."""
 
 
+class Database(Part):
+    """A database that gets the results of experiments when they end, see docs/database.md."""
+
+    type: Literal["postgresql", "sqlite"]
+    """`postgresql`; or `sqlite`, a file that one machine uses."""
+    url: str
+    """`postgresql://USER:${env:NAME}@HOST/DATABASE`, with the password as a reference. For SQLite: the
+    absolute path of a file on a local disk."""
+
+
 GateLevel = Literal["critical", "advisory"]
 """A critical check decides the verdict; the report only lists an advisory one."""
 
@@ -742,6 +752,9 @@ class ExperimentPlan(Definition):
     upload: tuple[Upload, ...] = ()
     """Destinations of the results. An upload that fails does not fail the experiment; `hpcbench upload` tries
     it again."""
+    database: Database | None = None
+    """Database that gets the results. Without it: the site profile's. A database that fails does not fail the
+    experiment; a later command sends the rest."""
 
 
 class Partition(Part):
@@ -899,6 +912,8 @@ class Site(Definition):
     staging: str | None = None
     """Node-local folder to which a job copies its datasets and models before it starts; hpcbench expands
     variables such as `$TMPDIR`."""
+    database: Database | None = None
+    """Database that gets the results of all experiments of this cluster."""
 
 
 KINDS: Mapping[str, type[Definition]] = {

@@ -219,6 +219,8 @@ def _secrets(site: Site) -> Iterator[Check]:
     for name, value in site.env.items():
         for message, remedy in secret.missing(value):
             yield Check("env", "failed", f"{name}: {message}", remedy)
+    for message, remedy in secret.missing(site.database.url) if site.database is not None else ():
+        yield Check("database", "failed", message, remedy)
 
 
 def _modules(site: Site) -> Check:

@@ -156,6 +156,7 @@ def _seen_by_jobs(resolved: ResolvedPlan) -> list[tuple[str, Any]]:
         ("env of the site", dict(site.env)),
         ("storage of the site", storages),
         ("container.options of the site", dict(site.container.options)),
+        ("database of the site", site.database.url if site.database else ""),
     ]
 
 

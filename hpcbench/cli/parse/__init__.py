@@ -9,6 +9,7 @@ from typing import Any, cast
 import hpcbench
 from hpcbench.cli.parse import (
     comparison,
+    database,
     definitions,
     interchange,
     models,
@@ -68,7 +69,17 @@ def parser(words: Collection[str] | None = None) -> argparse.ArgumentParser:
         added.set_defaults(run=f"hpcbench.cli.{run}", verb=name)
         return added
 
-    for group in (runs, comparison, setup, definitions, models, interchange, track, portal):
+    for group in (
+        runs,
+        comparison,
+        setup,
+        definitions,
+        models,
+        interchange,
+        track,
+        database,
+        portal,
+    ):
         group.add(verb)
     return top
 

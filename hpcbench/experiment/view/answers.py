@@ -11,10 +11,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hpcbench.experiment.claims import withdrawn
-from hpcbench.experiment.layout import Experiment, attempts_in
+from hpcbench.experiment.layout import Experiment, attempts_in, responses_name
+from hpcbench.files.archive import Folder
 from hpcbench.files.atomic import parse_line
 from hpcbench.schema.records import Outcome
 from hpcbench.speed import ANSWERED, token_span
@@ -56,11 +57,42 @@ def answers_stamp(experiment: Experiment, run_task: str) -> tuple[int, ...]:
     return changed, sizes, folder.generation
 
 
+class ShardSize(NamedTuple):
+    """What a shard's answers are read from: equal sizes mean equal answers."""
+
+    attempt: int
+    """Newest attempt. Answers are withdrawn only by a new attempt."""
+    bytes: int
+    """Bytes of all attempts' answers, folded or not."""
+
+
+def shard_sizes(experiment: Experiment, run_task: str) -> dict[int, ShardSize]:
+    """The size of each shard that a worker has claimed, from one listing and a look at each loose file."""
+    folder = experiment.shards(run_task)
+    found: dict[int, ShardSize] = {}
+    for index, attempts in attempts_in(folder.names).items():
+        names = [responses_name(index, attempt) for attempt in attempts]
+        found[index] = ShardSize(attempts[-1], sum(_bytes_of(folder, name) for name in names))
+    return found
+
+
+def _bytes_of(folder: Folder, name: str) -> int:
+    if (entry := folder.folded.get(name)) is not None:
+        return entry.bytes
+    if name in folder.loose:
+        with contextlib.suppress(
+            FileNotFoundError
+        ):  # folded meanwhile: the next look has another size
+            return (folder.path / name).stat().st_size
+    return 0
+
+
 def answer_frames(
     experiment: Experiment,
     run_task: str,
     damage: Damage = lambda path, lines: None,
     columns: Collection[str] | None = None,
+    shards: Collection[int] | None = None,
 ) -> Iterator[Any]:
     """The answers of a run task, one a sample: the lowest attempt's answer, as in every reader.
 
@@ -69,12 +101,13 @@ def answer_frames(
         run_task: its name.
         damage: is called for lines that were left out.
         columns: columns to read; None: all.
+        shards: numbers of the shards to read; None: all.
 
     Yields:
         Frames with the columns of `RESPONSES` that come from responses, including `chunk_ms`.
     """
     last: tuple[int, Any] | None = None  # a shard may continue in the next frame
-    for pieces in _batches(experiment, run_task):
+    for pieces in _batches(experiment, run_task, shards):
         frame = _decoded(pieces, damage, columns).unique(
             ["shard", "sample_id"], keep="first", maintain_order=True
         )
@@ -83,12 +116,16 @@ def answer_frames(
             yield frame.select(_expressions(None if columns is None else tuple(columns)))
 
 
-def _batches(experiment: Experiment, run_task: str) -> Iterator[list[_Piece]]:
+def _batches(
+    experiment: Experiment, run_task: str, shards: Collection[int] | None
+) -> Iterator[list[_Piece]]:
     """Lines of all attempts in order, about `BLOCK` bytes at a time."""
     folder = experiment.shards(run_task)
     attempts = attempts_in(folder.names)
     pieces, size = list[_Piece](), 0
     for shard in experiment.work.shards_of((run_task,)):
+        if shards is not None and shard.index not in shards:
+            continue
         own = attempts.get(shard.index, ())
         gone = withdrawn(folder, shard.index, own)
         for attempt in own:

@@ -33,9 +33,10 @@ from sqlalchemy.exc import (
 )
 
 from hpcbench.errors import EnvironmentFault
+from hpcbench.files.mounts import is_local
 from hpcbench.installed import install_hint
 from hpcbench.portal.index import IndexFault
-from hpcbench.portal.index.disk import default_file, is_local
+from hpcbench.portal.index.disk import default_file
 from hpcbench.portal.index.schema import (
     HOMES,
     META,

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy
 
+from hpcbench.files.mounts import is_local
 from hpcbench.portal.index import ExperimentQuery, IndexFault, open_index
-from hpcbench.portal.index.disk import default_file, home_key, is_local
+from hpcbench.portal.index.disk import default_file, home_key
 from hpcbench.portal.index.schema import SCHEMA, VERSION
 from tests.unit.portal.rows import entry
 
@@ -70,7 +71,7 @@ def test_it_lies_in_tmp_where_the_cache_is_on_the_network(
 ) -> None:
     mounts = tmp_path / "mounts"
     mounts.write_text(f"{MOUNTS}40 22 0:9 / {tmp_path} rw - nfs4 server:/x rw\n")
-    monkeypatch.setattr("hpcbench.portal.index.disk.MOUNTS", mounts)
+    monkeypatch.setattr("hpcbench.files.mounts.MOUNTS", mounts)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     made: list[Path] = []
 
@@ -87,7 +88,7 @@ def test_it_lies_in_tmp_where_the_cache_is_on_the_network(
 def test_a_path_on_the_network_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mounts = tmp_path / "mounts"
     mounts.write_text(MOUNTS)
-    monkeypatch.setattr("hpcbench.portal.index.disk.MOUNTS", mounts)
+    monkeypatch.setattr("hpcbench.files.mounts.MOUNTS", mounts)
     with pytest.raises(IndexFault, match="network"):
         open_index("sqlite:////scratch/ada/index.sqlite", tmp_path)
 
