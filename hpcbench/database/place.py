@@ -52,6 +52,11 @@ async def opened(address: Address) -> AsyncIterator[AsyncEngine]:
         EnvironmentFault: it does not answer, or refuses; the message has no secret.
     """
     with faults(address):
+        if address.path is not None and not address.path.exists():
+            raise EnvironmentFault(
+                f"database {address} is not on this machine",
+                remedy="run `hpcbench database init` on the machine that has this disk",
+            )
         engine = _sqlite(address.path) if address.path is not None else _postgresql(address)
         try:
             yield engine

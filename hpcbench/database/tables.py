@@ -32,31 +32,31 @@ _TIME = DateTime(timezone=True)
 
 
 def _key(name: str, meaning: str) -> Column[Any]:
-    return Column(name, _KEY, primary_key=True, nullable=False, comment=meaning)
+    return Column(name, _KEY, primary_key=True, nullable=False, info={"meaning": meaning})
 
 
 def _text(name: str, meaning: str) -> Column[Any]:
-    return Column(name, Text, comment=meaning)
+    return Column(name, Text, info={"meaning": meaning})
 
 
 def _whole(name: str, meaning: str) -> Column[Any]:
-    return Column(name, BigInteger, comment=meaning)
+    return Column(name, BigInteger, info={"meaning": meaning})
 
 
 def _real(name: str, meaning: str) -> Column[Any]:
-    return Column(name, _REAL, comment=meaning)
+    return Column(name, _REAL, info={"meaning": meaning})
 
 
 def _flag(name: str, meaning: str) -> Column[Any]:
-    return Column(name, Boolean, comment=meaning)
+    return Column(name, Boolean, info={"meaning": meaning})
 
 
 def _json(name: str, meaning: str) -> Column[Any]:
-    return Column(name, JSON, comment=meaning)
+    return Column(name, JSON, info={"meaning": meaning})
 
 
 def _time(name: str, meaning: str) -> Column[Any]:
-    return Column(name, _TIME, comment=meaning)
+    return Column(name, _TIME, info={"meaning": meaning})
 
 
 def _of_experiment() -> Column[Any]:
@@ -73,7 +73,9 @@ def _of_sample() -> tuple[Column[Any], ...]:
 
 def _of_shard() -> tuple[Column[Any], ...]:
     return (
-        Column("shard", BigInteger, nullable=False, comment="shard of the sample, from 0"),
+        Column(
+            "shard", BigInteger, nullable=False, info={"meaning": "shard of the sample, from 0"}
+        ),
         _whole("attempt", "attempt at this shard that gave the answer, from 1"),
     )
 
@@ -86,7 +88,7 @@ EXPERIMENTS = Table(
         "manifest",
         Text,
         nullable=False,
-        comment="SHA-256 of its manifest: which experiment this is",
+        info={"meaning": "SHA-256 of its manifest: which experiment this is"},
     ),
     _text("name", "name of the plan"),
     _text("description", "description of the plan"),
@@ -101,7 +103,7 @@ EXPERIMENTS = Table(
     _json("results_summary", "run task → metric → value"),
     _time("synced_at", "when all of its rows were here; none: not all are"),
     Index("experiments_by_time", "created_at"),
-    comment="a row an experiment",
+    info={"meaning": "a row an experiment"},
 )
 
 RUN_TASKS = Table(
@@ -124,14 +126,14 @@ RUN_TASKS = Table(
     _json("parameters", "what its figures depend on: versions, hashes, digests, options"),
     Index("run_tasks_by_model", "model"),
     Index("run_tasks_by_dataset", "dataset"),
-    comment="a row a run task",
+    info={"meaning": "a row a run task"},
 )
 
 SAMPLES = Table(
     "samples",
     METADATA,
     *_of_sample(),
-    Column("place", BigInteger, nullable=False, comment="place in the run task, from 0"),
+    Column("place", BigInteger, nullable=False, info={"meaning": "place in the run task, from 0"}),
     _text("document", "document of the sample: the cluster for intervals"),
     _text("outcome", "how its request ended; missing: not asked"),
     _whole("images", "number of images in the request"),
@@ -146,7 +148,9 @@ SAMPLES = Table(
     _text("faults", "violations of the schema"),
     _text("mistake", "kind of the mistake; none: right, or no rule names it"),
     Index("samples_by_place", "experiment", "run_task", "place"),
-    comment="a row a sample of an evaluated run task: its references, and how its answer was read",
+    info={
+        "meaning": "a row a sample of an evaluated run task: its references, and how its answer was read"
+    },
 )
 
 ANSWERS = Table(
@@ -167,7 +171,7 @@ ANSWERS = Table(
     _whole("images", "number of images in the request"),
     _json("image_sha256", "SHA-256 of each image in the request"),
     Index("answers_by_shard", "experiment", "run_task", "shard"),
-    comment="a row an answer",
+    info={"meaning": "a row an answer"},
 )
 
 TIMINGS = Table(
@@ -188,7 +192,7 @@ TIMINGS = Table(
     _whole("start_ns", "when the client took it up: clock of its worker, ns"),
     _whole("send_ns", "when the client sent the last try, ns; same clock"),
     Index("timings_by_shard", "experiment", "run_task", "shard"),
-    comment="a row a request that was sent; docs/measuring.md defines the times",
+    info={"meaning": "a row a request that was sent; docs/measuring.md defines the times"},
 )
 
 SCORES = Table(
@@ -196,13 +200,15 @@ SCORES = Table(
     METADATA,
     *_of_sample(),
     _key("metric", "name of the metric"),
-    Column("place", BigInteger, nullable=False, comment="place of the sample in the run task"),
+    Column(
+        "place", BigInteger, nullable=False, info={"meaning": "place of the sample in the run task"}
+    ),
     _real("value", "value of this sample; none: the metric does not count it"),
     _real("numerator", "numerator in a mean or ratio metric"),
     _real("denominator", "denominator in a mean or ratio metric"),
     _text("fault", "error of the metric for this sample"),
     Index("scores_by_place", "experiment", "run_task", "place"),
-    comment="a row a sample and metric",
+    info={"meaning": "a row a sample and metric"},
 )
 
 METRICS = Table(
@@ -215,7 +221,7 @@ METRICS = Table(
         primary_key=True,
         autoincrement=False,
         nullable=False,
-        comment="number of the row, from 0",
+        info={"meaning": "number of the row, from 0"},
     ),
     _text("run_task", "name of the run task"),
     _text("kind", "score: from metrics.json; speed: from performance.json"),
@@ -239,7 +245,7 @@ METRICS = Table(
     _flag("higher_is_better", "whether higher values are better"),
     _flag("valid", "whether the client was fast enough for valid figures of speed"),
     Index("metrics_by_name", "metric", "experiment"),
-    comment="a row a value with its interval, of scores and of speed",
+    info={"meaning": "a row a value with its interval, of scores and of speed"},
 )
 
 EVENTS = Table(
@@ -252,7 +258,7 @@ EVENTS = Table(
         primary_key=True,
         autoincrement=False,
         nullable=False,
-        comment="number of the row, from 0",
+        info={"meaning": "number of the row, from 0"},
     ),
     _text("source", "log of the event: submission, control, workers/…, shards/…"),
     _whole("seq", "number of the event in its log, from 1"),
@@ -266,7 +272,7 @@ EVENTS = Table(
     _text("worker", "worker as JOB-RESTART"),
     _json("details", "all other fields of the event"),
     Index("events_by_time", "experiment", "time"),
-    comment="a row an event",
+    info={"meaning": "a row an event"},
 )
 
 PARTS = Table(
@@ -274,9 +280,11 @@ PARTS = Table(
     METADATA,
     _of_experiment(),
     _key("part", "name of the part"),
-    Column("stamp", Text, nullable=False, comment="what it was made from"),
-    Column("rows", BigInteger, nullable=False, comment="its rows"),
-    comment="which parts of an experiment are here; `hpcbench database sync` goes on after them",
+    Column("stamp", Text, nullable=False, info={"meaning": "what it was made from"}),
+    Column("rows", BigInteger, nullable=False, info={"meaning": "its rows"}),
+    info={
+        "meaning": "which parts of an experiment are here; `hpcbench database sync` goes on after them"
+    },
 )
 
 
@@ -288,14 +296,14 @@ def markdown() -> str:
 def _lines() -> Iterator[str]:
     for table in METADATA.tables.values():
         yield f"### `{table.name}`\n"
-        yield f"{table.comment}. Unique: {', '.join(f'`{one.name}`' for one in table.primary_key)}.\n"
+        yield f"{table.info['meaning']}. Unique: {', '.join(f'`{one.name}`' for one in table.primary_key)}.\n"
         yield "| column | type | meaning |"
         yield "|---|---|---|"
         for column in table.columns:
             kind = type(column.type).__name__
             words = {"Text": "text", "BigInteger": "whole number", "Float": "number",
                      "Boolean": "yes or no", "JSON": "JSON", "DateTime": "time"}  # fmt: skip
-            yield f"| `{column.name}` | {words[kind]} | {column.comment} |"
+            yield f"| `{column.name}` | {words[kind]} | {column.info['meaning']} |"
         yield ""
 
 
