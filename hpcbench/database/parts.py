@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -51,7 +52,7 @@ class Part(NamedTuple):
     values: range
     """Its values in the batch's column."""
     rows: int
-    """Its answers, samples or rows."""
+    """Its rows of all tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,15 +129,16 @@ def _answer_batch(experiment: Experiment, run_task: str, parts: Sequence[Part]) 
     whole = whole.with_columns(
         ("[" + col("image_sha256").fill_null("") + "]").alias("image_sha256")
     )
-    counts = dict(whole["shard"].value_counts().iter_rows())
+    timed = whole.filter(col("tries") > 0)
+    counts = Counter([*whole["shard"], *timed["shard"]])
     return Batch(
-        [part._replace(rows=counts.get(part.values.start, 0)) for part in parts],
+        [part._replace(rows=counts[part.values.start]) for part in parts],
         run_task,
         "shard",
         (ANSWERS, TIMINGS),
         {
             ANSWERS: _shaped(ANSWERS, experiment, whole, run_task),
-            TIMINGS: _shaped(TIMINGS, experiment, whole.filter(col("tries") > 0), run_task),
+            TIMINGS: _shaped(TIMINGS, experiment, timed, run_task),
         },
     )
 
@@ -157,9 +159,11 @@ def _scores(
     if any(known.get(f"{prefix}{start}") != stamp for start in starts):
         frames = frames_of(place.scores, shape, SCORED)
         for start, frame in zip(starts, frames, strict=True):
-            part = Part(f"{prefix}{start}", stamp, range(start, start + SCORED), frame.height)
-            if known.get(part.name) != stamp:
+            name = f"{prefix}{start}"
+            if known.get(name) != stamp:
                 tables = _score_frames(experiment, run_task.name, keys, frame, start)
+                rows = sum(one.height for one in tables.values())
+                part = Part(name, stamp, range(start, start + SCORED), rows)
                 yield Batch([part], run_task.name, "place", (SAMPLES, SCORES), tables)
     yield from _gone(prefix, starts, known, run_task.name, "place", (SAMPLES, SCORES))
 

@@ -216,7 +216,7 @@ async def held(
 
     Returns:
         The version of its tables; and experiment → when all of it was there (None: not all is), and how many
-        answers, samples and numbered rows.
+        of its rows are.
 
     Raises:
         EnvironmentFault: the database does not answer, or has no tables of this version.

@@ -281,7 +281,7 @@ PARTS = Table(
     _of_experiment(),
     _key("part", "name of the part"),
     Column("stamp", Text, nullable=False, info={"meaning": "what it was made from"}),
-    Column("rows", BigInteger, nullable=False, info={"meaning": "its rows"}),
+    Column("rows", BigInteger, nullable=False, info={"meaning": "its rows of all tables"}),
     info={
         "meaning": "which parts of an experiment are here; `hpcbench database sync` goes on after them"
     },

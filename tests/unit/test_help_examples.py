@@ -157,6 +157,17 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+def with_database(folder: Path, *, made: bool) -> None:
+    """A site profile with a database, perhaps with its tables."""
+    profile = folder / "config/hpcbench/sites/default.yaml"
+    profile.parent.mkdir(parents=True)
+    profile.write_text(
+        f"name: default\ndatabase: {{type: sqlite, url: {folder}/results.sqlite}}\n"
+    )
+    if made:
+        assert main(["database", "init"]) == 0
+
+
 OWN = {"PLAN": "examples/demo/plan.yaml", "EXPERIMENT": WHOLE, "FILE": "answers.jsonl"}
 
 CODES = {"gate": {0, 4, 5}, "registry diff": {0, 1}, "doctor": {0, 3}}
@@ -176,5 +187,7 @@ SLOW = ("hpcbench portal bundle @last --out pages.zip", "hpcbench report @last -
 def test_an_example_runs(world: Path, line: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = [OWN.get(word, word) for word in words_of(line)]
     verb = " ".join(words)
+    if words[0] == "database":
+        with_database(world.parent, made=words[1] != "init")
     (allowed,) = [codes for name, codes in CODES.items() if verb.startswith(name)] or [{0}]
     assert main(words) in allowed, capsys.readouterr().err
