@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcbench import secret
 from hpcbench.cli.output import console, print_json, say, table
+from hpcbench.database import need
 from hpcbench.errors import EnvironmentFault, HpcbenchError, UserError
 from hpcbench.experiment.layout import Experiment, all_experiments, find, home
 from hpcbench.experiment.outcome import state_of
@@ -28,6 +29,7 @@ NEWEST = 20
 
 def init(arguments: argparse.Namespace) -> int:
     """`hpcbench database init [--plan PLAN]`."""
+    need()
     from hpcbench.database import place
 
     address = address_of(_configured(arguments.plan))
@@ -44,6 +46,7 @@ def init(arguments: argparse.Namespace) -> int:
 
 def sync(arguments: argparse.Namespace) -> int:
     """`hpcbench database sync [EXPERIMENT …] [--all]`."""
+    need()
     from hpcbench.database.sync import Synced
 
     if arguments.all and arguments.experiments:
@@ -114,6 +117,7 @@ def _sent(experiment: Experiment, own: Database | None) -> Any:
 
 def status(arguments: argparse.Namespace) -> int:
     """`hpcbench database status [--plan PLAN]`."""
+    need()
     from hpcbench.database import place
     from hpcbench.database.later import debts
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench import secret
+from hpcbench.database import need
 from hpcbench.errors import HpcbenchError
 from hpcbench.experiment.access import use_umask
 from hpcbench.experiment.layout import Experiment
@@ -60,12 +61,12 @@ class Debt:
     """Time of the last note, seconds since the epoch."""
     why: str | None = None
     """Why the last try failed."""
+    rest: float = 0.0
+    """Pause after the last note, seconds."""
 
     def due(self, now: float) -> bool:
         """Whether to try now, without a request."""
-        if self.failures >= MOST:
-            return False
-        return not self.failures or now >= self.at + WAITS[min(self.failures, len(WAITS)) - 1]
+        return self.failures < MOST and now >= self.at + self.rest
 
 
 def owe(experiment: Experiment) -> None:
@@ -102,9 +103,10 @@ def _debt(path: Path) -> Debt | None:
         elif debt is not None and what == "sent" and value == debt.stamp:
             debt = None
         elif debt is not None and what == "partly":
-            debt = Debt(debt.stamp, 0, at)
+            debt = Debt(debt.stamp, 0, at, rest=WAITS[0])
         elif debt is not None and what == "failed":
-            debt = Debt(debt.stamp, debt.failures + 1, at, value)
+            rest = WAITS[min(debt.failures, len(WAITS) - 1)]
+            debt = Debt(debt.stamp, debt.failures + 1, at, value, rest)
     return debt
 
 
@@ -216,6 +218,7 @@ def main(path: str) -> None:
 
     experiment = Experiment(Path(path))
     try:
+        need()
         from hpcbench.database.sync import sync  # slow import: SQLAlchemy
 
         database = database_of(experiment)

@@ -10,26 +10,19 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import asyncpg
+from alembic.config import Config
+from alembic.runtime.environment import EnvironmentContext
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, event, func, select, text
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
 from hpcbench import secret
+from hpcbench.database.tables import EXPERIMENTS, PARTS
 from hpcbench.errors import EnvironmentFault
-from hpcbench.installed import install_hint
 from hpcbench.registry.database_address import Address
-
-try:
-    import asyncpg
-    from alembic.config import Config
-    from alembic.runtime.environment import EnvironmentContext
-    from alembic.runtime.migration import MigrationContext
-    from alembic.script import ScriptDirectory
-    from sqlalchemy import Connection, event, func, select, text
-    from sqlalchemy.exc import DBAPIError, SQLAlchemyError
-    from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
-except ImportError as error:
-    raise EnvironmentFault(
-        f"a database of results needs {error.name}", remedy=install_hint("database")
-    ) from None
-
-from hpcbench.database.tables import EXPERIMENTS, PARTS  # noqa: E402 - after the check for its packages
 
 SCHEMA = "hpcbench"
 """PostgreSQL's schema of our tables, so that they may lie beside those of others."""

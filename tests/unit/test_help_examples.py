@@ -161,9 +161,7 @@ def with_database(folder: Path, *, made: bool) -> None:
     """A site profile with a database, perhaps with its tables."""
     profile = folder / "config/hpcbench/sites/default.yaml"
     profile.parent.mkdir(parents=True)
-    profile.write_text(
-        f"name: default\ndatabase: {{type: sqlite, url: {folder}/results.sqlite}}\n"
-    )
+    profile.write_text(f"name: default\ndatabase: {{type: sqlite, url: {folder}/results.sqlite}}\n")
     if made:
         assert main(["database", "init"]) == 0
 

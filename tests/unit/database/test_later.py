@@ -120,7 +120,24 @@ def test_progress_starts_the_pauses_again(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(time, "time", lambda: now)
     monkeypatch.setattr(later, "_in_a_process", lambda *_: (3, "late"))
     assert later.pay(here, 1) == "late"
-    assert [debt.failures for debt in later.debts(here)] == [0]
+    (debt,) = later.debts(here)
+    assert debt.failures == 0
+    assert not debt.due(debt.at + later.WAITS[0] - 1)
+    assert debt.due(debt.at + later.WAITS[0])
+
+
+def test_a_missing_package_is_named_with_its_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home(tmp_path, monkeypatch, Database(type="sqlite", url=str(tmp_path / "results.sqlite")))
+    monkeypatch.setattr(
+        "hpcbench.database.find_spec", lambda name: None if name == "asyncpg" else name
+    )
+    for verb in ("init", "sync", "status"):
+        assert main(["database", verb]) == 3
+        said = capsys.readouterr().err
+        assert "needs asyncpg" in said
+        assert "pip install" in said
 
 
 def test_scores_of_later_are_owed_again(tmp_path: Path) -> None:
