@@ -66,7 +66,8 @@ class Batch:
     column: str
     """Column that tells the parts apart: `shard`, `place` or `number`."""
     tables: Sequence[Table]
-    """Tables with rows of these parts."""
+    """Tables with rows of these parts. The first one has an index on the column; the others have a row only
+    where it has one."""
     frames: Mapping[Table, Any]
     """Table → its rows: a polars frame with the columns of the table, lists and objects as JSON text."""
 
@@ -92,9 +93,8 @@ def _answers(
     experiment: Experiment, run_task: ResolvedRunTask, known: Mapping[str, str]
 ) -> Iterator[Batch]:
     name = run_task.name
-    sizes = shard_sizes(
-        experiment, name
-    )  # before the answers: what is added now, the next sync sends
+    # Sizes before answers: what a worker adds in between has another size at the next sync.
+    sizes = shard_sizes(experiment, name)
     some: list[Part] = []
     rows = size = 0
     for shard in experiment.work.shards_of((name,)):
@@ -153,12 +153,14 @@ def _scores(
     keys, shape = read_keys(place), shape_of(place.scores)
     if keys is None or shape is None:  # not evaluated yet, or being written
         return
-    stamp = hashlib.sha256(json.dumps(keys.to_json(), sort_keys=True).encode()).hexdigest()[:16]
+    made_of = json.dumps([keys.to_json(), *sorted(shape.columns)], sort_keys=True)
+    stamp = hashlib.sha256(made_of.encode()).hexdigest()[:16]
     prefix = f"scores/{run_task.name}/"
     starts = range(0, shape.rows, SCORED)
     if any(known.get(f"{prefix}{start}") != stamp for start in starts):
         frames = frames_of(place.scores, shape, SCORED)
-        for start, frame in zip(starts, frames, strict=True):
+        # A file that is replaced meanwhile may have other rows, and has another stamp at the next sync.
+        for start, frame in zip(starts, frames, strict=False):
             name = f"{prefix}{start}"
             if known.get(name) != stamp:
                 tables = _score_frames(experiment, run_task.name, keys, frame, start)

@@ -172,14 +172,18 @@ async def _remove(
             ranges[-1] = range(ranges[-1].start, max(values.stop, ranges[-1].stop))
         else:
             ranges.append(values)
-    for table in batch.tables:
-        own = table.c
-        of = [own.experiment == experiment]
-        of += [] if batch.run_task is None else [own.run_task == batch.run_task]
-        column = own[batch.column]
-        for some in _pieces(ranges):
-            inside = or_(*(and_(column >= one.start, column < one.stop) for one in some))
-            await connection.execute(delete(table).where(*of, inside))
+    lead, *others = batch.tables
+    of = [lead.c.experiment == experiment]
+    of += [] if batch.run_task is None else [lead.c.run_task == batch.run_task]
+    column = lead.c[batch.column]
+    for some in _pieces(ranges):
+        inside = or_(*(and_(column >= one.start, column < one.stop) for one in some))
+        samples = select(lead.c.sample).where(*of, inside) if others else None
+        for table in others:
+            own = table.c
+            mine = (own.experiment == experiment, own.run_task == batch.run_task)
+            await connection.execute(delete(table).where(*mine, own.sample.in_(samples)))
+        await connection.execute(delete(lead).where(*of, inside))
 
 
 async def _fill(connection: AsyncConnection, table: Table, frame: Any) -> None:

@@ -191,7 +191,6 @@ TIMINGS = Table(
     _real("done_ms", "send → end of the stream, ms"),
     _whole("start_ns", "when the client took it up: clock of its worker, ns"),
     _whole("send_ns", "when the client sent the last try, ns; same clock"),
-    Index("timings_by_shard", "experiment", "run_task", "shard"),
     info={"meaning": "a row a request that was sent; docs/measuring.md defines the times"},
 )
 
@@ -207,7 +206,6 @@ SCORES = Table(
     _real("numerator", "numerator in a mean or ratio metric"),
     _real("denominator", "denominator in a mean or ratio metric"),
     _text("fault", "error of the metric for this sample"),
-    Index("scores_by_place", "experiment", "run_task", "place"),
     info={"meaning": "a row a sample and metric"},
 )
 

@@ -108,7 +108,6 @@ def upgrade() -> None:
         *_columns(sa.BigInteger(), "start_ns", "send_ns"),
         sa.PrimaryKeyConstraint("experiment", "run_task", "sample"),
     )
-    op.create_index("timings_by_shard", "timings", ["experiment", "run_task", "shard"])
     op.create_table(
         "scores",
         *_key("experiment", "run_task", "sample", "metric"),
@@ -117,7 +116,6 @@ def upgrade() -> None:
         *_columns(sa.Text(), "fault"),
         sa.PrimaryKeyConstraint("experiment", "run_task", "sample", "metric"),
     )
-    op.create_index("scores_by_place", "scores", ["experiment", "run_task", "place"])
     op.create_table(
         "metrics",
         *_key("experiment"),
