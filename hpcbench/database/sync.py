@@ -178,9 +178,8 @@ async def _remove(
     column = lead.c[batch.column]
     for some in _pieces(ranges):
         inside = or_(*(and_(column >= one.start, column < one.stop) for one in some))
-        samples = select(lead.c.sample).where(*of, inside) if others else None
         for table in others:
-            own = table.c
+            own, samples = table.c, select(lead.c.sample).where(*of, inside)
             mine = (own.experiment == experiment, own.run_task == batch.run_task)
             await connection.execute(delete(table).where(*mine, own.sample.in_(samples)))
         await connection.execute(delete(lead).where(*of, inside))
