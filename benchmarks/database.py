@@ -77,6 +77,8 @@ class Found:
     rows: int
     answers: int
     seconds: float
+    cpu: float
+    """CPU time of this process in `seconds`."""
     bare: float
     pages: dict[str, tuple[float, float]]
 
@@ -85,11 +87,11 @@ def campaign(folder: Path, rows: int, address: Address) -> Found:
     """Send an experiment of so many rows, the same rows by COPY alone, and read pages."""
     samples = -(-rows // EACH)
     here = ended(folder, samples)
-    began = time.monotonic()
+    began, worked = time.monotonic(), time.process_time()
     synced = asyncio.run(sync.sync(here, address))
-    seconds = time.monotonic() - began
+    seconds, cpu = time.monotonic() - began, time.process_time() - worked
     bare, pages = asyncio.run(_rest(folder, here, samples, address))
-    return Found(synced.rows, samples, seconds, bare, pages)
+    return Found(synced.rows, samples, seconds, cpu, bare, pages)
 
 
 def ended(folder: Path, samples: int) -> Experiment:
@@ -221,7 +223,7 @@ def main() -> None:
         print(
             f"{what:<10} {rows:>12,} rows in {seconds:7.1f} s: {pace:>9,.0f} rows/s (goal {GOAL_ROWS:,})"
         )
-    print(f"ratio      {rate / floor:.2f}")
+    print(f"ratio      {rate / floor:.2f}; this process worked for {found.cpu:.1f} s of the sync")
     for name, (median, worst) in found.pages.items():
         print(
             f"page of {name:<12} {median:6.1f} ms, slowest of 60 {worst:6.1f} ms (goal {GOAL_MS:g})"
