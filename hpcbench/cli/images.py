@@ -146,7 +146,8 @@ def prune(arguments: argparse.Namespace) -> int:
 
 def save_images(arguments: argparse.Namespace) -> int:
     """`hpcbench images save IMAGE… --out FILE`."""
-    from hpcbench.environments.offline_packages import collect
+    from hpcbench.environments.offline_packages import collect, wheels_for
+    from hpcbench.environments.packages import saved_wheels
 
     chosen, out = _matching(arguments.images), arguments.out
     if not chosen and not arguments.with_hpcbench:
@@ -157,8 +158,16 @@ def save_images(arguments: argparse.Namespace) -> int:
         beside = Path(folder, "hpcbench") if arguments.with_hpcbench else None
         if beside is not None:
             collect(beside, arguments.python)
-        save(chosen, out, beside)
-    say(f"{len(chosen)} images, {size_text(out.stat().st_size)}")
+        wheels: dict[str, Path] = {}
+        for probed in filter(None, (image.probe for image in chosen)):
+            name = saved_wheels(probed, _cache()).name
+            place = Path(folder, name)
+            if name not in wheels and wheels_for(probed, place, _cache()):
+                wheels[name] = place
+        save(chosen, out, beside, wheels)
+        count = sum(len(list(place.glob("*.whl"))) for place in wheels.values())
+    beside_them = f" with {count} Python packages of the wrapper" if count else ""
+    say(f"{len(chosen)} images{beside_them}, {size_text(out.stat().st_size)}")
     if beside is not None:
         print(f"tar xf {out.name} hpcbench && sh hpcbench/install.sh FOLDER")
     if chosen:

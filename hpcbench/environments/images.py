@@ -17,18 +17,20 @@ import shutil
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO
 
-from hpcbench.environments.packages import Probe
+from hpcbench.environments.packages import SUMS, Probe
 from hpcbench.errors import Problem, UserError
 from hpcbench.files.atomic import read_json, replacing, write_json
 from hpcbench.files.hashing import hash_file
 from hpcbench.files.lease import alone, leftovers
 
 _NAME = re.compile(r"[0-9a-f]{64}-[0-9a-f]{12}\.(sif|json|probe\.json)")
+_WHEEL = re.compile(rf"wheelhouse/([0-9a-f]{{24}})/([A-Za-z0-9_][A-Za-z0-9_.+!-]*\.whl|{SUMS})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +149,19 @@ def same_source(cache: Path, digest: str, transport: str) -> Path | None:
     return None
 
 
-def save(images: Iterable[BuiltImage], bundle: Path, beside: Path | None = None) -> None:
+def save(
+    images: Iterable[BuiltImage],
+    bundle: Path,
+    beside: Path | None = None,
+    wheels: Mapping[str, Path] = MappingProxyType({}),
+) -> None:
     """Write images with their records into one tar file, for a cluster without a registry.
 
     Args:
         images: the images to write.
         bundle: the tar file.
         beside: a folder to add as `hpcbench`.
+        wheels: name of a folder of wheels, see `packages.saved_wheels` → the folder.
 
     Raises:
         OSError: the disk is full, or an image is gone.
@@ -164,6 +172,8 @@ def save(images: Iterable[BuiltImage], bundle: Path, beside: Path | None = None)
     ):
         if beside is not None:
             tar.add(beside, "hpcbench")
+        for wheelhouse, folder in wheels.items():
+            tar.add(folder, f"wheelhouse/{wheelhouse}")
         for image in images:
             for path in (_record_file(image.path), _probe_file(image.path), image.path):
                 if path.exists():
@@ -171,7 +181,7 @@ def save(images: Iterable[BuiltImage], bundle: Path, beside: Path | None = None)
 
 
 def restore(bundle: Path, cache: Path) -> list[BuiltImage]:
-    """Copy the images of a tar file into the cache; an image only if its bytes match its record.
+    """Copy the images of a tar file into the cache, with the wheels beside them; only if all hashes match.
 
     Raises:
         UserError: it is no such file, or is damaged.
@@ -187,8 +197,11 @@ def restore(bundle: Path, cache: Path) -> list[BuiltImage]:
         try:
             with tarfile.open(bundle, "r:") as tar:
                 for member in tar:
-                    if member.isfile() and _NAME.fullmatch(member.name):
-                        with Path(name, member.name).open("wb") as file:
+                    known = _NAME.fullmatch(member.name) or _WHEEL.fullmatch(member.name)
+                    if member.isfile() and known:
+                        path = Path(name, member.name)
+                        path.parent.mkdir(parents=True, exist_ok=True)
+                        with path.open("wb") as file:
                             shutil.copyfileobj(_opened(tar, member), file, 1 << 20)
         except (tarfile.TarError, EOFError) as error:
             raise UserError(Problem(f"is not a bundle of images: {error}", str(bundle))) from error
@@ -199,6 +212,8 @@ def restore(bundle: Path, cache: Path) -> list[BuiltImage]:
             if image.record is None or hash_file(image.path) != image.record.sha256:
                 what = f"{image.name[:12]} differs from the saved image"
                 raise UserError(Problem(what, str(bundle), remedy="copy it again"))
+        for wheels in sorted(Path(name, "wheelhouse").glob("*")):
+            _take_wheels(wheels, cache / "wheelhouse", bundle)
         kept = []
         for image in found:
             kept.append(BuiltImage(folder / image.path.name, image.record))
@@ -207,6 +222,23 @@ def restore(bundle: Path, cache: Path) -> list[BuiltImage]:
                     path.chmod(0o644)
                     path.replace(folder / path.name)
     return kept
+
+
+def _take_wheels(wheels: Path, into: Path, bundle: Path) -> None:
+    """Move a folder of wheels into the cache, in place of an older one for the same Python."""
+    try:
+        lines = (wheels / SUMS).read_text(encoding="utf-8").splitlines()
+        there = {path.name: hash_file(path) for path in wheels.glob("*.whl")}
+    except (OSError, ValueError):
+        lines, there = ["no hashes  "], {}
+    if there != {name: value for value, name in (line.split("  ", 1) for line in lines)}:
+        what = f"the Python packages {wheels.name} differ from the saved ones"
+        raise UserError(Problem(what, str(bundle), remedy="copy it again"))
+    into.mkdir(parents=True, exist_ok=True)
+    target = into / wheels.name
+    if target.exists():
+        target.rename(wheels.with_name(f"old-{wheels.name}"))  # goes with the temporary folder
+    wheels.rename(target)
 
 
 def _opened(tar: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:

@@ -1,4 +1,4 @@
-"""hpcbench itself with all its dependencies, as files for a machine without internet."""
+"""hpcbench with its dependencies, and the wrapper's packages of an image, for a machine without internet."""
 
 from __future__ import annotations
 
@@ -7,14 +7,24 @@ import hashlib
 import platform
 import subprocess
 import sys
+import tempfile
 import zipfile
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 import hpcbench
 from hpcbench import installed
-from hpcbench.environments.packages import find_uv, last_words
+from hpcbench.environments.packages import (
+    SUMS,
+    Probe,
+    find_uv,
+    last_words,
+    lock_wrapper,
+    newest_glibc,
+)
 from hpcbench.errors import EnvironmentFault
+from hpcbench.files.hashing import hash_file
 
 INSTALL = """\
 #!/bin/sh
@@ -50,30 +60,66 @@ def collect(folder: Path, python: str) -> None:
     Raises:
         EnvironmentFault: a needed package is not available.
     """
+    wheels = folder / "wheels"
+    wheels.mkdir(parents=True)
+    own = own_wheel(wheels)
+    pins = _pins(own, python)
+    wanted = ["--no-deps", *pins] if pins else [f"{own}[{EXTRAS}]"]
+    _download(wanted, wheels, python, platform.machine(), NEWEST_GLIBC, "hpcbench's dependencies")
+    script = INSTALL.replace("NAME", installed.own().name).replace("EXTRAS", EXTRAS)
+    script = script.replace("VERSION", python)
+    (folder / "install.sh").write_text(script, encoding="utf-8")
+
+
+def wheels_for(probed: Probe, folder: Path, cache: Path) -> bool:
+    """Fill a folder with the wheels that the wrapper needs beside an image's Python, and their hashes.
+
+    Args:
+        probed: the image's Python.
+        folder: created here, if the image lacks a package; its parent exists.
+        cache: for downloads.
+
+    Returns:
+        Whether the image lacks a package.
+
+    Raises:
+        EnvironmentFault: a needed package is not available.
+    """
+    with tempfile.TemporaryDirectory() as room:
+        pins = lock_wrapper(probed, Path(room), cache)
+        if not pins:
+            return False
+        lock = Path(room, "lock.txt")
+        lock.write_text("".join(pins), encoding="utf-8")
+        folder.mkdir()
+        wanted = ["--no-deps", "--requirement", str(lock)]
+        newest = newest_glibc(probed)
+        _download(wanted, folder, probed.minor, probed.machine, newest, "the wrapper's packages")
+    sums = [f"{hash_file(wheel)}  {wheel.name}\n" for wheel in sorted(folder.glob("*.whl"))]
+    (folder / SUMS).write_text("".join(sums), encoding="utf-8")
+    return True
+
+
+def _download(
+    wanted: Sequence[str], folder: Path, python: str, machine: str, newest: int, what: str
+) -> None:
+    """Download wheels for a Python whose C library is glibc 2.`newest` or newer."""
     if find_spec("pip") is None:
         raise EnvironmentFault(
             "this Python has no pip, which fetches the wheels",
             remedy="add it: `uv pip install pip`",
         )
-    wheels = folder / "wheels"
-    wheels.mkdir(parents=True)
-    own = own_wheel(wheels)
-    argv = [sys.executable, "-m", "pip", "download", "--quiet", "--dest", str(wheels)]
+    argv = [sys.executable, "-m", "pip", "download", "--quiet", "--dest", str(folder)]
     argv += ["--only-binary", ":all:", "--python-version", python]
-    for glibc in range(NEWEST_GLIBC, OLDEST_GLIBC - 1, -1):
-        argv += ["--platform", f"manylinux_2_{glibc}_{platform.machine()}"]
-    argv += ["--platform", f"manylinux2014_{platform.machine()}"]
-    pins = _pins(own, python)
-    wanted = ["--no-deps", *pins] if pins else [f"{own}[{EXTRAS}]"]
+    for glibc in range(newest, OLDEST_GLIBC - 1, -1):
+        argv += ["--platform", f"manylinux_2_{glibc}_{machine}"]
+    argv += ["--platform", f"manylinux2014_{machine}"]
     done = subprocess.run([*argv, *wanted], capture_output=True, text=True, check=False)
     if done.returncode:
         raise EnvironmentFault(
-            f"cannot fetch hpcbench's dependencies: {last_words(done.stderr)}",
+            f"cannot fetch {what}: {last_words(done.stderr)}",
             remedy="check the index of pip: `pip config list`",
         )
-    script = INSTALL.replace("NAME", installed.own().name).replace("EXTRAS", EXTRAS)
-    script = script.replace("VERSION", python)
-    (folder / "install.sh").write_text(script, encoding="utf-8")
 
 
 def _pins(own: Path, python: str) -> list[str]:

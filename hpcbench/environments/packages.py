@@ -25,7 +25,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -42,6 +42,9 @@ from hpcbench.sanitize import sanitize
 
 INDEX = "--extra-index-url "
 """Prefix of a requirement line that names an index."""
+
+SUMS = "SHA256SUMS"
+"""Name of the file with the hashes of saved wheels, as `sha256sum` writes it."""
 
 _PROBE = """
 import json, os, platform, re, sys
@@ -177,6 +180,24 @@ def wrapper_requirements() -> tuple[Requirement, ...]:
     return tuple(map(Requirement, installed.requirements("wrapper")))
 
 
+def wrapper_lacks(probed: Probe) -> list[str]:
+    """Requirement lines of the wrapper that a Python's own packages do not meet."""
+    return [
+        f"{one.name}{one.specifier}" for one in wrapper_requirements() if not probed.satisfies(one)
+    ]
+
+
+def saved_wheels(probed: Probe, cache: Path) -> Path:
+    """Folder for the wheels that `images restore` brings for that Python; they are used before any index."""
+    data = json.dumps(asdict(probed), sort_keys=True)
+    return cache / "wheelhouse" / hashlib.sha256(data.encode()).hexdigest()[:24]
+
+
+def newest_glibc(probed: Probe) -> int:
+    """Minor version of glibc 2 for which wheels are chosen for a Python with glibc."""
+    return 28 if int(probed.glibc.split(".")[1]) >= 28 else 17
+
+
 def packages_for(
     probed: Probe, cache: Path, requirements: Sequence[str] = (), *, squash: bool = False
 ) -> Path:
@@ -192,9 +213,7 @@ def packages_for(
         UserError: a package of the plan conflicts with an installed one; names both versions.
         EnvironmentFault: packages cannot be fetched.
     """
-    missing = [
-        f"{one.name}{one.specifier}" for one in wrapper_requirements() if not probed.satisfies(one)
-    ]
+    missing = wrapper_lacks(probed)
     target = cache / "packages" / _key(probed, [*missing, *requirements], _own_hash())
 
     def build(folder: Path) -> None:
@@ -286,6 +305,9 @@ def install(
 ) -> None:
     """Install the required packages that are missing into `folder`, and write its lock, `lock.txt`, there.
 
+    Wheels that came with the image are enough for the wrapper: only where they do not meet all requirements
+    the index is asked.
+
     Args:
         probed: the Python with its installed packages.
         folder: exists and is empty.
@@ -296,9 +318,54 @@ def install(
     Raises:
         UserError, EnvironmentFault: as `packages_for`.
     """
-    installer = _Installer.find(probed, cache)
-    lines = [one for one in requirements if not one.startswith(INDEX)]
     indexes = [one.removeprefix(INDEX).strip() for one in requirements if one.startswith(INDEX)]
+    installer = _Installer.find(probed, cache)
+    pins: list[str] | None = None
+    if (saved := saved_wheels(probed, cache)).is_dir():
+        offline = replace(installer, wheels=saved)
+        with contextlib.suppress(EnvironmentFault):
+            pins = _pins(probed, offline, folder, requirements, wrapper)
+            installer, indexes = offline, []
+    if pins is None:
+        pins = _pins(probed, installer, folder, requirements, wrapper)
+    lock = folder / "lock.txt"
+    lock.write_text("".join(pins))
+    if pins:
+        installer.install(lock, folder, indexes)
+
+
+def lock_wrapper(probed: Probe, folder: Path, cache: Path) -> list[str]:
+    """Lock entries, `name==version --hash=…`, of all packages that the wrapper needs beside a Python.
+
+    Args:
+        probed: the Python with its installed packages.
+        folder: for temporary files.
+        cache: for downloads.
+
+    Raises:
+        EnvironmentFault: no index answers.
+    """
+    missing = wrapper_lacks(probed)
+    if not missing:
+        return []
+    return _pins(probed, _Installer.find(probed, cache), folder, (), missing)
+
+
+def _pins(
+    probed: Probe,
+    installer: _Installer,
+    folder: Path,
+    requirements: Sequence[str],
+    wrapper: Sequence[str],
+) -> list[str]:
+    """Lock entries of the packages to install; see `install`."""
+    lines = [one for one in requirements if not one.startswith(INDEX)]
+    # Wheels of a folder are all there is offline.
+    indexes = [
+        one.removeprefix(INDEX).strip()
+        for one in requirements
+        if one.startswith(INDEX) and installer.wheels is None
+    ]
     held = _holdable(probed, {normal(re.split(r"[^A-Za-z0-9._-]", one)[0]) for one in wrapper})
     try:
         pins = installer.resolve([*wrapper, *lines], held, folder, indexes)
@@ -313,10 +380,7 @@ def install(
             if replaced:
                 raise _conflict(probed, free, replaced, lines) from refused
         pins = free
-    lock = folder / "lock.txt"
-    lock.write_text("".join(pin for pin in pins if not _has(probed, pin)))
-    if lock.stat().st_size:
-        installer.install(lock, folder, indexes)
+    return [pin for pin in pins if not _has(probed, pin)]
 
 
 def _shadowed(probed: Probe, pins: Sequence[str]) -> set[str]:
@@ -388,6 +452,8 @@ class _Installer:
     platforms: tuple[str, ...]
     minor: str
     env: Mapping[str, str]
+    wheels: Path | None = None
+    """A folder to take all wheels from, instead of an index."""
 
     @classmethod
     def find(cls, probed: Probe, cache: Path) -> _Installer:
@@ -406,7 +472,7 @@ class _Installer:
             )
         last = int(probed.glibc.split(".")[1])
         if uv is not None:
-            platforms = [f"{probed.machine}-manylinux_2_{28 if last >= 28 else 17}"]
+            platforms = [f"{probed.machine}-manylinux_2_{newest_glibc(probed)}"]
         else:
             platforms = [f"manylinux_2_{n}_{probed.machine}" for n in range(last, 16, -1)]
             platforms.append(f"manylinux2014_{probed.machine}")
@@ -485,6 +551,8 @@ class _Installer:
 
     def _run(self, argv: Sequence[str], indexes: Sequence[str] = ()) -> str:
         env = dict(self.env)
+        if self.wheels is not None:
+            argv = [*argv, "--no-index", "--find-links", str(self.wheels)]
         if indexes:
             # Through the environment: an index's password must not appear in an argument list.
             urls = " ".join(secret.reveal(index) for index in indexes)
@@ -495,7 +563,8 @@ class _Installer:
         if done.returncode:
             raise EnvironmentFault(
                 f"cannot fetch packages: {secret.mask(why(done.stderr))}",
-                remedy="fetch packages once, on a machine with network or a package mirror",
+                remedy="without internet: `hpcbench images save` on another machine packs the wrapper's "
+                "packages with an image; for a plan's packages set UV_INDEX to a mirror",
             )
         return done.stdout
 

@@ -102,6 +102,36 @@ def test_what_runs_in_the_image_sees_engine_packages_and_only_what_was_given(
     assert done.returncode == 7
 
 
+RESTORE = """
+import sys
+from pathlib import Path
+from hpcbench.environments.images import restore
+restore(Path(sys.argv[4]), Path(sys.argv[2]))
+"""
+
+
+def test_a_bundle_holds_all_that_an_image_needs_without_internet(
+    slurm_user: User, image: str, shared_cache: Path
+) -> None:
+    """The image lacks the wrapper's packages; where it is restored there is no network at all."""
+    user = slurm_user
+    (built,) = user.json("images", "build", image)
+    bundle, cache = user.folder / "bundle.tar", user.folder / "offline"
+    saved = user.hpcbench("images", "save", built["digest"], "--out", bundle)
+    assert "Python packages of the wrapper" in saved.stderr, saved.stderr
+    argv = [user.python, "-c", RESTORE + PREPARE, image, cache, "apptainer", bundle]
+    offline = ["unshare", "--net", *user.lab.user_argv(argv)]
+    done = subprocess.run(
+        offline, cwd=user.folder, env=user.lab.env(), capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert Path(found["packages"]).is_relative_to(cache)
+    code = "import aiohttp, pydantic, uvicorn, hpcbench.wrapper; print('serves')"
+    ran = run_inside(user, found, code, Path("apptainer"))
+    assert ran.stdout.strip() == "serves", ran.stderr
+
+
 def test_an_image_the_registry_does_not_know_is_one_clear_line(user: User, image: str) -> None:
     user.init(insecure_registry=image.removeprefix("docker://").partition("/")[0])
     user.use_image(image.partition("@")[0].replace("tiny-engine", "not-there"))

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from hpcbench.cli.main import main
+from hpcbench.environments.offline_packages import wheels_for
+from hpcbench.environments.packages import probe, saved_wheels
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -38,6 +40,37 @@ def test_a_login_node_without_internet_installs_hpcbench_from_one_file(
     assert "apptainer" in listed.stdout, listed.stderr
     tasks = subprocess.run([str(program), "schema"], env=env, capture_output=True, text=True)
     assert tasks.returncode == 0, tasks.stderr
+
+
+BESIDE = """
+import json, sys
+from pathlib import Path
+from hpcbench.environments.packages import packages_for, probe
+print(packages_for(probe([sys.argv[1]], "test"), Path(sys.argv[2])))
+"""
+
+
+def test_an_image_gets_its_packages_from_the_bundle_without_internet(tmp_path: Path) -> None:
+    """A bare Python is in the place of the image: `tests/apptainer` has a real one."""
+    bare = tmp_path / "bare"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)
+    python, cache = bare / "bin/python", tmp_path / "cache"
+    probed = probe([str(python)], "test")
+    argv = ["unshare", "--net", sys.executable, "-c", BESIDE, str(python), str(cache)]
+    # uv's cache holds what earlier installations fetched; a cluster's is empty.
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_"))}
+
+    refused = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+    assert "cannot fetch packages" in refused.stderr
+    assert "`hpcbench images save`" in refused.stderr
+
+    saved_wheels(probed, cache).parent.mkdir(parents=True)
+    assert wheels_for(probed, saved_wheels(probed, cache), tmp_path / "elsewhere")
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    folder = done.stdout.strip()
+    serves = [str(python), "-c", "import aiohttp, pydantic, uvicorn, hpcbench.wrapper"]
+    subprocess.run(serves, env=env | {"PYTHONPATH": folder}, check=True)
 
 
 def test_a_bundle_of_nothing_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -18,14 +18,17 @@ from hpcbench.environments.images import (
     note,
     restore,
     same_source,
+    save,
     unfinished,
 )  # fmt: skip
-from hpcbench.environments.packages import Probe
+from hpcbench.environments.packages import SUMS, Probe, saved_wheels
 from hpcbench.errors import UserError
 from hpcbench.files.hashing import hash_file
 from tests.unit.small import experiment, record
 
 DAY = 86400
+WRAPPER = dict.fromkeys(("aiohttp", "httptools", "prometheus-client", "pydantic", "uvicorn"), "99")
+"""What the wrapper needs: an image that has it takes no packages along."""
 
 
 @pytest.fixture
@@ -42,7 +45,8 @@ def an_image(cache: Path, letter: str, days: float = 0, size: int = 1000) -> Bui
     sif.write_bytes(letter.encode() * size)
     reference, digest = f"docker://registry/{letter}/engine:1", f"sha256:{letter * 64}"
     note(sif, reference, "docker", f"registry@{digest}", digest, "apptainer version 1.4.5", 21.5)
-    probe = Probe("3.12.3", "2.39", "x86_64", "", {"vllm": "0.12.0", "torch": "2.9.0", "pip": "25"})
+    engine = {"vllm": "0.12.0", "torch": "2.9.0", "pip": "25"}
+    probe = Probe("3.12.3", "2.39", "x86_64", "", {**engine, **WRAPPER})
     sif.with_suffix(".probe.json").write_text(json.dumps(asdict(probe)))
     used = time.time() - days * DAY
     os.utime(sif.with_suffix(".json"), (used, used))
@@ -227,3 +231,25 @@ def test_a_label_that_is_not_there_is_no_damage_where_the_bytes_are_known(cache:
     image.path.with_suffix(".json").unlink()
     (unknown,) = built_images(cache)
     assert unknown.damage(lambda path: None) == f"its label is None, not sha256:{'a' * 64}"
+
+
+def test_packages_beside_an_image_are_restored_only_as_they_were_saved(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image, wheels, bundle = an_image(cache, "a"), tmp_path / "wheels", tmp_path / "one.tar"
+    wheels.mkdir()
+    (wheels / "aiohttp-3.9-py3-none-any.whl").write_bytes(b"a wheel")
+    hashed = hash_file(wheels / "aiohttp-3.9-py3-none-any.whl")
+    (wheels / SUMS).write_text(f"{hashed}  aiohttp-3.9-py3-none-any.whl\n")
+    assert image.probe is not None
+    place = saved_wheels(image.probe, cache)
+    save([image], bundle, wheels={place.name: wheels})
+    for _ in range(2):  # the second time in place of the first
+        restore(bundle, cache)
+        assert {path.name for path in place.iterdir()} == {path.name for path in wheels.iterdir()}
+    assert not list((cache / "images").glob("tmp-*"))
+
+    (wheels / SUMS).write_text(f"{'0' * 64}  aiohttp-3.9-py3-none-any.whl\n")
+    save([image], bundle, wheels={place.name: wheels})
+    with pytest.raises(UserError, match="the Python packages .* differ from the saved ones"):
+        restore(bundle, cache)
