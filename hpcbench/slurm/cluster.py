@@ -7,7 +7,8 @@ import re
 import shutil
 from dataclasses import dataclass
 
-from hpcbench.slurm.ask import ask
+from hpcbench.errors import EnvironmentFault
+from hpcbench.slurm.ask import ask, silent
 from hpcbench.slurm.jobs import parse_key_values
 
 
@@ -34,6 +35,16 @@ class Nodes:
 def available() -> bool:
     """Whether this machine can submit."""
     return shutil.which("sbatch") is not None
+
+
+def on_cluster() -> bool:
+    """Whether this machine submits to a cluster; also True while the cluster's controller cannot be reached."""
+    if not available():
+        return False
+    try:
+        return bool(partitions())
+    except EnvironmentFault as fault:
+        return silent(fault.message)
 
 
 def version() -> str:

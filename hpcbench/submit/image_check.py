@@ -43,13 +43,13 @@ FORWARD = "VLLM_ENABLE_CUDA_COMPATIBILITY"
 
 Verdict = Literal["runs", "forward", "too old"]
 
-About = Literal["CUDA", "GPUs", "memory"]
-"""Subject of a finding: CUDA of image and driver, numbers of GPUs, memory."""
+About = Literal["CUDA", "GPUs", "memory", "executor"]
+"""Subject of a finding: CUDA of image and driver, numbers of GPUs, memory, where the plan runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A misfit of model, image and GPUs."""
+    """A misfit of model, image and GPUs, or of plan and machine."""
 
     problem: Problem
     """Place, message and remedy."""

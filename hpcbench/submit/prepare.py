@@ -25,6 +25,7 @@ from hpcbench.schema.definitions import Site
 from hpcbench.schema.plan import ResolvedPlan
 from hpcbench.submit import Say, secrets_file
 from hpcbench.submit.estimate import spared
+from hpcbench.submit.executor_check import unchosen
 from hpcbench.submit.fingerprint import here
 from hpcbench.submit.image_check import check_engines, check_images, judge, refuse
 from hpcbench.submit.kept_files import keep
@@ -57,6 +58,7 @@ def prepare(
     secrets_file.require(resolved)
     use_umask(resolved.site)
     root = home(resolved.site)
+    refuse(tuple(unchosen(resolved, plan_file)))
     findings = judge(resolved, look(resolved, Cache(root / "cache", resolved.site)), plan_file)
     refuse(findings)
     for finding in findings:

@@ -24,6 +24,7 @@ from hpcbench.registry.catalog import RunMode
 from hpcbench.registry.resolve import load_plan
 from hpcbench.schema.plan import Measured, ResolvedPlan, ResolvedRunTask, WorkPlan
 from hpcbench.submit import Say
+from hpcbench.submit.executor_check import unchosen
 from hpcbench.submit.image_check import (
     SHARE,
     Finding,
@@ -140,7 +141,7 @@ def preview_of(
         measured,
         unknown,
         frozenset(assumed),
-        judge(resolved, facts, plan_file),
+        (*unchosen(resolved, plan_file), *judge(resolved, facts, plan_file)),
         unlocked,
         rates,
         plan_work(resolved, measured, *rates.for_planning),
