@@ -15,6 +15,7 @@ from hpcbench.registry.resolve import load_gate, load_plan
 from hpcbench.schema.definitions import Site
 from hpcbench.schema.plan import ResolvedPlan
 from hpcbench.site import crontab
+from hpcbench.site.cron import cron_dir
 from hpcbench.status import ExperimentStatus
 
 TABLES: tuple[crontab.Table, ...] = ("crontab", "scrontab")
@@ -30,27 +31,15 @@ def install(arguments: argparse.Namespace) -> int:
             "scrontab runs commands on a compute node, where this site does not allow sbatch",
             remedy="leave --scron out: cron runs on the login node",
         )
-    for name in _variables(resolved):
-        say(
-            f"warning: cron does not set ${{env:{name}}}: refer to a file of yours, "
-            f"${{file:PATH}}, or set {name} at the top of the {table}"
-        )
-    if secrets := crontab.left_out():
-        names = " and ".join(secrets)
-        say(
-            f"warning: cron does not set {names} (a secret may be in it): set it at the top of the {table}"
-        )
-    verb: crontab.Verb = "submit" if arguments.regress is None else "regress"
-    options = _of_regress(arguments, home(resolved.site))
-    options += [f"--registry={one.resolve()}" for one in arguments.registry]
-    options += [f"--set={one}" for one in arguments.settings]
+    _warn(resolved, "cron", f"at the top of the {table}")
+    verb, options = _command(arguments, resolved)
     shown = crontab.install(
         table,
         arguments.name or resolved.plan.name,
         arguments.plan,
         at,
         home(resolved.site),
-        tuple(options),
+        options,
         _slurm_options(resolved.site),
         verb=verb,
         dry_run=arguments.dry_run,
@@ -60,6 +49,49 @@ def install(arguments: argparse.Namespace) -> int:
     else:
         print(shown.partition("\n\n")[0])
     return 0
+
+
+def script(arguments: argparse.Namespace) -> int:
+    """`hpcbench cron script PLAN`."""
+    resolved = load_plan(arguments.plan, arguments.registry, arguments.settings)
+    _warn(resolved, "the script", "in the scheduler's settings")
+    verb, options = _command(arguments, resolved)
+    root, name = home(resolved.site), arguments.name or resolved.plan.name
+    path, text = crontab.write_script(
+        name, arguments.plan, root, options, verb=verb, dry_run=arguments.dry_run
+    )
+    if arguments.dry_run:
+        print(text, end="")
+        return 0
+    print(path)
+    say(
+        f"start it as this user, as often as you like: each call goes one step, and writes to "
+        f"{cron_dir(root)}/{name}-DATE.log"
+    )
+    return 0
+
+
+def _warn(resolved: ResolvedPlan, who: str, where: str) -> None:
+    """Name the variables that the plan needs and the script will lack."""
+    for name in _variables(resolved):
+        say(
+            f"warning: {who} does not set ${{env:{name}}}: refer to a file of yours, "
+            f"${{file:PATH}}, or set {name} {where}"
+        )
+    if secrets := crontab.left_out():
+        names = " and ".join(secrets)
+        say(f"warning: {who} does not set {names} (a secret may be in it): set it {where}")
+
+
+def _command(
+    arguments: argparse.Namespace, resolved: ResolvedPlan
+) -> tuple[crontab.Verb, tuple[str, ...]]:
+    """The verb to call, and its options."""
+    verb: crontab.Verb = "submit" if arguments.regress is None else "regress"
+    options = _of_regress(arguments, home(resolved.site))
+    options += [f"--registry={one.resolve()}" for one in arguments.registry]
+    options += [f"--set={one}" for one in arguments.settings]
+    return verb, tuple(options)
 
 
 def _of_regress(arguments: argparse.Namespace, root: Path) -> list[str]:
@@ -87,13 +119,14 @@ def list_entries(arguments: argparse.Namespace) -> int:
     """`hpcbench cron list`."""
     root = home(user_site())
     found = [entry for table in TABLES for entry in crontab.entries(table, root)]
+    lines = {entry.name for entry in found}
+    found += [entry for entry in crontab.scripts(root) if entry.name not in lines]
     if arguments.json:
         print_json([asdict(entry) for entry in found])
         return 0
     for entry in found:
-        print(
-            f"{entry.name}  {entry.at}  {entry.plan}  ({entry.table}; log: {entry.log or 'none yet'})"
-        )
+        at = entry.at or crontab.script_file(entry.name)
+        print(f"{entry.name}  {at}  {entry.plan}  ({entry.table}; log: {entry.log or 'none yet'})")
     if not found:
         say("cron submits no plan; `hpcbench cron install PLAN --at '0 2 * * *'` adds one")
     return 0
@@ -103,6 +136,9 @@ def remove(arguments: argparse.Namespace) -> int:
     """`hpcbench cron remove NAME`."""
     root = home(user_site())
     gone = [table for table in TABLES if crontab.uninstall(table, arguments.name, root)]
+    if not gone and crontab.remove_script(arguments.name):
+        print(f"removed the script {arguments.name}: take it from its scheduler, too")
+        return 0
     if not gone:
         what = f"cron has no line '{arguments.name}' of hpcbench"
         raise UserError(what, remedy="`hpcbench cron list` lists the names")

@@ -21,6 +21,7 @@ from hpcbench.environments.sif import (
 )
 from hpcbench.environments.sources import Source
 from hpcbench.errors import EnvironmentFault
+from hpcbench.experiment.access import owner_writes
 from hpcbench.files.lease import make_once
 from hpcbench.plugins import Command, Environment
 from hpcbench.schema.definitions import ContainerSite
@@ -64,7 +65,8 @@ class Apptainer:
             if not sif.exists():
                 sif = self._of_another(program, source, cache, say) or sif
             started = time.monotonic()
-            make_once(sif, lambda path: program.build(source, path, say))
+            with owner_writes():
+                make_once(sif, lambda path: program.build(source, path, say))
             took = time.monotonic() - started
             fields = (source.transport, source.origin, source.digest, program.version)
             # Identifies the file: two builds of one digest differ in their bytes.

@@ -25,6 +25,7 @@ from typing import IO
 
 from hpcbench.environments.packages import SUMS, Probe
 from hpcbench.errors import Problem, UserError
+from hpcbench.experiment.access import owner_writes
 from hpcbench.files.atomic import read_json, replacing, write_json
 from hpcbench.files.hashing import hash_file
 from hpcbench.files.lease import alone, leftovers
@@ -191,6 +192,7 @@ def restore(bundle: Path, cache: Path) -> list[BuiltImage]:
     folder.mkdir(parents=True, exist_ok=True)
     mark = f"restore-{secrets.token_hex(4)}"  # its lock marks the restore as running
     with (
+        owner_writes(),  # images and wheels are code
         alone(folder / f"{mark}.lock"),
         tempfile.TemporaryDirectory(dir=folder, prefix="tmp-", suffix=f"-{mark}") as name,
     ):
@@ -219,7 +221,7 @@ def restore(bundle: Path, cache: Path) -> list[BuiltImage]:
             kept.append(BuiltImage(folder / image.path.name, image.record))
             for path in (_record_file(image.path), _probe_file(image.path), image.path):
                 if path.exists():
-                    path.chmod(0o644)
+                    path.chmod(0o644)  # the whole group may read it, whatever the bundle says
                     path.replace(folder / path.name)
     return kept
 

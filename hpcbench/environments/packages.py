@@ -29,12 +29,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from packaging.requirements import Requirement
+from packaging.utils import parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
 import hpcbench
 from hpcbench import installed, secret
 from hpcbench.environments.failures import recognise
 from hpcbench.errors import EnvironmentFault, Problem, UserError
+from hpcbench.experiment.access import close_to_others, is_foreign, own_place, owner_writes
 from hpcbench.files.atomic import read_json, write_json
 from hpcbench.files.lease import make_once
 from hpcbench.installed import normal
@@ -217,23 +219,27 @@ def packages_for(
     target = cache / "packages" / _key(probed, [*missing, *requirements], _own_hash())
 
     def build(folder: Path) -> None:
-        folder.mkdir(parents=True)
-        if missing or requirements:
-            install(probed, folder, cache, requirements, missing)
-        install_hpcbench(folder)
-        if probed.minor == _own_minor():  # another Python cannot use this bytecode
-            compileall.compile_dir(folder, quiet=2)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with owner_writes():
+            folder.mkdir()
+            if missing or requirements:
+                install(probed, folder, cache, requirements, missing)
+            install_hpcbench(folder)
+            if probed.minor == _own_minor():  # another Python cannot use this bytecode
+                compileall.compile_dir(folder, quiet=2)
+        close_to_others(folder)
 
     if not squash:
+        target = own_place(target)
         make_once(target, build)
         return target
 
     def pack(file: Path) -> None:
-        with tempfile.TemporaryDirectory(prefix="hpcbench-packages-") as here:
+        with tempfile.TemporaryDirectory(prefix="hpcbench-packages-") as here, owner_writes():
             build(Path(here, "packages"))
             _squash(Path(here, "packages"), file)
 
-    packed = target.with_name(f"{target.name}.sqsh")
+    packed = own_place(target.with_name(f"{target.name}.sqsh"))
     make_once(packed, pack)
     return packed
 
@@ -286,15 +292,18 @@ def folder_for_host(
     """
     probed = probe([sys.executable], "hpcbench")
     lines = [*requirements, *(f"-e {path}" for path in editable)]
-    target = cache / "plugins" / _key(probed, lines, "")
+    target = own_place(cache / "plugins" / _key(probed, lines, ""))
 
     def build(folder: Path) -> None:
         tell()
-        folder.mkdir(parents=True)
-        install(probed, folder, cache, requirements, ())
-        for path in editable:
-            _Installer.find(probed, cache).install_editable(path, folder)
-        compileall.compile_dir(folder, quiet=2)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with owner_writes():
+            folder.mkdir()
+            install(probed, folder, cache, requirements, ())
+            for path in editable:
+                _Installer.find(probed, cache).install_editable(path, folder)
+            compileall.compile_dir(folder, quiet=2)
+        close_to_others(folder)
 
     make_once(target, build)
     return target
@@ -305,8 +314,8 @@ def install(
 ) -> None:
     """Install the required packages that are missing into `folder`, and write its lock, `lock.txt`, there.
 
-    Wheels that came with the image are enough for the wrapper: only where they do not meet all requirements
-    the index is asked.
+    Wheels that came with the image are enough for the wrapper. The index is asked where there are none, and
+    for a plan's packages.
 
     Args:
         probed: the Python with its installed packages.
@@ -320,18 +329,38 @@ def install(
     """
     indexes = [one.removeprefix(INDEX).strip() for one in requirements if one.startswith(INDEX)]
     installer = _Installer.find(probed, cache)
-    pins: list[str] | None = None
-    if (saved := saved_wheels(probed, cache)).is_dir():
-        offline = replace(installer, wheels=saved)
-        with contextlib.suppress(EnvironmentFault):
-            pins = _pins(probed, offline, folder, requirements, wrapper)
-            installer, indexes = offline, []
-    if pins is None:
+    saved = saved_wheels(probed, cache)
+    pins = [] if requirements else _saved_pins(saved, wrapper)
+    if pins:
+        installer = replace(installer, wheels=saved)
+    else:
         pins = _pins(probed, installer, folder, requirements, wrapper)
     lock = folder / "lock.txt"
     lock.write_text("".join(pins))
     if pins:
         installer.install(lock, folder, indexes)
+
+
+def _saved_pins(saved: Path, wrapper: Sequence[str]) -> list[str]:
+    """Lock entries of saved wheels; none: there are none, or they do not meet the wrapper's requirements.
+
+    The machine that saved them resolved them for the same Python: only the requirements of this hpcbench may
+    be others.
+    """
+    try:
+        if is_foreign(saved):
+            return []
+        sums = (saved / SUMS).read_text(encoding="utf-8").split("\n")
+    except OSError:
+        return []
+    hashes = dict(reversed(line.split("  ", 1)) for line in sums if line)
+    versions = {parse_wheel_filename(name)[:2]: value for name, value in hashes.items()}
+    there = {str(name): str(version) for name, version in versions}
+    for one in map(Requirement, wrapper):
+        version = there.get(normal(one.name))
+        if version is None or not _in_range(one, version):
+            return []
+    return [f"{name}=={version} --hash=sha256:{value}\n" for (name, version), value in versions.items()]
 
 
 def lock_wrapper(probed: Probe, folder: Path, cache: Path) -> list[str]:
@@ -360,12 +389,7 @@ def _pins(
 ) -> list[str]:
     """Lock entries of the packages to install; see `install`."""
     lines = [one for one in requirements if not one.startswith(INDEX)]
-    # Wheels of a folder are all there is offline.
-    indexes = [
-        one.removeprefix(INDEX).strip()
-        for one in requirements
-        if one.startswith(INDEX) and installer.wheels is None
-    ]
+    indexes = [one.removeprefix(INDEX).strip() for one in requirements if one.startswith(INDEX)]
     held = _holdable(probed, {normal(re.split(r"[^A-Za-z0-9._-]", one)[0]) for one in wrapper})
     try:
         pins = installer.resolve([*wrapper, *lines], held, folder, indexes)
@@ -453,7 +477,7 @@ class _Installer:
     minor: str
     env: Mapping[str, str]
     wheels: Path | None = None
-    """A folder to take all wheels from, instead of an index."""
+    """A folder from which to install all wheels, instead of an index."""
 
     @classmethod
     def find(cls, probed: Probe, cache: Path) -> _Installer:
@@ -598,7 +622,8 @@ def _with_caches(cache: Path) -> dict[str, str]:
 
     A quota on $HOME fills soon, and uv can link instead of copy.
     """
-    return {"UV_CACHE_DIR": str(cache / "uv"), "PIP_CACHE_DIR": str(cache / "pip"), **os.environ}
+    places = {"UV_CACHE_DIR": cache / "uv", "PIP_CACHE_DIR": cache / "pip"}
+    return {**{name: str(own_place(place)) for name, place in places.items()}, **os.environ}
 
 
 def why(output: str) -> str:

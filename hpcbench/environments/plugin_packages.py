@@ -24,6 +24,7 @@ from urllib.parse import urlsplit, urlunsplit
 from hpcbench import secret
 from hpcbench.environments.packages import INDEX, build_wheel, folder_for_host, why
 from hpcbench.errors import EnvironmentFault, Problem, UserError
+from hpcbench.experiment.access import own_place, owner_writes
 from hpcbench.files.lease import make_once
 from hpcbench.registry.source import Source, read
 from hpcbench.schema.definitions import GitSource, Package, PypiSource
@@ -161,13 +162,13 @@ def _wheel(
 ) -> Path:
     """The wheel of a package; it is built if the cache has none."""
     key = hashlib.sha256(f"{sys.version_info[:2]} {identity}".encode()).hexdigest()[:24]
-    target = cache / "wheels" / key
+    target = own_place(cache / "wheels" / key)
     target.parent.mkdir(parents=True, exist_ok=True)
 
     def build(folder: Path) -> None:
         say(f"building package {package.name}")
-        folder.mkdir()
-        with tempfile.TemporaryDirectory() as room:
+        with owner_writes(), tempfile.TemporaryDirectory() as room:
+            folder.mkdir()
             _build(package, source(Path(room)), folder, cache)
 
     make_once(target, build)

@@ -6,9 +6,11 @@ Folders pass their group on (setgid): the right group on one folder is enough fo
 
 from __future__ import annotations
 
+import contextlib
 import grp
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +27,56 @@ def use_umask(site: Site) -> None:
     """Set the site's umask for this process and its children; a site without a umask changes nothing."""
     if site.umask is not None:
         os.umask(int(site.umask, 8))
+
+
+OTHERS_WRITE = 0o022
+"""Permissions of group and others to change a file, or the entries of a folder."""
+
+NOBODY = 65534
+"""Owner of all files where NFS knows no users; nobody can give a file to it."""
+
+
+@contextlib.contextmanager
+def owner_writes() -> Iterator[None]:
+    """New files and folders can be changed by their owner only, also where a site shares experiments.
+
+    For all that a job executes or unpickles: who can change it runs code as the job's user. The umask
+    belongs to the process: child processes that start meanwhile inherit it.
+    """
+    before = os.umask(0o077)
+    os.umask(before | OTHERS_WRITE)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def is_foreign(path: Path) -> bool:
+    """Whether a file or folder belongs to another user, or is a link."""
+    state = path.lstat()
+    return stat.S_ISLNK(state.st_mode) or state.st_uid not in (os.geteuid(), 0, NOBODY)
+
+
+def own_place(path: Path) -> Path:
+    """A place of a cache for code: the path, or, where another user has it, one with this user's number."""
+    try:
+        foreign = is_foreign(path)
+    except FileNotFoundError:
+        foreign = False
+    return path.with_name(f"{path.stem}-{os.geteuid()}{path.suffix}") if foreign else path
+
+
+def close_to_others(folder: Path) -> None:
+    """Take from group and others the right to change anything in a folder: copied files bring their modes."""
+    for path in (folder, *folder.rglob("*")):
+        state = path.lstat()
+        if state.st_mode & OTHERS_WRITE and not stat.S_ISLNK(state.st_mode):
+            path.chmod(stat.S_IMODE(state.st_mode) & ~OTHERS_WRITE)
+
+
+def others_write(path: Path) -> bool:
+    """Whether group or others can change a file, or the entries of a folder."""
+    return bool(path.stat().st_mode & OTHERS_WRITE)
 
 
 def new_folder(path: Path, site: Site) -> None:

@@ -221,6 +221,11 @@ class Experiment:
         return self.path / "jobs"
 
     @property
+    def seal_file(self) -> Path:
+        """Hashes of files that decide what its jobs execute, see `seal.py`."""
+        return self.jobs_dir / "seal.json"
+
+    @property
     def workers_dir(self) -> Path:
         return self.path / "workers"
 

@@ -1,7 +1,9 @@
 """hpcbench's lines in the user's crontab or scrontab; all other lines stay as they are, byte for byte.
 
-Such a line ends in `# hpcbench:NAME` and starts `HOME/cron/NAME.sh`. The script sets the environment: cron
-provides almost none, and the PATH of a cluster with modules is too long for a line of cron.
+Such a line ends in `# hpcbench:NAME` and starts a script. The script sets the environment: cron provides
+almost none, and the PATH of a cluster with modules is too long for a line of cron. Any other scheduler may
+start the script, too. It is in the user's own folder, not in a home of experiments: in a shared home
+colleagues could change what is executed in the user's name.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from typing import Literal
 
 from hpcbench import secret
 from hpcbench.errors import EnvironmentFault, UserError
+from hpcbench.experiment.access import owner_writes
 from hpcbench.files.atomic import write_atomic
+from hpcbench.registry.registry_dirs import user_dir
 from hpcbench.site.cron import cron_dir
 
 Table = Literal["crontab", "scrontab"]
@@ -56,10 +60,14 @@ _COMMANDS: dict[Verb, str] = {
     "submit": 'submit "$1" --if-idle',
     "regress": 'regress "$1" --next',
 }
+_PLAN = "# plan: "
 _SCRIPT = """\
 #!/bin/sh
-# Written by `hpcbench cron install`; cron starts it as `sh {script} PLAN`.
+# Written by `hpcbench cron`: goes one step with the plan. Any scheduler may start it, as this user.
+{mark}{plan}
+[ $# -gt 0 ] || set -- {quoted}
 {exports}
+mkdir -p {logs} || exit 3
 log={logs}/{name}-$(date +%Y-%m-%d).log
 cd {folder} >>"$log" 2>&1 || exit 3
 find {logs} -name '{name}-????-??-??.log' -mtime +{days} -delete 2>/dev/null
@@ -78,8 +86,8 @@ class Entry:
     """Its schedule, as the table has it."""
     plan: str
     """The plan it submits."""
-    table: Table
-    """The table that contains it."""
+    table: Table | Literal["script"]
+    """The table that contains it; `script`: another scheduler is to start the script."""
     log: str | None
     """Its newest log."""
 
@@ -117,24 +125,73 @@ def install(
         EnvironmentFault: this machine has no such table.
     """
     at = schedule(at)
-    if not _NAME.fullmatch(name):
-        raise UserError(
-            f"'{name}' is not a valid name",
-            remedy="use letters, digits, dots, dashes and underscores",
-        )
     plan = plan.resolve()
-    folder = cron_dir(root)
-    script = folder / f"{name}.sh"
+    script, text = _script(name, plan, root, options, verb)
     command = f"{at} /bin/sh {_quoted(script)} {_quoted(plan)} {MARK}{name}"
     lines = [*(f"#SCRON {one}" for one in slurm_options if table == "scrontab"), command]
     if len(command.encode()) > LONGEST:
         raise UserError(
             f"the line is too long for cron: over {LONGEST} bytes", remedy="use shorter paths"
         )
+    shown = "\n".join(lines) + f"\n\n{script}:\n{text}"
+    if dry_run:
+        return shown
+    before = _read(table)
+    _require_free(name, plan, [*_entries(before, table, root), *scripts(root)])
+    _write(script, text)
+    rest = without(before, name)
+    if rest and not rest.endswith(b"\n"):
+        rest += b"\n"
+    _replace(table, before, rest + "".join(f"{one}\n" for one in lines).encode())
+    return shown
+
+
+def write_script(
+    name: str,
+    plan: Path,
+    root: Path,
+    options: tuple[str, ...] = (),
+    *,
+    verb: Verb = "submit",
+    dry_run: bool = False,
+) -> tuple[Path, str]:
+    """Write the script alone, for a scheduler that hpcbench does not know; see `install`.
+
+    Returns:
+        The script's path, and its text.
+
+    Raises:
+        UserError: the name is invalid, or belongs to another plan.
+    """
+    plan = plan.resolve()
+    script, text = _script(name, plan, root, options, verb)
+    if not dry_run:
+        _require_free(name, plan, scripts(root))
+        _write(script, text)
+    return script, text
+
+
+def script_file(name: str) -> Path:
+    """Where the script of a name is."""
+    return user_dir() / "cron" / f"{name}.sh"
+
+
+def _script(
+    name: str, plan: Path, root: Path, options: tuple[str, ...], verb: Verb
+) -> tuple[Path, str]:
+    if not _NAME.fullmatch(name):
+        raise UserError(
+            f"'{name}' is not a valid name",
+            remedy="use letters, digits, dots, dashes and underscores",
+        )
+    if "\n" in str(plan):
+        raise UserError(f"the path {str(plan)!r} has a line break", remedy="rename the plan")
     text = _SCRIPT.format(
-        script=script,
+        mark=_PLAN,
+        plan=plan,
+        quoted=shlex.quote(str(plan)),
         exports="\n".join(f"export {key}={shlex.quote(value)}" for key, value in carried().items()),
-        logs=shlex.quote(str(folder)),
+        logs=shlex.quote(str(cron_dir(root))),
         name=name,
         folder=shlex.quote(str(plan.parent)),
         days=DAYS,
@@ -142,21 +199,21 @@ def install(
         command=_COMMANDS[verb],
         options="".join(f" {shlex.quote(one)}" for one in options),
     )
-    shown = "\n".join(lines) + f"\n\n{script}:\n{text}"
-    if dry_run:
-        return shown
-    before = _read(table)
-    for entry in _entries(before, table, root):
+    return script_file(name), text
+
+
+def _write(script: Path, text: str) -> None:
+    with owner_writes():
+        write_atomic(script, text)
+    script.chmod(0o700)
+
+
+def _require_free(name: str, plan: Path, known: Sequence[Entry]) -> None:
+    for entry in known:
         if entry.name == name and entry.plan != str(plan):
             raise UserError(
                 f"'{name}' already submits {entry.plan}", remedy="choose another --name"
             )
-    write_atomic(script, text)
-    rest = without(before, name)
-    if rest and not rest.endswith(b"\n"):
-        rest += b"\n"
-    _replace(table, before, rest + "".join(f"{one}\n" for one in lines).encode())
-    return shown
 
 
 def carried() -> dict[str, str]:
@@ -176,6 +233,30 @@ def entries(table: Table, root: Path) -> list[Entry]:
     return _entries(_read(table), table, root)
 
 
+def scripts(root: Path) -> list[Entry]:
+    """Scripts, those that a line starts included."""
+    found = []
+    for path in sorted(script_file("x").parent.glob("*.sh")):
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        plan = next((one.removeprefix(_PLAN) for one in lines if one.startswith(_PLAN)), "")
+        found.append(Entry(path.stem, "", plan, "script", _newest_log(path.stem, root)))
+    return found
+
+
+def remove_script(name: str) -> bool:
+    """Remove a script; logs stay. Returns whether it existed."""
+    try:
+        script_file(name).unlink()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _newest_log(name: str, root: Path) -> str | None:
+    logs = sorted(cron_dir(root).glob(f"{name}-????-??-??.log"))
+    return str(logs[-1]) if logs else None
+
+
 def uninstall(table: Table, name: str, root: Path) -> bool:
     """Remove a line and its script; logs stay. Returns whether the line existed."""
     if shutil.which(table) is None:
@@ -185,7 +266,8 @@ def uninstall(table: Table, name: str, root: Path) -> bool:
     if after == before:
         return False
     _replace(table, before, after)
-    (cron_dir(root) / f"{name}.sh").unlink(missing_ok=True)
+    remove_script(name)
+    (cron_dir(root) / f"{name}.sh").unlink(missing_ok=True)  # where older versions wrote it
     return True
 
 
@@ -303,7 +385,7 @@ def _run(table: Table, *arguments: str) -> subprocess.CompletedProcess[bytes]:
             f"there is no {table} on this machine",
             remedy=f"install it {option} --scron"
             if there
-            else "try another login node, or let any other timer run `hpcbench submit PLAN --if-idle`",
+            else "try another login node, or `hpcbench cron script PLAN` for any other scheduler",
         ) from None
 
 
@@ -312,7 +394,7 @@ def _refused(table: Table, said: str) -> EnvironmentFault:
     if table == "scrontab":
         remedy += " for ScronParameters=enable in slurm.conf, or use cron: leave --scron out"
     else:
-        remedy += " for cron, or use Slurm's scrontab: --scron"
+        remedy += " for cron, or use Slurm's scrontab: --scron, or any scheduler: `hpcbench cron script`"
     return EnvironmentFault(f"{table}: {said}", remedy=remedy)
 
 
@@ -339,9 +421,8 @@ def _entries(text: bytes, table: Table, root: Path) -> list[Entry]:
         name, shown = match[2].decode(), match[1].decode(errors="replace")
         at, _, command = shown.partition(" /bin/sh ")
         words = shlex.split(command.replace("\\%", "%"))
-        logs = sorted(cron_dir(root).glob(f"{name}-????-??-??.log"))
         plan = words[1] if len(words) > 1 else ""
-        found.append(Entry(name, at, plan, table, str(logs[-1]) if logs else None))
+        found.append(Entry(name, at, plan, table, _newest_log(name, root)))
     return found
 
 

@@ -14,9 +14,11 @@ import sys
 from pathlib import Path
 
 from hpcbench.errors import EnvironmentFault
+from hpcbench.experiment.access import OTHERS_WRITE
 from hpcbench.experiment.claims import Owner
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.runs import begin_run
+from hpcbench.experiment.seal import check_seal
 from hpcbench.submit import fingerprint, secrets_file
 
 EXIT_ENVIRONMENT = EnvironmentFault.exit_code
@@ -28,13 +30,20 @@ class ArrayTask:
 
     def __init__(self, module: str, *arguments: str, gpus: str | None = None) -> None:
         self.module, self.arguments, self.gpus = module, arguments, gpus
+        self.umask: int | None = None
+        """The process's umask; None: as it is inherited."""
 
     def __call__(self) -> None:
         if self.gpus is not None:
             os.environ["CUDA_VISIBLE_DEVICES"] = self.gpus
+        if (own := getattr(self, "umask", None)) is not None:  # no attribute in pickles of version 0.1
+            os.umask(own)
         experiment = Experiment(Path(self.arguments[0]))
         begin(experiment, self._name)
-        importlib.import_module(self.module).main(list(self.arguments))
+        try:
+            importlib.import_module(self.module).main(list(self.arguments))
+        finally:
+            os.umask(os.umask(0o077) | OTHERS_WRITE)  # submitit writes a pickle of the result
 
     @property
     def _name(self) -> str:
@@ -55,6 +64,7 @@ def begin(experiment: Experiment, name: str) -> None:
             submitted. This process's events contain the cause, and `status` shows it.
     """
     try:
+        check_seal(experiment)
         secrets_file.load(experiment)
         changes = fingerprint.stops_jobs(experiment)
     except EnvironmentFault as fault:

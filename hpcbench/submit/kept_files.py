@@ -20,7 +20,7 @@ from typing import Any
 from hpcbench.environments import recipes
 from hpcbench.environments.plugin_packages import package_files
 from hpcbench.errors import UserError
-from hpcbench.experiment.access import ensure_folder
+from hpcbench.experiment.access import close_to_others, ensure_folder
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import read_json, write_json
 from hpcbench.files.hashing import hash_file
@@ -53,6 +53,7 @@ def keep(experiment: Experiment, resolved: ResolvedPlan, say: Say) -> None:
         known[path] = {"place": f"{place}/{top}".rstrip("/"), "files": hashes}
     if known:
         write_json(experiment.kept_file, known)
+        close_to_others(experiment.kept_dir)
 
 
 def today(experiment: Experiment) -> dict[str, Path]:

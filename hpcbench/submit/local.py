@@ -23,8 +23,10 @@ from types import FrameType
 from typing import Any
 
 from hpcbench import environments
+from hpcbench.experiment.access import owner_writes
 from hpcbench.experiment.last_word import NO_ROOM, finaliser_found_no_room
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.seal import check_seal
 from hpcbench.experiment.submission import rounds
 from hpcbench.monitor import check_allocation, handles
 from hpcbench.schema.plan import Group
@@ -39,6 +41,7 @@ YEAR_MINUTES = 60 * 24 * 365
 def main(argv: Sequence[str]) -> None:
     """Run one round to its end."""
     experiment, number = Experiment(Path(argv[0])), int(argv[1])
+    check_seal(experiment)
     current = rounds(experiment)[number]
     groups = current.groups
     needed = {group.id: _gpus_here(experiment, group) for group in groups}
@@ -121,7 +124,10 @@ class Supervisor:
                     element = part.waiting.pop(0)
                     share = [self._free.popleft() for _ in range(part.gpus)]
                     element.gpus = ",".join(share)
-                    self._jobs[executor.submit(element)] = (part, share)
+                    element.umask = os.umask(0o077)
+                    os.umask(element.umask)
+                    with owner_writes():
+                        self._jobs[executor.submit(element)] = (part, share)
             time.sleep(POLL_SECONDS)
 
     def _may_start(self, part: Part, unfinished: Set[str]) -> bool:

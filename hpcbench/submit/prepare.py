@@ -10,7 +10,7 @@ from hpcbench.data.progress import Progress, silent
 from hpcbench.environments.packages import metadata_of
 from hpcbench.environments.plugin_packages import check_provides
 from hpcbench.errors import EnvironmentFault
-from hpcbench.experiment.access import ensure_folder, new_folder, use_umask
+from hpcbench.experiment.access import ensure_folder, new_folder, owner_writes, use_umask
 from hpcbench.experiment.layout import (
     Experiment,
     experiments_dir,
@@ -18,6 +18,7 @@ from hpcbench.experiment.layout import (
     home,
     new_id,
 )
+from hpcbench.experiment.seal import seal
 from hpcbench.files.atomic import write_atomic, write_json
 from hpcbench.planning import plan_work
 from hpcbench.plugins import Environment
@@ -86,10 +87,11 @@ def prepare(
     settle_all(resolved, cache)
     experiment = _new_directory(root, resolved)
     write_atomic(experiment.plan_file, plan_file.read_text(encoding="utf-8-sig"))
-    write_atomic(experiment.resolved_file, resolved.model_dump_json(indent=2) + "\n")
-    keep(experiment, resolved, say)
-    for folder in (experiment.jobs_dir, experiment.workers_dir):
-        folder.mkdir()
+    with owner_writes():
+        write_atomic(experiment.resolved_file, resolved.model_dump_json(indent=2) + "\n")
+        keep(experiment, resolved, say)
+        experiment.jobs_dir.mkdir()
+    experiment.workers_dir.mkdir()
     write_json(experiment.chosen_file, {name: list(one) for name, one in measured.chosen.items()})
     manifest = manifest_of(experiment, resolved, plan_file, measured, work, prepared, packages)
     jobs_run_in = copy.fingerprint if copy is not None else here(packages.host)
@@ -99,7 +101,9 @@ def prepare(
         "fingerprint": jobs_run_in.to_json(),
         "snapshot": str(copy.path) if copy is not None else None,
     }
-    write_json(experiment.manifest_file, manifest)
+    with owner_writes():
+        write_json(experiment.manifest_file, manifest)
+    seal(experiment)
     return experiment
 
 

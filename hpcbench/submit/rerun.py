@@ -14,7 +14,9 @@ from typing import Any
 
 from hpcbench.comparison.differences import ConfigDifference, config_differences
 from hpcbench.errors import Problem, UserError, unknown
+from hpcbench.experiment.access import is_foreign
 from hpcbench.experiment.layout import Experiment, find, home
+from hpcbench.experiment.seal import check_seal
 from hpcbench.experiment.view.as_written import plan_data
 from hpcbench.registry.resolve import load_site
 from hpcbench.schema.definitions import Site
@@ -35,10 +37,13 @@ def load(
 
     Raises:
         UserError: the experiment was imported; data is not at its original place.
+        EnvironmentFault: a colleague may have changed what the user's own experiment would execute.
     """
     if "imported" in experiment.manifest:
         remedy = "write a plan and run `hpcbench submit`"
         raise UserError(f"{experiment.id} was imported: it has no plan to run again", remedy=remedy)
+    if not is_foreign(experiment.path):
+        check_seal(experiment)  # a colleague's experiment is run as it is
     kept = today(experiment)
     data = plan_data(experiment)
     _place(data, _moved(experiment, sources))

@@ -18,11 +18,13 @@ from typing import Any
 
 from hpcbench import slurm
 from hpcbench.errors import EnvironmentFault
+from hpcbench.experiment.access import owner_writes
 from hpcbench.experiment.control import control_request
 from hpcbench.experiment.last_word import finalisers_ballast, keep_room
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import EventLog, Kind
 from hpcbench.experiment.process_identity import identity
+from hpcbench.experiment.seal import check_seal
 from hpcbench.experiment.submission import (
     FINALISE,
     SUPERVISE,
@@ -111,6 +113,7 @@ def hand_over(experiment: Experiment, alive: Sequence[slurm.Job] = ()) -> None:
     Raises:
         EnvironmentFault: Slurm refuses.
     """
+    check_seal(experiment)
     secrets_file.keep(experiment)
     with EventLog(experiment.submission_file) as log:
         if experiment.resolved.executor == "slurm":
@@ -253,7 +256,7 @@ class _Slurm:
             if not pickle.exists():
                 submission = DelayedSubmission(element)
                 submission.set_timeout(1, 0)
-                with replacing(pickle) as temporary:
+                with owner_writes(), replacing(pickle) as temporary:
                     submission.dump(temporary)
 
     def _elements(self, step: Step) -> list[ArrayTask]:
@@ -320,7 +323,7 @@ class _Slurm:
                 if group is not None:
                     at_once = step.throttle or group.throttle
                     executor.update_parameters(slurm_array_parallelism=at_once)
-                with executor.batch():
+                with owner_writes(), executor.batch():
                     jobs = [executor.submit(one) for one in self._elements(step)]
                 return str(jobs[0].job_id).partition("_")[0]
             except submitit.core.utils.FailedJobError as error:

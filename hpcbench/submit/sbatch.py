@@ -173,8 +173,8 @@ def prefixed(parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def python(interpreter: Sequence[str] = (sys.executable,)) -> str:
-    """`exec PYTHON`: no shell is between Slurm's signals and the worker."""
-    return f"exec {shlex.join(interpreter)}"
+    """`exec PYTHON …`: no shell is between Slurm's signals and the worker; see `job_start`."""
+    return f"exec {shlex.join(interpreter)} -u -m hpcbench.submit.job_start"
 
 
 @contextlib.contextmanager

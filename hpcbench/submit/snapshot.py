@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Literal
 
 from hpcbench.errors import EnvironmentFault
+from hpcbench.experiment.access import close_to_others, own_place, owner_writes
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.outcome import state_of
 from hpcbench.files.lease import make_once, remove
@@ -111,7 +112,7 @@ def copy_environment(
     parts = _parts(original, without)
     entries = _entries(parts, cache.parent)
     key = _key(entries)
-    target = cache / FOLDER / key
+    target = own_place(cache / FOLDER / key)
     size = sum(entry.size for entry in entries)
     summary = f"{len(entries):,} files, {size / 1e6:,.0f} MB"
     if target.exists():
@@ -121,7 +122,9 @@ def copy_environment(
     target.parent.mkdir(parents=True, exist_ok=True)
 
     def build(place: Path) -> None:
-        _copy(entries, place, target, parts)
+        with owner_writes():
+            _copy(entries, place, target, parts)
+        close_to_others(place)
         if _key(_entries(parts, cache.parent)) != key:
             raise EnvironmentFault(
                 "the environment changed while it was copied", remedy="submit again"
@@ -129,8 +132,7 @@ def copy_environment(
 
     try:
         made = make_once(target, build)
-        with contextlib.suppress(OSError):  # another user's copy
-            os.utime(target)  # used again, so not old
+        os.utime(target)  # used again, so not old
     except OSError as error:
         raise EnvironmentFault(
             f"cannot copy the environment to {target}: {error.strerror or error}",

@@ -55,9 +55,10 @@ class Tables:
 def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tables:
     found = Tables(tmp_path)
     # Nothing of the machine's own tables may be reached from here, should a test forget its fake.
-    for tool in ("cat", "cp", "date", "find", "sh"):
+    for tool in ("cat", "cp", "date", "find", "mkdir", "sh"):
         (found.bin / tool).symlink_to(str(shutil.which(tool)))
     monkeypatch.setenv("PATH", str(found.bin))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     return found
 
 
@@ -95,6 +96,7 @@ def test_the_list_shows_what_runs_when(tables: Tables, plan: Path) -> None:
     tables.provide("crontab", OTHERS)
     install(tables, plan)
     install(tables, plan, "weekly", "@weekly")
+    (tables.home / "cron").mkdir(parents=True)
     (tables.home / "cron" / "weekly-2026-11-21.log").touch()
     (tables.home / "cron" / "weekly-2026-11-22.log").touch()
     first, second = crontab.entries("crontab", tables.home)
@@ -147,7 +149,7 @@ def test_a_percent_sign_is_escaped_and_the_line_does_what_it_says(
     assert arguments == [
         "-m", "hpcbench.cli.main", "submit", str(plan), "--if-idle", "--set=run_tasks.0.limit=5",
     ]  # fmt: skip
-    assert "password" not in (tables.home / "cron" / "nightly.sh").read_text()
+    assert "password" not in crontab.script_file("nightly").read_text()
 
 
 def test_a_line_has_what_the_terminal_had_to_reach_the_network_and_no_secret(
@@ -173,7 +175,7 @@ def test_a_line_has_what_the_terminal_had_to_reach_the_network_and_no_secret(
     for name, value in {**plain, **secrets, **others}.items():
         monkeypatch.setenv(name, value)
     install(tables, plan)
-    script = (tables.home / "cron" / "nightly.sh").read_text()
+    script = crontab.script_file("nightly").read_text()
     for name, value in plain.items():
         assert f"export {name}={value}\n" in script
     for name in {**secrets, **others}:
@@ -188,6 +190,7 @@ def test_old_logs_go(tables: Tables, plan: Path, monkeypatch: pytest.MonkeyPatch
     old, other = (
         tables.home / "cron" / name for name in ("nightly-2020-01-01.log", "nightly.sh.log")
     )
+    old.parent.mkdir(parents=True)
     for path in (old, other):
         path.touch()
         os.utime(path, (0, 0))
@@ -195,6 +198,35 @@ def test_old_logs_go(tables: Tables, plan: Path, monkeypatch: pytest.MonkeyPatch
     subprocess.run(["/bin/sh", "-c", command], check=True, env={"PATH": "/usr/bin:/bin"})
     assert not old.exists()
     assert other.exists()
+
+
+def test_another_scheduler_starts_a_script_that_needs_no_line(
+    tables: Tables, plan: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = tables.bin / "tell"
+    told.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\nexit 4\n')
+    told.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(told))
+    before = os.umask(0o007)
+    try:
+        script, text = crontab.write_script("nightly", plan, tables.home, ("--baseline=main",), verb="regress")
+    finally:
+        os.umask(before)
+    assert not script.is_relative_to(tables.home), "colleagues may write to a shared home"
+    assert script.stat().st_mode & 0o777 == 0o700
+    assert not script.parent.stat().st_mode & 0o022
+    # As a timer of systemd starts it: no argument, nothing in the environment.
+    done = subprocess.run([script], check=False, env={"PATH": "/usr/bin:/bin"}, cwd="/")
+    assert done.returncode == 4
+    (entry,) = crontab.scripts(tables.home)
+    assert (entry.name, entry.plan, entry.table) == ("nightly", str(plan), "script")
+    assert entry.log is not None
+    wanted = ["-m", "hpcbench.cli.main", "regress", str(plan), "--next", "--baseline=main"]
+    assert Path(entry.log).read_text().splitlines()[1:] == wanted
+    with pytest.raises(UserError, match="already submits"):
+        crontab.write_script("nightly", plan.with_name("other.yaml"), tables.home)
+    assert crontab.remove_script("nightly")
+    assert crontab.scripts(tables.home) == []
 
 
 def test_a_dry_run_shows_it_and_changes_nothing(tables: Tables, plan: Path) -> None:
@@ -220,7 +252,7 @@ def test_slurms_own_table_gets_the_options_of_its_job(tables: Tables, plan: Path
 
 
 def test_where_there_is_no_cron_it_says_what_there_is(tables: Tables, plan: Path) -> None:
-    with pytest.raises(EnvironmentFault, match="no crontab on this machine.*--if-idle"):
+    with pytest.raises(EnvironmentFault, match="no crontab on this machine.*`hpcbench cron script PLAN`"):
         install(tables, plan)
     tables.provide("scrontab")
     with pytest.raises(EnvironmentFault, match="with --scron"):

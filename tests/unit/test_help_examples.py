@@ -57,6 +57,7 @@ _REASONS: Mapping[str, Sequence[str]] = {
         "cron install PLAN --at @daily --regress main",
         "cron install PLAN --regress main --at '0 2 * * *'",
         "cron list",
+        "cron script PLAN",
         "cron remove demo",
     ),
     "it needs the internet, a tracker or a cluster": (

@@ -77,7 +77,7 @@ def test_a_bare_site_gives_a_script_of_options_and_one_command() -> None:
         "#SBATCH --wckey=submitit\n"
         "\n# command\n"
         "export SUBMITIT_EXECUTOR=slurm\n"
-        f"exec {shlex.quote(sys.executable)} -u -m submitit.core._submit /e/ID/jobs\n"
+        f"exec {shlex.quote(sys.executable)} -u -m hpcbench.submit.job_start -u -m submitit.core._submit /e/ID/jobs\n"
     )
 
 

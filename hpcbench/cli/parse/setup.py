@@ -78,28 +78,35 @@ def _cron(verb: Verb) -> None:
         note="With --regress, exit codes 1 and 4 are alerts, and 5 unless no sample differs. The plan's\n"
         "`notify` sends the alerts.",
     )  # fmt: skip
-    install.add_argument("plan", type=Path, help="the plan's YAML file")
     install.add_argument(
         "--at", required=True, metavar="SCHEDULE",
         help="schedule in cron's form: minute, hour, day of month, month, day of week; or @daily",
     )  # fmt: skip
     install.flag("--scron", help="use Slurm's scrontab instead of crontab")
-    install.add_argument("--name", help="name of the line; default: the plan's name")
-    install.add_argument(
-        "--regress", metavar="BASELINE",
-        help="judge each run against this baseline, then submit the next: hpcbench regress --next",
+    script = sub(
+        cron, "script", "cron:script", "write a script that another scheduler starts",
+        ("hpcbench cron script PLAN", "for a systemd timer, or a machine's own cron"),
+        note="The script goes one step at each call: it submits the plan, or does the work that is due, or\n"
+        "says that the run goes on. Its exit code is that of the step. Start it as this user.",
     )  # fmt: skip
-    install.add_argument(
-        "--policy", metavar="NAME|FILE",
-        help="with --regress: gates/ definition or its file; default: the plan's",
-    )  # fmt: skip
-    install.flag(
-        "--set-baseline-if-none",
-        help="with --regress: if the baseline does not exist, the first run becomes the baseline",
-    )
-    install.flag("--dry-run", help="print the line; change nothing")
-    with_registry(install)
-    with_settings(install)
+    for one in (install, script):
+        one.add_argument("plan", type=Path, help="the plan's YAML file")
+        one.add_argument("--name", help="name of line and script; default: the plan's name")
+        one.add_argument(
+            "--regress", metavar="BASELINE",
+            help="judge each run against this baseline, then submit the next: hpcbench regress --next",
+        )  # fmt: skip
+        one.add_argument(
+            "--policy", metavar="NAME|FILE",
+            help="with --regress: gates/ definition or its file; default: the plan's",
+        )  # fmt: skip
+        one.flag(
+            "--set-baseline-if-none",
+            help="with --regress: if the baseline does not exist, the first run becomes the baseline",
+        )
+        one.flag("--dry-run", help="print line or script; change nothing")
+        with_registry(one)
+        with_settings(one)
     with_json(
         sub(cron, "list", "cron:list_entries", "list the plans on a schedule", "hpcbench cron list")
     )
