@@ -28,11 +28,12 @@ from hpcbench.experiment.interim import settle
 from hpcbench.experiment.last_word import NO_ROOM, finaliser_found_no_room, finalisers_ballast
 from hpcbench.experiment.layout import Experiment, find
 from hpcbench.experiment.outcome import Outcome, ended, outcome, state_of
-from hpcbench.experiment.submission import Round, rounds
+from hpcbench.experiment.submission import Round, job_name, rounds
 from hpcbench.experiment.submission_lock import LOCK_SECONDS, alone
 from hpcbench.notify.dispatch import tell, tell_verdict
 from hpcbench.reporting.upload import upload_results
 from hpcbench.reporting.writing import report
+from hpcbench.resume import last_job
 from hpcbench.resume.rebalance import keep_off_failed_nodes, release_unlaunched, share_workers
 from hpcbench.resume.resubmit import bad_nodes, may_go_on, next_groups
 from hpcbench.status.liveness import (
@@ -46,7 +47,7 @@ from hpcbench.status.liveness import (
     working,
 )
 from hpcbench.submit import secrets_file
-from hpcbench.submit.rounds import begin_round, hand_over
+from hpcbench.submit.rounds import begin_round, hand_over, submit_last_job
 from hpcbench.usage.history import remember
 from hpcbench.usage.report import account
 
@@ -143,11 +144,42 @@ def advance(
             if groups:
                 begin_round(experiment, groups, bad_nodes(experiment), answered)
                 return "submitted"
+        if not now.cancelled and _last_job_again(experiment, forced=again):
+            return "submitted"
         conclude(experiment)
     secrets_file.forget(experiment)
     if can_submit:
         _cancel_the_net(experiment)
     return "concluded"
+
+
+def _last_job_again(experiment: Experiment, *, forced: bool) -> bool:
+    """On a login node, submit the last job again if it died; returns whether that was done.
+
+    Evaluation is the work of a job. A login node does it only where no last job could be submitted.
+
+    Args:
+        experiment: the experiment.
+        forced: however often the last job has died.
+
+    Raises:
+        EnvironmentFault: it has died too often, or Slurm refuses.
+    """
+    now = rounds(experiment)[-1]
+    if experiment.planned.executor != "slurm" or "SLURM_JOB_ID" in os.environ or not now.finalisers:
+        return False
+    names = [job_name(experiment, step.name, now.number) for step in now.last_steps]
+    died = last_job.death(now, slurm.fates(now.finalisers, names))
+    if died is None:
+        return False
+    wanted = last_job.grown(died.step.resources, died.end.state, experiment.resolved)
+    if died.times >= last_job.TRIES and not forced:
+        raise EnvironmentFault(
+            f"{experiment.id}: its last job (evaluation and report) died {died.times} times: {died.words}",
+            remedy=f"`hpcbench resume {experiment.id}` submits it with {last_job.in_words(wanted)}",
+        )
+    submit_last_job(experiment, wanted)
+    return True
 
 
 def _can_submit(experiment: Experiment) -> bool:

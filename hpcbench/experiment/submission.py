@@ -36,6 +36,8 @@ class Step:
     """Job id; None while only the intent is written."""
     throttle: int = 0
     """Maximum number of running workers of the array; 0: as its group says."""
+    resources: Mapping[str, Any] | None = None
+    """Resources of the finalising job; None for an array, and in older records."""
     process: Mapping[str, Any] | None = None
     """Local executor: `process.identity` of the supervisor; None in older records."""
 
@@ -125,7 +127,13 @@ class Round:
     @property
     def finalisers(self) -> list[str]:
         """Job ids of finalising steps."""
-        return [job for name, job in self.jobs.items() if name.startswith(FINALISE)]
+        return [str(step.job) for step in self.last_steps]
+
+    @property
+    def last_steps(self) -> list[Step]:
+        """Submitted finalising steps."""
+        steps = (step for name, step in self.steps.items() if name.startswith(FINALISE))
+        return [step for step in steps if step.job is not None]
 
     def rides(self, cpu_partition: str | None) -> bool:
         """Whether the last worker finalises: the site has only GPU nodes, and the worker holds one."""
@@ -181,7 +189,7 @@ def updated(last: Round, event: Mapping[str, Any]) -> Round:
     kind, name = event["event"], event.get("step", "")
     if kind == "intent":
         numbers = (event.get("first", 0), event.get("workers", 1), None, event.get("throttle", 0))
-        step = Step(name, event.get("group", ""), *numbers)
+        step = Step(name, event.get("group", ""), *numbers, resources=event.get("resources"))
         return replace(last, steps={**last.steps, name: step}, handed=False)
     if kind == "submitted" and name in last.steps:
         step = replace(last.steps[name], job=event["job"], process=event.get("process"))

@@ -13,6 +13,7 @@ from pydantic import BaseModel, Discriminator, Field, JsonValue, Tag
 
 from hpcbench.schema.parts import STRICT, TimeLimit
 from hpcbench.schema.parts import Part as Part
+from hpcbench.schema.parts import LastJob as LastJob
 from hpcbench.schema.parts import Resources as Resources
 from hpcbench.schema.records import FieldMap, PromptEntry, PromptExample
 
@@ -720,6 +721,8 @@ class ExperimentPlan(Definition):
     pilot: int = Field(default=20, ge=0)
     """Number of samples that a worker asks first in each run task; their answers count. If none of these
     answers is readable, the run task fails at once. 0: no pilot."""
+    last_job: LastJob = Field(default_factory=LastJob)
+    """Resources of the job that evaluates and reports, for plans with very many or long answers."""
     max_gpu_hours: float | None = Field(default=None, gt=0)
     """Maximum GPU-hours of all its jobs together; hpcbench submits no job that could exceed it."""
     executor: Literal["slurm", "local"] | None = None
@@ -821,6 +824,8 @@ class SlurmSite(Part):
     those in flight."""
     options: Mapping[str, bool | int | str] = Field(default_factory=dict)
     """Further sbatch options, long names without dashes; `true` for an option without a value."""
+    last_job: LastJob = Field(default_factory=LastJob)
+    """Resources of the job that evaluates and reports."""
     max_array_size: int | None = Field(default=None, gt=0)
     """Slurm's MaxArraySize."""
     partitions: Mapping[str, Partition] = Field(default_factory=dict)
@@ -873,7 +878,8 @@ class Site(Definition):
     """A site profile: the settings of one cluster; `hpcbench init` writes it."""
 
     executor: Literal["slurm", "local"] = "local"
-    """Where jobs run if the plan does not say it."""
+    """Where jobs run if the plan does not say it. If the profile does not say it either, `submit` refuses on
+    a machine that submits to a Slurm cluster."""
     home: str | None = None
     """Folder of experiments and caches, on the shared file system."""
     scratch: str | None = None

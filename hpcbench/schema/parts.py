@@ -30,6 +30,17 @@ class Part(BaseModel):
     model_config = STRICT
 
 
+class LastJob(Part):
+    """What the job after the workers needs: it evaluates the answers and writes the report."""
+
+    cpus: int | None = Field(default=None, gt=0)
+    """Its CPUs. Without it: the site profile's, else 1."""
+    memory_gb: float | None = Field(default=None, gt=0)
+    """Its memory, GiB. Without it: the site profile's, else 4."""
+    time_limit: TimeLimit | None = None
+    """Its time limit, `[D-]HH:MM:SS`. Without it: the site profile's, else one hour."""
+
+
 class Resources(Part):
     """What one worker needs from the cluster, in Slurm's terms."""
 

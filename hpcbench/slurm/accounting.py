@@ -48,6 +48,11 @@ class JobEnd:
     """Whether it still lives or may run again without a new submission."""
 
     @property
+    def died(self) -> bool:
+        """Whether it ended badly without anyone having cancelled it."""
+        return not self.alive and self.state not in ("COMPLETED", "CANCELLED", LOST)
+
+    @property
     def exit_code(self) -> int:
         """The job script's exit code, or 128 + the signal that ended it."""
         return self.runs[-1].exit_code if self.runs else 0

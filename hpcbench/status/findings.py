@@ -14,6 +14,7 @@ from hpcbench.experiment.outcome import outcome
 from hpcbench.experiment.submission import Round, rounds
 from hpcbench.experiment.submission_lock import submitting
 from hpcbench.experiment.view.workers import WorkerRun
+from hpcbench.resume import last_job
 from hpcbench.status.models import ShardStatus, State
 from hpcbench.status.own_jobs import Jobs
 from hpcbench.status.shards import NEWS_SECONDS
@@ -141,6 +142,9 @@ def _without_jobs(story: Story, fates: Mapping[str, slurm.JobEnd], from_jobs: bo
     finalisers = story.rounds[-1].finalisers
     if not from_jobs or not finalisers:
         return "stalled"
+    died = last_job.death(story.rounds[-1], fates)
+    if died is not None and died.times >= last_job.TRIES:
+        return "lost"  # a further one is for a user to decide
     # If a user cancelled a job by hand, hpcbench does not restart it on its own.
     ends = {fates[job].state for job in finalisers if job in fates}
     return "stalled" if ends - {"CANCELLED", slurm.LOST} else "lost"

@@ -11,6 +11,7 @@ from hpcbench.experiment.view.attempts import Attempts
 from hpcbench.experiment.view.evaluated import metrics_of
 from hpcbench.experiment.view.readings import last_reading, monitor_heard
 from hpcbench.experiment.view.workers import WorkerRun
+from hpcbench.resume import last_job
 from hpcbench.schema.work import PlannedTask
 from hpcbench.slurm import LOST, unlaunched
 from hpcbench.status import causes
@@ -88,6 +89,14 @@ def _needs(facts: Facts, state: State) -> str | None:
             f"it was started on {story.jobs.elsewhere}, and only that machine shows whether it still "
             f"runs: run `hpcbench status` there, or `hpcbench resume {experiment.id} --force` if that "
             "machine no longer exists"
+        )
+    died = last_job.death(story.rounds[-1], facts.fates) if story.rounds else None
+    if died is not None and state in ("stalled", "lost"):
+        wanted = last_job.grown(died.step.resources, died.end.state, experiment.resolved)
+        verb = "status" if state == "stalled" else f"resume {experiment.id}"
+        return (
+            f"its last job, which evaluates and reports, died: {died.words}; `hpcbench {verb}` submits it "
+            f"again with {last_job.in_words(wanted)}; `last_job` in plan or site profile is for later runs"
         )
     if state == "stalled":
         return "the next step needs a command on the login node: `hpcbench status` does it"

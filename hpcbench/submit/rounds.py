@@ -36,13 +36,14 @@ from hpcbench.experiment.submission import (
 )
 from hpcbench.experiment.submission_lock import alone
 from hpcbench.files.atomic import replacing
+from hpcbench.resume import last_job
+from hpcbench.schema.definitions import Resources
 from hpcbench.schema.plan import Group
 from hpcbench.status.liveness import living
 from hpcbench.submit import secrets_file
 from hpcbench.submit.array_task import ArrayTask
 from hpcbench.submit.fingerprint import interpreter
 from hpcbench.submit.sbatch import (
-    SMALL,
     clean_environment,
     parameters,
     plain_env,
@@ -120,6 +121,18 @@ def hand_over(experiment: Experiment, alive: Sequence[slurm.Job] = ()) -> None:
             _Slurm(experiment, log).submit([job.array_job for job in alive])
         else:
             _supervise(experiment, log)
+
+
+def submit_last_job(experiment: Experiment, resources: Resources) -> None:
+    """Submit the newest round's finalising job once more; call it under `alone`.
+
+    Raises:
+        EnvironmentFault: Slurm refuses.
+    """
+    check_seal(experiment)
+    secrets_file.keep(experiment)
+    with EventLog(experiment.submission_file) as log:
+        _Slurm(experiment, log).again(resources)
 
 
 def cancel(experiment: Experiment, run_tasks: Sequence[str] = ()) -> int:
@@ -202,10 +215,21 @@ class _Slurm:
         submitted = interrupted and any(step.job for step in now.steps.values() if step.group)
         if own or not (after or submitted):
             return
-        count = len(now.finalisers)
-        step = Step(f"{FINALISE}+{count}" if count else FINALISE)
+        self._last_job(last_job.resources(self.resolved), after)
+
+    def again(self, resources: Resources) -> None:
+        """Submit the finalising job once more, after all arrays and earlier finalising jobs have ended."""
+        self._find_lost()
+        if not self._alive():
+            self._last_job(resources, ())
+        self._write("handed")
+
+    def _last_job(self, resources: Resources, after: Sequence[str]) -> None:
+        count = len(self.now.finalisers)
+        name = f"{FINALISE}+{count}" if count else FINALISE
+        step = Step(name, resources=resources.model_dump(exclude_none=True))
         for _ in range(2):
-            self._write("intent", step.name)
+            self._write("intent", step.name, resources=step.resources)
             try:
                 self._write("submitted", step.name, job=self._sbatch(step, None, after))
             except _LimitReached as limit:
@@ -303,7 +327,8 @@ class _Slurm:
 
         now = self.now
         name = job_name(self.experiment, step.name, now.number)
-        resources, gpus = (group.resources, group.gpus) if group else (SMALL, 0)
+        resources = group.resources if group else Resources(**step.resources or {})
+        gpus = group.gpus if group else 0
         if group is None and now.rides(self.resolved.site.slurm.cpu_partition):
             gpus = 1  # a site with only GPU nodes may refuse jobs without a GPU
         options = parameters(self.resolved, resources, gpus, name, list(after), group=group)

@@ -21,11 +21,9 @@ from hpcbench.errors import Problem, UserError
 from hpcbench.experiment.submission import FINALISE, Step
 from hpcbench.registry.sites import find_template, findings, one_line, template_environment
 from hpcbench.schema.definitions import Resources, Site, SlurmSite, seconds
+from hpcbench.resume import last_job
 from hpcbench.schema.plan import Group, ResolvedPlan
 from hpcbench.secret import REFERENCE
-
-SMALL = Resources(cpus=1, memory_gb=4, time_limit="01:00:00")
-"""Resources of evaluation and finalise."""
 
 FIND_MODULES = """\
 if ! command -v module >/dev/null 2>&1; then
@@ -56,7 +54,7 @@ def sbatch_text(
     from submitit.slurm import slurm as submitit_slurm
 
     step = array or Step(group.id if group else FINALISE, workers=group.workers if group else 1)
-    resources = group.resources if group else SMALL
+    resources = group.resources if group else last_job.resources(resolved)
     name = f"hpcbench:ID:{step.name}.0"
     options = parameters(resolved, resources, group.gpus if group else 0, name, group=group)
     if group is not None:

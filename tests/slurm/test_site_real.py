@@ -214,3 +214,29 @@ def test_all_that_an_experiment_leaves_is_for_its_group_alone(slurm_user: User, 
     assert closed == {experiment / "jobs"}, "a colleague could not write or score"
     code = [experiment / "resolved.json", experiment / "manifest.json", *(experiment / "jobs").iterdir()]
     assert [path for path in code if mode(path) & 0o022] == [], "a colleague could run code in our name"
+
+
+@pytest.mark.apptainer
+def test_a_last_job_that_died_is_a_job_again(slurm_user: User) -> None:
+    """Its first try ends at once; the login node submits it again, and evaluates nothing itself."""
+    user = slurm_user
+    path = user.folder / "config" / "hpcbench" / "sites" / "default.yaml"
+    data = yaml.safe_load(path.read_text())
+    line = 'case "$SLURM_JOB_NAME" in *:finalise.0) exit 9;; esac'
+    data["slurm"]["last_job"] = {"memory_gb": 2, "time_limit": "00:10:00"}
+    path.write_text(yaml.safe_dump({**data, "setup": [line]}))
+    experiment = user.submit(user.plan("again", [{**VQA, "limit": 8}]))
+    needs: list[str] = []
+
+    def done() -> bool:
+        now = user.status(experiment)
+        needs.append(now["needs"] or "")
+        return str(now["state"]) == "done"
+
+    until(done, 300, "the second last job", every=1)
+    assert any("died: its job ended with exit code 9" in one for one in needs), needs
+    names = [f"hpcbench:{experiment}:{step}.0" for step in ("finalise", "finalise+1")]
+    argv = ["sacct", "-nXP", f"--name={','.join(names)}", "--format=JobName,State,ReqMem"]
+    ran = user.lab.run_as_user(argv).stdout.split()
+    assert [one.split("|")[:2] for one in ran] == [[names[0], "FAILED"], [names[1], "COMPLETED"]]
+    assert {one.split("|")[2] for one in ran} <= {"2G", "2048M", "2Gn", "2048Mn"}

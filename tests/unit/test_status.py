@@ -27,12 +27,15 @@ from hpcbench.files.atomic import Appender, write_json
 from hpcbench.files.lease import boot_id
 from hpcbench.finalise import advance
 from hpcbench.schema.plan import Shard
+from hpcbench.resume import last_job
+from hpcbench.schema.definitions import LastJob, Partition, Resources, SlurmSite
 from hpcbench.site.gc import _busy
 from hpcbench.status import Observer, briefs, due
 from hpcbench.status import findings as finding
 from hpcbench.status.models import Failure, counted
 from hpcbench.status.shards import Life, Owned, judge
-from tests.unit.scene import Scene
+from tests.unit.scene import HOUR, Scene
+from tests.unit.small import resolved, run_task
 
 
 @pytest.fixture(autouse=True)
@@ -389,6 +392,67 @@ def test_a_job_that_finalises_and_failed_is_made_good_from_the_login_node(
 ) -> None:
     fates["4712"] = slurm.JobEnd("NODE_FAIL")
     assert due(scene.experiment, scene.look())
+
+
+def test_a_last_job_that_died_says_why_and_what_comes_next(
+    scene: Scene, fates: dict[str, slurm.JobEnd]
+) -> None:
+    fates["4712"] = slurm.JobEnd("OUT_OF_MEMORY")
+    now = scene.look()
+    assert now.state == "stalled" and now.needs is not None
+    assert "its job needed more memory than it had requested (1 CPU, 4 GB, 01:00:00" in now.needs
+    assert "`hpcbench status` submits it again with 1 CPU, 8 GB" in now.needs
+
+
+def test_the_login_node_submits_a_last_job_again_and_does_not_evaluate_itself(
+    scene: Scene, fates: dict[str, slurm.JobEnd], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for index in range(4):
+        scene.claimed(index=index, answered=10, end="done")
+    scene.worker("4711_0", ("finished", {}), heard=400)
+    monkeypatch.setattr(slurm, "queue", lambda **_: [])
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    monkeypatch.setattr("hpcbench.finalise.reopen_damaged", lambda _: None)  # the answers are none
+    monkeypatch.setattr("hpcbench.finalise.conclude", lambda _: pytest.fail("on the login node"))
+    submitted: list[Resources] = []
+
+    def submit(experiment: Experiment, wanted: Resources) -> None:
+        submitted.append(wanted)
+        at, name = scene.now - HOUR, f"finalise+{len(submitted)}"
+        with Appender(experiment.submission_file) as log:
+            held = wanted.model_dump(exclude_none=True)
+            log.write({"event": "intent", "step": name, "time": at, "resources": held})
+            log.write({"event": "submitted", "step": name, "job": f"500{len(submitted)}", "time": at})
+            log.write({"event": "handed", "time": at})
+
+    monkeypatch.setattr("hpcbench.finalise.submit_last_job", submit)
+    fates["4712"] = slurm.JobEnd("OUT_OF_MEMORY")
+    assert advance(scene.experiment) == "submitted"
+    fates["5001"] = slurm.JobEnd("TIMEOUT")
+    assert advance(scene.experiment) == "submitted"
+    assert [(one.memory_gb, one.time_limit) for one in submitted] == [(8, "01:00:00"), (8, "02:00:00")]
+
+    fates["5002"] = slurm.JobEnd("OUT_OF_MEMORY")
+    with pytest.raises(EnvironmentFault, match="died 3 times.*hpcbench resume.*16 GB, 02:00:00"):
+        advance(scene.experiment)
+    now = scene.look()
+    assert now.state == "lost" and now.needs is not None and "8 GB, 02:00:00" in now.needs
+    assert not due(scene.experiment, now), "it is not submitted without end"
+    assert advance(scene.experiment, again=True) == "submitted", "a user may try once more"
+
+
+def test_a_last_job_grows_no_further_than_its_partition() -> None:
+    plan = resolved(run_task(), last_job={"memory_gb": 48})
+    cpu = Partition(memory_gb=64, time_limit="1-12:00:00")
+    of_site = SlurmSite(
+        cpu_partition="cpu", partitions={"cpu": cpu}, last_job=LastJob(cpus=2, memory_gb=8, time_limit="20:00:00"),
+    )  # fmt: skip
+    plan = plan.model_copy(update={"site": plan.site.model_copy(update={"slurm": of_site})})
+    first = last_job.resources(plan)
+    assert (first.cpus, first.memory_gb, first.time_limit) == (2, 48, "20:00:00")
+    assert last_job.grown(None, "OUT_OF_MEMORY", plan).memory_gb == 64
+    assert last_job.grown(None, "TIMEOUT", plan).time_limit == "1-12:00:00"
+    assert last_job.grown(None, "NODE_FAIL", plan) == first
 
 
 @pytest.mark.parametrize("end", ["CANCELLED", slurm.LOST])

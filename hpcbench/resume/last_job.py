@@ -1,0 +1,95 @@
+"""Resources of the last job of a round, and what follows its death: a larger one, not work on the login node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hpcbench import slurm
+from hpcbench.experiment.submission import Round, Step
+from hpcbench.schema.definitions import Resources, seconds
+from hpcbench.schema.plan import ResolvedPlan
+
+DEFAULT = Resources(cpus=1, memory_gb=4, time_limit="01:00:00")
+"""Resources where neither plan nor site profile says others."""
+
+TRIES = 3
+"""Last jobs of a round that may die before only a user's `resume` submits another one."""
+
+MEMORY, TIME = ("OUT_OF_MEMORY",), ("TIMEOUT", "DEADLINE")
+"""Ends of a job that had too little of them."""
+
+
+def resources(resolved: ResolvedPlan) -> Resources:
+    """Resources of the first last job: the plan's, else the site profile's, else the default."""
+    site, plan = resolved.site.slurm.last_job, resolved.plan.last_job
+    said = site.model_dump(exclude_none=True) | plan.model_dump(exclude_none=True)
+    return DEFAULT.model_copy(update=said)
+
+
+def grown(
+    last: Mapping[str, Any] | None, end: str, resolved: ResolvedPlan
+) -> Resources:
+    """Resources of a last job after one that died: twice the memory or the time that was too little.
+
+    No more than the partition has, as far as the site profile describes it.
+
+    Args:
+        last: resources of the job that died; None: not recorded.
+        end: Slurm's state of its end.
+        resolved: the plan.
+    """
+    before = Resources(**last) if last else resources(resolved)
+    site = resolved.site.slurm
+    partition = site.partitions.get(site.cpu_partition or site.partition or "")
+    if end in MEMORY:
+        most = partition.memory_gb if partition is not None else None
+        memory = 2 * before.memory_gb
+        return before.model_copy(update={"memory_gb": min(memory, most) if most else memory})
+    if end in TIME:
+        most_time = partition.time_limit if partition is not None else None
+        time = 2 * seconds(before.time_limit)
+        return before.model_copy(
+            update={"time_limit": _clock(min(time, seconds(most_time)) if most_time else time)}
+        )
+    return before
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """A last job that died, without anyone having cancelled it."""
+
+    step: Step
+    """Its step."""
+    end: slurm.JobEnd
+    """Its end in Slurm."""
+    times: int
+    """Last jobs of its round that died, this one included."""
+
+    @property
+    def words(self) -> str:
+        """`its job needed more memory than it had requested (1 CPU, 4 GB, 01:00:00; job 4711)`."""
+        had = Resources(**self.step.resources) if self.step.resources else DEFAULT
+        return f"{self.end.text} ({in_words(had)}; job {self.step.job})"
+
+
+def death(now: Round, fates: Mapping[str, slurm.JobEnd]) -> Death | None:
+    """The death of the newest last job of a round; None: it lives, ended well, was cancelled, or is unknown."""
+    ends = [(step, fates[str(step.job)]) for step in now.last_steps if step.job in fates]
+    died = [one for one in ends if one[1].died]
+    if not died or died[-1][0] is not now.last_steps[-1]:
+        return None
+    return Death(*died[-1], len(died))
+
+
+def in_words(wanted: Resources) -> str:
+    """`1 CPU, 4 GB, 01:00:00`."""
+    cpus = "1 CPU" if wanted.cpus == 1 else f"{wanted.cpus} CPUs"
+    return f"{cpus}, {wanted.memory_gb:g} GB, {wanted.time_limit}"
+
+
+def _clock(total: int) -> str:
+    days, rest = divmod(total, 86400)
+    clock = f"{rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}"
+    return f"{days}-{clock}" if days else clock
