@@ -11,10 +11,16 @@ from typing import TYPE_CHECKING
 from hpcbench.slurm.ask import ask
 from hpcbench.slurm.cache import shared_answer
 from hpcbench.slurm.jobs import FIELD, RECORD, Job, task_numbers
-from hpcbench.slurm.queue import MAX_AGE, Snapshot
+from hpcbench.slurm.queue import Snapshot
 
 if TYPE_CHECKING:
     from hpcbench.schema.definitions import Partition, Site
+
+QUEUE_AGE = 600.0
+"""Seconds for which the number of other users' pending jobs may be old."""
+
+_FORMAT = f"JobArrayID:0{FIELD},PriorityLong:0{FIELD},Reason:0{FIELD},Partition:0{RECORD}"
+"""What is asked of each pending job."""
 
 IN_LINE = frozenset({"", "None", "Resources", "Priority", "SchedDefer"})
 """Reasons that mean only that it is not the job's turn yet."""
@@ -115,8 +121,8 @@ def why_pending(
 ) -> str:
     """Why a job waits, e.g. `waits for 2 × A100 in partition gpu; 14 jobs ahead; earliest start 14:20`.
 
-    If the job waits for its turn, all users' pending jobs of its partition are counted: one more question,
-    shared and cached like the snapshot. Without an answer that part is left out.
+    If the job waits for its turn, other users' pending jobs are counted, see `jobs_ahead`. Without an answer
+    that part is left out.
 
     Args:
         job: a pending job, or the pending tasks of an array.
@@ -147,23 +153,26 @@ def jobs_ahead(job: Job, *, folder: Path | None = None) -> int | None:
     """Number of all users' pending jobs and array tasks ahead of a job in its partition; None: unknown.
 
     Jobs that are held, wait for other jobs or have reached a limit do not count, nor does its own array.
+
+    slurmctld sends all jobs of the cluster for it, whatever the partition; so one answer is for all
+    partitions, and `QUEUE_AGE` seconds are no old age for it.
     """
-    command = ["squeue", "--noheader", "--states=PENDING"]
-    if job.partition:
-        command.append(f"--partition={job.partition}")
-    command.append(f"--Format=JobArrayID:0{FIELD},PriorityLong:0{FIELD},Reason:0{RECORD}")
-    answer = shared_answer(" ".join(command), lambda: ask(*command), MAX_AGE, folder=folder)
-    if not answer.time or not job.priority:
+    if not job.priority:
         return None
-    return count_ahead(answer.text, job)
+    command = ["squeue", "--noheader", "--states=PENDING", f"--Format={_FORMAT}"]
+    answer = shared_answer(" ".join(command), lambda: ask(*command), QUEUE_AGE, folder=folder)
+    return count_ahead(answer.text, job) if answer.time else None
 
 
 def count_ahead(text: str, job: Job) -> int:
-    """Number of pending jobs in squeue's answer (id, priority, reason) ahead of a job; pure."""
+    """Number of pending jobs in squeue's answer (id, priority, reason, partitions) ahead of a job; pure."""
+    where = set(job.partition.split(","))
     ahead = 0
     for record in text.split(RECORD):
         cells = record.strip("\n").split(FIELD)
-        if len(cells) != 3 or not cells[1].isdigit() or _HELD.search(cells[2]):
+        if len(cells) != 4 or not cells[1].isdigit() or _HELD.search(cells[2]):
+            continue
+        if job.partition and where.isdisjoint(cells[3].split(",")):
             continue
         array, _, tasks = cells[0].partition("_")
         older = array.isdigit() and job.array_job.isdigit() and int(array) < int(job.array_job)

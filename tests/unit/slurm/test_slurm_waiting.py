@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from hpcbench.schema.definitions import Partition, Site, SlurmSite
 from hpcbench.slurm import Job, Snapshot, parse_queue, why_pending
 from hpcbench.slurm.jobs import FIELD, RECORD
-from hpcbench.slurm.pending_reason import REASONS, count_ahead
+from hpcbench.slurm.pending_reason import QUEUE_AGE, REASONS, count_ahead, jobs_ahead
 from tests.unit.slurm.fake_slurm import Fake
 
 DATA = Path(__file__).parent.parent / "data"
@@ -28,8 +29,8 @@ def waiting(reason: str, **fields: object) -> Job:
     return Job("4711", "ours", "PENDING", reason, partition="gpu", priority=100, **fields)  # type: ignore[arg-type]
 
 
-def line(job: str, priority: int, reason: str = "Priority") -> str:
-    return f"{job}{FIELD}{priority}{FIELD}{reason}{RECORD}\n"
+def line(job: str, priority: int, reason: str = "Priority", partition: str = "gpu") -> str:
+    return f"{job}{FIELD}{priority}{FIELD}{reason}{FIELD}{partition}{RECORD}\n"
 
 
 def test_gpus_partition_jobs_ahead_and_earliest_start_are_said(fake: Fake, folder: Path) -> None:
@@ -43,6 +44,24 @@ def test_gpus_partition_jobs_ahead_and_earliest_start_are_said(fake: Fake, folde
     for _ in range(3):
         why_pending(job, NOBODY, SITE, folder=folder, now=NOON)
     assert len(fake.calls("squeue")) == 1
+
+
+def test_all_partitions_share_one_question_that_is_rarely_asked(fake: Fake, folder: Path) -> None:
+    """slurmctld sends the whole queue for it: a user with jobs in many partitions must not multiply that."""
+    fake.says("squeue", line("12", 500) + line("13", 500, partition="cpu,gpu") + line("14", 500, partition="cpu"))
+    for partition, ahead in (("gpu", 2), ("cpu", 2), ("gpu,cpu", 3), ("other", 0), ("", 3)):
+        job = Job("4711", "ours", "PENDING", "Priority", partition=partition, priority=100)
+        assert jobs_ahead(job, folder=folder) == ahead
+    assert len(fake.calls("squeue")) == 1
+    (file,) = folder.glob("*.json")
+    for age, calls in ((QUEUE_AGE - 60, 1), (QUEUE_AGE + 60, 2)):
+        known = json.loads(file.read_text())
+        moment = time.time() - age
+        file.write_text(json.dumps({**known, "time": moment, "tried": moment}))
+        jobs_ahead(job, folder=folder)
+        assert len(fake.calls("squeue")) == calls
+    assert jobs_ahead(Job("1", "ours", "PENDING", priority=0), folder=folder / "held") is None
+    assert len(fake.calls("squeue")) == 2, "a held job needs no question"
 
 
 def test_what_is_not_known_is_left_out(fake: Fake, folder: Path) -> None:
