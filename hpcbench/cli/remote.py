@@ -69,10 +69,9 @@ def elsewhere(arguments: argparse.Namespace) -> int:
 
 def _refuse_questions(arguments: argparse.Namespace) -> None:
     """Refuse a verb that asks first: no user can answer there."""
-    deletes = arguments.verb == "gc" and arguments.older is not None
-    if deletes and not (arguments.yes or arguments.dry_run):
-        remedy = "--dry-run lists what it would delete, --yes deletes it"
-        raise UserError("gc --older with --site cannot ask for your consent", remedy=remedy)
+    if arguments.verb == "gc" and not (arguments.yes or arguments.dry_run):
+        remedy = "--dry-run lists what it would remove, --yes removes it"
+        raise UserError("gc with --site cannot ask for your consent", remedy=remedy)
 
 
 def _refuse_files(site: Site, arguments: argparse.Namespace) -> None:

@@ -171,6 +171,16 @@ def room(folder: Path) -> Room:
     return Room(files, size)
 
 
+def size(path: Path) -> Room:
+    """Disk usage of a file, a link or a folder."""
+    if path.is_dir() and not path.is_symlink():
+        return room(path)
+    try:
+        return Room(1, path.lstat().st_blocks * 512)
+    except FileNotFoundError:
+        return Room(0, 0)
+
+
 def _busy(experiment: Experiment, jobs: frozenset[str] | str) -> str:
     """Why an experiment must stay as it is; empty: it need not."""
     passes = rounds(experiment)
@@ -221,7 +231,11 @@ def _is_meant(experiment: Experiment, text: str) -> bool:
 
 def _walk(folder: Path) -> Iterator[Path]:
     """Every file and every link below a folder; links are not followed."""
-    for path in folder.iterdir():
+    try:
+        inside = list(folder.iterdir())
+    except (FileNotFoundError, PermissionError):
+        return  # removed just now, or another user's
+    for path in inside:
         if path.is_dir() and not path.is_symlink():
             yield from _walk(path)
         else:

@@ -86,7 +86,8 @@ def names(folder: Path) -> set[str]:
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> dict[str, object]:
     capsys.readouterr()
-    assert main(["gc", "--json", *arguments]) == code
+    consent = [] if "--dry-run" in arguments else ["--yes"]
+    assert main(["gc", "--json", *consent, *arguments]) == code
     found: dict[str, object] = json.loads(capsys.readouterr().out)
     return found
 
@@ -236,7 +237,11 @@ def test_old_experiments_are_deleted_when_it_is_meant(
 
 @pytest.mark.parametrize(("answer", "left"), [("n\n", True), ("\n", True), ("y\n", False)])
 def test_on_a_terminal_it_asks(
-    root: Path, monkeypatch: pytest.MonkeyPatch, answer: str, left: bool
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    answer: str,
+    left: bool,
 ) -> None:
     class Terminal:
         """A terminal at which somebody types."""
@@ -250,8 +255,56 @@ def test_on_a_terminal_it_asks(
     here = ended(root)
     age(here.path, 40)
     monkeypatch.setattr(sys, "stdin", Terminal())
+    capsys.readouterr()
+    loose = names(here.path)
     assert main(["gc", "--older", "30"]) == 0
     assert here.path.exists() == left
+    said = capsys.readouterr()
+    assert "would be deleted" in said.out, "it shows what would go before it asks"
+    assert "delete 1 experiment (" in said.err
+    if left:
+        assert names(here.path) == loose, "no means no, for everything"
+
+
+def test_nothing_is_folded_or_removed_by_a_script_without_consent(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = ended(root)
+    before = names(here.path)
+    assert main(["gc"]) == 2
+    said = capsys.readouterr()
+    assert "gc needs your consent to fold 5 files, remove 5 unneeded paths (give it: --yes)" in said.err
+    assert "5 files to fold, 5 to remove" in " ".join(said.out.split())
+    assert names(here.path) == before
+    said_json = json.loads(_run(capsys, "gc", "--json", "--yes"))
+    assert states(said_json) == {here.id: "cleared"}
+    assert main(["gc"]) == 0, "nothing is left to ask about"
+
+
+def test_caches_are_listed_with_sizes_and_what_uses_them(
+    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = ended(root)
+    sif = root / "cache/images" / f"{'a' * 64}-0123456789ab.sif"
+    for path in (sif, root / "cache/packages/0a/x.py", root / "hub/hub/models--x/blobs/1"):
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"x" * 5000)
+    monkeypatch.setenv("HF_HOME", str(root / "hub"))
+    manifest = read_json(here.manifest_file)
+    write_json(here.manifest_file, {**manifest, "environments": {"i": {"path": str(sif)}}})
+    found = {Path(str(one["path"])).name: one for one in json.loads(_run(capsys, "gc", "--dry-run", "--json"))["caches"]}
+    assert (found["images"]["needed"], found["packages"]["needed"]) == (1, 0)
+    assert found["images"]["emptied"] == "hpcbench images prune --older 60"
+    assert found["hub"]["needed"] is None
+    assert all(one["room"]["bytes"] >= 4096 for one in found.values())
+    text = _run(capsys, "gc", "--dry-run")
+    assert "caches, which gc leaves as they are" in text
+
+
+def _run(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    capsys.readouterr()
+    assert main(argv) == 0
+    return capsys.readouterr().out
 
 
 @pytest.mark.parametrize("named", ["20261120-1432-plan-aaaa", "20261120", "{path}"])
@@ -421,7 +474,7 @@ def test_what_cannot_be_removed_is_told_and_the_rest_goes(
         plain(path)
 
     monkeypatch.setattr(gc, "remove", refuse)
-    assert main(["gc"]) == 3
+    assert main(["gc", "--yes"]) == 3
     assert f"could not clear {copies / 'a'}: Permission denied" in capsys.readouterr().err
     assert [path.name for path in copies.iterdir()] == ["a"]
 

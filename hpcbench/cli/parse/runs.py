@@ -507,8 +507,8 @@ def _gc(verb: Verb) -> None:
         "--older", type=float, metavar="DAYS",
         help="also delete ended experiments without a change for this many days, except baselines",
     )  # fmt: skip
-    gc.flag("--yes", help="delete without asking")
-    gc.flag("--dry-run", help="list what would be done; change nothing")
+    gc.flag("--yes", help="do it without asking, for scripts")
+    gc.flag("--dry-run", help="list what would be done, and all caches; change nothing")
     with_json(gc)
     with_site(gc)
 
