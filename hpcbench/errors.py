@@ -193,6 +193,10 @@ NO_NETWORK = "check the network: compute nodes often have none; `https_proxy` na
 
 _UNREACHED = (
     (
+        r"certificate|unknownissuer",
+        "its certificate is not trusted (`SSL_CERT_FILE` names the file of your site's authority)",
+    ),
+    (
         r"name resolution|name or service not known|could not resolve|failed to lookup|dns error"
         r"|nodename nor servname|no address associated|getaddrinfo",
         "unknown host name",
@@ -264,6 +268,7 @@ _NAMED = (
     "name resolution", "could not resolve", "failed to lookup", "dns error", "connect error",
     "connection error", "connecterror", "connectionerror", "connecttimeout", "readtimeout", "sockettimeout",
     "error sending request", "network is unreachable", "no route to host", "connection refused",
-    "connection timed out", "operation timed out", "maxretryerror",
+    "connection timed out", "operation timed out", "maxretryerror", "certificate_verify_failed",
+    "certificate verify failed", "invalid peer certificate",
 )  # fmt: skip
 """Clients' names for errors of a connection, in small letters."""

@@ -111,7 +111,7 @@ def _agreed(plan: _Plan, arguments: argparse.Namespace) -> bool:
     """Whether there is nothing to ask, or the user agrees.
 
     Raises:
-        UserError: nobody can be asked, and `--yes` is missing.
+        UserError: there is no terminal to ask on, and `--yes` is missing.
     """
     if not plan.words or arguments.yes:
         return True

@@ -33,7 +33,7 @@ OTHERS_WRITE = 0o022
 """Permissions of group and others to change a file, or the entries of a folder."""
 
 NOBODY = 65534
-"""Owner of all files where NFS knows no users; nobody can give a file to it."""
+"""Owner of all files where NFS knows no users; a user cannot give a file to it."""
 
 
 @contextlib.contextmanager

@@ -58,7 +58,7 @@ def grown(
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """A last job that died, without anyone having cancelled it."""
+    """A last job that died and was not cancelled."""
 
     step: Step
     """Its step."""

@@ -21,6 +21,7 @@ from hpcbench.environments import docker_run
 from hpcbench.environments.docker import Docker
 from hpcbench.environments.sif import check_version, has_subordinate_ids
 from hpcbench.errors import EnvironmentFault, HpcbenchError, UserError
+from hpcbench.evaluation.number_format import many
 from hpcbench.experiment.access import group_id
 from hpcbench.experiment.layout import home
 from hpcbench.schema.definitions import ExperimentPlan, Resources, Site
@@ -59,7 +60,8 @@ class Check:
 
 def checks(site: Site) -> Iterator[Check]:
     """Check all requirements of a run, cheapest first."""
-    yield _python()
+    yield _machine(site)
+    yield _python(site)
     yield from _distribution()
     yield _home(site)
     yield _socket_folder(site)
@@ -76,19 +78,43 @@ def checks(site: Site) -> Iterator[Check]:
     elif site.container.manager == "apptainer":
         yield _container(site)
         if shutil.which(site.container.program):
-            yield from _container_needs()
+            yield from _container_needs(site)
     yield _engine()
 
 
-def _python() -> Check:
+def _machine(site: Site) -> Check:
+    """Where plans run that do not say it."""
+    if _is_cluster(site):
+        return Check("executor", "ok", "slurm: engines run in jobs, on compute nodes")
+    cpus = os.cpu_count() or 1
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    here = f"this machine ({many(cpus, 'CPU')}, {memory:.0f} GB of memory)"
+    if "executor" not in site.model_fields_set and slurm.on_cluster():
+        return Check(
+            "executor", "warning", "this machine submits to a Slurm cluster, and no site profile says it",
+            "`hpcbench init` writes a site profile",
+        )  # fmt: skip
+    return Check("executor", "ok", f"local: engines run on {here}")
+
+
+def _is_cluster(site: Site) -> bool:
+    return site.executor == "slurm"
+
+
+def _support(site: Site) -> str:
+    """Who can change what a user cannot."""
+    return "ask your cluster's support" if _is_cluster(site) else "ask this machine's administrator"
+
+
+def _python(site: Site) -> Check:
     version = ".".join(map(str, sys.version_info[:3]))
     shared = not sys.prefix.startswith(("/tmp", "/var/tmp"))
     if shared:
         return Check("python", "ok", f"{version} in {sys.prefix}")
-    return Check(
-        "python", "warning", f"{version} in {sys.prefix}",
-        "compute nodes need it: install hpcbench on the shared file system",
-    )  # fmt: skip
+    remedy = "install it in another folder: this one is emptied when the machine restarts"
+    if _is_cluster(site):
+        remedy = "compute nodes need it: install hpcbench on the shared file system"
+    return Check("python", "warning", f"{version} in {sys.prefix}", remedy)
 
 
 def _distribution() -> Iterator[Check]:
@@ -113,9 +139,10 @@ def _home(site: Site) -> Check:
             os.link(first.name, second)
             second.unlink()
     except OSError as error:
+        kind = "shared folder" if _is_cluster(site) else "folder of yours"
         return Check(
             "home", "failed", f"{folder}: {error.strerror}",
-            "set HPCBENCH_HOME, or `home` in the site profile, to a shared folder that supports hard links",
+            f"set HPCBENCH_HOME, or `home` in the site profile, to a {kind} that supports hard links",
         )  # fmt: skip
     free = shutil.disk_usage(folder).free / 1e9
     if free < MIN_FREE_GB:
@@ -284,13 +311,15 @@ def _accepted(name: str, text: str, gpu: bool) -> Check:
 def _container(site: Site) -> Check:
     program = site.container.program
     if shutil.which(program) is None:
+        how = f"install {program}, or set `container: {{manager: docker}}`"
+        if _is_cluster(site):
+            how = "run `module load apptainer`, or set container.program"
         return Check(
-            "container", "warning", f"no {program} on PATH",
-            "run `module load apptainer`, or set container.program; models without an image still run",
-        )  # fmt: skip
+            "container", "warning", f"no {program} on PATH", f"{how}; models without an image still run"
+        )
     done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        return Check("container", "failed", done.stderr.strip()[:200], "ask your cluster's support")
+        return Check("container", "failed", done.stderr.strip()[:200], _support(site))
     try:
         check_version(done.stdout.strip())
     except EnvironmentFault as fault:
@@ -314,6 +343,10 @@ def _gpus(site: Site) -> Iterator[Check]:
         yield Check("gpus", "ok", str(here))
     elif said is not None:
         yield Check("gpus", "ok", f"{words}, from the site profile")
+    elif not _is_cluster(site):
+        yield Check(
+            "gpus", "ok", "none: no NVIDIA driver answers on this machine, so models run on its CPUs"
+        )
     elif site.executor == "slurm" and any(one.gpus for one in site.slurm.partitions.values()):
         yield Check(
             "gpus", "warning", "the site profile does not say which CUDA version the nodes' driver supports",
@@ -332,7 +365,7 @@ def _docker(site: Site) -> Check:
     return Check("container", "ok", f"{name} {version} at {place}")
 
 
-def _container_needs() -> Iterator[Check]:
+def _container_needs(site: Site) -> Iterator[Check]:
     """Kernel features that an ordinary user's containers need, on this machine; compute nodes may differ."""
     done = subprocess.run(
         ["unshare", "--user", "true"], capture_output=True, text=True, check=False
@@ -340,7 +373,7 @@ def _container_needs() -> Iterator[Check]:
     if done.returncode:
         yield Check(
             "namespaces", "warning", done.stderr.strip()[:200] or "unshare failed",
-            "without user namespaces, images need a setuid Apptainer: ask your cluster's support",
+            f"without user namespaces, images need a setuid Apptainer: {_support(site)}",
         )  # fmt: skip
     else:
         yield Check("namespaces", "ok", "user namespaces are enabled")
@@ -349,7 +382,7 @@ def _container_needs() -> Iterator[Check]:
     else:
         yield Check(
             "fuse", "warning", "/dev/fuse is missing or not accessible",
-            "unless Apptainer is setuid, it unpacks images at each start: ask your cluster's support",
+            f"unless Apptainer is setuid, it unpacks images at each start: {_support(site)}",
         )  # fmt: skip
     if shutil.which("newuidmap") and has_subordinate_ids():
         yield Check("recipes", "ok", "this machine can build Dockerfiles (subuid, newuidmap)")

@@ -49,7 +49,7 @@ class JobEnd:
 
     @property
     def died(self) -> bool:
-        """Whether it ended badly without anyone having cancelled it."""
+        """Whether it ended badly and was not cancelled."""
         return not self.alive and self.state not in ("COMPLETED", "CANCELLED", LOST)
 
     @property

@@ -6,6 +6,7 @@ import argparse
 import errno
 import http.client
 import smtplib
+import ssl
 import socket
 import urllib.error
 from collections.abc import Callable
@@ -21,6 +22,12 @@ NO_NAME = socket.gaierror(-3, "Temporary failure in name resolution")
 
 class ConnectError(Exception):
     """As clients without an OSError call it: httpx, botocore."""
+
+
+NO_TRUST = "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: unable to get local issuer"
+NOT_TRUSTED = (
+    "its certificate is not trusted (`SSL_CERT_FILE` names the file of your site's authority)"
+)
 
 
 def caused(error: Exception, cause: Exception) -> Exception:
@@ -54,6 +61,8 @@ def caused(error: Exception, cause: Exception) -> Exception:
         ),
         (http.client.RemoteDisconnected("Remote end closed connection"), "the connection broke"),
         (OSError("Generic S3 error: HTTP error: error sending request"), "no connection"),
+        (urllib.error.URLError(ssl.SSLCertVerificationError(1, NO_TRUST)), NOT_TRUSTED),
+        (OSError("error sending request: invalid peer certificate: UnknownIssuer"), NOT_TRUSTED),
     ],
 )
 def test_a_host_that_does_not_answer_is_told_by_any_clients_error(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -42,3 +43,27 @@ def test_a_wrong_option_of_docker_is_found_before_a_submit() -> None:
     found = looked_at(manager="docker", options={"sock": "/x"})["container"]
     assert found.state == "failed"
     assert "sock" in found.detail
+
+
+def test_a_laptop_hears_of_itself_and_not_of_a_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # no Apptainer, no Slurm, no driver
+    monkeypatch.setattr(sys, "prefix", "/tmp/env")
+    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path / "home"))
+    found = {check.name: check for check in checks(Site(name="default"))}
+    assert found["executor"].detail.startswith("local: engines run on this machine (")
+    assert "models run on its CPUs" in found["gpus"].detail
+    assert found["container"].state == "warning"
+    for check in found.values():
+        for word in ("compute node", "cluster", "module load", "shared", "Slurm"):
+            assert word not in f"{check.detail} {check.remedy}", check
+
+
+def test_a_login_node_without_a_profile_hears_of_its_cluster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hpcbench.slurm.on_cluster", lambda: True)
+    first = next(iter(checks(Site(name="default"))))
+    assert (first.state, first.remedy) == ("warning", "`hpcbench init` writes a site profile")
+    assert next(iter(checks(Site(name="default", executor="local")))).state == "ok"
