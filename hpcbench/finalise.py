@@ -178,7 +178,7 @@ def _last_job_again(experiment: Experiment, *, forced: bool) -> bool:
             f"{experiment.id}: its last job (evaluation and report) died {died.times} times: {died.words}",
             remedy=f"`hpcbench resume {experiment.id}` submits it with {last_job.in_words(wanted)}",
         )
-    submit_last_job(experiment, wanted)
+    submit_last_job(experiment, wanted, died.words)
     return True
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import re
 import tempfile
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ from hpcbench.plugins import DatasetIterator
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.resolve import load_plan
 from hpcbench.registry.starter import plain_name, plan_text
-from hpcbench.schema.definitions import Dataset, MLTask
+from hpcbench.schema.definitions import Dataset, ExperimentPlan, MLTask
 from hpcbench.site.profile import Choice
 from hpcbench.submit.local_data import open_cache
 from hpcbench.submit.measure import measure
@@ -396,6 +397,20 @@ def _proposed(table: Table, roles: Roles, wish: Wish) -> Roles:
 # --- files ----------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class _LeftOut:
+    """What a dataset leaves out."""
+
+    rows: int = 0
+    """Rows that are no samples."""
+    samples: int = 0
+    """Samples with unreadable pages."""
+
+
+DEFAULT_COVERAGE: float = ExperimentPlan.model_fields["min_coverage"].default
+"""Smallest coverage of a plan that does not say it."""
+
+
 def _draft(arguments: argparse.Namespace, name: str, place: _Place, found: Detected) -> _Draft:
     """Dataset and plan, checked as `submit` would, before any file is written.
 
@@ -407,8 +422,15 @@ def _draft(arguments: argparse.Namespace, name: str, place: _Place, found: Detec
     head = {"schema_version": 1, "name": name, "source": place.source, "iterator": found.iterator}
     definition = {**head, **found.definition}
     here = Dataset.model_validate({**definition, "source": str(place.folder)})
-    iterator, notes = _opened(arguments, here, definition, found)
+    iterator, notes, left_out = _opened(arguments, here, definition, found)
     count = iterator.count()
+    reachable = (count - left_out.samples) / (count + left_out.rows)
+    least = None if reachable >= DEFAULT_COVERAGE else math.floor(reachable * 90) / 100
+    if least is not None:
+        notes.append(
+            f"the plan says min_coverage: {least:g}: at most {reachable:.0%} of the rows can be scored, and "
+            f"the default of {DEFAULT_COVERAGE:.0%} would call each run incomplete"
+        )
     images = _most_images(iterator, count)
     say(f"{count} samples" + (f", up to {images} pages each" if images > 1 else ""))
     model = choose_model(arguments, task, images, found.prompt)
@@ -421,6 +443,7 @@ def _draft(arguments: argparse.Namespace, name: str, place: _Place, found: Detec
         prompt=model.prompt,
         metrics=found.metrics,
         comment=f"{_made_from(arguments.source)}\n{model.comment}",
+        min_coverage=least,
         split=split,
         generation=model.generation,
         resources=model.resources,
@@ -441,7 +464,7 @@ def _made_from(source: str) -> str:
 
 def _opened(
     arguments: argparse.Namespace, here: Dataset, definition: dict[str, Any], found: Detected
-) -> tuple[DatasetIterator, list[str]]:
+) -> tuple[DatasetIterator, list[str], _LeftOut]:
     """The opened dataset. Rows that cannot be samples are left out; the definition and a note say so."""
     cache = open_cache(site_of(arguments))
     iterator = open_dataset(here.model_copy(update={"on_bad": "skip"}), cache.folder)
@@ -456,7 +479,7 @@ def _opened(
     count = iterator.count()
     broken = list(unreadable(iterator, LOOKED_AT))
     if not bad and not broken:
-        return iterator, []
+        return iterator, [], _LeftOut()
     first = str(broken[0].problem if broken else bad[0]).replace(f"{here.source}/", "")
     if len(broken) >= count:
         what = f"the pages of all {count} samples are unreadable; the first: {first}"
@@ -469,7 +492,7 @@ def _opened(
     if bad:
         first = str(bad[0]).replace(f"{here.source}/", "")
         notes.append(f"left out: {len(bad)} rows that are not samples (first: {first})")
-    return iterator, notes
+    return iterator, notes, _LeftOut(len(bad), len(broken))
 
 
 def _mapped(mapping: dict[str, Any]) -> Any:

@@ -350,11 +350,11 @@ def _saved_pins(saved: Path, wrapper: Sequence[str]) -> list[str]:
     try:
         if is_foreign(saved):
             return []
-        sums = (saved / SUMS).read_text(encoding="utf-8").split("\n")
+        sums = (saved / SUMS).read_text(encoding="utf-8").splitlines()
     except OSError:
         return []
-    hashes = dict(reversed(line.split("  ", 1)) for line in sums if line)
-    versions = {parse_wheel_filename(name)[:2]: value for name, value in hashes.items()}
+    wheels = (line.partition("  ") for line in sums)
+    versions = {parse_wheel_filename(name)[:2]: value for value, _, name in wheels}
     there = {str(name): str(version) for name, version in versions}
     for one in map(Requirement, wrapper):
         version = there.get(normal(one.name))

@@ -38,6 +38,8 @@ class Step:
     """Maximum number of running workers of the array; 0: as its group says."""
     resources: Mapping[str, Any] | None = None
     """Resources of the finalising job; None for an array, and in older records."""
+    died: str = ""
+    """How the finalising job before this one died; empty: there was none, or it did not die."""
     process: Mapping[str, Any] | None = None
     """Local executor: `process.identity` of the supervisor; None in older records."""
 
@@ -189,7 +191,8 @@ def updated(last: Round, event: Mapping[str, Any]) -> Round:
     kind, name = event["event"], event.get("step", "")
     if kind == "intent":
         numbers = (event.get("first", 0), event.get("workers", 1), None, event.get("throttle", 0))
-        step = Step(name, event.get("group", ""), *numbers, resources=event.get("resources"))
+        more = {"resources": event.get("resources"), "died": event.get("died", "")}
+        step = Step(name, event.get("group", ""), *numbers, **more)
         return replace(last, steps={**last.steps, name: step}, handed=False)
     if kind == "submitted" and name in last.steps:
         step = replace(last.steps[name], job=event["job"], process=event.get("process"))

@@ -43,6 +43,7 @@ def plan_text(
     prompt: str = "",
     metrics: Sequence[str] = (),
     comment: str = "",
+    min_coverage: float | None = None,
     **further: Any,
 ) -> str:
     """YAML of a plan with one run task of the plan's name.
@@ -55,6 +56,7 @@ def plan_text(
         prompt: name of a prompt; empty: the ML task's own.
         metrics: names of metrics; none: the ML task's own.
         comment: lines for the top of the file, without `#`.
+        min_coverage: the plan's smallest coverage; None: the default.
         further: other keys of the run task; None values are left out.
     """
     run_task: Mapping[str, Any] = {
@@ -64,6 +66,7 @@ def plan_text(
     plan = {
         "schema_version": 1,
         "name": name,
+        **({} if min_coverage is None else {"min_coverage": min_coverage}),
         "run_tasks": [{key: value for key, value in run_task.items() if value is not None}],
     }
     lines = "".join(f"# {line}".rstrip() + "\n" for line in comment.splitlines())

@@ -80,7 +80,7 @@ def _named(root: Path, experiments: Iterable[Experiment]) -> dict[str, int]:
     for experiment in experiments:
         if not ended(experiment):
             for file in (experiment.manifest_file, experiment.resolved_file):
-                text = unless_stale(lambda file=file: file.read_text(encoding="utf-8"))
+                text = unless_stale(file.read_bytes).decode(errors="replace")
                 found.update(match.groups() for match in pattern.finditer(text))  # type: ignore[misc]
     return {kind: sum(one == kind for one, _ in found) for kind in {kind for kind, _ in found}}
 

@@ -241,10 +241,19 @@ def _failures(facts: Facts, state: State) -> tuple[tuple[Failure, ...], tuple[Fa
     executor = facts.experiment.planned.executor
     said = [one for run in facts.workers for one in causes.complaints(run, executor)]
     troubles = [one for one in said if not one.alarm]
-    failures = causes.grouped([*troubles, *_gone(facts)]) + causes.bad_answers(facts.experiment)
+    failures = causes.grouped([*troubles, *_gone(facts), *_last_jobs(facts)]) + causes.bad_answers(facts.experiment)
     if state in ("lost", "stalled") and not failures:
         failures = (causes.last_words(facts.experiment),)
     return failures, causes.grouped(one for one in said if one.alarm)
+
+
+def _last_jobs(facts: Facts) -> Iterator[causes.Complaint]:
+    """Last jobs that died and were submitted again."""
+    for one in facts.story.rounds:
+        for step in one.last_steps:
+            if step.died:
+                what = f"a last job, which evaluates and reports, died: {step.died}"
+                yield causes.Complaint("lost", what, one.started, "", "")
 
 
 def _gone(facts: Facts) -> Iterator[causes.Complaint]:

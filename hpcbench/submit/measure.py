@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,6 +140,7 @@ class _Measuring:
             self.unusable[name] = len(looked.rows) + len(looked.bad)
         if skipped := _skipped(looked, task, ranges):
             self.skipped[name] = skipped
+            self._enough_left(run_task, looked, skipped)
         self.prompt_hashes[name] = prompt_hash(run_task)
         if self.hashes:
             _check_examples(run_task.prompt)
@@ -146,6 +148,30 @@ class _Measuring:
         self.images[name], self.reuse[name] = built.images, built.reuse
         self._certain_failures(run_task, looked, ranges, built.images)
         self._model(run_task.model)
+
+    def _enough_left(self, run_task: ResolvedRunTask, looked: _Looked, skipped: int) -> None:
+        """Refuse here what could only end as incomplete: samples that are left out count against coverage.
+
+        Raises:
+            UserError: so many samples cannot be used that the run task cannot reach `min_coverage`.
+        """
+        asked = self.counts[run_task.name]
+        least, most = self.resolved.min_coverage(run_task.name), asked / (asked + skipped)
+        if not asked or most >= least:
+            return
+        bad = [*looked.bad.values(), *looked.rows]
+        first = [Problem(one.message, one.file, one.line) for one in bad[:MOST_SHOWN]]
+        floor = math.floor(most * 100) / 100
+        raise UserError(
+            *first,
+            run_task.problem(
+                "dataset",
+                f"run task '{run_task.name}' would end as incomplete: {skipped} of {asked + skipped} samples "
+                f"cannot be used, and min_coverage requires {least * 100:g} %",
+                f"correct them (`hpcbench data check {run_task.dataset.name}` lists all), or set "
+                f"min_coverage: {floor:g} to run the others",
+            ),
+        )
 
     def _certain_failures(
         self, run_task: ResolvedRunTask, looked: _Looked, ranges: list[tuple[int, int]], images: int
@@ -252,7 +278,11 @@ class _Measuring:
             first = [Problem(one.message, one.file, one.line) for one in bad[:MOST_SHOWN]]
             what = f"{len(bad)} samples of dataset '{dataset.name}' cannot be read"
             raise UserError(*first, Problem(what, remedy=remedy))
-        self.say(f"dataset {dataset.name}: {len(bad)} rows are skipped, the first: {bad[0]}")
+        images = f", {len(looked.bad)} of them without a readable page" if looked.bad else ""
+        self.say(
+            f"dataset {dataset.name}: {len(bad)} samples are left out{images}, and count against coverage; "
+            f"the first: {bad[0]}; `hpcbench data check {dataset.name}` lists all"
+        )
 
     def _model(self, model: Model) -> None:
         if model.name in self.model_hashes:

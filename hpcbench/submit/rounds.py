@@ -123,8 +123,13 @@ def hand_over(experiment: Experiment, alive: Sequence[slurm.Job] = ()) -> None:
             _supervise(experiment, log)
 
 
-def submit_last_job(experiment: Experiment, resources: Resources) -> None:
+def submit_last_job(experiment: Experiment, resources: Resources, died: str) -> None:
     """Submit the newest round's finalising job once more; call it under `alone`.
+
+    Args:
+        experiment: the experiment.
+        resources: of the new job.
+        died: how the last one died, for the status.
 
     Raises:
         EnvironmentFault: Slurm refuses.
@@ -132,7 +137,7 @@ def submit_last_job(experiment: Experiment, resources: Resources) -> None:
     check_seal(experiment)
     secrets_file.keep(experiment)
     with EventLog(experiment.submission_file) as log:
-        _Slurm(experiment, log).again(resources)
+        _Slurm(experiment, log).again(resources, died)
 
 
 def cancel(experiment: Experiment, run_tasks: Sequence[str] = ()) -> int:
@@ -217,19 +222,20 @@ class _Slurm:
             return
         self._last_job(last_job.resources(self.resolved), after)
 
-    def again(self, resources: Resources) -> None:
+    def again(self, resources: Resources, died: str) -> None:
         """Submit the finalising job once more, after all arrays and earlier finalising jobs have ended."""
         self._find_lost()
         if not self._alive():
-            self._last_job(resources, ())
+            self._last_job(resources, (), died)
         self._write("handed")
 
-    def _last_job(self, resources: Resources, after: Sequence[str]) -> None:
+    def _last_job(self, resources: Resources, after: Sequence[str], died: str = "") -> None:
         count = len(self.now.finalisers)
         name = f"{FINALISE}+{count}" if count else FINALISE
-        step = Step(name, resources=resources.model_dump(exclude_none=True))
+        step = Step(name, resources=resources.model_dump(exclude_none=True), died=died)
         for _ in range(2):
-            self._write("intent", step.name, resources=step.resources)
+            said = {"died": died} if died else {}
+            self._write("intent", step.name, resources=step.resources, **said)
             try:
                 self._write("submitted", step.name, job=self._sbatch(step, None, after))
             except _LimitReached as limit:

@@ -226,15 +226,9 @@ def test_a_last_job_that_died_is_a_job_again(slurm_user: User) -> None:
     data["slurm"]["last_job"] = {"memory_gb": 2, "time_limit": "00:10:00"}
     path.write_text(yaml.safe_dump({**data, "setup": [line]}))
     experiment = user.submit(user.plan("again", [{**VQA, "limit": 8}]))
-    needs: list[str] = []
-
-    def done() -> bool:
-        now = user.status(experiment)
-        needs.append(now["needs"] or "")
-        return str(now["state"]) == "done"
-
-    until(done, 300, "the second last job", every=1)
-    assert any("died: its job ended with exit code 9" in one for one in needs), needs
+    until(lambda: user.status(experiment)["state"] == "done", 300, "the second last job", every=1)
+    (failure,) = user.status(experiment)["failures"]
+    assert "last job, which evaluates and reports, died: its job ended with exit code 9" in failure["cause"]
     names = [f"hpcbench:{experiment}:{step}.0" for step in ("finalise", "finalise+1")]
     argv = ["sacct", "-nXP", f"--name={','.join(names)}", "--format=JobName,State,ReqMem"]
     ran = user.lab.run_as_user(argv).stdout.split()

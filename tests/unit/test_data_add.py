@@ -248,8 +248,13 @@ def test_rows_without_an_answer_are_left_out_and_counted(
     rows = [{"image": page(tmp_path / f"d/{n}.png", n).name, "q": n, "question": "?",
              "answer": "" if n == 1 else "A"} for n in range(4)]  # fmt: skip
     jsonl(tmp_path / "d/a.jsonl", rows)
-    assert len(added(tmp_path / "d", name="d").samples) == 3
-    assert "left out: 1 rows that are not samples" in capsys.readouterr().err
+    found = added(tmp_path / "d", name="d")
+    assert len(found.samples) == 3
+    said = capsys.readouterr().err
+    assert "left out: 1 rows that are not samples" in said
+    # Else every run of the plan would end as incomplete, or be refused.
+    assert "the plan says min_coverage: 0.67: at most 75% of the rows can be scored" in said
+    assert yaml.safe_load(found.plan.read_text())["min_coverage"] == 0.67
 
 
 def test_a_column_that_is_mostly_empty_is_no_answer_unless_named(

@@ -132,7 +132,9 @@ def looked_at(folder: Path, records: Sequence[dict[str, Any]], **task: Any) -> M
         Image.new("RGB", (4, 4)).save(data / f"{name}.png")
     dataset = {"source": str(data), "on_bad": task.pop("on_bad", "skip")}
     model = {"engine": "remote", "source": ""}
-    return measure(resolved(run_task(dataset=dataset, model=model, **task)))
+    plan = {"min_coverage": task.pop("min_coverage", 0)}
+    say = task.pop("say", lambda line: None)
+    return measure(resolved(run_task(dataset=dataset, model=model, **task), **plan), say=say)
 
 
 def bad(number: int) -> dict[str, Any]:
@@ -157,6 +159,26 @@ def test_an_image_that_is_not_there_is_skipped_or_told_with_its_row(tmp_path: Pa
         looked_at(tmp_path, [record(0), gone(1)], on_bad="fail")
     Image.new("L", (4, 4)).save(tmp_path / "data/gone.png")
     assert looked_at(tmp_path, [record(0), gone(1)]).skipped == {}
+
+
+@pytest.mark.usefixtures("_home")
+def test_what_could_only_end_as_incomplete_is_refused_before_anything_is_asked(
+    tmp_path: Path,
+) -> None:
+    rows = [record(0), record(1), gone(2), gone(3), bad(4)]
+    with pytest.raises(UserError) as refused:
+        looked_at(tmp_path, rows, min_coverage=0.9)
+    *each, whole = refused.value.problems
+    assert [(one.line, "gone.png" in one.message) for one in each] == [(3, True), (4, True), (5, False)]
+    assert "3 of 5 samples cannot be used, and min_coverage requires 90 %" in whole.message
+    assert whole.remedy is not None
+    assert "`hpcbench data check d` lists all" in whole.remedy
+    assert "min_coverage: 0.4 to run the others" in whole.remedy
+    said: list[str] = []
+    assert looked_at(tmp_path, rows, min_coverage=0.4, say=said.append).skipped == {"rt": 3}
+    (line,) = [one for one in said if "left out" in one]
+    assert "3 samples are left out, 2 of them without a readable page, and count against" in line
+    assert looked_at(tmp_path, rows, min_coverage=0.9, limit=2).samples == {"rt": 2}
 
 
 @pytest.mark.usefixtures("_home")

@@ -416,18 +416,20 @@ def test_the_login_node_submits_a_last_job_again_and_does_not_evaluate_itself(
     monkeypatch.setattr("hpcbench.finalise.conclude", lambda _: pytest.fail("on the login node"))
     submitted: list[Resources] = []
 
-    def submit(experiment: Experiment, wanted: Resources) -> None:
+    def submit(experiment: Experiment, wanted: Resources, died: str) -> None:
         submitted.append(wanted)
         at, name = scene.now - HOUR, f"finalise+{len(submitted)}"
         with Appender(experiment.submission_file) as log:
             held = wanted.model_dump(exclude_none=True)
-            log.write({"event": "intent", "step": name, "time": at, "resources": held})
+            said = {"resources": held, "died": died}
+            log.write({"event": "intent", "step": name, "time": at, **said})
             log.write({"event": "submitted", "step": name, "job": f"500{len(submitted)}", "time": at})
             log.write({"event": "handed", "time": at})
 
     monkeypatch.setattr("hpcbench.finalise.submit_last_job", submit)
     fates["4712"] = slurm.JobEnd("OUT_OF_MEMORY")
     assert advance(scene.experiment) == "submitted"
+    assert any("memory than it had requested (1 CPU, 4 GB" in one.cause for one in scene.look().failures)
     fates["5001"] = slurm.JobEnd("TIMEOUT")
     assert advance(scene.experiment) == "submitted"
     assert [(one.memory_gb, one.time_limit) for one in submitted] == [(8, "01:00:00"), (8, "02:00:00")]
