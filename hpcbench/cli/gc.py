@@ -13,8 +13,8 @@ from typing import Any
 from hpcbench.cli.output import console, print_json, say, table
 from hpcbench.data.progress import size_text
 from hpcbench.errors import EnvironmentFault, HpcbenchError, UserError
-from hpcbench.evaluation.number_format import many
 from hpcbench.experiment.layout import all_experiments, find, home
+from hpcbench.number_format import many
 from hpcbench.registry.catalog import user_site
 from hpcbench.remote import unused_copies
 from hpcbench.site import gc as clearing
@@ -202,10 +202,17 @@ def _print_caches(kept: Sequence[CacheRoom]) -> None:
     if not kept:
         return
     print("\ncaches, which gc leaves as they are:")
-    shown = table("cache", "content", "files", "size", "in use", "freed by", right=("files", "size", "in use"))
+    shown = table(
+        "cache", "content", "files", "size", "in use", "freed by", right=("files", "size", "in use")
+    )
     for one in kept:
         needed = "?" if one.needed is None else str(one.needed)
         shown.add_row(
-            str(one.path), one.what, f"{one.room.files:,}", size_text(one.room.bytes), needed, one.emptied
+            str(one.path),
+            one.what,
+            f"{one.room.files:,}",
+            size_text(one.room.bytes),
+            needed,
+            one.emptied,
         )
     console().print(shown)

@@ -360,7 +360,9 @@ def _saved_pins(saved: Path, wrapper: Sequence[str]) -> list[str]:
         version = there.get(normal(one.name))
         if version is None or not _in_range(one, version):
             return []
-    return [f"{name}=={version} --hash=sha256:{value}\n" for (name, version), value in versions.items()]
+    return [
+        f"{name}=={version} --hash=sha256:{value}\n" for (name, version), value in versions.items()
+    ]
 
 
 def lock_wrapper(probed: Probe, folder: Path, cache: Path) -> list[str]:

@@ -25,6 +25,12 @@ def seal(experiment: Experiment) -> None:
         write_json(experiment.seal_file, _hashes(experiment))
 
 
+def seal_if_new(experiment: Experiment) -> None:
+    """Write the hashes if they are missing and the experiment is not one of an older hpcbench."""
+    if not experiment.seal_file.exists() and not others_write(experiment.jobs_dir):
+        seal(experiment)
+
+
 def check_seal(experiment: Experiment) -> None:
     """Check an experiment that other users may write to, before something of it is executed.
 
@@ -41,12 +47,14 @@ def check_seal(experiment: Experiment) -> None:
     if is_foreign(jobs) or (written is not None and others_write(jobs)):
         raise EnvironmentFault(
             f"other users can change {jobs}, so its jobs are not executed",
-            remedy="only the user who submitted an experiment can submit its jobs; others `hpcbench rerun` it",
+            remedy="only the user who submitted an experiment submits its jobs; others `hpcbench rerun` it",
         )
     if written is None:
         return
     now = _hashes(experiment)
-    if changed := sorted(name for name in written.keys() | now if written.get(name) != now.get(name)):
+    if changed := sorted(
+        name for name in written.keys() | now if written.get(name) != now.get(name)
+    ):
         raise EnvironmentFault(
             f"{', '.join(changed)} of {experiment.id} changed after its submission",
             remedy="members of the group can write to a shared experiment: ask them, and submit it again",

@@ -1,15 +1,17 @@
-"""Resources of the last job of a round, and what follows its death: a larger one, not work on the login node."""
+"""Resources of a round's last job, and what follows its death: a larger job, not work on the login node."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hpcbench import slurm
 from hpcbench.experiment.submission import Round, Step
-from hpcbench.schema.definitions import Resources, seconds
-from hpcbench.schema.plan import ResolvedPlan
+from hpcbench.schema.parts import Resources
+
+if TYPE_CHECKING:
+    from hpcbench.schema.plan import ResolvedPlan
 
 DEFAULT = Resources(cpus=1, memory_gb=4, time_limit="01:00:00")
 """Resources where neither plan nor site profile says others."""
@@ -28,9 +30,7 @@ def resources(resolved: ResolvedPlan) -> Resources:
     return DEFAULT.model_copy(update=said)
 
 
-def grown(
-    last: Mapping[str, Any] | None, end: str, resolved: ResolvedPlan
-) -> Resources:
+def grown(last: Mapping[str, Any] | None, end: str, resolved: ResolvedPlan) -> Resources:
     """Resources of a last job after one that died: twice the memory or the time that was too little.
 
     No more than the partition has, as far as the site profile describes it.
@@ -40,6 +40,8 @@ def grown(
         end: Slurm's state of its end.
         resolved: the plan.
     """
+    from hpcbench.schema.definitions import seconds  # a status that shows no death needs no schemas
+
     before = Resources(**last) if last else resources(resolved)
     site = resolved.site.slurm
     partition = site.partitions.get(site.cpu_partition or site.partition or "")
@@ -75,7 +77,7 @@ class Death:
 
 
 def death(now: Round, fates: Mapping[str, slurm.JobEnd]) -> Death | None:
-    """The death of the newest last job of a round; None: it lives, ended well, was cancelled, or is unknown."""
+    """The death of a round's newest last job; None: it lives, ended well, was cancelled, or is unknown."""
     ends = [(step, fates[str(step.job)]) for step in now.last_steps if step.job in fates]
     died = [one for one in ends if one[1].died]
     if not died or died[-1][0] is not now.last_steps[-1]:

@@ -12,8 +12,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Discriminator, Field, JsonValue, Tag
 
 from hpcbench.schema.parts import STRICT, TimeLimit
-from hpcbench.schema.parts import Part as Part
 from hpcbench.schema.parts import LastJob as LastJob
+from hpcbench.schema.parts import Part as Part
 from hpcbench.schema.parts import Resources as Resources
 from hpcbench.schema.records import FieldMap, PromptEntry, PromptExample
 

@@ -65,7 +65,9 @@ def caches(root: Path, experiments: Iterable[Experiment]) -> Iterator[CacheRoom]
         what, emptied = _KNOWN.get(path.name, ("", ""))
         yield CacheRoom(path, what, size, named.get(path.name, 0) if what else None, emptied)
     others = {
-        "Hugging Face's own cache: `hf://` of other programs": hub_path("HF_HUB_CACHE", "hub").parent,
+        "Hugging Face's own cache: `hf://` of other programs": hub_path(
+            "HF_HUB_CACHE", "hub"
+        ).parent,
         "PyTorch's own cache": Path(os.environ.get("TORCH_HOME") or "~/.cache/torch").expanduser(),
     }
     for what, path in others.items():

@@ -394,7 +394,9 @@ def _refused(table: Table, said: str) -> EnvironmentFault:
     if table == "scrontab":
         remedy += " for ScronParameters=enable in slurm.conf, or use cron: leave --scron out"
     else:
-        remedy += " for cron, or use Slurm's scrontab: --scron, or any scheduler: `hpcbench cron script`"
+        remedy += (
+            " for cron, or use Slurm's scrontab: --scron, or any scheduler: `hpcbench cron script`"
+        )
     return EnvironmentFault(f"{table}: {said}", remedy=remedy)
 
 

@@ -21,9 +21,9 @@ from hpcbench.environments import docker_run
 from hpcbench.environments.docker import Docker
 from hpcbench.environments.sif import check_version, has_subordinate_ids
 from hpcbench.errors import EnvironmentFault, HpcbenchError, UserError
-from hpcbench.evaluation.number_format import many
 from hpcbench.experiment.access import group_id
 from hpcbench.experiment.layout import home
+from hpcbench.number_format import many
 from hpcbench.schema.definitions import ExperimentPlan, Resources, Site
 from hpcbench.schema.plan import Group, ResolvedPlan
 from hpcbench.site.profile import NodeGpus, gpus_here, parse_smi
@@ -315,7 +315,10 @@ def _container(site: Site) -> Check:
         if _is_cluster(site):
             how = "run `module load apptainer`, or set container.program"
         return Check(
-            "container", "warning", f"no {program} on PATH", f"{how}; models without an image still run"
+            "container",
+            "warning",
+            f"no {program} on PATH",
+            f"{how}; models without an image still run",
         )
     done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -345,7 +348,9 @@ def _gpus(site: Site) -> Iterator[Check]:
         yield Check("gpus", "ok", f"{words}, from the site profile")
     elif not _is_cluster(site):
         yield Check(
-            "gpus", "ok", "none: no NVIDIA driver answers on this machine, so models run on its CPUs"
+            "gpus",
+            "ok",
+            "none: no NVIDIA driver answers on this machine, so models run on its CPUs",
         )
     elif site.executor == "slurm" and any(one.gpus for one in site.slurm.partitions.values()):
         yield Check(

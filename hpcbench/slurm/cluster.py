@@ -38,7 +38,7 @@ def available() -> bool:
 
 
 def on_cluster() -> bool:
-    """Whether this machine submits to a cluster; also True while the cluster's controller cannot be reached."""
+    """Whether this machine submits to a cluster; also True while its controller cannot be reached."""
     if not available():
         return False
     try:

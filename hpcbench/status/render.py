@@ -241,7 +241,9 @@ def _failures(facts: Facts, state: State) -> tuple[tuple[Failure, ...], tuple[Fa
     executor = facts.experiment.planned.executor
     said = [one for run in facts.workers for one in causes.complaints(run, executor)]
     troubles = [one for one in said if not one.alarm]
-    failures = causes.grouped([*troubles, *_gone(facts), *_last_jobs(facts)]) + causes.bad_answers(facts.experiment)
+    failures = causes.grouped([*troubles, *_gone(facts), *_last_jobs(facts)]) + causes.bad_answers(
+        facts.experiment
+    )
     if state in ("lost", "stalled") and not failures:
         failures = (causes.last_words(facts.experiment),)
     return failures, causes.grouped(one for one in said if one.alarm)

@@ -36,7 +36,9 @@ class ArrayTask:
     def __call__(self) -> None:
         if self.gpus is not None:
             os.environ["CUDA_VISIBLE_DEVICES"] = self.gpus
-        if (own := getattr(self, "umask", None)) is not None:  # no attribute in pickles of version 0.1
+        if (
+            own := getattr(self, "umask", None)
+        ) is not None:  # no attribute in pickles of version 0.1
             os.umask(own)
         experiment = Experiment(Path(self.arguments[0]))
         begin(experiment, self._name)

@@ -27,7 +27,7 @@ def unchosen(resolved: ResolvedPlan, plan_file: Path | None = None) -> Iterator[
     problem = Problem(
         "this machine submits to a Slurm cluster, and neither the plan nor a site profile says where to run",
         str(plan_file) if plan_file is not None else None,
-        remedy="`hpcbench init` writes a site profile for the cluster; `--set executor=local` runs the engine "
-        "on this machine",
+        remedy="`hpcbench init` writes a site profile for the cluster; `--set executor=local` runs the "
+        "engine on this machine",
     )
     yield Finding(problem, certain=True, about="executor")

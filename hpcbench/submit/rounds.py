@@ -24,7 +24,7 @@ from hpcbench.experiment.last_word import finalisers_ballast, keep_room
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import EventLog, Kind
 from hpcbench.experiment.process_identity import identity
-from hpcbench.experiment.seal import check_seal
+from hpcbench.experiment.seal import check_seal, seal_if_new
 from hpcbench.experiment.submission import (
     FINALISE,
     SUPERVISE,
@@ -67,6 +67,8 @@ def submit_first(experiment: Experiment) -> Round:
     """
     with alone(experiment):
         known = rounds(experiment)
+        if not known:
+            seal_if_new(experiment)  # a kill may have come between the manifest and the seal
         if known:
             hand_over(experiment)
         else:

@@ -20,8 +20,8 @@ from typing import Any
 from hpcbench.errors import Problem, UserError
 from hpcbench.experiment.submission import FINALISE, Step
 from hpcbench.registry.sites import find_template, findings, one_line, template_environment
-from hpcbench.schema.definitions import Resources, Site, SlurmSite, seconds
 from hpcbench.resume import last_job
+from hpcbench.schema.definitions import Resources, Site, SlurmSite, seconds
 from hpcbench.schema.plan import Group, ResolvedPlan
 from hpcbench.secret import REFERENCE
 

@@ -8,7 +8,6 @@ interpreter and standard library under a virtual environment are not copied.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os

@@ -58,7 +58,9 @@ def test_an_image_gets_its_packages_from_the_bundle_without_internet(tmp_path: P
     probed = probe([str(python)], "test")
     argv = ["unshare", "--net", sys.executable, "-c", BESIDE, str(python), str(cache)]
     # uv's cache holds what earlier installations fetched; a cluster's is empty.
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_"))}
+    env = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_"))
+    }
 
     refused = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
     assert "cannot fetch packages" in refused.stderr

@@ -212,8 +212,14 @@ def test_all_that_an_experiment_leaves_is_for_its_group_alone(slurm_user: User, 
     assert [path for path in made if mode(path) & 0o007] == []
     closed = {path for path in made if path.is_dir() and mode(path) & 0o070 != 0o070}
     assert closed == {experiment / "jobs"}, "a colleague could not write or score"
-    code = [experiment / "resolved.json", experiment / "manifest.json", *(experiment / "jobs").iterdir()]
-    assert [path for path in code if mode(path) & 0o022] == [], "a colleague could run code in our name"
+    code = [
+        experiment / "resolved.json",
+        experiment / "manifest.json",
+        *(experiment / "jobs").iterdir(),
+    ]
+    assert [path for path in code if mode(path) & 0o022] == [], (
+        "a colleague could run code in our name"
+    )
 
 
 @pytest.mark.apptainer
@@ -228,7 +234,10 @@ def test_a_last_job_that_died_is_a_job_again(slurm_user: User) -> None:
     experiment = user.submit(user.plan("again", [{**VQA, "limit": 8}]))
     until(lambda: user.status(experiment)["state"] == "done", 300, "the second last job", every=1)
     (failure,) = user.status(experiment)["failures"]
-    assert "last job, which evaluates and reports, died: its job ended with exit code 9" in failure["cause"]
+    assert (
+        "last job, which evaluates and reports, died: its job ended with exit code 9"
+        in failure["cause"]
+    )
     names = [f"hpcbench:{experiment}:{step}.0" for step in ("finalise", "finalise+1")]
     argv = ["sacct", "-nXP", f"--name={','.join(names)}", "--format=JobName,State,ReqMem"]
     ran = user.lab.run_as_user(argv).stdout.split()

@@ -209,7 +209,9 @@ def test_another_scheduler_starts_a_script_that_needs_no_line(
     monkeypatch.setattr("sys.executable", str(told))
     before = os.umask(0o007)
     try:
-        script, text = crontab.write_script("nightly", plan, tables.home, ("--baseline=main",), verb="regress")
+        script, text = crontab.write_script(
+            "nightly", plan, tables.home, ("--baseline=main",), verb="regress"
+        )
     finally:
         os.umask(before)
     assert not script.is_relative_to(tables.home), "colleagues may write to a shared home"
@@ -252,7 +254,9 @@ def test_slurms_own_table_gets_the_options_of_its_job(tables: Tables, plan: Path
 
 
 def test_where_there_is_no_cron_it_says_what_there_is(tables: Tables, plan: Path) -> None:
-    with pytest.raises(EnvironmentFault, match="no crontab on this machine.*`hpcbench cron script PLAN`"):
+    with pytest.raises(
+        EnvironmentFault, match="no crontab on this machine.*`hpcbench cron script PLAN`"
+    ):
         install(tables, plan)
     tables.provide("scrontab")
     with pytest.raises(EnvironmentFault, match="with --scron"):

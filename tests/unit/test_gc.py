@@ -273,7 +273,10 @@ def test_nothing_is_folded_or_removed_by_a_script_without_consent(
     before = names(here.path)
     assert main(["gc"]) == 2
     said = capsys.readouterr()
-    assert "gc needs your consent to fold 5 files, remove 5 unneeded paths (give it: --yes)" in said.err
+    assert (
+        "gc needs your consent to fold 5 files, remove 5 unneeded paths (give it: --yes)"
+        in said.err
+    )
     assert "5 files to fold, 5 to remove" in " ".join(said.out.split())
     assert names(here.path) == before
     said_json = json.loads(_run(capsys, "gc", "--json", "--yes"))
@@ -292,7 +295,10 @@ def test_caches_are_listed_with_sizes_and_what_uses_them(
     monkeypatch.setenv("HF_HOME", str(root / "hub"))
     manifest = read_json(here.manifest_file)
     write_json(here.manifest_file, {**manifest, "environments": {"i": {"path": str(sif)}}})
-    found = {Path(str(one["path"])).name: one for one in json.loads(_run(capsys, "gc", "--dry-run", "--json"))["caches"]}
+    found = {
+        Path(str(one["path"])).name: one
+        for one in json.loads(_run(capsys, "gc", "--dry-run", "--json"))["caches"]
+    }
     assert (found["images"]["needed"], found["packages"]["needed"]) == (1, 0)
     assert found["images"]["emptied"] == "hpcbench images prune --older 60"
     assert found["hub"]["needed"] is None

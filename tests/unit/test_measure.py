@@ -169,7 +169,11 @@ def test_what_could_only_end_as_incomplete_is_refused_before_anything_is_asked(
     with pytest.raises(UserError) as refused:
         looked_at(tmp_path, rows, min_coverage=0.9)
     *each, whole = refused.value.problems
-    assert [(one.line, "gone.png" in one.message) for one in each] == [(3, True), (4, True), (5, False)]
+    assert [(one.line, "gone.png" in one.message) for one in each] == [
+        (3, True),
+        (4, True),
+        (5, False),
+    ]
     assert "3 of 5 samples cannot be used, and min_coverage requires 90 %" in whole.message
     assert whole.remedy is not None
     assert "`hpcbench data check d` lists all" in whole.remedy

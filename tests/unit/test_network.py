@@ -6,8 +6,8 @@ import argparse
 import errno
 import http.client
 import smtplib
-import ssl
 import socket
+import ssl
 import urllib.error
 from collections.abc import Callable
 from pathlib import Path

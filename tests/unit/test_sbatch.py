@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench.errors import UserError
+from hpcbench.resume.last_job import DEFAULT
 from hpcbench.schema.definitions import Site
 from hpcbench.schema.plan import Group, ResolvedPlan
-from hpcbench.resume.last_job import DEFAULT
 from hpcbench.submit.sbatch import (
     FIND_MODULES,
     parameters,
@@ -77,7 +77,8 @@ def test_a_bare_site_gives_a_script_of_options_and_one_command() -> None:
         "#SBATCH --wckey=submitit\n"
         "\n# command\n"
         "export SUBMITIT_EXECUTOR=slurm\n"
-        f"exec {shlex.quote(sys.executable)} -u -m hpcbench.submit.job_start -u -m submitit.core._submit /e/ID/jobs\n"
+        f"exec {shlex.quote(sys.executable)} -u -m hpcbench.submit.job_start"
+        " -u -m submitit.core._submit /e/ID/jobs\n"
     )
 
 

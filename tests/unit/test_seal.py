@@ -14,7 +14,7 @@ from hpcbench.environments.packages import Probe, packages_for
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.access import is_foreign, others_write
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.seal import check_seal, seal
+from hpcbench.experiment.seal import check_seal, seal, seal_if_new
 from tests.unit.small import experiment, record
 
 COLLEAGUE = 12345
@@ -56,6 +56,16 @@ def test_a_file_that_names_code_is_as_it_was_submitted(here: Experiment, name: s
         check_seal(here)
 
 
+def test_a_kill_before_the_seal_leaves_no_experiment_without_one(here: Experiment) -> None:
+    here.seal_file.unlink()
+    seal_if_new(here)
+    assert here.seal_file.exists()
+    here.seal_file.unlink()
+    here.jobs_dir.chmod(0o770)  # as an older hpcbench made it
+    seal_if_new(here)
+    check_seal(here)
+
+
 def test_jobs_that_others_may_write_are_not_executed(here: Experiment) -> None:
     here.jobs_dir.chmod(0o770)
     with pytest.raises(EnvironmentFault, match="other users can change"):
@@ -87,7 +97,9 @@ def test_an_experiment_that_only_its_submitter_writes_is_not_looked_at(here: Exp
 @needs_root
 def test_packages_of_a_colleague_are_not_imported(tmp_path: Path) -> None:
     """The Python has all that the wrapper needs: only hpcbench itself is put beside it."""
-    needs = dict.fromkeys(("aiohttp", "httptools", "prometheus-client", "pydantic", "uvicorn"), "99")
+    needs = dict.fromkeys(
+        ("aiohttp", "httptools", "prometheus-client", "pydantic", "uvicorn"), "99"
+    )
     probed = Probe("3.9.0", "2.36", "x86_64", "", needs)
     first = packages_for(probed, tmp_path)
     assert not any(others_write(path) for path in (first, *first.rglob("*")))

@@ -26,9 +26,9 @@ from hpcbench.files import lease
 from hpcbench.files.atomic import Appender, write_json
 from hpcbench.files.lease import boot_id
 from hpcbench.finalise import advance
-from hpcbench.schema.plan import Shard
 from hpcbench.resume import last_job
 from hpcbench.schema.definitions import LastJob, Partition, Resources, SlurmSite
+from hpcbench.schema.plan import Shard
 from hpcbench.site.gc import _busy
 from hpcbench.status import Observer, briefs, due
 from hpcbench.status import findings as finding
@@ -423,16 +423,23 @@ def test_the_login_node_submits_a_last_job_again_and_does_not_evaluate_itself(
             held = wanted.model_dump(exclude_none=True)
             said = {"resources": held, "died": died}
             log.write({"event": "intent", "step": name, "time": at, **said})
-            log.write({"event": "submitted", "step": name, "job": f"500{len(submitted)}", "time": at})
+            log.write(
+                {"event": "submitted", "step": name, "job": f"500{len(submitted)}", "time": at}
+            )
             log.write({"event": "handed", "time": at})
 
     monkeypatch.setattr("hpcbench.finalise.submit_last_job", submit)
     fates["4712"] = slurm.JobEnd("OUT_OF_MEMORY")
     assert advance(scene.experiment) == "submitted"
-    assert any("memory than it had requested (1 CPU, 4 GB" in one.cause for one in scene.look().failures)
+    assert any(
+        "memory than it had requested (1 CPU, 4 GB" in one.cause for one in scene.look().failures
+    )
     fates["5001"] = slurm.JobEnd("TIMEOUT")
     assert advance(scene.experiment) == "submitted"
-    assert [(one.memory_gb, one.time_limit) for one in submitted] == [(8, "01:00:00"), (8, "02:00:00")]
+    assert [(one.memory_gb, one.time_limit) for one in submitted] == [
+        (8, "01:00:00"),
+        (8, "02:00:00"),
+    ]
 
     fates["5002"] = slurm.JobEnd("OUT_OF_MEMORY")
     with pytest.raises(EnvironmentFault, match="died 3 times.*hpcbench resume.*16 GB, 02:00:00"):
@@ -446,9 +453,8 @@ def test_the_login_node_submits_a_last_job_again_and_does_not_evaluate_itself(
 def test_a_last_job_grows_no_further_than_its_partition() -> None:
     plan = resolved(run_task(), last_job={"memory_gb": 48})
     cpu = Partition(memory_gb=64, time_limit="1-12:00:00")
-    of_site = SlurmSite(
-        cpu_partition="cpu", partitions={"cpu": cpu}, last_job=LastJob(cpus=2, memory_gb=8, time_limit="20:00:00"),
-    )  # fmt: skip
+    need = LastJob(cpus=2, memory_gb=8, time_limit="20:00:00")
+    of_site = SlurmSite(cpu_partition="cpu", partitions={"cpu": cpu}, last_job=need)
     plan = plan.model_copy(update={"site": plan.site.model_copy(update={"slurm": of_site})})
     first = last_job.resources(plan)
     assert (first.cpus, first.memory_gb, first.time_limit) == (2, 48, "20:00:00")

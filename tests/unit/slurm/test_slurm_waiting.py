@@ -48,7 +48,10 @@ def test_gpus_partition_jobs_ahead_and_earliest_start_are_said(fake: Fake, folde
 
 def test_all_partitions_share_one_question_that_is_rarely_asked(fake: Fake, folder: Path) -> None:
     """slurmctld sends the whole queue for it: a user with jobs in many partitions must not multiply that."""
-    fake.says("squeue", line("12", 500) + line("13", 500, partition="cpu,gpu") + line("14", 500, partition="cpu"))
+    fake.says(
+        "squeue",
+        line("12", 500) + line("13", 500, partition="cpu,gpu") + line("14", 500, partition="cpu"),
+    )
     for partition, ahead in (("gpu", 2), ("cpu", 2), ("gpu,cpu", 3), ("other", 0), ("", 3)):
         job = Job("4711", "ours", "PENDING", "Priority", partition=partition, priority=100)
         assert jobs_ahead(job, folder=folder) == ahead
