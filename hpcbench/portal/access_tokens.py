@@ -25,10 +25,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from hpcbench import secret
 from hpcbench.files.atomic import write_private
+from hpcbench.files.private import read_secret
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.models.base import Model
 from hpcbench.portal.models.sessions import NewToken, Scope, TokenMade, TokenRow
-from hpcbench.portal.runtime_dir import read_secret
 
 CODE_SECONDS = 60.0
 """How long a one-time code can be used."""

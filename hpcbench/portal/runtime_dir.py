@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import json
 import os
-import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +13,10 @@ from typing import Any
 
 from hpcbench.errors import EnvironmentFault
 from hpcbench.files.atomic import write_private
+from hpcbench.files.private import folder_fault, own_folder, read_secret, state_folder
 
 LONGEST_SOCKET = 107
 """Most bytes of a socket's path on Linux."""
-
-LARGEST = 64 * 1024
-"""Most bytes of a small file that is read here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +56,7 @@ def find() -> Place:
     user = os.geteuid()
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     # The environment names it even after its removal: after logout, or after `su`.
-    if runtime and _fault(Path(runtime)) is None:
+    if runtime and folder_fault(Path(runtime)) is None:
         folder = Path(runtime) / "hpcbench"
     else:
         folder = Path(f"/tmp/hpcbench-{user}")
@@ -75,7 +72,7 @@ def find() -> Place:
 def refused() -> str | None:
     """Reason why the session's own runtime folder is not used; None: it is used, or there is none."""
     runtime = os.environ.get("XDG_RUNTIME_DIR")
-    fault = _fault(Path(runtime)) if runtime and Path(runtime).exists() else None
+    fault = folder_fault(Path(runtime)) if runtime and Path(runtime).exists() else None
     return f"XDG_RUNTIME_DIR {runtime} {fault}" if fault else None
 
 
@@ -85,80 +82,9 @@ def records() -> Path:
     Raises:
         EnvironmentFault: other users can access it.
     """
-    state = os.environ.get("XDG_STATE_HOME", "")
-    parent = Path(state) if state.startswith("/") else Path.home() / ".local/state"
-    folder = parent / "hpcbench" / "portal"
+    folder = state_folder("portal")
     folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     return own_folder(folder)
-
-
-def own_folder(folder: Path) -> Path:
-    """A folder that only we can access, created if missing.
-
-    Raises:
-        EnvironmentFault: it cannot be created, is a link, belongs to another user, or is open to others.
-    """
-    try:
-        with contextlib.suppress(FileExistsError):
-            folder.mkdir(mode=0o700)
-        fault = _fault(folder)
-    except OSError as error:
-        fault = (error.strerror or str(error)).lower()
-    if fault is not None:
-        raise EnvironmentFault(
-            f"{folder}: {fault}",
-            remedy="only you may have access to the portal's files: remove the folder, or set "
-            "XDG_RUNTIME_DIR to a folder of yours with mode 0700",
-        )
-    return folder
-
-
-def _fault(folder: Path) -> str | None:
-    """Reason why a folder is not ours alone; the check is of the opened folder, never of a link's target."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except NotADirectoryError:
-        return "is a link, or not a folder"
-    except OSError as error:
-        try:
-            foreign = folder.lstat().st_uid != os.geteuid()
-        except OSError:
-            foreign = False
-        return "belongs to another user" if foreign else (error.strerror or str(error)).lower()
-    try:
-        found = os.fstat(descriptor)
-    finally:
-        os.close(descriptor)
-    if found.st_uid != os.geteuid():
-        return "belongs to another user"
-    if stat.S_IMODE(found.st_mode) & 0o077:
-        return f"is open to other users (mode {stat.S_IMODE(found.st_mode):04o})"
-    return None
-
-
-def read_secret(path: Path) -> str | None:
-    """Contents of a file that `write_private` wrote; None: the file does not exist.
-
-    Raises:
-        EnvironmentFault: it is a link, belongs to another user, or other users can read it.
-    """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise EnvironmentFault(
-            f"{path}: {error.strerror}", remedy=f"remove it: rm {path}"
-        ) from None
-    with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(file.fileno())
-        ours = found.st_uid == os.geteuid() and not found.st_mode & 0o077
-        if not ours or not stat.S_ISREG(found.st_mode):
-            raise EnvironmentFault(
-                f"{path} is accessible to other users, or not a regular file",
-                remedy=f"remove it: rm {path}",
-            )
-        return file.read(LARGEST).decode("utf-8", "replace")
 
 
 def write_state(place: Place, state: Mapping[str, Any]) -> None:

@@ -18,24 +18,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpcbench.files.atomic import parse_line, sync_folder, write_all
-from hpcbench.portal.runtime_dir import own_folder
+from hpcbench.files.private import own_folder, state_folder
 
 MOST_NOTE = 2_000
 """Characters of a note."""
-
-
-def state_folder() -> Path:
-    """The user's own folder for state of the portal: neither cache nor configuration."""
-    chosen = os.environ.get("XDG_STATE_HOME", "")
-    root = Path(chosen) if chosen.startswith("/") else Path.home() / ".local" / "state"
-    return root / "hpcbench" / "portal"
 
 
 @dataclass
 class Flags:
     """The user's flags; every method may be called from any thread."""
 
-    path: Path = field(default_factory=lambda: state_folder() / "flags.jsonl")
+    path: Path = field(default_factory=lambda: state_folder("portal") / "flags.jsonl")
     _notes: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
     _read: tuple[int, int] = (0, 0)
     """Inode of the file, and the offset up to which it was read."""

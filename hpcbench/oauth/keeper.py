@@ -1,0 +1,245 @@
+"""Keeps the token of one credential for all requests of a process, and renews it in the background.
+
+While a usable token exists, a request takes it without waiting, also while its successor is being asked for.
+`Source` says where tokens come from; `Lifecycle` decides when.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from hpcbench.oauth.lifecycle import Lifecycle, State, Token, any_jitter
+
+Kind = Literal["full_auth", "refresh_token", "cache"]
+"""How a token was got; `cache`: another process had asked for it."""
+
+SAY_SECONDS = 30.0
+"""Interval of the lines that say why requests wait."""
+
+_LOG = logging.getLogger("hpcbench.oauth")
+
+
+class TokenFailed(Exception):
+    """There is no token; the message says why, in the server's own words.
+
+    Args:
+        message: why.
+        wait: seconds that the server asks to wait; None: it says nothing.
+        kind: what was asked.
+    """
+
+    def __init__(
+        self, message: str, *, wait: float | None = None, kind: Kind = "full_auth"
+    ) -> None:
+        super().__init__(message)
+        self.wait, self.kind = wait, kind
+
+
+class TokenRefused(TokenFailed):
+    """The server refuses the credential; waiting does not help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """A token and how it was got."""
+
+    token: Token
+    kind: Kind
+    fallback: bool = False
+    """Whether a full authentication took the place of a refresh token that no longer works."""
+
+
+class Source(Protocol):
+    """Where tokens come from."""
+
+    async def obtain(self, old: str | None, *, full: bool) -> Granted:
+        """A token.
+
+        Args:
+            old: the access token that needs a successor, which is not to be returned.
+            full: the endpoint rejected the old token, so a refresh token is not used.
+
+        Raises:
+            TokenFailed: there is none now.
+            TokenRefused: there will be none.
+        """
+
+
+@dataclass
+class Figures:
+    """What the keeper did so far."""
+
+    granted: Counter[str] = field(default_factory=Counter)
+    """Kind → tokens got."""
+    failed: Counter[str] = field(default_factory=Counter)
+    """Kind → failed requests for a token."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Kind → seconds that the requests for tokens took, failed ones included."""
+    longest: float = 0.0
+    """Seconds of the longest request for a token."""
+    fallbacks: int = 0
+    """Refresh tokens that no longer worked, with a full authentication in their place."""
+    rejected: int = 0
+    """Tokens that the endpoint answered with 401."""
+    waited: int = 0
+    """Requests that had to wait for a token."""
+    wait_seconds: float = 0.0
+    """Seconds that they waited, summed."""
+
+
+class Keeper:
+    """One credential's token.
+
+    Args:
+        source: where tokens come from.
+        jitter: see `Lifecycle`.
+        clock: seconds of a clock that never steps and goes on while the machine sleeps.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        jitter: float | None = None,
+        clock: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
+    ) -> None:
+        self.figures = Figures()
+        self._source, self._clock = source, clock
+        self._life = Lifecycle(any_jitter() if jitter is None else jitter)
+        self._failure: TokenFailed | None = None
+        """Why the last request for a token failed; None: it did not."""
+        self._wake = asyncio.Event()
+        self._changed: asyncio.Future[None]
+        """Done after the next request for a token, whatever came of it."""
+        self._waiting = 0
+        self._said = float("-inf")
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[Keeper]:
+        """Renew in the background while inside."""
+        self._changed = asyncio.get_running_loop().create_future()
+        task = asyncio.ensure_future(self._run())
+        try:
+            yield self
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    def ready(self) -> str | None:
+        """The access token for a request now; None: call `wait`."""
+        return self._life.usable(self._clock())
+
+    async def wait(self, patience: float) -> str:
+        """The access token, as soon as there is one.
+
+        Args:
+            patience: longest wait, seconds.
+
+        Raises:
+            TokenRefused: the server refuses the credential.
+            TokenFailed: there was no token for so long; says why.
+        """
+        begin = self._clock()
+        self.figures.waited += 1
+        self._waiting += 1
+        try:
+            while True:
+                now = self._clock()
+                access = self._life.usable(now)
+                if access is not None:
+                    return access
+                if isinstance(self._failure, TokenRefused):
+                    raise self._failure
+                left = begin + patience - now
+                if left <= 0:
+                    raise self._failure or TokenFailed(
+                        f"the token server has not answered for {patience:g} s"
+                    )
+                self._wake.set()
+                await asyncio.wait({self._changed}, timeout=left)
+        finally:
+            self._waiting -= 1
+            self.figures.wait_seconds += self._clock() - begin
+
+    def reject(self, access: str) -> None:
+        """The endpoint answered 401 to a request with this token; if it is the current one, it is dropped."""
+        if self._life.rejected(access, self._clock()):
+            self.figures.rejected += 1
+            self._failure = None
+            self._wake.set()
+
+    def accept(self, access: str) -> None:
+        """The endpoint answered something else than 401 to a request with this token."""
+        self._life.accepted(access)
+
+    def status(self) -> dict[str, Any]:
+        """The state now: `state`, `age` and `left` in seconds, `why` of the last failure, `waiting`."""
+        now, token = self._clock(), self._life.token
+        state: State = self._life.state(now)
+        return {
+            "state": state,
+            "age": None if token is None else round(now - token.since, 3),
+            "left": None if token is None else round(token.expires - now, 3),
+            "why": None if self._failure is None else str(self._failure),
+            "waiting": self._waiting,
+        }
+
+    async def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            pause = self._life.due() - self._clock()
+            if pause <= 0:
+                await self._renew()
+                continue
+            # Not `wait_for`: before Python 3.12 it can swallow our cancellation.
+            timer = asyncio.get_running_loop().call_later(pause, self._wake.set)
+            try:
+                await self._wake.wait()
+            finally:
+                timer.cancel()
+
+    async def _renew(self) -> None:
+        begin, rejected = self._clock(), self._life.replaced
+        token = self._life.token
+        kind: Kind
+        try:
+            granted = await self._source.obtain(
+                rejected or (token.access if token else None), full=rejected is not None
+            )
+        except TokenFailed as error:
+            kind = error.kind
+            self._failed(error)
+        except Exception as error:  # noqa: BLE001 - the background task must live
+            kind = "full_auth"
+            self._failed(TokenFailed(f"{type(error).__name__}: {error}"))
+        else:
+            kind = granted.kind
+            self.figures.granted[kind] += 1
+            self.figures.fallbacks += granted.fallback
+            self._failure = None
+            if not self._life.granted(granted.token, self._clock()):
+                self._failure = TokenFailed("the token had expired when it came", kind=kind)
+        took = self._clock() - begin
+        self.figures.seconds[kind] = self.figures.seconds.get(kind, 0.0) + took
+        self.figures.longest = max(self.figures.longest, took)
+        self._changed.set_result(None)
+        self._changed = asyncio.get_running_loop().create_future()
+
+    def _failed(self, error: TokenFailed) -> None:
+        self._failure = error
+        self.figures.failed[error.kind] += 1
+        now = self._clock()
+        pause = self._life.failed(now, error.wait)
+        if now - self._said >= SAY_SECONDS or self._life.failures == 1:
+            self._said = now
+            held = "requests go on with the present token"
+            if self._life.usable(now) is None:
+                held = f"requests wait for a token ({self._waiting} of them)"
+            _LOG.warning("no new token: %s; %s; next try in %.1f s", error, held, pause)

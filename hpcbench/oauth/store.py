@@ -1,0 +1,161 @@
+"""A credential's token in a file of the user, for all processes on all nodes, and the lease to ask for one.
+
+The file is below `$XDG_STATE_HOME/hpcbench/auth`, on the home that all nodes share, mode 0600 in a folder of
+mode 0700. A process on the boot that wrote it reads the token's age from the clock of that boot. Any other
+process compares the file's time with that of a new file beside it: the clocks of two nodes may differ by
+hours, but both times come from one file server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from hpcbench import secret
+from hpcbench.errors import EnvironmentFault
+from hpcbench.files.atomic import open_beside, write_private
+from hpcbench.files.lease import alone, boot_id
+from hpcbench.files.private import own_folder, read_secret, state_folder
+from hpcbench.oauth.lifecycle import Token
+
+SILENCE_SECONDS = 60.0
+"""A holder of the lease without a sign of life for so long is dead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What the file holds."""
+
+    server: str
+    """The token server, as the user named it."""
+    client: str
+    grant: str
+    access: str
+    """The access token; empty: there is none."""
+    lifetime: float
+    """Seconds from the moment its request was sent."""
+    boot: str
+    """The boot whose clock `since` and `written` are of."""
+    since: float
+    """When its request was sent."""
+    written: float
+    """When this record was written."""
+    refresh: str | None = None
+    """The refresh token for the next request."""
+    sent: bool = False
+    """Whether `refresh` went out and no answer was recorded: a token that rotates is not sent again."""
+    rotates: bool | None = None
+    """Whether the server replaces a refresh token at each use; None: not known yet."""
+    seed: str | None = None
+    """SHA-256 of the configured refresh token that this chain began with."""
+
+
+class Store:
+    """The file of one credential.
+
+    Args:
+        key: the credential's name, without secrets.
+        folder: where the file is; default: the user's state.
+
+    Raises:
+        EnvironmentFault: the folder cannot be made, or others have access to it.
+    """
+
+    def __init__(self, key: str, folder: Path | None = None) -> None:
+        place = folder or state_folder("auth")
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise EnvironmentFault(
+                f"{place.parent}: {(error.strerror or str(error)).lower()}",
+                remedy="set XDG_STATE_HOME to a folder of yours that all nodes see",
+            ) from error
+        own_folder(place, f"only you may have access: `chmod 700 {place}`, or remove it")
+        self.path = place / f"{key}.json"
+        self._lock = place / f"{key}.lock"
+
+    def read(self) -> Record | None:
+        """The record; None: there is no file, or it is damaged.
+
+        Raises:
+            EnvironmentFault: other users can read the file.
+        """
+        text = read_secret(self.path)
+        if text is None:
+            return None
+        try:
+            found = Record(**json.loads(text))
+            Token(found.access, found.since, found.lifetime)
+        except (ValueError, TypeError):
+            return None
+        for one in (found.access, found.refresh):
+            secret.remember(one or "")
+        return found
+
+    def write(self, record: Record) -> None:
+        """Replace the record; it is on the disk when this returns."""
+        write_private(self.path, json.dumps(asdict(record)))
+
+    def forget(self) -> bool:
+        """Remove the file; returns whether there was one."""
+        try:
+            self.path.unlink()
+        except FileNotFoundError:
+            return False
+        return True
+
+    @contextlib.contextmanager
+    def lease(self, patience: float = 0.0) -> Iterator[bool]:
+        """Yield whether this process alone may ask for a token while inside."""
+        with alone(self._lock, patience, SILENCE_SECONDS) as mine:
+            yield mine
+
+    def token(self, record: Record) -> Token | None:
+        """A record's access token by this boot's clock; None: there is none, or its age cannot be known."""
+        if not record.access:
+            return None
+        if record.boot == this_boot():
+            return Token(record.access, record.since, record.lifetime)
+        try:
+            age = (record.written - record.since) + self._age()
+        except OSError:
+            return None
+        if age < 0 or record.written < record.since:
+            return None
+        return Token(record.access, now() - age, record.lifetime)
+
+    def _age(self) -> float:
+        """Seconds since the file was written, by the file server's clock; negative: clocks disagree."""
+        descriptor, beside = open_beside(self.path)
+        try:
+            os.close(descriptor)
+            return (beside.stat().st_mtime_ns - self.path.stat().st_mtime_ns) / 1e9
+        finally:
+            beside.unlink(missing_ok=True)
+
+
+def records(folder: Path | None = None) -> list[tuple[Store, Record]]:
+    """All readable files of the user's state."""
+    place = folder or state_folder("auth")
+    stores = (
+        [Store(path.stem, place) for path in sorted(place.glob("*.json"))] if place.is_dir() else []
+    )
+    return [(one, record) for one in stores if (record := one.read()) is not None]
+
+
+def now() -> float:
+    """Seconds of a clock that never steps, the same in all processes of a boot; it goes on in suspend."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def this_boot() -> str:
+    """Names the boot whose clock `now` is."""
+    try:
+        return boot_id()
+    except OSError:
+        return ""

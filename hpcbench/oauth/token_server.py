@@ -1,0 +1,290 @@
+"""Gets tokens: from the file that another process wrote, by a refresh token, or by a full authentication.
+
+One process at a time asks, under the lease of the store; the others read what it wrote. The lease only saves
+requests, except for refresh tokens: a server that rotates them takes a second use for theft. So a refresh
+token is marked as sent, on the disk, before it is sent, and the new one is on the disk before it is used. A
+marked one is sent again only if the server is known not to rotate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import random
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+from hpcbench import secret
+from hpcbench.errors import HpcbenchError
+from hpcbench.oauth import messages, store
+from hpcbench.oauth.keeper import Granted, Kind, TokenFailed, TokenRefused
+from hpcbench.oauth.lifecycle import Token
+from hpcbench.oauth.messages import GrantRefused
+from hpcbench.oauth.options import AuthOptions
+from hpcbench.oauth.store import Record, Store
+from hpcbench.oauth.transport import Http, Transport, Unsent, discover
+
+PATIENCE_SECONDS = 75.0
+"""Longest wait for another process's request: longer than a dead holder's silence."""
+
+_NOT_PROCESSED = frozenset({429, 503})
+"""Answers that say that the server did nothing."""
+
+_LOG = logging.getLogger("hpcbench.oauth")
+
+
+class TokenServer:
+    """The `Source` of a credential.
+
+    Args:
+        options: the credential.
+        kept: its file; None: tokens stay in this process.
+        transport: sends requests.
+        allow_http: whether a discovered address may be plain HTTP.
+        poll: seconds between looks at another process's request.
+    """
+
+    def __init__(
+        self,
+        options: AuthOptions,
+        kept: Store | None,
+        transport: Transport | None = None,
+        *,
+        allow_http: bool = False,
+        poll: float = 0.4,
+    ) -> None:
+        self.options, self._store = options, kept
+        self._transport = transport or Http(options)
+        self._allow_http, self._poll = allow_http, poll
+        self._endpoint = options.token_url
+        self._memory: Record | None = None
+        """The record, where there is no file."""
+
+    async def obtain(self, old: str | None, *, full: bool) -> Granted:
+        """See `Source`."""
+        try:
+            if (found := self._other(await self._read(), old)) is not None:
+                return Granted(found, "cache")
+            async with self._alone(old) as found:
+                if found is not None:
+                    return Granted(found, "cache")
+                return await self._ask(await self._read(), full=full)
+        except HpcbenchError as error:
+            raise TokenRefused(str(error)) from None
+        except OSError as error:
+            raise TokenFailed(f"the file of tokens: {error}") from None
+
+    async def login(self, refresh: str | None = None) -> Granted:
+        """Authenticate now, whatever the file holds, and replace it.
+
+        Args:
+            refresh: a new first refresh token, for the grant `refresh_token`.
+
+        Raises:
+            TokenFailed: there is no token.
+        """
+        async with self._alone(None, adopt=False):
+            if refresh is not None:
+                secret.remember(refresh)
+                record = self._empty(refresh, await self._read())
+                return await self._refreshed(record)
+            return await self._ask(await self._read(), full=True)
+
+    def _other(self, record: Record | None, old: str | None) -> Token | None:
+        """The token of another process, if it can be used and is not `old`."""
+        if record is None or self._store is None or record.access == old:
+            return None
+        token = self._store.token(record)
+        usable = token is not None and token.state(store.now()) != "expired"
+        return token if usable else None
+
+    @contextlib.asynccontextmanager
+    async def _alone(self, old: str | None, *, adopt: bool = True) -> AsyncIterator[Token | None]:
+        """Hold the lease while inside; or yield the token that another process got meanwhile."""
+        if self._store is None:
+            yield None
+            return
+        until = store.now() + PATIENCE_SECONDS
+        while True:
+            async with contextlib.AsyncExitStack() as stack:
+                held = contextlib.ExitStack()
+                stack.push_async_callback(asyncio.to_thread, held.close)
+                mine = await asyncio.to_thread(held.enter_context, self._store.lease())
+                found = self._other(await self._read(), old) if adopt else None
+                if mine or found is not None:
+                    yield found
+                    return
+            if store.now() > until:
+                raise TokenFailed("another process asks for the token, and has not got it yet")
+            await asyncio.sleep(self._poll * (0.75 + random.random() / 2))  # noqa: S311
+
+    async def _ask(self, record: Record | None, *, full: bool) -> Granted:
+        """A token from the server. The lease is ours."""
+        if self.options.grant_type == "client_credentials":
+            return await self._authenticated(record, fallback=False)
+        record, configured = await self._with_configured(record)
+        again = self.options.grant_type == "password"
+        usable = (
+            record is not None and record.refresh and (not record.sent or record.rotates is False)
+        )
+        if record is None or not usable or (full and again):
+            if not again:
+                raise self._lost(record)
+            return await self._authenticated(record, fallback=record is not None and not full)
+        try:
+            return await self._refreshed(record)
+        except GrantRefused as error:
+            if again:
+                _LOG.info("the refresh token no longer works: %s", error)
+                return await self._authenticated(record, fallback=True)
+            raise TokenRefused(
+                f"{error} (run `hpcbench auth login` with a new refresh token"
+                + (", or correct `refresh_token`)" if configured else ")"),
+                kind="refresh_token",
+            ) from None
+
+    async def _with_configured(self, record: Record | None) -> tuple[Record | None, bool]:
+        """The record to go on from; a configured refresh token that did not begin it begins a new chain."""
+        written = self.options.refresh_token
+        if written is None or self.options.grant_type != "refresh_token":
+            return record, False
+        first = secret.reveal(written)
+        if record is not None and record.seed == _hash(first):
+            return record, True
+        return self._empty(first, record), True
+
+    def _empty(self, refresh: str, before: Record | None) -> Record:
+        """A record without an access token, at the beginning of a chain of refresh tokens."""
+        at = store.now()
+        return Record(
+            self.options.server, self.options.client_id or "", self.options.grant_type,
+            "", 1.0, store.this_boot(), at, at,
+            refresh=refresh, seed=_hash(refresh), rotates=before.rotates if before else None,
+        )  # fmt: skip
+
+    def _lost(self, record: Record | None) -> TokenRefused:
+        why = (
+            "a refresh token was sent and its answer is lost, so it may not be sent again"
+            if record is not None and record.sent
+            else "there is no refresh token"
+        )
+        return TokenRefused(f"{why}: run `hpcbench auth login`", kind="refresh_token")
+
+    async def _refreshed(self, record: Record) -> Granted:
+        """A token by the record's refresh token."""
+        assert record.refresh is not None
+        marked = replace(record, sent=True)
+        await self._write(marked)
+        try:
+            return await self._request("refresh_token", marked, fallback=False)
+        except Unsent:
+            await self._write(replace(record, sent=False))
+            raise
+        except GrantRefused:
+            # It is known not to work, so it is not lost.
+            await self._write(replace(record, refresh=None, sent=False))
+            raise
+        except TokenRefused:
+            await self._write(replace(record, sent=False))
+            raise
+        except _Busy as busy:
+            await self._write(replace(record, sent=False))
+            raise busy.failure from None
+
+    async def _authenticated(self, record: Record | None, *, fallback: bool) -> Granted:
+        """A token by the credential itself."""
+        try:
+            return await self._request("full_auth", record, fallback=fallback)
+        except _Busy as busy:
+            raise busy.failure from None
+
+    async def _request(self, kind: Kind, record: Record | None, *, fallback: bool) -> Granted:
+        if self._endpoint is None:
+            await self._discover(kind)
+        assert self._endpoint is not None
+        refresh = record.refresh if record is not None and kind == "refresh_token" else None
+        asked = messages.ask(self.options, self._endpoint, kind, refresh)
+        since = store.now()
+        try:
+            reply = await self._transport.send("POST", self._endpoint, asked.headers, asked.body)
+        except TokenFailed as error:
+            error.kind = kind
+            raise
+        try:
+            found = messages.answer(reply.status, reply.headers, reply.body, kind)
+        except TokenRefused:
+            raise
+        except TokenFailed as error:
+            if reply.status in _NOT_PROCESSED:
+                raise _Busy(error) from None
+            raise
+        keeps_refresh = self.options.grant_type != "client_credentials"
+        rotates = record.rotates if record else None
+        if kind == "refresh_token":
+            rotates = found.refresh is not None and found.refresh != refresh
+        await self._write(
+            Record(
+                self.options.server, self.options.client_id or "", self.options.grant_type,
+                found.access, found.lifetime, store.this_boot(), since, store.now(),
+                refresh=(found.refresh or refresh) if keeps_refresh else None,
+                rotates=rotates, seed=record.seed if record else None,
+            ),
+            before=record if kind == "refresh_token" else None,
+        )  # fmt: skip
+        return Granted(Token(found.access, since, found.lifetime), kind, fallback)
+
+    async def _discover(self, kind: Kind) -> None:
+        try:
+            self._endpoint, methods = await discover(
+                self.options, self._transport, allow_http=self._allow_http
+            )
+        except TokenFailed as error:
+            # The refresh token was not sent.
+            raise (
+                error if isinstance(error, TokenRefused) else Unsent(str(error), kind=kind)
+            ) from None
+        preset = self.options.client_auth is None and self.options.method == "client_secret_basic"
+        others = methods is not None and "client_secret_basic" not in methods
+        if preset and others and "client_secret_post" in (methods or ()):
+            self.options = self.options.model_copy(update={"client_auth": "client_secret_post"})
+
+    async def _read(self) -> Record | None:
+        if self._store is None:
+            return self._memory
+        return await asyncio.to_thread(self._store.read)
+
+    async def _write(self, record: Record, before: Record | None = None) -> None:
+        """Write a record to the disk.
+
+        Args:
+            record: the new one.
+            before: the marked record that it follows: if the file holds another one, our lease was taken over
+                while we slept, and the file is the other process's.
+        """
+        if self._store is None:
+            self._memory = record
+            return
+        await asyncio.to_thread(_replace, self._store, record, before)
+
+
+class _Busy(Exception):
+    """The server answered that it did nothing."""
+
+    def __init__(self, failure: TokenFailed) -> None:
+        super().__init__(str(failure))
+        self.failure = failure
+
+
+def _replace(kept: Store, record: Record, before: Record | None) -> None:
+    if before is not None:
+        found: Any = kept.read()
+        if found is not None and found.refresh != before.refresh:
+            return
+    kept.write(record)
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

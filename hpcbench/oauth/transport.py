@@ -1,0 +1,155 @@
+"""Sends requests for tokens by the relay's HTTP client."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+from urllib.parse import urlsplit, urlunsplit
+
+from hpcbench.errors import unreached
+from hpcbench.oauth.keeper import TokenFailed, TokenRefused
+from hpcbench.oauth.options import AuthOptions, ClientAuth, in_the_clear
+
+MOST_BYTES = 2**20
+"""Of an answer of the token server."""
+
+
+class Unsent(TokenFailed):
+    """The request did not reach the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An HTTP answer."""
+
+    status: int
+    headers: Mapping[str, str]
+    """Names in lower case."""
+    body: bytes
+
+
+class Transport(Protocol):
+    """Sends one request."""
+
+    async def send(
+        self, method: str, url: str, headers: Mapping[str, str], body: str | None
+    ) -> Reply:
+        """The answer.
+
+        Raises:
+            Unsent: the request did not reach the server.
+            TokenFailed: it may have, but there was no answer.
+            TokenRefused: the server's certificate is not accepted.
+        """
+
+
+class Http:
+    """aiohttp: certificates are verified, and redirects not followed, since a secret would go with them."""
+
+    def __init__(self, options: AuthOptions) -> None:
+        self._options = options
+
+    async def send(
+        self, method: str, url: str, headers: Mapping[str, str], body: str | None
+    ) -> Reply:
+        import aiohttp
+
+        options, host = self._options, urlsplit(url).hostname
+        try:
+            async with (
+                aiohttp.ClientSession(
+                    timeout=aiohttp.ClientTimeout(total=options.timeout),
+                    trust_env=options.proxy is None,
+                    cookie_jar=aiohttp.DummyCookieJar(),
+                ) as session,
+                session.request(
+                    method,
+                    url,
+                    headers=headers,
+                    data=body,
+                    allow_redirects=False,
+                    proxy=options.proxy,
+                    ssl=_tls(options.ca_file),
+                ) as answer,
+            ):
+                read = await answer.content.read(MOST_BYTES)
+                return Reply(
+                    answer.status,
+                    {name.lower(): value for name, value in answer.headers.items()},
+                    read,
+                )
+        except aiohttp.InvalidURL as error:
+            raise TokenRefused(f"{url}: {error}") from None
+        except aiohttp.ClientSSLError as error:
+            raise TokenRefused(f"the token server {host}: {error}") from None
+        except (aiohttp.ClientConnectorError, aiohttp.ClientProxyConnectionError) as error:
+            why = unreached(error) or str(error)
+            raise Unsent(f"the token server {host} cannot be reached: {why}") from None
+        except asyncio.TimeoutError:  # noqa: UP041 (3.10)
+            raise TokenFailed(
+                f"the token server {host} has not answered for {options.timeout:g} s"
+            ) from None
+        except (aiohttp.ClientError, OSError) as error:
+            why = str(error) or type(error).__name__
+            raise TokenFailed(f"the token server {host} broke off: {why}") from None
+
+
+async def discover(
+    options: AuthOptions, transport: Transport, *, allow_http: bool = False
+) -> tuple[str, list[ClientAuth] | None]:
+    """The token server of an issuer, and the client authentications that it names; None: it names none.
+
+    OpenID's place of the metadata first, then that of RFC 8414, section 3.
+
+    Raises:
+        TokenFailed: the metadata cannot be read now.
+        TokenRefused: there is none, or it is another issuer's.
+    """
+    issuer = options.issuer or ""
+    url = urlsplit(issuer)
+    path = url.path.rstrip("/")
+    places = (
+        f"{path}/.well-known/openid-configuration",
+        f"/.well-known/oauth-authorization-server{path}",
+    )
+    seen = []
+    for place in places:
+        address = urlunsplit((url.scheme, url.netloc, place, "", ""))
+        reply = await transport.send("GET", address, {"Accept": "application/json"}, None)
+        if reply.status >= 500 or reply.status == 429:
+            raise TokenFailed(f"{address} answers {reply.status}")
+        found = _object(reply) if reply.status == 200 else None
+        if found is None:
+            seen.append(f"{address} answers {reply.status}")
+            continue
+        if str(found.get("issuer", "")).rstrip("/") != issuer.rstrip("/"):
+            raise TokenRefused(f"{address} is of the issuer {found.get('issuer')!r:.200}")
+        endpoint = found.get("token_endpoint")
+        if not isinstance(endpoint, str) or urlsplit(endpoint).scheme not in ("http", "https"):
+            raise TokenRefused(f"{address} names no token_endpoint")
+        if in_the_clear(endpoint) and not allow_http:
+            raise TokenRefused(f"{address} names a token_endpoint without TLS: {endpoint:.200}")
+        methods = found.get("token_endpoint_auth_methods_supported")
+        return endpoint, methods if isinstance(methods, list) else None
+    raise TokenRefused(f"no metadata of issuer {issuer}: {'; '.join(seen)}")
+
+
+def _object(reply: Reply) -> dict[str, Any] | None:
+    try:
+        found = json.loads(reply.body)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _tls(ca_file: str | None) -> ssl.SSLContext | bool:
+    if ca_file is None:
+        return True
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise TokenRefused(f"ca_file {ca_file}: {error}") from None

@@ -1,0 +1,225 @@
+"""Requests for tokens as data, and what is read out of answers, honest or not."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+from urllib.parse import parse_qs
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from hpcbench.errors import EnvironmentFault
+from hpcbench.oauth import messages
+from hpcbench.oauth.keeper import TokenFailed, TokenRefused
+from hpcbench.oauth.options import AuthOptions
+
+URL = "https://gateway.example/oauth/token"
+
+
+def options(**more: Any) -> AuthOptions:
+    chosen = {
+        "token_url": URL,
+        "client_id": "bench",
+        "client_secret": "${env:OAUTH_SECRET}",
+        **more,
+    }
+    return AuthOptions(**{name: value for name, value in chosen.items() if value is not None})
+
+
+def form(asked: messages.Ask) -> dict[str, str]:
+    return {name: value[0] for name, value in parse_qs(asked.body, strict_parsing=True).items()}
+
+
+def grant(expires_in: Any, access: str = "abc") -> bytes:
+    return json.dumps(
+        {"access_token": access, "token_type": "Bearer", "expires_in": expires_in}
+    ).encode()
+
+
+@pytest.fixture(autouse=True)
+def _secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OAUTH_SECRET", "s3cr:et& ü")
+    monkeypatch.setenv("OAUTH_PASSWORD", "pass word+1")
+
+
+def test_basic_credentials_are_encoded_as_the_rfc_wants() -> None:
+    asked = messages.ask(options(scope="a b", audience="api", resource="urn:x"), URL, "full_auth")
+    pair = base64.b64decode(asked.headers["Authorization"].removeprefix("Basic ")).decode()
+    assert pair == "bench:s3cr%3Aet%26+%C3%BC"
+    assert form(asked) == {
+        "grant_type": "client_credentials", "scope": "a b", "audience": "api", "resource": "urn:x",
+    }  # fmt: skip
+
+
+def test_a_secret_in_the_form_and_a_password() -> None:
+    chosen = options(
+        client_auth="client_secret_post", grant_type="password", username="u",
+        password="${env:OAUTH_PASSWORD}",
+    )  # fmt: skip
+    asked = messages.ask(chosen, URL, "full_auth")
+    assert "Authorization" not in asked.headers
+    assert form(asked) == {
+        "grant_type": "password", "client_id": "bench", "client_secret": "s3cr:et& ü",
+        "username": "u", "password": "pass word+1",
+    }  # fmt: skip
+    again = form(messages.ask(chosen, URL, "refresh_token", "r1"))
+    assert (again["grant_type"], again["refresh_token"]) == ("refresh_token", "r1")
+    assert "password" not in again
+
+
+@pytest.mark.parametrize("kind", ["rsa", "p256"])
+def test_a_signed_assertion_is_verified_by_the_public_key(kind: str) -> None:
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa, utils
+
+    key: Any = (
+        rsa.generate_private_key(65537, 2048)
+        if kind == "rsa"
+        else ec.generate_private_key(ec.SECP256R1())
+    )
+    pem = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    ).decode()
+    made = messages.assertion("bench", URL, pem, "k1")
+    signed, _, signature = made.rpartition(".")
+    head, claims, raw = (
+        base64.urlsafe_b64decode(part + "==") for part in (*signed.split("."), signature)
+    )
+    found = json.loads(claims)
+    assert (found["iss"], found["sub"], found["aud"]) == ("bench", "bench", URL)
+    assert 0 < found["exp"] - found["iat"] <= 300
+    assert json.loads(head)["kid"] == "k1"
+    if kind == "rsa":
+        assert json.loads(head)["alg"] == "RS256"
+        key.public_key().verify(raw, signed.encode(), padding.PKCS1v15(), hashes.SHA256())
+    else:
+        assert json.loads(head)["alg"] == "ES256"
+        both = utils.encode_dss_signature(
+            int.from_bytes(raw[:32], "big"), int.from_bytes(raw[32:], "big")
+        )
+        key.public_key().verify(both, signed.encode(), ec.ECDSA(hashes.SHA256()))
+    with pytest.raises(EnvironmentFault, match="private_key"):
+        messages.assertion("bench", URL, "no key", None)
+
+
+@pytest.mark.parametrize(
+    ("said", "lifetime"),
+    [
+        (3600, 3600), ("3600", 3600), (2.5, 2.5), (None, 300), (0, 300), (-5, 300), ("soon", 300),
+        (10**400, 300), (1e300, 30 * 86400), (True, 300), ([1], 300), ({}, 300),
+    ],
+)  # fmt: skip
+def test_a_lifetime_that_is_missing_or_absurd_is_replaced(said: Any, lifetime: float) -> None:
+    found = messages.answer(200, {}, grant(said), "full_auth")
+    assert found.lifetime == lifetime
+
+
+def test_a_tokens_own_times_say_how_long_it_lives_whatever_our_clock_shows() -> None:
+    claims = (
+        base64.urlsafe_b64encode(json.dumps({"iat": 5000, "exp": 5900}).encode())
+        .decode()
+        .rstrip("=")
+    )
+    assert messages.answer(200, {}, grant(None, f"e30.{claims}.sig"), "full_auth").lifetime == 900
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (401, {"error": "invalid_client"}, TokenRefused),
+        (400, {"error": "invalid_scope"}, TokenRefused),
+        (400, {"error": "invalid_grant"}, messages.GrantRefused),
+        (400, {"error": "temporarily_unavailable"}, TokenFailed),
+        (503, {"error": "x"}, TokenFailed),
+        (429, {"error": "slow_down"}, TokenFailed),
+        (404, "not here", TokenRefused),
+        (502, "<html>bad gateway</html>", TokenFailed),
+        (302, "", TokenRefused),
+        (200, {"token": "topsecret"}, TokenRefused),
+        (200, {"access_token": 5}, TokenRefused),
+        (200, {"access_token": "a\r\nb"}, TokenRefused),
+        (200, {"access_token": "abc", "token_type": "mac"}, TokenRefused),
+    ],
+)
+def test_errors_are_sorted_into_those_that_pass_and_those_that_do_not(
+    status: int, body: Any, kind: type[TokenFailed]
+) -> None:
+    data = body if isinstance(body, str) else json.dumps(body)
+    with pytest.raises(TokenFailed) as found:
+        messages.answer(status, {"retry-after": "7"}, data.encode(), "full_auth")
+    assert type(found.value) is kind
+    assert "topsecret" not in str(found.value)
+    assert found.value.wait == (7 if kind is TokenFailed else None)
+
+
+def test_a_server_that_repeats_secrets_gets_them_masked() -> None:
+    asked = messages.ask(options(), URL, "full_auth")
+    said = f"unknown s3cr:et& ü in {asked.headers['Authorization']}"
+    body = json.dumps({"error": "invalid_client", "error_description": said}).encode()
+    with pytest.raises(TokenRefused, match="unknown") as found:
+        messages.answer(401, {}, body, "full_auth")
+    assert "s3cr" not in str(found.value)
+    assert asked.headers["Authorization"].removeprefix("Basic ") not in str(found.value)
+
+
+FIELDS = (
+    "access_token",
+    "token_type",
+    "expires_in",
+    "scope",
+    "error",
+    "refresh_token",
+    "expires_at",
+)
+plain = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
+objects = st.dictionaries(st.sampled_from(FIELDS), st.recursive(plain, st.lists, max_leaves=3))
+
+
+@given(
+    st.integers(200, 599),
+    st.binary(max_size=200) | objects.map(lambda data: json.dumps(data).encode()),
+    st.text(max_size=20),
+)
+def test_any_answer_gives_a_token_or_an_error_of_ours_in_one_line(
+    status: int, body: bytes, wait: str
+) -> None:
+    said = ""
+    try:
+        assert messages.answer(status, {"retry-after": wait}, body, "full_auth").lifetime > 0
+    except TokenFailed as error:
+        said = str(error)
+    assert said.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"client_secret": "plain"}, "write ${env:NAME}"),
+        ({"client_id": None}, "'client_id' is missing"),
+        ({"client_secret": None}, "needs a secret or a key"),
+        ({"token_url": None}, "either 'token_url' or 'issuer'"),
+        ({"issuer": "https://x"}, "either 'token_url' or 'issuer'"),
+        ({"grant_type": "password"}, "'username' is missing"),
+        ({"username": "u"}, "does not use 'username'"),
+        ({"client_auth": "private_key_jwt"}, "'private_key' is missing"),
+        ({"token_url": "https://u:pw@x/token"}, "cannot have user and password"),
+        ({"token_url": "gateway/token"}, "write https://HOST/PATH"),
+        ({"type": "bearer"}, "type 'bearer' does not use 'client_id'"),
+        ({"grant": "password"}, "Extra inputs"),
+    ],
+)
+def test_options_that_cannot_work_are_refused(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError) as found:
+        options(**change)
+    assert said in str(found.value)
+    assert "plain" not in str(found.value)
+
+
+def test_the_name_of_a_credential_has_no_secret_and_differs_by_what_the_token_is_for() -> None:
+    assert options().key == options(client_secret="${env:OTHER}").key
+    assert options().key != options(scope="inference").key
+    assert options().key.startswith("gateway.example-")

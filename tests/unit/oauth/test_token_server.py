@@ -1,0 +1,259 @@
+"""Tokens shared by processes through a file, and refresh tokens that are never used twice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import stat
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_server import FakeServer
+
+from hpcbench.errors import EnvironmentFault
+from hpcbench.oauth import store
+from hpcbench.oauth.keeper import Granted, TokenFailed, TokenRefused
+from hpcbench.oauth.options import AuthOptions
+from hpcbench.oauth.store import Record, Store
+from hpcbench.oauth.token_server import TokenServer
+from hpcbench.oauth.transport import Reply, discover
+
+
+@pytest.fixture(autouse=True)
+def _secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OAUTH_SECRET", "secret-1")
+    monkeypatch.setenv("OAUTH_FIRST", "r0")
+
+
+def options(grant: str = "client_credentials", **more: Any) -> AuthOptions:
+    if grant == "password":
+        more |= {"username": "u", "password": "${env:OAUTH_SECRET}"}
+    return AuthOptions(
+        grant_type=grant, token_url="https://g/token", client_id="c",
+        client_secret="${env:OAUTH_SECRET}", **more,
+    )  # type: ignore[arg-type]  # fmt: skip
+
+
+def first(folder: Path, fake: FakeServer, grant: str = "refresh_token", **more: Any) -> TokenServer:
+    if grant == "refresh_token":
+        more.setdefault("refresh_token", "${env:OAUTH_FIRST}")
+    chosen = options(grant, **more)
+    return TokenServer(chosen, Store(chosen.key, folder / "auth"), fake, poll=0.02)
+
+
+def obtain(server: TokenServer, old: str | None = None, *, full: bool = False) -> Granted:
+    return asyncio.run(server.obtain(old, full=full))
+
+
+def record(folder: Path) -> dict[str, Any]:
+    (path,) = (folder / "auth").glob("*.json")
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def age(folder: Path, **change: Any) -> None:
+    """Change the record as a crash or another node would have left it."""
+    (path,) = (folder / "auth").glob("*.json")
+    kept = Store(path.stem, folder / "auth")
+    before = path.stat()
+    kept.write(replace(Record(**json.loads(path.read_text())), **change))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+@pytest.mark.parametrize("grant", ["client_credentials", "password", "refresh_token"])
+def test_a_hundred_workers_that_start_at_once_ask_once(tmp_path: Path, grant: str) -> None:
+    fake = FakeServer()
+
+    async def journey() -> list[Granted]:
+        workers = [first(tmp_path, fake, grant) for _ in range(100)]
+        return await asyncio.gather(*(one.obtain(None, full=False) for one in workers))
+
+    found = asyncio.run(journey())
+    assert {one.token.access for one in found} == {"a1"}
+    assert len(fake.asked) == 1
+    assert sum(one.kind == "cache" for one in found) == 99
+
+
+def test_a_later_run_needs_no_request(tmp_path: Path) -> None:
+    fake = FakeServer()
+    obtain(first(tmp_path, fake))
+    assert obtain(first(tmp_path, fake)).kind == "cache"
+    assert len(fake.asked) == 1
+
+
+def test_only_its_owner_can_read_the_file(tmp_path: Path) -> None:
+    obtain(first(tmp_path, FakeServer()))
+    (path,) = (tmp_path / "auth").glob("*.json")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert "secret-1" not in path.read_text()
+    path.chmod(0o644)
+    with pytest.raises(TokenRefused, match="accessible to other users"):
+        obtain(first(tmp_path, FakeServer()))
+    path.parent.chmod(0o755)
+    with pytest.raises(EnvironmentFault, match="chmod 700"):
+        first(tmp_path, FakeServer())
+
+
+def test_rotating_refresh_tokens_follow_each_other_and_none_is_used_twice(tmp_path: Path) -> None:
+    fake = FakeServer()
+    old = None
+    for _ in range(20):
+
+        async def round_of(old: str | None) -> list[Granted]:
+            workers = [first(tmp_path, fake) for _ in range(4)]
+            return await asyncio.gather(*(one.obtain(old, full=False) for one in workers))
+
+        found = asyncio.run(round_of(old))
+        (old,) = {one.token.access for one in found}
+    assert (len(fake.asked), fake.used_twice) == (20, 0)
+    assert record(tmp_path)["refresh"] == fake.refresh
+    assert record(tmp_path)["rotates"] is True
+
+
+def test_a_lost_answer_of_a_rotating_token_needs_a_login_and_the_token_is_not_sent_again(
+    tmp_path: Path,
+) -> None:
+    fake = FakeServer()
+    obtain(first(tmp_path, fake))
+    fake.trouble = "lost"
+    with pytest.raises(TokenFailed, match="broke off"):
+        obtain(first(tmp_path, fake), "a1")
+    fake.trouble = ""
+    with pytest.raises(TokenRefused, match="run `hpcbench auth login`"):
+        obtain(first(tmp_path, fake), "a1")
+    assert (len(fake.asked), fake.used_twice) == (2, 0)
+    fake.refresh = "fresh-one"
+    assert asyncio.run(first(tmp_path, fake).login("fresh-one")).kind == "refresh_token"
+    assert obtain(first(tmp_path, fake, refresh_token=None)).kind == "cache"
+
+
+def test_a_crash_while_the_token_was_out_ends_in_a_full_authentication(tmp_path: Path) -> None:
+    fake = FakeServer()
+    obtain(first(tmp_path, fake, "password"))
+    age(tmp_path, sent=True, rotates=True)
+    found = obtain(first(tmp_path, fake, "password"), "a1")
+    assert (found.kind, found.fallback) == ("full_auth", True)
+    assert fake.used_twice == 0
+
+
+def test_an_answer_is_lost_where_tokens_do_not_rotate_and_the_same_one_is_sent_again(
+    tmp_path: Path,
+) -> None:
+    fake = FakeServer(rotates=False)
+    obtain(first(tmp_path, fake))
+    fake.trouble = "lost"
+    with pytest.raises(TokenFailed):
+        obtain(first(tmp_path, fake), "a1")
+    fake.trouble = ""
+    assert obtain(first(tmp_path, fake), "a1").kind == "refresh_token"
+
+
+@pytest.mark.parametrize("trouble", ["unsent", "503", "429"])
+def test_an_outage_uses_up_no_refresh_token(tmp_path: Path, trouble: str) -> None:
+    fake = FakeServer()
+    obtain(first(tmp_path, fake))
+    fake.trouble = trouble
+    for _ in range(3):
+        with pytest.raises(TokenFailed) as found:
+            obtain(first(tmp_path, fake), "a1")
+        assert not isinstance(found.value, TokenRefused)
+    fake.trouble = ""
+    assert obtain(first(tmp_path, fake), "a1").kind == "refresh_token"
+    assert fake.used_twice == 0
+
+
+def test_a_refresh_token_that_no_longer_works_falls_back_to_a_full_authentication(
+    tmp_path: Path,
+) -> None:
+    fake = FakeServer()
+    obtain(first(tmp_path, fake, "password"))
+    fake.refresh = "revoked"
+    found = obtain(first(tmp_path, fake, "password"), "a1")
+    assert (found.kind, found.fallback) == ("full_auth", True)
+
+
+def test_after_a_401_a_password_is_sent_and_no_refresh_token(tmp_path: Path) -> None:
+    fake = FakeServer()
+    obtain(first(tmp_path, fake, "password"))
+    found = obtain(first(tmp_path, fake, "password"), "a1", full=True)
+    assert (found.kind, found.fallback) == ("full_auth", False)
+    assert [one["grant_type"] for one in fake.asked] == ["password", "password"]
+
+
+def test_another_boot_reads_the_age_from_the_file_server_whatever_its_own_clock_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = FakeServer(100)
+    obtain(first(tmp_path, fake))
+    age(tmp_path, boot="another", since=5.0, written=5.5)
+    (path,) = (tmp_path / "auth").glob("*.json")
+    os.utime(path, (time.time() - 30,) * 2)
+    monkeypatch.setattr(time, "time", lambda: 1e9)  # a clock that is years behind
+    found = obtain(first(tmp_path, fake))
+    assert found.kind == "cache"
+    assert found.token.expires - store.now() == pytest.approx(100 - 30.5 - 5, abs=2)
+    os.utime(path, (time.time() + 3600 * 24 * 20000,) * 2)
+    assert obtain(first(tmp_path, fake)).kind == "refresh_token", "its age cannot be known"
+
+
+def test_a_damaged_file_is_as_none(tmp_path: Path) -> None:
+    fake = FakeServer()
+    obtain(first(tmp_path, fake, "password"))
+    (path,) = (tmp_path / "auth").glob("*.json")
+    path.write_text('{"access": "a1", "lifeti')
+    assert obtain(first(tmp_path, fake, "password")).kind == "full_auth"
+
+
+def test_without_a_file_one_process_keeps_its_tokens(tmp_path: Path) -> None:
+    fake = FakeServer()
+    server = TokenServer(options("password"), None, fake)
+    assert obtain(server).kind == "full_auth"
+    assert obtain(server, "a1").kind == "refresh_token"
+
+
+def test_a_new_configured_refresh_token_begins_a_new_chain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = FakeServer()
+    obtain(first(tmp_path, fake))
+    monkeypatch.setenv("OAUTH_FIRST", "second-chain")
+    fake.refresh = "second-chain"
+    assert obtain(first(tmp_path, fake), "a1").kind == "refresh_token"
+
+
+class Metadata:
+    """Servers of metadata: address → body."""
+
+    def __init__(self, **found: Any) -> None:
+        self.found = found
+
+    async def send(self, method: str, url: str, headers: Any, body: Any) -> Reply:
+        for name, data in self.found.items():
+            if name.replace("_", "-") in url:
+                return Reply(200, {}, json.dumps(data).encode())
+        return Reply(404, {}, b"")
+
+
+def test_an_issuer_is_discovered_in_both_places_and_must_be_the_one_that_was_asked() -> None:
+    chosen = AuthOptions(issuer="https://g/tenant", client_id="c", client_secret="${env:S}")
+    good = {
+        "issuer": "https://g/tenant", "token_endpoint": "https://g/t",
+        "token_endpoint_auth_methods_supported": ["client_secret_post"],
+    }  # fmt: skip
+    for place in ("openid_configuration", "oauth_authorization_server"):
+        found = asyncio.run(discover(chosen, Metadata(**{place: good})))
+        assert found == ("https://g/t", ["client_secret_post"])
+    for bad, said in (
+        ({**good, "issuer": "https://evil"}, "is of the issuer"),
+        ({"issuer": "https://g/tenant"}, "names no token_endpoint"),
+        ({**good, "token_endpoint": "http://g/t"}, "without TLS"),
+    ):
+        with pytest.raises(TokenRefused, match=said):
+            asyncio.run(discover(chosen, Metadata(openid_configuration=bad)))
+    with pytest.raises(TokenRefused, match="no metadata"):
+        asyncio.run(discover(chosen, Metadata()))
