@@ -3,12 +3,16 @@
 The relay changes the model's name in a request and adds the key; an answer passes byte for byte, as it comes.
 An answer that breaks off there breaks off here: it never looks complete. Redirects are not followed, because
 the key would go with them; certificates are verified; `HTTPS_PROXY` and `NO_PROXY` are honoured.
+
+With OAuth2 (`auth` of the options) a keeper holds the token. An answer of 401 drops it, and the request goes
+out once more with its successor; the second answer passes, whatever it is.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -20,9 +24,14 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
+from hpcbench import secret
 from hpcbench.engines.chat import ApiError
 from hpcbench.engines.remote import RemoteOptions
-from hpcbench.errors import unreached
+from hpcbench.errors import HpcbenchError, unreached
+from hpcbench.oauth import figures
+from hpcbench.oauth.keeper import Keeper, TokenFailed, TokenRefused
+from hpcbench.oauth.options import AuthOptions
+from hpcbench.oauth.token_server import source_of
 
 PATIENCE = 60.0
 """Longest wait for an unreachable endpoint, seconds."""
@@ -37,6 +46,9 @@ _NOT_PASSED = frozenset(
     }
 )  # fmt: skip
 """Headers of an answer that belong to its connection, or are private to the endpoint."""
+
+
+_JSON = {"Content-Type": "application/json"}
 
 
 class EndpointFailed(Exception):
@@ -62,7 +74,11 @@ def serve(options: RemoteOptions, name: str, socket: str) -> None:
     Raises:
         EndpointFailed: it does not answer, or refuses us.
     """
-    relay = Relay(options, name, os.environ.get("API_KEY", "").strip())
+    try:
+        key, keeper = _credential(options)
+    except HpcbenchError as error:
+        raise EndpointFailed(str(error)) from None
+    relay = Relay(options, name, key, keeper)
     web.run_app(
         _reachable(relay),
         path=socket,
@@ -75,22 +91,55 @@ def serve(options: RemoteOptions, name: str, socket: str) -> None:
     )
 
 
+def _credential(options: RemoteOptions) -> tuple[str, Keeper | None]:
+    """The fixed key, or the keeper of tokens.
+
+    Raises:
+        HpcbenchError: a secret is missing.
+    """
+    auth = options.auth or AuthOptions(type="bearer")
+    if auth.type == "jwt":
+        source = source_of(auth, allow_http=options.allow_http, say=_LOG.warning)
+        return "", Keeper(source)
+    if auth.type == "none":
+        return "", None
+    said = os.environ.get("API_KEY", "") if auth.token is None else secret.reveal(auth.token)
+    return said.strip(), None
+
+
 async def _reachable(relay: Relay) -> web.Application:
-    async with relay.session() as session:
-        await relay.look(session)
+    await relay.begin()
+    try:
+        async with relay.session() as session:
+            await relay.look(session)
+    except BaseException:
+        await relay.end()
+        raise
     return relay.application()
 
 
 class Relay:
     """One endpoint under one local name."""
 
-    def __init__(self, options: RemoteOptions, name: str, key: str) -> None:
+    def __init__(
+        self, options: RemoteOptions, name: str, key: str, keeper: Keeper | None = None
+    ) -> None:
         self.options, self.name = options, name
+        self._keeper, self._kept = keeper, contextlib.AsyncExitStack()
         self._headers = {**options.headers, "Accept-Encoding": "identity"}
         if key:
             self._headers["Authorization"] = f"Bearer {key}"
         self._answers: Counter[str] = Counter()
         self._session: aiohttp.ClientSession
+
+    async def begin(self) -> None:
+        """Begin to keep a token, where one is needed."""
+        if self._keeper is not None:
+            await self._kept.enter_async_context(self._keeper.running())
+
+    async def end(self) -> None:
+        """Keep it no longer."""
+        await self._kept.aclose()
 
     def session(self) -> aiohttp.ClientSession:
         """Connections to the endpoint, one for each request."""
@@ -115,12 +164,22 @@ class Relay:
         url = f"{self.options.base_url}/models"
         loop = asyncio.get_running_loop()
         deadline, pause = loop.time() + min(PATIENCE, self.options.timeout), 0.5
+        rejected = False
         while True:
             try:
-                async with session.get(url, allow_redirects=False) as answer:
-                    why = _unusable(answer)
+                token = await self._token(max(0.0, deadline - loop.time()))
+                async with session.get(
+                    url, headers=_authorization(token), allow_redirects=False
+                ) as answer:
+                    if answer.status == 401 and self._keeper is not None and token and not rejected:
+                        rejected = True
+                        self._keeper.reject(token)
+                        continue
+                    why = _unusable(answer, of_keeper=self._keeper is not None)
                     if why is None:
                         return
+            except TokenFailed as error:
+                raise EndpointFailed(str(error)) from None
             except (aiohttp.ClientSSLError, aiohttp.InvalidURL) as error:
                 raise EndpointFailed(f"{url}: {error}") from None
             except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:  # noqa: UP041 (3.10)
@@ -145,6 +204,7 @@ class Relay:
     async def _connected(self, app: web.Application) -> AsyncIterator[None]:
         async with self.session() as self._session:
             yield
+        await self.end()
 
     async def _health(self, request: web.Request) -> web.Response:
         return web.json_response({"status": "ok"})
@@ -158,7 +218,10 @@ class Relay:
             f'hpcbench_remote_answers_total{{code="{code}"}} {count}\n'
             for code, count in sorted(self._answers.items())
         )
-        return web.Response(text="".join(lines))
+        text = "".join(lines)
+        if self._keeper is not None:
+            text += figures.text(self._keeper)
+        return web.Response(text=text)
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         try:
@@ -196,14 +259,11 @@ class Relay:
     async def _exchange(self, request: web.Request, body: bytes) -> web.StreamResponse:
         passed: web.StreamResponse | None = None
         try:
-            async with self._session.post(
-                f"{self.options.base_url}/chat/completions",
-                data=body,
-                headers={"Content-Type": "application/json"},
-                allow_redirects=False,
-            ) as answer:
+            async with await self._send(body) as answer:
                 if 300 <= answer.status < 400:
                     raise ApiError(502, _redirected(answer), "endpoint_redirects")
+                if self._keeper is not None and answer.status >= 400:
+                    return await self._refusal(answer)
                 passed = web.StreamResponse(status=answer.status, headers=_headers(answer))
                 passed.content_length = answer.content_length
                 await passed.prepare(request)
@@ -224,6 +284,67 @@ class Relay:
             code = "endpoint_timeout" if late else "endpoint_unreachable"
             raise ApiError(504 if late else 502, f"the endpoint {said}", code) from None
 
+    async def _send(self, body: bytes) -> aiohttp.ClientResponse:
+        """The endpoint's answer to a request; without a usable token the request waits for one.
+
+        Raises:
+            ApiError: there is no token.
+        """
+        if self._keeper is None:
+            return await self._post(body, _JSON)
+        token = self._keeper.ready() or await self._token_or_error()
+        answer = await self._post(body, {**_JSON, **_authorization(token)})
+        if answer.status != 401:
+            self._keeper.accept(token)
+            return answer
+        self._keeper.reject(token)
+        again = self._keeper.ready()
+        if again == token:  # it is new, and so was its predecessor: the endpoint rejects them all
+            return answer
+        answer.close()
+        again = again or await self._token_or_error()
+        answer = await self._post(body, {**_JSON, **_authorization(again)})
+        if answer.status != 401:
+            self._keeper.accept(again)
+        return answer
+
+    async def _post(self, body: bytes, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
+        return await self._session.post(
+            f"{self.options.base_url}/chat/completions",
+            data=body,
+            headers=headers,
+            allow_redirects=False,
+        )
+
+    async def _token(self, patience: float) -> str:
+        """The token; empty: requests have none.
+
+        Raises:
+            TokenFailed: there was none for so long, seconds.
+        """
+        return "" if self._keeper is None else await self._keeper.wait(patience)
+
+    async def _token_or_error(self) -> str:
+        try:
+            return await self._token(self.options.timeout)
+        except TokenRefused as error:
+            raise ApiError(401, f"no token for the endpoint: {error}", "token_refused") from None
+        except TokenFailed as error:
+            raise ApiError(
+                503, f"no token for the endpoint: {error}", "token_unavailable"
+            ) from None
+
+    async def _refusal(self, answer: aiohttp.ClientResponse) -> web.Response:
+        """An error of the endpoint, without tokens that it repeats."""
+        self._answers[str(answer.status)] += 1
+        body = await answer.read()
+        masked = secret.mask(body.decode("utf-8", "surrogateescape"))
+        return web.Response(
+            status=answer.status,
+            headers=_headers(answer),
+            body=masked.encode("utf-8", "surrogateescape"),
+        )
+
     def _cut(
         self, request: web.Request, passed: web.StreamResponse, error: Exception
     ) -> web.StreamResponse:
@@ -235,7 +356,11 @@ class Relay:
         return passed
 
 
-def _unusable(answer: aiohttp.ClientResponse) -> str | None:
+def _authorization(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def _unusable(answer: aiohttp.ClientResponse, *, of_keeper: bool) -> str | None:
     """Reason why an endpoint with this answer is unusable now; None if it is usable.
 
     Raises:
@@ -243,6 +368,9 @@ def _unusable(answer: aiohttp.ClientResponse) -> str | None:
     """
     if answer.status in (200, 404, 405):  # not every endpoint lists its models
         return None
+    if answer.status in (401, 403) and of_keeper:
+        what = "a new token of the token server (look at `scope` and `audience` in `auth`)"
+        raise EndpointFailed(f"{answer.url} answers {answer.status} to {what}")
     if answer.status in (401, 403):
         key = (
             "the key in `API_KEY`"

@@ -1,12 +1,12 @@
 """A model on another machine: any OpenAI-compatible endpoint, so that it appears in the same table.
 
 The child process is a relay on the engine's socket (hpcbench.engines.relay). The endpoint's key comes from
-`API_KEY` in the model definition's `env`, a secret reference: no argument list, file or log contains it.
+`API_KEY` in the model definition's `env`, or a token server gives tokens (`auth`). Secrets are references
+that the relay itself resolves: no argument list, file or log contains one.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import re
 import sys
@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from hpcbench.engines.auto_concurrency import ELSEWHERE
 from hpcbench.errors import Problem, UserError
+from hpcbench.oauth.options import AuthOptions, in_the_clear
 from hpcbench.plugins import API, Command, EngineSpec, check_options
 
 _SECRET_HEADER = re.compile(r"auth|key|token|secret|cookie|password", re.IGNORECASE)
@@ -40,6 +41,8 @@ class RemoteOptions(BaseModel):
     """Whether images, answers and key may cross a network in the clear."""
     strict: bool = True
     """Whether what hpcbench adds to requests beyond OpenAI's API is left out again."""
+    auth: AuthOptions | None = None
+    """How requests prove who we are; default: the fixed key in `API_KEY`."""
     max_tokens_name: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     """What the endpoint calls the limit of an answer's tokens."""
 
@@ -108,9 +111,10 @@ def _problems(spec: EngineSpec) -> Iterator[Problem]:
     wrong = check_options(RemoteEngine, spec.options)
     for _, message in wrong:
         yield Problem(message)
-    if not wrong and _in_the_clear(spec.options):
+    for name in () if wrong else _in_the_clear(spec.options):
+        what = "the key" if name == "base_url" else "secrets"
         yield Problem(
-            "option 'base_url': http:// would send the key unencrypted",
+            f"option '{name}': http:// would send {what} unencrypted",
             remedy="write https://, or set `allow_http: true`",
         )
     if spec.gpus:
@@ -123,15 +127,12 @@ def _problems(spec: EngineSpec) -> Iterator[Problem]:
         yield Problem("a remote model has its own dtype", remedy="leave 'dtype' out")
 
 
-def _in_the_clear(options: Mapping[str, Any]) -> bool:
-    url = urlsplit(options["base_url"])
-    return url.scheme == "http" and not options.get("allow_http") and not _loopback(url.hostname)
-
-
-def _loopback(host: str | None) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host or "").is_loopback
-    except ValueError:
-        return False
+def _in_the_clear(options: Mapping[str, Any]) -> Iterator[str]:
+    """Options whose address is plain HTTP to another machine."""
+    if options.get("allow_http"):
+        return
+    if in_the_clear(options["base_url"]):
+        yield "base_url"
+    for name in ("token_url", "issuer"):
+        if in_the_clear((options.get("auth") or {}).get(name) or ""):
+            yield f"auth.{name}"

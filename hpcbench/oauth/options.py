@@ -144,13 +144,6 @@ class AuthOptions(BaseModel):
         host = re.sub(r"[^a-z0-9.-]", "-", (urlsplit(self.server).hostname or "").lower())[:60]
         return f"{host}-{hashlib.sha256(json.dumps(named).encode()).hexdigest()[:16]}"
 
-    def in_the_clear(self) -> str | None:
-        """The option whose address would carry secrets unencrypted to another machine; None: none does."""
-        for name in ("token_url", "issuer"):
-            if in_the_clear(getattr(self, name) or ""):
-                return name
-        return None
-
 
 def in_the_clear(address: str) -> bool:
     """Whether an address is plain HTTP to another machine."""

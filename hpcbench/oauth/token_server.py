@@ -13,17 +13,17 @@ import contextlib
 import hashlib
 import logging
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any
 
 from hpcbench import secret
-from hpcbench.errors import HpcbenchError
+from hpcbench.errors import EnvironmentFault, HpcbenchError
 from hpcbench.oauth import messages, store
 from hpcbench.oauth.keeper import Granted, Kind, TokenFailed, TokenRefused
 from hpcbench.oauth.lifecycle import Token
 from hpcbench.oauth.messages import GrantRefused
-from hpcbench.oauth.options import AuthOptions
+from hpcbench.oauth.options import SECRETS, AuthOptions
 from hpcbench.oauth.store import Record, Store
 from hpcbench.oauth.transport import Http, Transport, Unsent, discover
 
@@ -268,6 +268,26 @@ class TokenServer:
             self._memory = record
             return
         await asyncio.to_thread(_replace, self._store, record, before)
+
+
+def source_of(
+    options: AuthOptions, *, allow_http: bool = False, say: Callable[[str], None]
+) -> TokenServer:
+    """The source of a credential, with the user's file; `say` gets why there is none.
+
+    Raises:
+        EnvironmentFault: a secret is missing.
+    """
+    for name in SECRETS:
+        secret.reveal(getattr(options, name) or "")
+    try:
+        kept = Store(options.key)
+    except (EnvironmentFault, OSError) as error:
+        say(
+            f"each process asks for tokens of its own, since there is no place for their file: {error}"
+        )
+        kept = None
+    return TokenServer(options, kept, allow_http=allow_http)
 
 
 class _Busy(Exception):

@@ -1,0 +1,229 @@
+"""The relay with tokens of a token server, against a stand-in for endpoint and token server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from test_remote import Endpoint, Relay, chat
+
+from hpcbench import plugins
+from hpcbench.engines.remote import RemoteEngine
+from hpcbench.errors import UserError
+
+SECRET = "gateway-secret-42"
+
+
+class Gateway(Endpoint):
+    """Checks tokens, and gives them at `/oauth/token`."""
+
+    def __init__(self) -> None:
+        self.lifetime: float = 3600
+        self.given: list[str] = []
+        self.ends: dict[str, float] = {}
+        """Valid tokens → their end."""
+        self.secret = SECRET
+        self.rejects_all = False
+        self.expired_sent = 0
+        super().__init__()
+        self.token_url = self.url.replace("/v1", "/oauth/token")
+
+    async def _start(self) -> web.AppRunner:
+        app = web.Application()
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_post("/v1/chat/completions", self._chat)
+        app.router.add_post("/oauth/token", self._give)
+        runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+        await runner.setup()
+        site = web.TCPSite(runner, "localhost", 0)
+        await site.start()
+        self._port = runner.addresses[0][1]
+        return runner
+
+    async def _give(self, request: web.Request) -> web.Response:
+        form = await request.post()
+        if form.get("client_secret") != self.secret:
+            said = f"no client has the secret {form.get('client_secret')}"
+            return web.json_response(
+                {"error": "invalid_client", "error_description": said}, status=401
+            )
+        access = f"token-{len(self.given)}-abcdef"
+        self.given.append(access)
+        self.ends[access] = time.monotonic() + self.lifetime
+        answer = {"access_token": access, "token_type": "Bearer", "expires_in": self.lifetime}
+        return web.json_response(answer)
+
+    def _valid(self, request: web.Request) -> bool:
+        access = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        end = self.ends.get(access, 0)
+        self.expired_sent += 0 < end < time.monotonic()
+        return end > time.monotonic() and not self.rejects_all
+
+    async def _models(self, request: web.Request) -> web.Response:
+        return web.json_response({"data": []}, status=200 if self._valid(request) else 401)
+
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        self.asked.append((dict(request.headers), body))
+        if not self._valid(request):
+            said = f"{request.headers.get('Authorization')} is not valid any more"
+            return self._error(401, said, "invalid_token")
+        return await self._answer(request, body)
+
+
+@pytest.fixture
+def gateway() -> Iterator[Gateway]:
+    endpoint = Gateway()
+    yield endpoint
+    endpoint.close()
+
+
+def relay(gateway: Gateway, state: Path, secret: str = SECRET, **auth: Any) -> Relay:
+    chosen = {
+        "token_url": gateway.token_url, "client_id": "bench", "client_secret": "${env:GATEWAY_SECRET}",
+        "client_auth": "client_secret_post", **auth,
+    }  # fmt: skip
+    env = {"GATEWAY_SECRET": secret, "XDG_STATE_HOME": str(state)}
+    return Relay(gateway, env, auth=chosen, timeout=5)
+
+
+def logged(one: Relay) -> str:
+    log = one.log
+    one.close()
+    assert "Traceback" not in log, log
+    assert not any(word in log for word in (SECRET, "token-")), log
+    return log
+
+
+def test_two_workers_share_one_token_and_a_later_run_asks_for_none(
+    gateway: Gateway, tmp_path: Path
+) -> None:
+    both = [relay(gateway, tmp_path), relay(gateway, tmp_path)]
+    for one in both:
+        assert one.up().ask("answer")[0] == 200
+    for one in both:
+        logged(one)
+    assert gateway.given == ["token-0-abcdef"]
+    assert gateway.asked[-1][0]["Authorization"] == "Bearer token-0-abcdef"
+    later = relay(gateway, tmp_path).up()
+    assert later.ask("answer")[0] == 200
+    logged(later)
+    assert len(gateway.given) == 1
+
+
+def test_a_revoked_token_costs_one_more_request_and_no_failure(
+    gateway: Gateway, tmp_path: Path
+) -> None:
+    one = relay(gateway, tmp_path).up()
+    gateway.ends.clear()
+    assert one.ask("answer")[0] == 200
+    assert one.ask("answer")[0] == 200
+    assert len(gateway.given) == 2
+    assert [headers["Authorization"] for headers, _ in gateway.asked] == [
+        f"Bearer {gateway.given[0]}", f"Bearer {gateway.given[1]}", f"Bearer {gateway.given[1]}",
+    ]  # fmt: skip
+
+    async def metrics() -> str:
+        async with one.session() as session, session.get("/metrics") as answer:
+            return await answer.text()
+
+    found = asyncio.run(metrics())
+    assert 'hpcbench_token_requests_total{kind="full_auth",outcome="granted"} 2' in found
+    assert "hpcbench_token_rejected_total 1" in found
+    assert 'hpcbench_token_state{state="fresh"} 1' in found
+    logged(one)
+
+
+def test_an_endpoint_that_rejects_every_token_answers_in_its_own_words_without_the_token(
+    gateway: Gateway, tmp_path: Path
+) -> None:
+    one = relay(gateway, tmp_path).up()
+    gateway.rejects_all = True
+    status, _, body = one.ask("answer")
+    assert (status, json.loads(body)["error"]["code"]) == (401, "invalid_token")
+    assert json.loads(body)["error"]["message"] == "Bearer *** is not valid any more"
+    for _ in range(5):
+        assert one.ask("answer")[0] == 401
+    assert len(gateway.given) <= 4
+    logged(one)
+
+
+def test_many_requests_over_many_lifetimes_meet_no_expired_token(
+    gateway: Gateway, tmp_path: Path
+) -> None:
+    gateway.lifetime = 0.6
+    one = relay(gateway, tmp_path).up()
+
+    async def ask_all() -> list[int]:
+        async with one.session() as session:
+
+            async def many() -> list[int]:
+                found, until = [], time.monotonic() + 2.5
+                while time.monotonic() < until:
+                    path = "/v1/chat/completions"
+                    async with session.post(path, json=chat("answer")) as answer:
+                        found.append(answer.status)
+                return found
+
+            return sum(await asyncio.gather(*(many() for _ in range(4))), [])
+
+    found = asyncio.run(ask_all())
+    assert {*found} == {200}
+    assert len(found) > 50
+    assert gateway.expired_sent == 0
+    assert 4 <= len(gateway.given) <= 12
+    logged(one)
+
+
+def test_a_wrong_secret_ends_it_at_once_in_the_servers_words_without_the_secret(
+    gateway: Gateway, tmp_path: Path
+) -> None:
+    said = relay(gateway, tmp_path, "wrong-key-here").failed()
+    assert "the token server answers 401: invalid_client: no client has the secret ***" in said
+
+
+def test_a_missing_secret_is_one_line(gateway: Gateway, tmp_path: Path) -> None:
+    said = relay(gateway, tmp_path, "").failed()
+    assert "${env:GATEWAY_SECRET}: the variable is not set" in said
+
+
+def test_a_token_server_that_is_away_is_named(gateway: Gateway, tmp_path: Path) -> None:
+    said = relay(gateway, tmp_path, token_url="http://localhost:9/token", timeout=1).failed()
+    assert "the token server localhost cannot be reached" in said
+
+
+@pytest.mark.parametrize(
+    ("auth", "said"),
+    [
+        ({"client_secret": "plain-text"}, "option 'auth.client_secret': write ${env:NAME}"),
+        ({"token_url": "http://far.example/token"}, "option 'auth.token_url': http:// would send"),
+        ({"client_id": None}, "'client_id' is missing"),
+        ({"grant": "password"}, "unknown option 'grant'"),
+    ],
+)
+def test_wrong_options_are_refused_before_the_run(auth: dict[str, Any], said: str) -> None:
+    chosen = {
+        "token_url": "https://g/t", "client_id": "c", "client_secret": "${env:GATEWAY_SECRET}", **auth,
+    }  # fmt: skip
+    chosen = {name: value for name, value in chosen.items() if value is not None}
+    options = {"base_url": "https://g/v1", "model": "m", "auth": chosen}
+    with pytest.raises(UserError) as found:
+        RemoteEngine().launch_command(plugins.EngineSpec("", "n", "/s", options=options))
+    assert said in str(found.value)
+    assert "plain-text" not in str(found.value)
+
+
+def test_a_fixed_token_and_none(gateway: Gateway, tmp_path: Path) -> None:
+    gateway.ends["fixed-token"] = time.monotonic() + 60
+    bearer = {"type": "bearer", "token": "${env:FIXED}"}
+    one = Relay(gateway, {"FIXED": "fixed-token"}, auth=bearer).up()
+    assert one.ask("answer")[0] == 200
+    one.close()
+    said = Relay(gateway, {"API_KEY": "fixed-token"}, auth={"type": "none"}).failed()
+    assert "answers 401 to a request without a key" in said
