@@ -498,8 +498,10 @@ def check_options(plugin: Any, options: Mapping[str, Any]) -> list[tuple[tuple[s
         try:
             declared.model_validate(dict(options))
         except ValidationError as error:
-            known = list(declared.model_fields)
-            return [_option_problem(dict(one), known) for one in error.errors()]
+            return [
+                _option_problem(dict(one), _options_at(declared, one["loc"]))
+                for one in error.errors()
+            ]
         return []
     fielded = declared if is_dataclass(declared) else plugin if _is_metric(plugin) else None
     if not (isinstance(fielded, type) and is_dataclass(fielded)):
@@ -580,6 +582,25 @@ def _takes(method: Any, count: int) -> bool:
     except ValueError:  # written in C: no signature
         return True
     return True
+
+
+def _options_at(declared: Any, where: Sequence[int | str]) -> list[str]:
+    """Names of the options beside the one at a place."""
+    for part in where[:-1]:
+        declared = declared.model_fields.get(str(part))
+        inner = [one for one in _classes(getattr(declared, "annotation", None))]
+        if not inner:
+            return []
+        declared = inner[0]
+    return list(declared.model_fields)
+
+
+def _classes(annotation: Any) -> Iterator[Any]:
+    """The pydantic models in an annotation, such as the one of `Model | None`."""
+    if hasattr(annotation, "model_fields"):
+        yield annotation
+    for inner in getattr(annotation, "__args__", ()):
+        yield from _classes(inner)
 
 
 def _option_problem(detail: dict[str, Any], known: list[str]) -> tuple[tuple[str, ...], str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,26 @@ def reveal(text: str) -> str:
 def reveal_all(value: Any) -> Any:
     """`reveal` in every text of plain data."""
     return in_texts(reveal, value)
+
+
+def names(value: Any) -> Iterator[str]:
+    """Variables of the environment that the texts of plain data refer to."""
+    if isinstance(value, str):
+        yield from (match[2] for match in REFERENCE.finditer(value) if match[1] == "env")
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from names(inner)
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from names(inner)
+
+
+def variables(value: Any) -> dict[str, str]:
+    """The set variables that plain data refer to, for a process that resolves references itself."""
+    found = {name: os.environ[name] for name in names(value) if os.environ.get(name)}
+    for held in found.values():
+        remember(held)
+    return found
 
 
 def remember(secret: str) -> None:

@@ -40,7 +40,8 @@ def serve(arguments: argparse.Namespace) -> int:
         raise UserError(f"--port {arguments.port} is not a port", remedy="give 1 to 65535")
     site = user_site() or Site(name="default")
     found = load_model(arguments.model, arguments.registry)
-    found = found.model_copy(update={"env": secret.reveal_all(dict(found.env))})
+    env = {**secret.variables(found.engine_options), **secret.reveal_all(dict(found.env))}
+    found = found.model_copy(update={"env": env})
     with transfer_bar() as progress:
         model = open_cache(site, progress).local(found)
     environment = environments.prepare(model.image, home(site) / "cache", site.container, [], say)

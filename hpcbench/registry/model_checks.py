@@ -21,6 +21,7 @@ from hpcbench.schema.definitions import Dataset, Model
 TRANSPORTS = ("docker", "oras", "oci", "oci-archive", "docker-archive", "docker-daemon")
 """Possible prefixes of an image reference that are not the name of an environment's plugin."""
 
+_ABSENT = object()
 _HARMLESS = re.compile(r"<.*>|\[.*\]|[\d, ]+|~?/.*")
 """Names and values of a tokenizer's tokens, and paths."""
 
@@ -63,15 +64,21 @@ class ModelChecks:
         for inner in _secret_options(model.engine_options):
             what = f"{inner[-1]} contains a secret in plain text"
             remedy = (
-                "options become visible in a command line: use the model's `env` and ${env:NAME}"
+                "write ${env:NAME} and export it, or ${file:PATH}"
+                if inner[0] in ("auth", "gateway")
+                else "options become visible in a command line: use the model's `env` and ${env:NAME}"
             )
             self.found.say(source, (*loc, "engine_options", *inner), what, remedy)
         engine = self.plugins.loaded("engines", model.engine)
         if engine is None:
             return
-        wrong = plugins.check_options(engine, model.engine_options)
-        for where, message in wrong:
-            self.found.say(source, (*loc, "engine_options", *where), message, at_key=True)
+        options = model.engine_options
+        self.found.references(options.get("auth"), source, (*loc, "engine_options", "auth"))
+        secrets = {*_secret_options(options)}  # said above
+        wrong = plugins.check_options(engine, options)
+        for at, message in wrong:
+            if at not in secrets:
+                self.found.say(source, (*loc, "engine_options", *at), message, at_key=True)
         said = {message for _, message in wrong}
         spec = EngineSpec(
             "/model", model.name, "/socket", dtype=model.dtype, gpus=self.gpus(model),
@@ -83,9 +90,8 @@ class ModelChecks:
             for problem in error.problems:
                 if problem.message in said:
                     continue  # an engine may check its own options, too
-                named = [name for name in model.engine_options if f"'{name}'" in problem.message]
-                at = (*loc, "engine_options", *named[:1])
-                self.found.say(source, at, problem.message, problem.remedy, at_key=True)
+                where = (*loc, "engine_options", *_named(options, problem.message))
+                self.found.say(source, where, problem.message, problem.remedy, at_key=True)
         except EnvironmentFault:
             return  # this machine's fault; the engine runs on another
         except Exception as error:  # noqa: BLE001 - foreign code: its failure is the finding
@@ -156,16 +162,29 @@ class ModelChecks:
                 )  # fmt: skip
 
 
+def _named(options: Mapping[str, Any], message: str) -> tuple[str, ...]:
+    """The option that a message names in quotes, as `name` or `outer.inner`; empty: none."""
+    for quoted in re.findall(r"'([^' ]+)'", message):
+        inside: Any = options
+        for name in (path := tuple(quoted.split("."))):
+            inside = inside.get(name, _ABSENT) if isinstance(inside, Mapping) else _ABSENT
+        if inside is not _ABSENT:
+            return path
+    return ()
+
+
 def _secret_options(options: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     """Where options contain a secret, by their names.
 
-    A tokenizer's tokens are no secrets (they are in brackets, or are numbers), nor are paths.
+    A tokenizer's tokens are no secrets (they are in brackets, or are numbers), nor are paths, nor is the
+    address of a token server.
     """
     for name, value in options.items():
         if isinstance(value, Mapping):
             yield from ((name, *inner) for inner in _secret_options(value))
         elif (
             isinstance(value, str)
+            and name != "token_url"
             and secret.written_out(name.replace("-", "_"), value)
             and not _HARMLESS.fullmatch(value)
         ):

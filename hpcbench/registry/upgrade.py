@@ -75,6 +75,8 @@ def _old(kind: str, data: Mapping[str, Any]) -> bool:
     words = {*_RENAMED.get(kind, ()), *_DROPPED.get(kind, ())} - known
     if words & data.keys():
         return True
+    if kind == "models" and _gateway(data) is not None:
+        return True
     entries = data.get("run_tasks", ()) if kind == "experiments" else ()
     inside = [one for one in entries if isinstance(one, dict)] if isinstance(entries, list) else []
     if kind == "run_tasks":
@@ -87,7 +89,17 @@ def _old(kind: str, data: Mapping[str, Any]) -> bool:
 
 
 def _old_model(model: Mapping[str, Any]) -> bool:
-    return bool({*_MODEL, "package_manager", "params"} & model.keys())
+    return (
+        bool({*_MODEL, "package_manager", "params"} & model.keys()) or _gateway(model) is not None
+    )
+
+
+def _gateway(model: Mapping[str, Any]) -> Loc | None:
+    """Where a model says `gateway: {auth_type, jwt: {…}}`, below the model; None: it does not."""
+    for loc, place in (((), model), (("engine_options",), model.get("engine_options"))):
+        if isinstance(place, dict) and isinstance(place.get("gateway"), dict):
+            return (*loc, "gateway")
+    return None
 
 
 def _definition(kind: str, edited: Source, loc: Loc) -> None:
@@ -102,6 +114,8 @@ def _definition(kind: str, edited: Source, loc: Loc) -> None:
                 _definition("run_tasks", edited, (*loc, "run_tasks", index))
     if kind == "run_tasks" and isinstance(data.get("model"), dict):
         _model(edited, loc)
+    if kind == "models":
+        _auth(edited, loc)
 
 
 def _model(edited: Source, loc: Loc) -> None:
@@ -111,12 +125,31 @@ def _model(edited: Source, loc: Loc) -> None:
     _move(edited, (*at, "params"), (*loc, "generation"))
     for old, new in _MODEL.items():
         _move(edited, (*at, old), (*at, new))
+    _auth(edited, at)
     model = _get(edited, at)
     engine, image = model.get("engine"), model.get("image")
     if isinstance(engine, str):
         model["engine"] = _FRAMEWORKS.get(engine.lower(), engine.lower())
     if isinstance(image, str) and "://" not in image and not image.endswith(".sif"):
         model["image"] = f"docker://{image}"
+
+
+def _auth(edited: Source, at: Loc) -> None:
+    """`gateway: {auth_type: jwt, jwt: {…}}` becomes `engine_options.auth: {type: jwt, …}`."""
+    model = _get(edited, at)
+    found = _gateway(model)
+    if found is None or not isinstance(model.setdefault("engine_options", {}), dict):
+        return
+    gateway = (*at, *found)
+    _move(edited, (*gateway, "base_url"), (*at, "engine_options", "base_url"))
+    _move(edited, (*gateway, "auth_type"), (*gateway, "type"))
+    inner = _get(edited, gateway).get("jwt")
+    if isinstance(inner, dict):
+        for name in list(inner):
+            _move(edited, (*gateway, "jwt", name), (*gateway, name))
+        if not inner:
+            _drop(edited, (*gateway, "jwt"))
+    _move(edited, gateway, (*at, "engine_options", "auth"))
 
 
 def _get(source: Source, loc: Loc) -> Any:

@@ -31,16 +31,7 @@ ENDING = ".json"
 
 def names(resolved: ResolvedPlan) -> tuple[str, ...]:
     """Variables of the environment that jobs of a plan refer to, sorted."""
-    return tuple(
-        sorted(
-            {
-                match[2]
-                for text in _texts(_seen_by_jobs(resolved))
-                for match in secret.REFERENCE.finditer(text)
-                if match[1] == "env"
-            }
-        )
-    )
+    return tuple(sorted({*secret.names(_seen_by_jobs(resolved))}))
 
 
 def inherits(resolved: ResolvedPlan) -> bool:
@@ -149,9 +140,13 @@ def _seen_by_jobs(resolved: ResolvedPlan) -> list[tuple[str, Any]]:
     site, plan = resolved.site, resolved.plan
     schemes = {one.url.partition("://")[0] for one in plan.upload}
     storages = {name: dict(one) for name, one in site.storage.items() if name in schemes}
-    models = {task.model.name: dict(task.model.env) for task in resolved.run_tasks}
+    models = {task.model.name: task.model for task in resolved.run_tasks}
     return [
-        *((f"env of model {name}", env) for name, env in models.items()),
+        *((f"env of model {name}", dict(model.env)) for name, model in models.items()),
+        *(
+            (f"engine_options of model {name}", dict(model.engine_options))
+            for name, model in models.items()
+        ),
         ("plan", plan.model_dump(mode="json")),
         ("env of the site", dict(site.env)),
         ("storage of the site", storages),

@@ -127,7 +127,8 @@ class EngineProcess:
         reuse = [self._measured.get("reuse", {}).get(task.name, False) for task in tasks]
         body = load_body(
             model,
-            secret.reveal_all(dict(model.env)),
+            # An engine resolves references in its options itself: they are in its argument list.
+            {**secret.variables(model.engine_options), **secret.reveal_all(dict(model.env))},
             media_root=str(files_under) if files_under else None,
             cpus=self.group.resources.cpus,
             images=max(images) if all(images) else 0,

@@ -540,6 +540,66 @@ def test_engine_options_hold_no_secrets(files: Files, option: str) -> None:
     assert "verysecret" not in told
 
 
+AUTH = """
+  auth:
+    grant_type: client_credentials
+    token_url: https://gateway.example/oauth/token
+    client_id: bench
+    client_secret: ${env:GATEWAY_SECRET}
+"""
+REMOTE = "engine: remote\ngpus: 0\nengine_options:\n  base_url: https://g.example/v1\n  model: m"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("client_secret: ${env:GATEWAY_SECRET}", "client_secret: plain-secret",
+         ":12:20: client_secret contains a secret in plain text (write ${env:NAME}"),
+        ("grant_type: client_credentials", "grant_typ: password",
+         ":9:5: unknown option 'grant_typ' (did you mean 'grant_type'?)"),
+        ("https://gateway", "http://gateway", ":10:5: option 'auth.token_url': http:// would send secrets"),
+        ("token_url: https://gateway.example/oauth/token", "token_url: nowhere",
+         ":10:5: option 'auth.token_url': write https://HOST/PATH"),
+        ("    client_id: bench\n", "", ":8:3: option 'auth': 'client_id' is missing"),
+        ("env:GATEWAY_SECRET", "env:GATEWAY_NOT_SET",
+         ":12:20: ${env:GATEWAY_NOT_SET}: the variable is not set"),
+    ],
+)  # fmt: skip
+def test_mistakes_in_auth_are_told_at_their_place(
+    files: Files, monkeypatch: pytest.MonkeyPatch, old: str, new: str, told: str
+) -> None:
+    monkeypatch.setenv("GATEWAY_SECRET", "very-secret")
+    with_model(files, REMOTE + AUTH)
+    assert "very-secret" not in files.resolved().model_dump_json()
+    assert old in AUTH
+    with_model(files, REMOTE + AUTH.replace(old, new))
+    (found,) = files.refusal()
+    assert told in found
+    assert "plain-secret" not in found
+
+
+@pytest.mark.parametrize("place", ["gateway:", "engine_options:\n  gateway:"])
+def test_the_older_form_of_auth_is_read(
+    files: Files, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setenv("GATEWAY_SECRET", "very-secret")
+    with_model(files, REMOTE + AUTH)
+    today = files.resolved().run_tasks[0].model.engine_options
+    inner = AUTH.strip().replace("auth:\n", "").replace("\n    ", "\n        ").strip()
+    older = f"gateway:\n    auth_type: jwt\n    jwt:\n        {inner}\n"
+    options = "engine_options:\n  base_url: https://g.example/v1\n  model: m\n"
+    if place != "gateway:":
+        older = "  " + older.replace("\n", "\n  ").rstrip() + "\n"
+        text = f"engine: remote\ngpus: 0\n{options}{older}"
+    else:
+        text = f"engine: remote\ngpus: 0\n{options}{older}"
+    with_model(files, text)
+    found = files.resolved().run_tasks[0].model.engine_options
+    assert found == {**today, "auth": {"type": "jwt", **today["auth"]}}  # type: ignore[dict-item]
+    with_model(files, text.replace("client_id: bench", "client_idd: bench"))
+    assert any("unknown option 'client_idd'" in told for told in files.refusal())
+
+
 def test_options_about_tokens_are_no_secrets(files: Files) -> None:
     options = {
         "tokenizer": "/models/other", "tokenizer_mode": "slow", "eos_token_id": "2", "max_tokens": "9",
