@@ -37,6 +37,10 @@ def validate(arguments: argparse.Namespace) -> int:
     else:
         given = (arguments.plan, arguments.registry, arguments.settings)
         plan = load(*given, say=say)[0] if arguments.packages else load_plan(*given)
+        if arguments.tokens:
+            from hpcbench.submit.tokens import require
+
+            require(plan, say)
         needed = Needed(plan.packages, plan.origins)
         done = {"plan": plan.plan.name, "run_tasks": [one.name for one in plan.run_tasks]}
         tasks = many(len(plan.run_tasks), "run task")

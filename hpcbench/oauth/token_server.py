@@ -125,7 +125,7 @@ class TokenServer:
         """A token from the server. The lease is ours."""
         if self.options.grant_type == "client_credentials":
             return await self._authenticated(record, fallback=False)
-        record, configured = await self._with_configured(record)
+        record = self._with_configured(record)
         again = self.options.grant_type == "password"
         usable = (
             record is not None and record.refresh and (not record.sent or record.rotates is False)
@@ -141,20 +141,18 @@ class TokenServer:
                 _LOG.info("the refresh token no longer works: %s", error)
                 return await self._authenticated(record, fallback=True)
             raise TokenRefused(
-                f"{error} (run `hpcbench auth login` with a new refresh token"
-                + (", or correct `refresh_token`)" if configured else ")"),
-                kind="refresh_token",
+                f"{error}: the refresh token does not work; {self._remedy()}", kind="refresh_token"
             ) from None
 
-    async def _with_configured(self, record: Record | None) -> tuple[Record | None, bool]:
+    def _with_configured(self, record: Record | None) -> Record | None:
         """The record to go on from; a configured refresh token that did not begin it begins a new chain."""
         written = self.options.refresh_token
         if written is None or self.options.grant_type != "refresh_token":
-            return record, False
+            return record
         first = secret.reveal(written)
         if record is not None and record.seed == _hash(first):
-            return record, True
-        return self._empty(first, record), True
+            return record
+        return self._empty(first, record)
 
     def _empty(self, refresh: str, before: Record | None) -> Record:
         """A record without an access token, at the beginning of a chain of refresh tokens."""
@@ -171,7 +169,15 @@ class TokenServer:
             if record is not None and record.sent
             else "there is no refresh token"
         )
-        return TokenRefused(f"{why}: run `hpcbench auth login`", kind="refresh_token")
+        return TokenRefused(f"{why}: {self._remedy()}", kind="refresh_token")
+
+    def _remedy(self) -> str:
+        """How a user brings a new refresh token; a configured one would come first in the next run."""
+        if self.options.refresh_token is None:
+            return "run `hpcbench auth login MODEL` with a new one"
+        return (
+            f"put a new one into {self.options.refresh_token}, then run `hpcbench auth login MODEL`"
+        )
 
     async def _refreshed(self, record: Record) -> Granted:
         """A token by the record's refresh token."""

@@ -24,7 +24,7 @@ from hpcbench.planning import plan_work
 from hpcbench.plugins import Environment
 from hpcbench.schema.definitions import Site
 from hpcbench.schema.plan import ResolvedPlan
-from hpcbench.submit import Say, secrets_file
+from hpcbench.submit import Say, secrets_file, tokens
 from hpcbench.submit.estimate import spared
 from hpcbench.submit.executor_check import unchosen
 from hpcbench.submit.fingerprint import here
@@ -57,6 +57,7 @@ def prepare(
         UserError, EnvironmentFault: an input of the plan is wrong or missing.
     """
     secrets_file.require(resolved)
+    tokens.require(resolved, say)
     use_umask(resolved.site)
     root = home(resolved.site)
     refuse(tuple(unchosen(resolved, plan_file)))

@@ -24,6 +24,9 @@ def add(verb: Verb) -> None:
         "plan", type=Path, nargs="?", help="the plan's YAML file; default: all definitions"
     )
     validate.flag("--packages", help="also build the needed packages, and check their plugins")
+    validate.flag(
+        "--tokens", help="also get a token for each model with `auth`, so that a wrong secret shows"
+    )
     with_registry(validate)
     with_settings(validate)
     with_json(validate)

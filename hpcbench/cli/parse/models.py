@@ -75,6 +75,23 @@ def add(verb: Verb) -> None:
     with_caches(checked, plan=True)
     with_json(checked)
 
+    auth = verb(
+        "auth", "", "tokens of OAuth2 for models elsewhere", "hpcbench auth status"
+    ).add_subparsers(metavar="VERB", required=True)
+    with_json(
+        sub(
+            auth, "status", "auth:status", "list the tokens of your file; asks no server",
+            "hpcbench auth status",
+        )
+    )  # fmt: skip
+    for name, text in (
+        ("login", "get a new token now, and keep it for all runs"),
+        ("forget", "remove a token from your file"),
+    ):
+        asked = sub(auth, name, f"auth:{name}", text, f"hpcbench auth {name} MODEL")
+        asked.add_argument("model", help="name of a models/ definition with `auth`, or its file")
+        with_registry(asked)
+
     upload = verb(
         "upload", "data:upload", "send results to a storage",
         "hpcbench upload @last --to s3://BUCKET/results",

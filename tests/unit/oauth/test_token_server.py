@@ -124,7 +124,7 @@ def test_a_lost_answer_of_a_rotating_token_needs_a_login_and_the_token_is_not_se
     with pytest.raises(TokenFailed, match="broke off"):
         obtain(first(tmp_path, fake), "a1")
     fake.trouble = ""
-    with pytest.raises(TokenRefused, match="run `hpcbench auth login`"):
+    with pytest.raises(TokenRefused, match="put a new one into .*`hpcbench auth login MODEL`"):
         obtain(first(tmp_path, fake), "a1")
     assert (len(fake.asked), fake.used_twice) == (2, 0)
     fake.refresh = "fresh-one"

@@ -1,0 +1,99 @@
+"""`hpcbench auth`: tokens of OAuth2 for models elsewhere."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import sys
+from typing import Any
+
+from hpcbench.cli.output import console, print_json, say, table
+from hpcbench.errors import EnvironmentFault, RunFailed, UserError
+from hpcbench.oauth import ask, store
+from hpcbench.oauth.keeper import TokenFailed, TokenRefused
+from hpcbench.oauth.options import AuthOptions
+from hpcbench.registry.resolve import load_model
+
+
+def status(arguments: argparse.Namespace) -> int:
+    """`hpcbench auth status`: the tokens in the user's file; asks no server."""
+    found = [_described(kept, record) for kept, record in store.records()]
+    if arguments.json:
+        print_json(found)
+        return 0
+    if not found:
+        print("no tokens: `hpcbench auth login MODEL` gets one")
+        return 0
+    shown = table("SERVER", "CLIENT", "GRANT", "TOKEN", "ENDS IN", "REFRESH TOKEN")
+    for one in found:
+        left = one["left_seconds"]
+        shown.add_row(
+            one["server"], one["client"], one["grant"], one["token"],
+            "–" if left is None else f"{max(0, left):.0f} s", one["refresh_token"],
+        )  # fmt: skip
+    console().print(shown)
+    return 0
+
+
+def login(arguments: argparse.Namespace) -> int:
+    """`hpcbench auth login MODEL`: a new token now."""
+    options, allow_http = _credential(arguments)
+    refresh = ""
+    if options.grant_type == "refresh_token" and options.refresh_token is None:
+        refresh = _read_refresh_token(options)
+    try:
+        granted = ask.get(options, say, allow_http=allow_http, anew=True, refresh=refresh)
+    except TokenRefused as error:
+        raise UserError(str(error), remedy="correct `auth` in the model's engine_options") from None
+    except TokenFailed as error:
+        raise EnvironmentFault(str(error), remedy="try it again later") from None
+    say(f"{options.server} gave a token that lives {granted.token.lifetime:g} s")
+    return 0
+
+
+def forget(arguments: argparse.Namespace) -> int:
+    """`hpcbench auth forget MODEL`: the token's file goes."""
+    options, _ = _credential(arguments)
+    if not store.Store(options.key).forget():
+        raise RunFailed(f"there is no token of {options.server} for client {options.client_id}")
+    say("forgotten; the server may accept the token until it ends")
+    return 0
+
+
+def _credential(arguments: argparse.Namespace) -> tuple[AuthOptions, bool]:
+    model = load_model(arguments.model, arguments.registry)
+    options = ask.credential(model.engine, model.engine_options)
+    if options is None:
+        raise UserError(
+            f"model '{model.name}' asks no token server",
+            remedy="name a model with `engine: remote` and `auth` in its engine_options",
+        )
+    return options, bool(model.engine_options.get("allow_http"))
+
+
+def _read_refresh_token(options: AuthOptions) -> str:
+    """A refresh token from the terminal, or from a pipe."""
+    if sys.stdin.isatty():
+        found = getpass.getpass(f"refresh token of {options.client_id} at {options.server}: ")
+    else:
+        found = sys.stdin.readline()
+    if not found.strip():
+        raise UserError("no refresh token was given", remedy="pipe it in, or type it")
+    return found.strip()
+
+
+def _described(kept: store.Store, record: store.Record) -> dict[str, Any]:
+    token, now = kept.token(record), store.now()
+    refresh = "none" if record.refresh is None else "ready"
+    if record.sent and record.rotates is not False:
+        refresh = "its answer is lost: log in"
+    return {
+        "server": record.server,
+        "client": record.client,
+        "grant": record.grant,
+        "token": "unknown age" if token is None and record.access else "none",
+        **({} if token is None else {"token": token.state(now)}),
+        "left_seconds": None if token is None else round(token.expires - now, 1),
+        "refresh_token": refresh,
+        "file": str(kept.path),
+    }

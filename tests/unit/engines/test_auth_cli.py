@@ -1,0 +1,121 @@
+"""`hpcbench auth` and the question for a token before anything is submitted, against a stand-in server."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from test_remote_auth import SECRET, Gateway, gateway
+
+from hpcbench.cli.main import main
+from hpcbench.errors import UserError
+from hpcbench.oauth.ask import check
+
+__all__ = ["gateway"]
+
+MODEL = """\
+name: hosted
+engine: remote
+engine_options:
+  base_url: {url}
+  model: big
+  auth:
+    token_url: {token_url}
+    client_id: bench
+    client_auth: client_secret_post
+    client_secret: ${{env:GATEWAY_SECRET}}
+"""
+
+
+@pytest.fixture
+def model(gateway: Gateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("GATEWAY_SECRET", SECRET)
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "models" / "hosted.yaml"
+    path.parent.mkdir()
+    path.write_text(MODEL.format(url=gateway.url, token_url=gateway.token_url))
+    return path
+
+
+def test_login_status_and_forget(
+    gateway: Gateway, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["auth", "status"]) == 0
+    assert "no tokens" in capsys.readouterr().out
+    assert main(["auth", "login", str(model)]) == 0
+    assert main(["auth", "status", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert (found["server"], found["client"], found["token"]) == (
+        gateway.token_url,
+        "bench",
+        "fresh",
+    )
+    assert 3000 < found["left_seconds"] < 3600
+    assert main(["auth", "status"]) == 0
+    shown = capsys.readouterr()
+    assert "fresh" in shown.out
+    assert not any(word in shown.out + shown.err for word in (SECRET, gateway.given[0]))
+    assert main(["auth", "forget", str(model)]) == 0
+    assert main(["auth", "forget", str(model)]) == 1
+    assert "there is no token of" in capsys.readouterr().err
+
+
+def test_a_wrong_secret_is_one_line_before_anything_is_submitted(
+    gateway: Gateway, model: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setenv("GATEWAY_SECRET", "not-the-secret")
+    assert main(["auth", "login", str(model)]) == 2
+    said = capsys.readouterr().err
+    assert "invalid_client: no client has the secret ***" in said
+    assert said.count("\n") == 1
+    options = {
+        "base_url": gateway.url, "model": "big",
+        "auth": {"token_url": gateway.token_url, "client_id": "bench",
+            "client_secret": "${env:GATEWAY_SECRET}"},
+    }  # fmt: skip
+    with pytest.raises(
+        UserError, match="no token for model 'hosted': the token server answers 401"
+    ):
+        check([("hosted", "remote", options), ("other", "vllm", {})], print)
+    away = {**options, "auth": {**options["auth"], "token_url": "http://localhost:9/t"}}  # type: ignore[dict-item]
+    lines: list[str] = []
+    assert check([("hosted", "remote", away)], lines.append) == 0
+    assert "so its workers will ask" in lines[0]
+
+
+def test_submission_gets_the_token_that_workers_begin_with(gateway: Gateway, model: Path) -> None:
+    options = {
+        "auth": {
+            "token_url": gateway.token_url, "client_id": "bench", "client_auth": "client_secret_post",
+            "client_secret": "${env:GATEWAY_SECRET}",
+        }
+    }  # fmt: skip
+    for _ in range(2):
+        assert check([("a", "remote", options), ("b", "remote", options)], print) == 1
+    assert len(gateway.given) == 1
+
+
+def test_a_model_without_a_token_server_is_refused(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model.write_text(model.read_text().partition("  auth:")[0])
+    assert main(["auth", "login", str(model)]) == 2
+    assert "asks no token server" in capsys.readouterr().err
+
+
+def test_login_takes_a_refresh_token_from_a_pipe(
+    gateway: Gateway, model: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    text = model.read_text() + "    grant_type: refresh_token\n"
+    model.write_text(text)
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
+    assert main(["auth", "login", str(model)]) == 2
+    monkeypatch.setattr("sys.stdin", io.StringIO("first-refresh-token\n"))
+    assert main(["auth", "login", str(model)]) == 0
+    assert "first-refresh-token" not in "".join(capsys.readouterr())
