@@ -36,7 +36,10 @@ _PASSES = frozenset({"temporarily_unavailable", "server_error", "slow_down"})
 
 
 class GrantRefused(TokenRefused):
-    """`invalid_grant`: the refresh token, or user and password, no longer work."""
+    """`invalid_grant`: the refresh token, or user and password, no longer work.
+
+    A refused refresh token counts as one, too, if the server does not say why (glewlwyd: 400 without a text).
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +238,8 @@ def _no_oauth(status: int, headers: Mapping[str, str], text: str, kind: Kind) ->
     said = f"the token server answers {status}: {_words(text) or 'nothing'}"
     if status >= 500 or status in (408, 425, 429):
         return TokenFailed(said, wait=retry_after(headers), kind=kind)
-    return TokenRefused(said, kind=kind)
+    unsaid = kind == "refresh_token" and status in (400, 401, 403)
+    return (GrantRefused if unsaid else TokenRefused)(said, kind=kind)
 
 
 def _refused(

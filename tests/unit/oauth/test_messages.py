@@ -156,6 +156,14 @@ def test_errors_are_sorted_into_those_that_pass_and_those_that_do_not(
     assert found.value.wait == (7 if kind is TokenFailed else None)
 
 
+def test_a_refresh_token_that_is_refused_without_a_word_no_longer_works() -> None:
+    with pytest.raises(messages.GrantRefused, match="answers 400: nothing"):
+        messages.answer(400, {}, b"", "refresh_token")
+    with pytest.raises(TokenRefused) as found:
+        messages.answer(400, {}, b"", "full_auth")
+    assert type(found.value) is TokenRefused
+
+
 def test_a_server_that_repeats_secrets_gets_them_masked() -> None:
     asked = messages.ask(options(), URL, "full_auth")
     said = f"unknown s3cr:et& ü in {asked.headers['Authorization']}"
