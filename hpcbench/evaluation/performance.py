@@ -13,9 +13,10 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.evaluated import PERFORMANCE_VERSION, Performance
 from hpcbench.experiment.view.workers import run_task_of, worker_runs
 from hpcbench.files.atomic import write_json
+from hpcbench.oauth.figures import added
 from hpcbench.schema.plan import ResolvedRunTask
 
-_READ = (*speed.EVENTS, "started", "model_ready", "shard_claimed", "concurrency")
+_READ = (*speed.EVENTS, "started", "model_ready", "shard_claimed", "concurrency", "token")
 """Events of workers that `performance.json` is computed from."""
 
 
@@ -37,6 +38,8 @@ def write_performance(experiment: Experiment) -> None:
         found = measure_performance(experiment, run_task, task_events)
         found["load"]["chosen"] = _chosen(run_task, workers)
         found["hardware"] = _hardware(run_task, workers.values())
+        if (tokens := _tokens(run_task, workers.values())) is not None:
+            found["tokens"] = tokens
         performance[run_task.name] = found
     whole = {
         "version": PERFORMANCE_VERSION,
@@ -77,6 +80,34 @@ def _chosen(
         if event["event"] == "concurrency" and event["run_task"] == run_task.name
     }
     return found or None
+
+
+def _tokens(
+    run_task: ResolvedRunTask, workers: Iterable[Sequence[Mapping[str, Any]]]
+) -> dict[str, Any] | None:
+    """What the workers' relays did to get tokens for a run task's model; None: it needs none.
+
+    Run tasks that share a model in a worker share its tokens: each shows all of them.
+    """
+    whole: dict[str, Any] | None = None
+    for events in workers:
+        own = [one for one in events if one["event"] == "token"]
+        own = [one for one in own if one.get("model") == run_task.model.name]
+        if own and any(_is_of(event, run_task.name) for event in events):
+            whole = added(whole or {}, own[-1])
+    if whole is None:
+        return None
+    known = (
+        "granted",
+        "failed",
+        "seconds",
+        "longest",
+        "fallbacks",
+        "rejected",
+        "waits",
+        "wait_seconds",
+    )
+    return {name: whole[name] for name in known}
 
 
 def _hardware(

@@ -1,10 +1,16 @@
-"""What a keeper did, as lines of Prometheus' text form."""
+"""What a keeper did, as lines of Prometheus' text form, and read from them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from hpcbench.oauth.keeper import Keeper
+
+_PREFIX = "hpcbench_token_"
+_SUMMED = ("fallbacks", "rejected", "waits", "wait_seconds")
+_BY_KIND = ("granted", "failed", "seconds")
+_COUNTS = frozenset({"fallbacks", "rejected", "waits", "waiting"})
 
 
 def text(keeper: Keeper) -> str:
@@ -32,3 +38,52 @@ def _lines(keeper: Keeper) -> Iterator[tuple[str, float]]:
     if now["age"] is not None:
         yield "hpcbench_token_age_seconds", now["age"]
         yield "hpcbench_token_left_seconds", now["left"]
+    if now["why"] is not None:
+        yield f'hpcbench_token_failure_info{{why="{_escaped(now["why"])}"}}', 1
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+
+
+def read(metrics: str) -> dict[str, Any] | None:
+    """The figures in a relay's lines; None: it keeps no token.
+
+    Returns:
+        `granted`, `failed`, `seconds` by kind; `longest`, `fallbacks`, `rejected`, `waits`, `wait_seconds`,
+        `waiting`, `state`, `age`, `left`, `why`; what has no line is left out.
+    """
+    from prometheus_client.parser import text_string_to_metric_families
+
+    lines = [line for line in metrics.splitlines() if line.startswith(_PREFIX)]
+    found: dict[str, Any] = {"granted": {}, "failed": {}, "seconds": {}}
+    for family in text_string_to_metric_families("\n".join(lines)):
+        for one in family.samples:
+            name = one.name.removeprefix(_PREFIX).removesuffix("_total")
+            if name == "requests" and one.value:
+                found[one.labels["outcome"]][one.labels["kind"]] = int(one.value)
+            elif name == "seconds":
+                found["seconds"][one.labels["kind"]] = round(one.value, 3)
+            elif name == "state":
+                found |= {"state": one.labels["state"]} if one.value else {}
+            elif name == "failure_info":
+                found["why"] = one.labels["why"]
+            elif name in _COUNTS:
+                found[name] = int(one.value)
+            elif name != "requests":
+                found[name.removesuffix("_seconds") if name != "wait_seconds" else name] = round(
+                    one.value, 3
+                )
+    return found if lines else None
+
+
+def added(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """Figures of two relays, or of two workers, together: counts are summed, the longest stays."""
+    whole = dict(now)
+    for name in _BY_KIND:
+        one, two = before.get(name, {}), now.get(name, {})
+        whole[name] = {kind: one.get(kind, 0) + two.get(kind, 0) for kind in sorted({*one, *two})}
+    for name in _SUMMED:
+        whole[name] = before.get(name, 0) + now.get(name, 0)
+    whole["longest"] = max(before.get("longest", 0), now.get("longest", 0))
+    return whole

@@ -179,7 +179,10 @@ class Worker:
                 self.serving = Serving(
                     wrapper, self.news, watch, self.owner.node, self.stop, self.board.given_up, self._drain
                 )  # fmt: skip
-                await self._work()
+                try:
+                    await self._work()
+                finally:
+                    await self.serving.end()
                 watch.engine(wrapper, None)
             return self.news.close("stopped" if self.stop.is_set() else "finished")
         except OSError as error:

@@ -396,6 +396,27 @@ class Machine(Part):
     workers: int = 0
 
 
+class Tokens(Part):
+    """Requests for tokens of OAuth2 by the workers of a run task's model."""
+
+    granted: Mapping[str, int] = {}
+    """Kind (`full_auth`, `refresh_token`, `cache`) → tokens got."""
+    failed: Mapping[str, int] = {}
+    """Kind → requests for a token that failed."""
+    seconds: Mapping[str, Number] = {}
+    """Kind → seconds that these requests took."""
+    longest: Number = 0
+    """Seconds of the longest one."""
+    fallbacks: int = 0
+    """Full authentications in place of a refresh token that no longer worked."""
+    rejected: int = 0
+    """Tokens that the endpoint answered with 401."""
+    waits: int = 0
+    """Requests that waited for a token."""
+    wait_seconds: Number = 0
+    """Seconds that they waited, summed."""
+
+
 class Speed(Part):
     """A run task in `performance.json`, see docs/measuring.md."""
 
@@ -433,6 +454,8 @@ class Speed(Part):
     notes: tuple[str, ...] = ()
     hardware: tuple[Machine, ...] | None = None
     """None: a worker does not report it."""
+    tokens: Tokens | None = None
+    """None: the model asks no token server."""
 
     def latency(self, name: str) -> Latency | None:
         """A latency by its key, `ttft_ms`."""

@@ -1,0 +1,89 @@
+"""Tokens of a model elsewhere, in the worker's log: what the relay did, and why requests wait for a token."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hpcbench.oauth.figures import added, read
+from hpcbench.schema.definitions import Model
+from hpcbench.worker.event_log import WorkerEvents
+
+LOOK_SECONDS = 5.0
+"""Interval of looks at a relay's figures."""
+
+_CHANGES = ("granted", "failed", "fallbacks", "rejected")
+"""Figures whose change is logged."""
+
+
+class TokenWatch:
+    """Follows one relay after the other.
+
+    Args:
+        news: the worker's log.
+    """
+
+    def __init__(self, news: WorkerEvents) -> None:
+        self._news = news
+        self._before: dict[str, dict[str, Any]] = {}
+        """Model → figures of its earlier relays."""
+        self._last: dict[str, dict[str, Any]] = {}
+        """Model → figures with those of its present relay."""
+        self._why: dict[str, str] = {}
+        self._model: str | None = None
+        self._read: Callable[[], str]
+        self._task: asyncio.Task[None] | None = None
+
+    def follow(self, model: Model, metrics: Callable[[], str]) -> None:
+        """Follow the relay of a model from now on, if it asks for tokens.
+
+        Args:
+            model: its definition.
+            metrics: requests the relay's figures; blocks.
+        """
+        self._stop()
+        auth = model.engine_options.get("auth")
+        if not isinstance(auth, Mapping) or auth.get("type", "jwt") != "jwt":
+            return
+        self._model, self._read = model.name, metrics
+        self._before[model.name] = self._last.get(model.name, {})
+        self._task = asyncio.ensure_future(self._follow())
+
+    async def end(self) -> None:
+        """Look once more, and follow no relay any more."""
+        self._stop()
+        if self._model is not None:
+            await self._look()
+            self._model = None
+
+    def _stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    async def _follow(self) -> None:
+        while True:
+            await self._look()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _look(self) -> None:
+        """Log the figures if they changed."""
+        model = self._model
+        assert model is not None
+        # An engine that is gone is reported elsewhere; a full disk is handled where answers are written.
+        with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
+            found = read(await asyncio.to_thread(self._read))
+            if found is None:
+                return
+            why = found.pop("why", None)
+            if why is not None and why != self._why.get(model):
+                waiting = found.get("waiting", 0)
+                self._news.write("token_failed", model=model, message=why, waiting=waiting)
+            self._why[model] = why or ""
+            whole, last = added(self._before[model], found), self._last.get(model, {})
+            self._last[model] = whole
+            if any(whole.get(name) != last.get(name) for name in _CHANGES):
+                self._news.write("token", model=model, **whole)

@@ -1,0 +1,111 @@
+"""A keeper's figures as Prometheus' text, read back, and in a worker's log."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_keeper import Scripted, keeper
+from virtual_time import run
+
+from hpcbench.oauth import figures
+from hpcbench.oauth.keeper import TokenFailed
+from hpcbench.schema.definitions import Model
+from hpcbench.worker import token_watch
+from hpcbench.worker.token_watch import TokenWatch
+
+OURS = "hpcbench_token_"
+
+
+def lines() -> list[str]:
+    """Texts of a keeper: with a token, and after its server has failed."""
+
+    async def journey() -> list[str]:
+        source = Scripted()
+        async with keeper(source).running() as kept:
+            await kept.wait(10)
+            found = [figures.text(kept)]
+            source.fails = TokenFailed('it said "no\\way"')
+            await asyncio.sleep(96)
+            return [*found, figures.text(kept)]
+
+    return run(journey())
+
+
+def test_what_is_written_is_read_back() -> None:
+    good, bad = (figures.read("vllm:other 1\n" + text) for text in lines())
+    assert good is not None
+    assert bad is not None
+    assert (good["granted"], good["failed"], good["waits"]) == ({"full_auth": 1}, {}, 1)
+    assert (good["state"], good["left"] > 90, "why" in good) == ("fresh", True, False)
+    assert bad["state"] == "expired"
+    assert bad["failed"]["full_auth"] > 2
+    assert bad["why"] == 'it said "no\\way"'
+    assert figures.read("vllm:other 1\n") is None
+
+
+class News:
+    """Keeps events."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, dict[str, Any]]] = []
+
+    def write(self, kind: str, /, **details: Any) -> None:
+        self.events.append((kind, details))
+
+
+def test_a_worker_logs_changes_and_why_there_is_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_watch, "LOOK_SECONDS", 0.01)
+    good, bad = lines()
+    now = [good]
+    auth = {"auth": {"token_url": "https://g/t", "client_id": "c"}}
+    model = Model(name="hosted", engine="remote", engine_options=auth)
+    news = News()
+
+    async def journey() -> None:
+        watch = TokenWatch(news)  # type: ignore[arg-type]
+        watch.follow(Model(name="plain", engine="remote"), lambda: 1 / 0)  # type: ignore[arg-type,return-value]
+        watch.follow(model, lambda: now[0])
+        await asyncio.sleep(0.1)
+        now[0] = bad
+        await watch.end()
+        now[0] = good
+        watch.follow(model, lambda: now[0])  # another relay begins to count at nought
+        await watch.end()
+
+    asyncio.run(journey())
+    assert [kind for kind, _ in news.events] == ["token", "token_failed", "token", "token"]
+    assert news.events[1][1]["message"] == 'it said "no\\way"'
+    assert [
+        details["granted"]["full_auth"] for kind, details in news.events if kind == "token"
+    ] == [1, 1, 2]
+
+
+def test_workers_figures_are_summed() -> None:
+    one = {"granted": {"full_auth": 1}, "failed": {}, "seconds": {"full_auth": 0.5}, "longest": 0.5}
+    two = {
+        "granted": {"cache": 2},
+        "failed": {"cache": 1},
+        "seconds": {"cache": 0.1},
+        "longest": 0.1,
+    }
+    whole = figures.added(one, {**two, "fallbacks": 2})
+    assert whole["granted"] == {"cache": 2, "full_auth": 1}
+    assert (whole["failed"], whole["longest"], whole["fallbacks"]) == ({"cache": 1}, 0.5, 2)
+
+
+def test_nothing_imports_the_client_before_it_is_used() -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, hpcbench.engines.remote, hpcbench.submit.tokens, hpcbench.cli.parse\n"
+        "print(*(one for one in ('aiohttp', 'oauthlib', 'hpcbench.oauth.keeper') if one in sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+        cwd=Path(__file__).parent.parent.parent.parent,
+    )  # fmt: skip
+    assert done.stdout.strip() == ""
