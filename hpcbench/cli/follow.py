@@ -215,7 +215,7 @@ WORDS: Mapping[str, str] = {
     "monitor": "{run_task}: {memory}",
     "monitor_note": "{message}",
     "concurrency": "{run_task}: `concurrency: auto` chose {at_once} requests at once",
-    "token": "{model}: token {state}, {granted} got, {failed} requests for one failed",
+    "token": "{model}: the token is {state}; got so far: {granted}",
     "token_failed": "{model}: no new token: {message}",
     "client_health": "{run_task}: requests left {lag_p99_ms} ms late (p99), client bound: {client_bound}",
 }

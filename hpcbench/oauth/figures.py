@@ -82,8 +82,10 @@ def added(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
     whole = dict(now)
     for name in _BY_KIND:
         one, two = before.get(name, {}), now.get(name, {})
-        whole[name] = {kind: one.get(kind, 0) + two.get(kind, 0) for kind in sorted({*one, *two})}
+        whole[name] = {
+            kind: round(one.get(kind, 0) + two.get(kind, 0), 3) for kind in sorted({*one, *two})
+        }
     for name in _SUMMED:
-        whole[name] = before.get(name, 0) + now.get(name, 0)
+        whole[name] = round(before.get(name, 0) + now.get(name, 0), 3)
     whole["longest"] = max(before.get("longest", 0), now.get("longest", 0))
     return whole

@@ -29,7 +29,7 @@ MARGIN_SHARE = 0.25
 
 LEEWAY_SECONDS = 5.0
 """A token counts as expired this long before its end, or a share of its lifetime: requests take time."""
-LEEWAY_SHARE = 0.05
+LEEWAY_SHARE = 0.1
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
 """Pauses after the first failure in a row, and the longest one, seconds."""

@@ -87,11 +87,16 @@ class TokenServer:
             TokenFailed: there is no token.
         """
         async with self._alone(None, adopt=False):
-            if refresh is not None:
-                secret.remember(refresh)
-                record = self._empty(refresh, await self._read())
-                return await self._refreshed(record)
-            return await self._ask(await self._read(), full=True)
+            before = await self._read()
+            if refresh is None:
+                return await self._ask(before, full=True)
+            secret.remember(refresh)
+            try:
+                return await self._refreshed(self._empty(refresh, before))
+            except TokenRefused:
+                if before is not None:  # a mistyped token ends no chain
+                    await self._write(self._now(before))
+                raise
 
     def _other(self, record: Record | None, old: str | None) -> Token | None:
         """The token of another process, if it can be used and is not `old`."""
@@ -182,23 +187,30 @@ class TokenServer:
     async def _refreshed(self, record: Record) -> Granted:
         """A token by the record's refresh token."""
         assert record.refresh is not None
-        marked = replace(record, sent=True)
+        marked = replace(self._now(record), sent=True)
         await self._write(marked)
         try:
             return await self._request("refresh_token", marked, fallback=False)
-        except Unsent:
-            await self._write(replace(record, sent=False))
-            raise
+        except _Odd:
+            raise  # it was used, and nothing came for it
         except GrantRefused:
             # It is known not to work, so it is not lost.
-            await self._write(replace(record, refresh=None, sent=False))
+            await self._write(replace(self._now(record), refresh=None, sent=False))
             raise
-        except TokenRefused:
-            await self._write(replace(record, sent=False))
+        except (Unsent, TokenRefused, HpcbenchError):
+            await self._write(replace(self._now(record), sent=False))
             raise
         except _Busy as busy:
-            await self._write(replace(record, sent=False))
+            await self._write(replace(self._now(record), sent=False))
             raise busy.failure from None
+
+    def _now(self, record: Record) -> Record:
+        """A record as it is written now: other nodes count its token's age from the moment of writing."""
+        token = None if self._store is None else self._store.token(record)
+        at = store.now()
+        if token is None:  # there is none, or its age is unknown
+            return replace(record, access="", boot=store.this_boot(), since=at, written=at)
+        return replace(record, boot=store.this_boot(), since=token.since, written=at)
 
     async def _authenticated(self, record: Record | None, *, fallback: bool) -> Granted:
         """A token by the credential itself."""
@@ -221,8 +233,8 @@ class TokenServer:
             raise
         try:
             found = messages.answer(reply.status, reply.headers, reply.body, kind)
-        except TokenRefused:
-            raise
+        except TokenRefused as error:
+            raise error if reply.status >= 400 else _Odd(str(error), kind=kind) from None
         except TokenFailed as error:
             if reply.status in _NOT_PROCESSED:
                 raise _Busy(error) from None
@@ -294,6 +306,10 @@ def source_of(
         )
         kept = None
     return TokenServer(options, kept, allow_http=allow_http)
+
+
+class _Odd(TokenRefused):
+    """An answer of success without a token that can be used."""
 
 
 class _Busy(Exception):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpcbench.errors import EnvironmentFault
+from hpcbench.files.private import read_secret
 from hpcbench.portal import runtime_dir
 
 _SECONDS = 10.0
@@ -51,7 +52,7 @@ class Caller:
         Raises:
             EnvironmentFault: the portal does not answer, or refuses.
         """
-        token = (runtime_dir.read_secret(self.here.token) or "").strip()
+        token = (read_secret(self.here.token) or "").strip()
         connection = _Connection(str(self.here.socket))
         try:
             connection.request(

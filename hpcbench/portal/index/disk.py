@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from hpcbench.files.mounts import is_local
-from hpcbench.portal import runtime_dir
+from hpcbench.files.private import own_folder
 from hpcbench.portal.index.schema import VERSION
 
 
@@ -36,4 +36,4 @@ def default_file(home: Path) -> Path:
         else:
             if os.access(folder, os.W_OK):
                 return folder / name
-    return runtime_dir.own_folder(Path(f"/tmp/hpcbench-{os.geteuid()}")) / name
+    return own_folder(Path(f"/tmp/hpcbench-{os.geteuid()}")) / name

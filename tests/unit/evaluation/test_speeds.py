@@ -58,6 +58,26 @@ def test_performance_tells_the_machines_that_asked_a_run_task(tmp_path: Path) ->
     assert len(performance_of(here).to_json()["run_tasks"]["rt"]["hardware"]) == 1
 
 
+def test_performance_sums_the_tokens_that_workers_got(tmp_path: Path) -> None:
+    here = run(tmp_path)
+    assert json.loads(here.performance_file.read_text())["run_tasks"]["rt"].get("tokens") is None
+    for number, granted in ((2, {"full_auth": 2}), (3, {"cache": 1, "refresh_token": 4})):
+        earlier = {"event": "token", "model": "m", "granted": {"full_auth": 1}, "waits": 1}
+        events = [
+            {"event": "shard_claimed", "shard": "rt/00000", "attempt": number},
+            earlier,
+            {**earlier, "granted": granted, "longest": 0.1 * number, "fallbacks": 1},
+            {**earlier, "model": "another", "granted": {"full_auth": 50}},
+        ]
+        file = here.worker_events("g0", f"1_{number}-0")
+        file.write_text("".join(json.dumps(event) + "\n" for event in events))
+    write_performance(here)
+    found = performance_of(here).run_tasks["rt"].tokens
+    assert found is not None
+    assert found.granted == {"cache": 1, "full_auth": 2, "refresh_token": 4}
+    assert (found.waits, found.fallbacks, found.longest) == (2, 2, pytest.approx(0.3))
+
+
 def test_on_machines_and_loads_of_one_kind_figures_are_comparable(tmp_path: Path) -> None:
     one, other = run(tmp_path / "a"), run(tmp_path / "b")
     found = speed(one, other, SAME)

@@ -24,7 +24,8 @@ class FakeServer:
         """The only valid refresh token."""
         self.spent: set[str] = set()
         self.trouble = ""
-        """`unsent`: unreachable; `lost`: it works, and the answer is lost; a status: it answers that."""
+        """`unsent`: unreachable; `lost`: it works, and the answer is lost; `odd`: its tokens
+        are of another type; a status: it answers that."""
         self.takes = 0.02
 
     async def send(
@@ -46,6 +47,8 @@ class FakeServer:
         given: dict[str, Any] = {
             "access_token": f"a{len(self.asked)}", "token_type": "Bearer",
         }  # fmt: skip
+        if self.trouble == "odd":
+            given["token_type"] = "mac"
         if self.lifetime is not None:
             given["expires_in"] = self.lifetime
         if form["grant_type"] == "refresh_token":

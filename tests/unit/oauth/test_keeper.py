@@ -58,7 +58,7 @@ def test_an_outage_is_survived_until_the_token_ends_and_then_requests_wait() -> 
         async with keeper(source).running() as kept:
             assert await kept.wait(10) == "t1"
             source.fails = TokenFailed("503 from the token server")
-            await asyncio.sleep(94)
+            await asyncio.sleep(93)
             assert kept.ready() == "t1"
             assert kept.status()["state"] == "stale"
             await asyncio.sleep(2)

@@ -201,6 +201,52 @@ def test_another_boot_reads_the_age_from_the_file_server_whatever_its_own_clock_
     assert obtain(first(tmp_path, fake)).kind == "refresh_token", "its age cannot be known"
 
 
+def test_a_marked_record_does_not_make_its_token_younger(tmp_path: Path) -> None:
+    fake = FakeServer(100)
+    obtain(first(tmp_path, fake))
+    age(tmp_path, since=store.now() - 60, written=store.now() - 60)
+    fake.trouble = "lost"
+    with pytest.raises(TokenFailed):
+        obtain(first(tmp_path, fake), "a1")
+    left = record(tmp_path)
+    assert left["sent"] is True
+    age(tmp_path, boot="another", since=left["since"] + 5e6, written=left["written"] + 5e6)
+    found = obtain(first(tmp_path, fake))
+    assert found.token.expires - store.now() == pytest.approx(100 - 60 - 5, abs=3)
+
+
+def test_a_refresh_token_that_brought_nothing_usable_is_not_sent_again(tmp_path: Path) -> None:
+    fake = FakeServer()
+    obtain(first(tmp_path, fake))
+    fake.trouble = "odd"
+    with pytest.raises(TokenRefused, match="'mac'"):
+        obtain(first(tmp_path, fake), "a1")
+    with pytest.raises(TokenRefused, match="may not be sent again"):
+        obtain(first(tmp_path, fake), "a1")
+    assert (len(fake.asked), fake.used_twice) == (2, 0)
+
+
+def test_a_secret_that_is_missing_uses_up_no_refresh_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = FakeServer()
+    obtain(first(tmp_path, fake))
+    monkeypatch.delenv("OAUTH_SECRET")
+    with pytest.raises(TokenRefused, match="the variable is not set"):
+        obtain(first(tmp_path, fake), "a1")
+    monkeypatch.setenv("OAUTH_SECRET", "secret-1")
+    assert obtain(first(tmp_path, fake), "a1").kind == "refresh_token"
+
+
+def test_a_mistyped_login_ends_no_chain(tmp_path: Path) -> None:
+    fake = FakeServer()
+    asyncio.run(first(tmp_path, fake, refresh_token=None).login("r0"))
+    with pytest.raises(TokenRefused):
+        asyncio.run(first(tmp_path, fake, refresh_token=None).login("mistyped"))
+    assert obtain(first(tmp_path, fake, refresh_token=None)).kind == "cache"
+    assert obtain(first(tmp_path, fake, refresh_token=None), "a1").kind == "refresh_token"
+
+
 def test_a_damaged_file_is_as_none(tmp_path: Path) -> None:
     fake = FakeServer()
     obtain(first(tmp_path, fake, "password"))

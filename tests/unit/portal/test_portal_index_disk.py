@@ -79,7 +79,7 @@ def test_it_lies_in_tmp_where_the_cache_is_on_the_network(
         made.append(folder)
         return folder
 
-    monkeypatch.setattr("hpcbench.portal.runtime_dir.own_folder", own_folder)
+    monkeypatch.setattr("hpcbench.portal.index.disk.own_folder", own_folder)
     assert default_file(tmp_path / "home").parent == Path(f"/tmp/hpcbench-{os.geteuid()}")
     assert made == [Path(f"/tmp/hpcbench-{os.geteuid()}")]
     assert not (tmp_path / "cache").exists()
