@@ -10,6 +10,8 @@ from typing import Any
 
 import hpcbench
 from hpcbench.errors import Problem, UserError
+from hpcbench.installed import NAME, OLD_NAME
+from hpcbench.plugins import Environment
 from hpcbench.schema.definitions import Prompt, seconds
 from hpcbench.schema.plan import (
     Cut,
@@ -49,6 +51,10 @@ WORTH_SPARING = 120.0
 
 SHORTEST_JOB = 600
 """Shortest job in seconds that `max_gpu_hours` may lead to: a shorter job would load and end."""
+
+ANSWER_KEY_VERSION = 1
+"""Version of answer keys. It is raised when the same definitions lead to other requests, or when an engine of
+hpcbench's own answers otherwise; another version of hpcbench alone asks nothing again."""
 
 PROMPT = {"strategy", "system", "user", "prompts", "examples", "options"}
 """Fields of a prompt's definition that determine a model's requests."""
@@ -491,6 +497,66 @@ def stage_key(
         determined["on_invalid"] = task.on_invalid
     text = json.dumps(determined, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def answer_basis(
+    run_task: ResolvedRunTask,
+    model_hash: str,
+    environment: Environment,
+    packages: Mapping[str, str] | None = None,
+) -> str | None:
+    """Hash of all that makes a run task's answers beside the requests; None: not all of it is known.
+
+    Together with a request it makes an `answer_key`. It has the model by the hash of its files, the engine
+    with its options, and the image by its digest, or the versions of all packages of a Python environment.
+    The request has the rest: generation, prompt, and the images as they are sent. Left out on purpose: the
+    version of hpcbench, names, resources, concurrency, time-outs.
+
+    Args:
+        run_task: the run task.
+        model_hash: hash of its model's files, from `Measured`.
+        environment: where its engine runs.
+        packages: the plan's packages, with the identity of their sources.
+    """
+    model = run_task.model
+    made_of: Any = environment.digest
+    if environment.kind == "venv":
+        # its digest has hpcbench's own version
+        versions = {
+            name: one for name, one in environment.versions.items() if name not in (NAME, OLD_NAME)
+        }
+        made_of = versions or None
+    if made_of is None or not model_hash.startswith("sha256:"):
+        return None
+    determined = {
+        "version": ANSWER_KEY_VERSION,
+        "model": model_hash,
+        "engine": [
+            model.engine,
+            model.dtype,
+            model.context_length,
+            model.chat_template,
+            dict(model.engine_options),
+            dict(model.env),
+            model.gpus,
+        ],
+        "environment": [environment.kind, made_of],
+        "packages": {name: (packages or {}).get(name) for name in run_task.engine_packages},
+    }
+    text = json.dumps(determined, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def is_greedy(generation: Mapping[str, Any]) -> bool:
+    """Whether requests with these settings decode greedily: the same request has the same answer."""
+    return generation.get("temperature") == 0 and not generation.get("do_sample")
+
+
+def measures_speed(run_task: ResolvedRunTask) -> bool:
+    """Whether a run task is there for its times: a point of a sweep, an arm, a rate, a stated measure."""
+    task = run_task.task
+    stated = task.rate, task.load, task.measure, run_task.sweep, run_task.pair
+    return any(one is not None for one in stated) or bool(task.slo.model_dump(exclude_none=True))
 
 
 def _without_paths(prompt: Prompt) -> dict[str, Any]:

@@ -6,12 +6,14 @@ EXPERIMENT/
   kept/                   copies of files that definitions name by path, see `submit/kept_files.py`
   chosen.json             run task → places of its samples in the dataset
   manifest.json           versions, digests, hashes, seeds, shards and groups
+  reused.json             answers of earlier experiments that submission took over
   submission.jsonl        intents and job ids, one writer at a time
   environments.jsonl      environments in which it was continued; environments.lock while one is written
   control/                NNNNN.json: control requests of people while it runs
   looks/                  RUN_TASK.NN.json: result of each look at its two arms, see `hpcbench ab`
   shards/RUN_TASK/        NNNNN.A.events.jsonl (the claim of attempt A), NNNNN.A.responses.jsonl;
-                          in the end folded into one file, `archiving.py`
+                          attempt 0: answers of earlier experiments; in the end folded into one file,
+                          `archiving.py`
   workers/                GROUP.OWNER.events.jsonl, GROUP.OWNER.log (wrapper and engine)
   jobs/                   submitit's files and Slurm's own logs
   scores/RUN_TASK.parquet one row a sample; where metrics score fields, also RUN_TASK.fields.parquet, one
@@ -188,6 +190,11 @@ class Experiment:
         return self.path / "history.json"
 
     @property
+    def reused_file(self) -> Path:
+        """Answers that it took over from earlier experiments, see `reused.py`."""
+        return self.path / "reused.json"
+
+    @property
     def outcome_file(self) -> Path:
         """How the experiment ended, see `finalise.py`."""
         return self.path / "outcome.json"
@@ -333,6 +340,11 @@ class Experiment:
         prepared: Any = self.manifest.get("environments") or {}
         found: Mapping[str, Any] = prepared.get(run_task.environment) or {}
         return found
+
+    def answer_basis(self, run_task: str) -> str:
+        """What makes a run task's answers beside requests, see `planning.answer_basis`; empty: not known."""
+        known: Any = self.manifest.get("answer_bases") or {}
+        return known.get(run_task) or ""
 
     @cached_property
     def work(self) -> WorkPlan:

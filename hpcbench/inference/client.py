@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from hpcbench.errors import RunFailed
 from hpcbench.inference.http_client import Answer, Connections, NotConnected
-from hpcbench.inference.request_body import Prepared, prepare
+from hpcbench.inference.request_body import Prepared, answer_key, prepare
 from hpcbench.inference.stream import Stream, as_object
 from hpcbench.monitor import engine_state
 from hpcbench.schema.definitions import Model
@@ -222,12 +222,15 @@ class Client:
         """Read the images and build the body, off the event loop."""
         taken = time.monotonic_ns()
         try:
-            body, hashes = await self.in_thread(prepare, self._model, request, self._files_under)
+            return await self.in_thread(self._prepared, request, taken)
         except OSError as error:
             path = f" {error.filename}" if error.filename else ""
             text = f"image{path} cannot be read: {error.strerror or error}"
             return Prepared(request, taken, error=text)
-        return Prepared(request, taken, body, hashes)
+
+    def _prepared(self, request: Request, taken: int) -> Prepared:
+        body, hashes = prepare(self._model, request, self._files_under)
+        return Prepared(request, taken, body, hashes, answer_key(self._model, request, hashes))
 
     async def send(self, prepared: Prepared, start: int, scheduled: int | None = None) -> Response:
         """Send until there is an answer, the tries are used up, or the deadline has passed.
@@ -267,6 +270,7 @@ class Client:
             error=attempt.error,
             prompt=request.prompt,
             reasoning=attempt.stream.reasoning if answered else None,
+            answer_key=prepared.answer_key,
         )
 
     async def recounted(self, response: Response) -> Response:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,8 @@ class Prepared:
     """The body to post."""
     image_sha256: tuple[str, ...] = ()
     """Hash of each image's bytes."""
+    answer_key: str | None = None
+    """See `answer_key`."""
     error: str | None = None
     """Reason why it cannot be sent: an unreadable image."""
 
@@ -59,33 +62,64 @@ def prepare(
     mark = uuid.uuid4().hex
     uris: list[list[bytes]] = []
     hashes = []
+    for image in images_of(request):
+        data = read_image(image)
+        digest, encoded = hash_and_encode(data)
+        hashes.append(digest)
+        file = _below(image, files_under)
+        uri = [file] if file else [b"data:", _mime(data).encode(), b";base64,", *encoded]
+        uris.append(uri)
+    body = _body(model, request, itertools.repeat(mark))
+    pieces = iter(json.dumps(body).encode().split(mark.encode()))
+    out = [next(pieces)]
+    for uri, piece in zip(uris, pieces, strict=True):
+        out += [*uri, piece]
+    return b"".join(out), tuple(hashes)
+
+
+def answer_key(model: str, request: Request, image_sha256: Sequence[str]) -> str | None:
+    """SHA-256 of all that makes a request's answer: its basis, and every byte sent; None without a basis.
+
+    An image counts by the hash of its bytes, whether they are sent or its path is. Workers compute the key of
+    what they send, and submission computes the key of what they would send.
+
+    Args:
+        model: model name of the request.
+        request: the request.
+        image_sha256: hash of each of its images.
+    """
+    if not request.basis:
+        return None
+    body = _body(model, request, iter(image_sha256))
+    text = json.dumps([request.basis, body], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def images_of(request: Request) -> list[Image]:
+    """The request's images, in the order in which they are sent."""
+    return [image for message in request.messages for image in message.images]
+
+
+def _body(model: str, request: Request, urls: Iterator[str]) -> dict[str, Any]:
+    """The request in OpenAI's form; each image takes the next URL.
+
+    A change after which an engine may answer otherwise needs another `planning.ANSWER_KEY_VERSION`.
+    """
     messages: list[dict[str, Any]] = []
     for message in request.messages:
-        for image in message.images:
-            data = read_image(image)
-            digest, encoded = hash_and_encode(data)
-            hashes.append(digest)
-            file = _below(image, files_under)
-            uri = [file] if file else [b"data:", _mime(data).encode(), b";base64,", *encoded]
-            uris.append(uri)
         parts: list[dict[str, Any]] = [
-            {"type": "image_url", "image_url": {"url": mark}} for _ in message.images
+            {"type": "image_url", "image_url": {"url": next(urls)}} for _ in message.images
         ]
         text = {"type": "text", "text": message.text}
         content = [*parts, text] if parts else message.text
         messages.append({"role": message.role, "content": content})
-    body = {
+    return {
         **{name: value for name, value in request.generation.items() if value is not None},
         "model": model,
         "messages": messages,
         "stream": True,
         "stream_options": {"include_usage": True, "continuous_usage_stats": True},
     }
-    pieces = iter(json.dumps(body).encode().split(mark.encode()))
-    out = [next(pieces)]
-    for uri, piece in zip(uris, pieces, strict=True):
-        out += [*uri, piece]
-    return b"".join(out), tuple(hashes)
 
 
 def hash_and_encode(data: bytes) -> tuple[str, list[bytes]]:

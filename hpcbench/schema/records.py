@@ -214,6 +214,8 @@ class Request:
     """Deadline over all tries, seconds."""
     prompt: str = ""
     """Its prompt: the definition's name, and the entry's name in a collection."""
+    basis: str = ""
+    """What makes its answer beside the request, see `planning.answer_basis`; empty: not all is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +268,11 @@ class Response:
     """Tokens of the text by the model's own tokenizer, a check of the engine's count; None: not counted."""
     reasoning: str | None = None
     """What the engine marked as the model's reasoning; no metric sees it."""
+    answer_key: str | None = None
+    """SHA-256 of all that makes the answer: the request's basis, and every byte sent. None: not known."""
+    reused_from: Mapping[str, str] | None = None
+    """Where an earlier experiment has the answer: `experiment`, `run_task`, `sample`, and `piece`, a shard's
+    number and attempt: times of one piece are of one clock. None: this experiment asked."""
 
     def to_json(self) -> dict[str, Any]:
         """The record as it is written; `from_json` reads it back."""

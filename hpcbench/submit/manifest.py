@@ -16,7 +16,7 @@ from typing import Any
 
 import hpcbench
 from hpcbench.experiment.layout import MANIFEST_VERSION, Experiment
-from hpcbench.planning import stage_key
+from hpcbench.planning import answer_basis, stage_key
 from hpcbench.plugins import Environment
 from hpcbench.registry.catalog import Catalog
 from hpcbench.schema.plan import Measured, ResolvedPlan, WorkPlan
@@ -50,6 +50,15 @@ def manifest_of(
         }
         for run_task in resolved.run_tasks
     }
+    bases = {
+        run_task.name: answer_basis(
+            run_task,
+            measured.model_hashes[run_task.model.name],
+            prepared[run_task.environment],
+            plugin_packages,
+        )
+        for run_task in resolved.run_tasks
+    }
     return {
         "version": MANIFEST_VERSION,
         "id": experiment.id,
@@ -71,6 +80,7 @@ def manifest_of(
         "host_packages": str(packages.host) if packages.host is not None else None,
         "plugin_packages": plugin_packages,
         "stage_keys": keys,
+        "answer_bases": bases,
         "environments": {key: asdict(environment) for key, environment in prepared.items()},
         "measured": measured.model_dump(exclude={"chosen"}),
         "work": work.model_dump(mode="json"),

@@ -436,7 +436,10 @@ class Worker:
         check_places(dataset, run_task.dataset.name, count, chosen)
         pilot = self._pilot(run_task)
         pilot.begin()
-        return RequestBuilder(run_task, dataset, chosen, pilot.takes)
+        # Engines of another shape may answer otherwise.
+        as_planned = self.group.gpus == run_task.model.gpus
+        basis = self.experiment.answer_basis(name) if as_planned else ""
+        return RequestBuilder(run_task, dataset, chosen, pilot.takes, basis)
 
     async def _warm_up(self, asking: RequestBuilder, at_least: int = 0) -> None:
         """Send uncounted requests: once after each load, and before each point of a sweep."""

@@ -24,8 +24,11 @@ class RequestBuilder:
         dataset: DatasetIterator,
         chosen: Ranges,
         on_take: Callable[[Sample], None] = lambda sample: None,
+        basis: str = "",
     ) -> None:
         self.run_task, self._dataset, self._chosen = run_task, dataset, chosen
+        self._basis = basis
+        """What makes the answers beside the requests; empty: not all of it is known."""
         self._on_take = on_take
         """Receives each sample that will be sent and counts."""
         self._prompt = TaskPrompt(run_task)
@@ -85,7 +88,8 @@ class RequestBuilder:
     def _request(self, sample: Sample) -> Request:
         messages, name = self._prompt.build(sample), self._prompt.name(sample)
         timeout = self.run_task.task.request_timeout
-        return Request(sample.id, messages, self._prompt.generation, timeout, name)
+        generation = self._prompt.generation
+        return Request(sample.id, messages, generation, timeout, name, self._basis)
 
 
 def between(ranges: Ranges, stop: int) -> list[tuple[int, int]]:
