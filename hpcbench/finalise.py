@@ -20,6 +20,7 @@ from hpcbench.comparison.interim import last_looks
 from hpcbench.database import later
 from hpcbench.errors import EnvironmentFault, HpcbenchError, Problem, RunFailed, UserError
 from hpcbench.evaluation.endings import endings
+from hpcbench.experiment.answer_index import write_index
 from hpcbench.experiment.archiving import fold, fold_workers
 from hpcbench.experiment.claims import ShardState, shard_states
 from hpcbench.experiment.control import ControlState, control_state
@@ -47,7 +48,7 @@ from hpcbench.status.liveness import (
     working,
 )
 from hpcbench.submit import secrets_file
-from hpcbench.submit.rounds import begin_round, hand_over, submit_last_job
+from hpcbench.submit.rounds import begin_first_round, begin_round, hand_over, submit_last_job
 from hpcbench.usage.history import remember
 from hpcbench.usage.report import account
 
@@ -111,7 +112,7 @@ def advance(
         if not can_submit and not (known and known[-1].handed):
             return "left"
         if not known:  # killed between preparing and submitting
-            begin_round(experiment, experiment.work.groups)
+            begin_first_round(experiment)
             return "submitted"
         if not known[-1].handed:
             hand_over(experiment)
@@ -302,13 +303,15 @@ def _owe_rows(experiment: Experiment) -> None:
 
 
 def _tidy(experiment: Experiment) -> None:
-    """Fold the files of an ended experiment into few; after an error here, `hpcbench gc` does it."""
+    """Fold the files of an ended experiment into few, and index its answers for later experiments; after an
+    error here, `hpcbench gc` does it."""
     try:
         for run_task in experiment.resolved.run_tasks:
             fold(experiment, run_task.name)
         fold_workers(experiment)
-    except OSError as error:
-        print(f"could not fold the experiment's files: {error}", file=sys.stderr)  # noqa: T201 - the job's log
+        write_index(experiment)
+    except (OSError, HpcbenchError) as error:
+        print(f"could not fold and index the experiment's files: {error}", file=sys.stderr)  # noqa: T201 - the job's log
 
 
 def _alive(experiment: Experiment) -> list[slurm.Job]:

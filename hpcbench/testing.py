@@ -60,6 +60,8 @@ TABLES: Mapping[str, Any] = {
     "failed": 1,
     "answered": 3,
     "left": 0,
+    "reused": {},
+    "reused_times": False,
     "summary": ["m reaches anls 0.500 [0.250, 0.750] on d. Only 75.0 % of samples on d are ok."],
     "verdict": None,
     "arms": None,

@@ -24,25 +24,36 @@ from hpcbench.submit.preview import (
     size_words,
     wrapped,
 )
+from hpcbench.submit.reuse import Policy
+from hpcbench.submit.reuse_forecast import forecast
 from hpcbench.submit.rounds import MAX_ARRAY_SIZE
 from hpcbench.submit.sbatch import sbatch_text
 
 
-def show(preview: Preview, as_json: bool) -> int:
-    """Print a plan's jobs; exit code 2 if `submit` would refuse the plan."""
+def show(preview: Preview, as_json: bool, reuse: Policy = "none") -> int:
+    """Print a plan's jobs; exit code 2 if `submit` would refuse the plan.
+
+    `reuse`: which answers of earlier experiments `submit` would take over.
+    """
     resolved, work = preview.resolved, preview.work
     folder = home(resolved.site) / "experiments" / f"ID-{resolved.plan.name}"
     groups = {group.id: group for group in work.groups}
     largest = resolved.site.slurm.max_array_size or MAX_ARRAY_SIZE
-    steps = arrays(work.groups, largest) if resolved.executor == "slurm" else []
+    answered = forecast(preview, reuse)
+    needed = [
+        one for one in work.groups if any(answered.asked(name) != 0 for name in one.run_tasks)
+    ]
+    steps = arrays(needed, largest) if resolved.executor == "slurm" else []
     texts = {step.name: sbatch_text(folder, resolved, groups[step.group], step) for step in steps}
     if as_json:
-        samples = {one.name: preview.samples(one.name) for one in resolved.run_tasks}
         print_json(
             {
                 "executor": resolved.executor,
                 "work": work.model_dump(mode="json"),
-                "samples": samples,
+                "samples": answered.samples,
+                "asked": {name: answered.asked(name) for name in answered.samples},
+                "reused": answered.reused,
+                "all_asked": answered.all_asked,
                 "sbatch": texts,
                 **facts_json(preview),
             }
@@ -52,9 +63,14 @@ def show(preview: Preview, as_json: bool) -> int:
         f"{resolved.plan.name}: {many(len(resolved.run_tasks), 'run task')}, "
         f"executor {resolved.executor}, site {resolved.site.name}"
     )
+    for line in answered.lines():
+        print(_folded(line))
     for line in spared(work.fewer):
         print(line)
     for group in work.groups:
+        if group not in needed:
+            print(f"\ngroup {group.id}: no job, all of its samples have answers")
+            continue
         print("\n" + "\n".join(_group(preview, group)))
         own = [step for step in steps if step.group == group.id]
         if len(own) > 1:

@@ -34,7 +34,7 @@ def report(arguments: argparse.Namespace) -> int:
         raise RunFailed(f"{experiment.id} has no scores yet: see `hpcbench status {experiment.id}`")
     if arguments.methods or arguments.latex:
         return _methods(experiment, arguments)
-    if arguments.format or arguments.to is not None:
+    if arguments.format or arguments.to is not None or arguments.reused_times:
         return _write(experiment, arguments)
     wrong = None if any(_files(experiment.report_dir)) else _written(experiment, None, None)[2]
     if arguments.json:
@@ -84,8 +84,10 @@ def _write(experiment: Experiment, arguments: argparse.Namespace) -> int:
     experiment.use_packages()
     definitions = list(_definitions(experiment, arguments)) or None
     if arguments.to == Path("-"):
-        return _print(experiment, definitions)
-    tables, written, failed = _written(experiment, definitions, arguments.to)
+        return _print(experiment, definitions, reused_times=arguments.reused_times)
+    tables, written, failed = _written(
+        experiment, definitions, arguments.to, reused_times=arguments.reused_times
+    )
     if arguments.json:
         print_json({"experiment": experiment.id, "files": [str(path) for path in written]})
     else:
@@ -100,7 +102,11 @@ def _write(experiment: Experiment, arguments: argparse.Namespace) -> int:
 
 
 def _written(
-    experiment: Experiment, definitions: Sequence[Report] | None, folder: Path | None
+    experiment: Experiment,
+    definitions: Sequence[Report] | None,
+    folder: Path | None,
+    *,
+    reused_times: bool = False,
 ) -> tuple[Mapping[str, Any], list[Path], list[Exception]]:
     """Write reports; returns their tables, their files, and the errors of failed reports."""
     from hpcbench.reporting.writing import report as write
@@ -116,7 +122,7 @@ def _written(
                 say(f"report {definition.name}: {type(wrong).__name__}: {wrong}")
 
     try:
-        tables = write(experiment, definitions, folder, said)
+        tables = write(experiment, definitions, folder, said, reused_times=reused_times)
     except OSError as error:
         raise EnvironmentFault(
             f"{error.filename}: {error.strerror}", remedy="--to DIR writes reports elsewhere"
@@ -132,7 +138,9 @@ def _raise(failed: Sequence[Exception]) -> None:
         raise RunFailed(f"hpcbench could not write {len(failed)} reports; see the lines above")
 
 
-def _print(experiment: Experiment, definitions: Sequence[Report] | None) -> int:
+def _print(
+    experiment: Experiment, definitions: Sequence[Report] | None, *, reused_times: bool
+) -> int:
     """Print one text report to standard output."""
     from hpcbench.reporting.context import gather
 
@@ -142,7 +150,7 @@ def _print(experiment: Experiment, definitions: Sequence[Report] | None) -> int:
         )
     (definition,) = definitions
     plugin = plugins.load("reports", definition.plugin)(definition.options)
-    files = plugin.render(gather(experiment))
+    files = plugin.render(gather(experiment, reused_times=reused_times))
     name, content = next(iter(files.items()))
     if isinstance(content, bytes):
         raise UserError(

@@ -35,6 +35,7 @@ from hpcbench.submit.measure import measure
 from hpcbench.submit.packages import Packages, build, load
 from hpcbench.submit.prepare import prepare
 from hpcbench.submit.preview import preview_of, read_only
+from hpcbench.submit.reuse import Policy
 from hpcbench.submit.rounds import cancel as cancel_jobs
 from hpcbench.submit.rounds import submit_first
 
@@ -49,15 +50,20 @@ def submit(arguments: argparse.Namespace) -> int:
             f"{arguments.plan} is the plan of {then.id}: using its stored definitions, not the registries"
         )
         return _again(
-            then, arguments, estimate=arguments.estimate, copied=arguments.snapshot_env or None
+            then,
+            arguments,
+            estimate=arguments.estimate,
+            copied=arguments.snapshot_env or None,
+            reuse=arguments.reuse or "none",
         )
     if arguments.estimate or arguments.dry_run:
         return _look(arguments)
     resolved, packages = _loaded(arguments)
+    reuse = _reuse(arguments, resolved)
 
     def prepared() -> Experiment:
         copied = arguments.snapshot_env
-        return prepared_once(resolved, arguments.plan, packages, snapshot_env=copied)
+        return prepared_once(resolved, arguments.plan, packages, snapshot_env=copied, reuse=reuse)
 
     if arguments.if_idle:
         ask = Idle(prepared, submit_first, tell_outcome, print)
@@ -67,7 +73,7 @@ def submit(arguments: argparse.Namespace) -> int:
     experiment = prepared()
     if twin := _twin(experiment):
         say(_of_twin(twin, experiment))
-    submit_first(experiment)
+    submit_first(experiment, say)
     return _submitted(experiment, arguments)
 
 
@@ -79,8 +85,9 @@ def _look(arguments: argparse.Namespace) -> int:
     with _naming_rerun(plan):
         resolved, unlocked = read_only(plan, arguments.registry, _settings(arguments))
     preview = preview_of(resolved, unlocked, plan, say)
-    show = dry_run.show_estimate if arguments.estimate else dry_run.show
-    return show(preview, arguments.json)
+    if arguments.estimate:
+        return dry_run.show_estimate(preview, arguments.json)
+    return dry_run.show(preview, arguments.json, _reuse(arguments, resolved))
 
 
 def _loaded(arguments: argparse.Namespace) -> tuple[ResolvedPlan, Packages]:
@@ -128,6 +135,7 @@ def _again(
     *,
     estimate: bool = False,
     copied: bool | None = None,
+    reuse: Policy = "none",
 ) -> int:
     """Run an experiment's plan once more, or print a preview.
 
@@ -137,6 +145,7 @@ def _again(
         sources: `NAME=PLACE`, the present place of a dataset or model.
         estimate: print an estimate instead.
         copied: whether jobs run from a copy of this Python; None: as in the experiment.
+        reuse: which answers of earlier experiments to take over; a rerun is there to be run.
     """
     from hpcbench.submit import rerun
 
@@ -144,24 +153,31 @@ def _again(
     if estimate or arguments.dry_run:
         from hpcbench.cli import dry_run
 
-        show = dry_run.show_estimate if estimate else dry_run.show
-        return show(preview_of(resolved, plan_file=then.plan_file, say=say), arguments.json)
+        preview = preview_of(resolved, plan_file=then.plan_file, say=say)
+        if estimate:
+            return dry_run.show_estimate(preview, arguments.json)
+        return dry_run.show(preview, arguments.json, reuse)
     packages = build(resolved, say, today(then))
     if copied is None:
         copied = then.manifest.get("snapshot") is not None
-    experiment = prepared_once(resolved, then.plan_file, packages, snapshot_env=copied)
+    experiment = prepared_once(resolved, then.plan_file, packages, snapshot_env=copied, reuse=reuse)
     changes = rerun.not_as_it_was(then, experiment)
     for one in changes[:MOST_CHANGES]:
         say(f"changed since {then.id}: {one.path}: {one.one} → {one.other}")
     if len(changes) > MOST_CHANGES:
         what = f"hpcbench compare {then.path} {experiment.path}"
         say(f"changed since {then.id}: {len(changes) - MOST_CHANGES} more, see `{what}`")
-    submit_first(experiment)
+    submit_first(experiment, say)
     return _submitted(experiment, arguments)
 
 
 def prepared_once(
-    resolved: ResolvedPlan, plan: Path, packages: Packages, *, snapshot_env: bool = False
+    resolved: ResolvedPlan,
+    plan: Path,
+    packages: Packages,
+    *,
+    snapshot_env: bool = False,
+    reuse: Policy = "none",
 ) -> Experiment:
     """The plan's experiment, ready to submit: a new one, or one with an interrupted submission."""
     found = _interrupted(resolved)
@@ -169,7 +185,9 @@ def prepared_once(
         say(f"continuing {found.id}, whose submission was interrupted")
         return found
     with transfer_bar() as progress:
-        return prepare(resolved, plan, say, packages, progress, snapshot_env=snapshot_env)
+        return prepare(
+            resolved, plan, say, packages, progress, snapshot_env=snapshot_env, reuse=reuse
+        )
 
 
 def resume(arguments: argparse.Namespace) -> int:
@@ -236,6 +254,17 @@ def _chosen(arguments: argparse.Namespace) -> tuple[Experiment, list[str]]:
     experiment = find(home(user_site()), arguments.experiment)
     use_umask(experiment.resolved.site)
     return experiment, _run_tasks(experiment, arguments.run_tasks)
+
+
+def _reuse(arguments: argparse.Namespace, resolved: ResolvedPlan) -> Policy:
+    """Which answers of earlier experiments to take over: by default greedy ones in `prod`, where images and
+    packages are locked. A plan that cron submits again and again is there to be run."""
+    if arguments.fresh:
+        return "none"
+    wanted: Policy | None = arguments.reuse
+    if wanted is not None:
+        return wanted
+    return "greedy" if resolved.mode == "prod" and not arguments.if_idle else "none"
 
 
 def _settings(arguments: argparse.Namespace) -> list[str]:

@@ -31,7 +31,7 @@ from typing import Any, TypeVar
 
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.files.atomic import parse_line, read_lines, write_atomic
-from hpcbench.files.hashing import combined, file_hashes, hash_file
+from hpcbench.files.hashing import FileHashes, combined, file_hashes, hash_file
 from hpcbench.files.user import not_json, read_bytes
 from hpcbench.schema.records import StoredImage
 
@@ -493,6 +493,17 @@ def content_hash(
         else:
             others.append(path)
     for path, digest in file_hashes(others, cache, progress, read=read).items():
+        found[path.relative_to(folder).as_posix()] = digest
+    return combined(found)
+
+
+def known_content_hash(folder: Path, files: Iterable[Path], cache: Path) -> str | None:
+    """`content_hash` of files that were all hashed before; None: one has to be read."""
+    tree, hashes, found = Tree(folder), FileHashes(cache), dict[str, str]()
+    for path in files:
+        digest = tree.sha256(path) or hashes.known(path)
+        if digest is None:
+            return None
         found[path.relative_to(folder).as_posix()] = digest
     return combined(found)
 

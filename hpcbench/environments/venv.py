@@ -39,10 +39,9 @@ class Venv:
             UserError: there is no interpreter in that folder.
             EnvironmentFault: it does not run.
         """
-        from hpcbench.environments.packages import packages_for, probe
+        from hpcbench.environments.packages import packages_for
 
-        python = _interpreter(reference)
-        probed = probe([str(python)], reference or "hpcbench")
+        python, probed = probed_python(reference)
         listed = sorted(f"{name}=={version}" for name, version in probed.distributions.items())
         digest = (
             "sha256:" + hashlib.sha256(json.dumps([probed.python, listed]).encode()).hexdigest()
@@ -93,6 +92,19 @@ class Venv:
             added.setdefault("CUDA_VISIBLE_DEVICES", "")
         first, *rest = argv
         return Command([str(python) if first == "python" else first, *rest], added)
+
+
+def probed_python(reference: str) -> tuple[Path, Probe]:
+    """The interpreter of a virtual environment, and what it reports of itself.
+
+    Raises:
+        UserError: there is no interpreter in that folder.
+        EnvironmentFault: it does not run.
+    """
+    from hpcbench.environments.packages import probe
+
+    python = _interpreter(reference)
+    return python, probe([str(python)], reference or "hpcbench")
 
 
 def _interpreter(reference: str) -> Path:

@@ -22,6 +22,16 @@ _READ = (*speed.EVENTS, "started", "model_ready", "shard_claimed", "concurrency"
 
 def write_performance(experiment: Experiment) -> None:
     """Measure every run task, and write `performance.json`."""
+    write_json(experiment.performance_file, performance(experiment).to_json())
+
+
+def performance(experiment: Experiment, *, reused: bool = False) -> Performance:
+    """The speed of every run task.
+
+    Args:
+        experiment: the experiment.
+        reused: whether requests of earlier experiments count whose answers were taken over.
+    """
     workers = {
         run.stem: [event for event in run.events if event["event"] in _READ]
         for run in worker_runs(experiment)
@@ -32,30 +42,35 @@ def write_performance(experiment: Experiment) -> None:
         for event in worker
         if event["event"] in speed.EVENTS and "run_task" in event
     ]
-    performance: dict[str, Any] = {}
+    found_speeds: dict[str, Any] = {}
     for run_task in experiment.resolved.run_tasks:
         task_events = [event for event in events if event["run_task"] == run_task.name]
-        found = measure_performance(experiment, run_task, task_events)
+        found = measure_performance(experiment, run_task, task_events, reused=reused)
         found["load"]["chosen"] = _chosen(run_task, workers)
         found["hardware"] = _hardware(run_task, workers.values())
         if (tokens := _tokens(run_task, workers.values())) is not None:
             found["tokens"] = tokens
-        performance[run_task.name] = found
+        found_speeds[run_task.name] = found
     whole = {
         "version": PERFORMANCE_VERSION,
-        "run_tasks": performance,
-        "sweeps": speed.sweeps(performance),
+        "run_tasks": found_speeds,
+        "sweeps": speed.sweeps(found_speeds),
     }
-    write_json(experiment.performance_file, Performance.model_validate(whole).to_json())
+    return Performance.model_validate(whole)
 
 
 def measure_performance(
-    experiment: Experiment, run_task: ResolvedRunTask, events: Sequence[Mapping[str, Any]] = ()
+    experiment: Experiment,
+    run_task: ResolvedRunTask,
+    events: Sequence[Mapping[str, Any]] = (),
+    *,
+    reused: bool = False,
 ) -> dict[str, Any]:
     """The entry of a run task in `performance.json`: its load, and `speed`'s figures.
 
     Every request counts. Scores take one answer per sample; speed also takes the answers of an attempt that
-    another worker took over: the engine had to answer them.
+    another worker took over: the engine had to answer them. Answers of earlier experiments are left out,
+    unless `reused` is set.
     """
     task = run_task.task
     load = {
@@ -65,7 +80,7 @@ def measure_performance(
         "warm_up": task.warm_up,
         "sweep": run_task.sweep,
     }
-    pieces = starmap(speed.read, unread_pieces(experiment, run_task.name))
+    pieces = starmap(speed.read, unread_pieces(experiment, run_task.name, reused=reused))
     return {"load": load, **speed.measure(pieces, task.slo, events)}
 
 

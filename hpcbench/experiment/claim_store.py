@@ -6,8 +6,16 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from hpcbench.experiment.claims import Claim, Owner, ShardState, claim, states_of
-from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.claims import (
+    REUSED,
+    Claim,
+    Owner,
+    ShardState,
+    claim,
+    is_reused_whole,
+    states_of,
+)
+from hpcbench.experiment.layout import Experiment, attempts_in
 from hpcbench.experiment.log import LAST_WORDS
 from hpcbench.files.atomic import read_lines
 from hpcbench.schema.work import Shard
@@ -24,10 +32,19 @@ class ClaimStore:
 
     def __init__(self, experiment: Experiment, group: str, owner: Owner) -> None:
         self._experiment, self._group, self._owner = experiment, group, owner
+        self._reused: dict[str, dict[int, bool]] = {}
+        """Run task → shards with answers of earlier experiments; whether these are all of its answers."""
 
     def claimed(self, run_task: str) -> Collection[int]:
-        """Numbers of shards that any worker has ever claimed."""
-        return self._experiment.attempts(run_task)
+        """Numbers of shards that any worker has ever claimed, or that earlier experiments answered whole."""
+        folder, known = self._experiment.shards(run_task), self._reused.setdefault(run_task, {})
+        found = []
+        for index, attempts in attempts_in(folder.names).items():
+            if attempts[-1] == REUSED and index not in known:
+                known[index] = is_reused_whole(folder, index)
+            if attempts[-1] != REUSED or known[index]:
+                found.append(index)
+        return found
 
     def states(self, shards: Sequence[Shard]) -> list[ShardState]:
         """The state of these shards of one run task."""

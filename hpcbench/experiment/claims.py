@@ -4,7 +4,8 @@ Attempt A of a shard is the file `NNNNN.A.events.jsonl`; its first line names th
 one another: A+1 may be opened only when A has ended (`released`, `drained`, `failed`), or by the same
 array task after Slurm requeued it. A worker whose attempt is not the newest is fenced: it stops at its next
 answer. If a sample has two answers, every reader counts the answer of the lower attempt, unless a later
-`released` has withdrawn it (`hpcbench resume` asks failed samples again): see `withdrawn`.
+`released` has withdrawn it (`hpcbench resume` asks failed samples again): see `withdrawn`. Attempt 0 has no
+owner: submission writes it, whole, with answers of earlier experiments.
 """
 
 from __future__ import annotations
@@ -25,11 +26,16 @@ from hpcbench.files.archive import FOLDED, Folder, is_folded
 from hpcbench.files.atomic import (
     Appender,
     create_exclusive,
+    line_of,
     parse_line,
     read_lines,
+    write_atomic,
 )
 from hpcbench.schema.records import RECORD_VERSION, Response
 from hpcbench.schema.work import Shard
+
+REUSED = 0
+"""Attempt of no worker: answers of earlier experiments, see `experiment/reused.py`."""
 
 MAX_FAILED_ATTEMPTS = 4
 """A shard with so many failed attempts is not claimed again: the shard is at fault, not the workers."""
@@ -210,6 +216,32 @@ def claim(experiment: Experiment, state: ShardState, owner: Owner) -> Claim | No
     return Claim(experiment, state.shard, attempt, header["time"])
 
 
+def take_over(experiment: Experiment, shard: Shard, answers: Sequence[Mapping[str, Any]]) -> None:
+    """Write a shard's answers of earlier experiments as attempt 0, before any worker may claim the shard.
+
+    Whole or not at all: a kill between the two files leaves answers that no reader knows of.
+
+    Raises:
+        OSError: the disk is full or gone.
+    """
+    place = (shard.run_task, shard.index, REUSED)
+    write_atomic(experiment.shard_responses(*place), b"".join(map(line_of, answers)))
+    whole = len(answers) == shard.stop - shard.start
+    last = event(
+        "done" if whole else "drained",
+        version=RECORD_VERSION,
+        answered=len(answers),
+        reused=len(answers),
+    )
+    create_exclusive(experiment.shard_events(*place), last)
+
+
+def is_reused_whole(folder: Folder, index: int) -> bool:
+    """Whether all answers of a shard are of earlier experiments."""
+    _, last = _ends(folder, events_name(index, REUSED))
+    return last is not None and last["event"] == "done"
+
+
 def release(
     experiment: Experiment,
     state: ShardState,
@@ -333,23 +365,35 @@ def damaged(experiment: Experiment, run_tasks: Sequence[str]) -> list[ShardState
 
 
 def pieces_of(experiment: Experiment, run_task: str) -> Iterator[list[Response]]:
-    """Responses of a run task in pieces: one piece for each attempt.
+    """Responses of a run task in pieces: one piece for each attempt of a worker.
 
-    The times of one piece are of one clock. A duplicate answer appears twice.
+    The times of one piece are of one clock. A duplicate answer appears twice; answers of earlier experiments
+    are left out.
     """
     for folder, name in _pieces(experiment, run_task):
         yield list(_read(folder.records(name)))
 
 
 def unread_pieces(
-    experiment: Experiment, run_task: str
+    experiment: Experiment, run_task: str, *, reused: bool = False
 ) -> Iterator[tuple[Iterator[bytes], Iterator[dict[str, Any]]]]:
     """As `pieces_of`, for fast decoders: whole lines, some MiB at a time, and the records in them.
 
-    Each iterator reads the file only when it is iterated.
+    Each iterator reads the file only when it is iterated. `reused`: answers of earlier experiments follow,
+    a piece for each clock.
     """
     for folder, name in _pieces(experiment, run_task):
         yield folder.pages(name), folder.records(name)
+    if not reused:
+        return
+    by_clock: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for _, attempts in numbered_attempts_of(experiment, run_task):
+        for one in (one for number, own in attempts if number == REUSED for one in own):
+            source = one.reused_from or {}
+            clock = tuple(source.get(key, "") for key in ("experiment", "run_task", "piece"))
+            by_clock.setdefault(clock, []).append(one.to_json())
+    for records in by_clock.values():
+        yield iter([b"".join(map(line_of, records))]), map(dict, records)
 
 
 def _pieces(experiment: Experiment, run_task: str) -> Iterator[tuple[Folder, str]]:
@@ -360,7 +404,7 @@ def _pieces(experiment: Experiment, run_task: str) -> Iterator[tuple[Folder, str
     for shard in experiment.work.shards_of((run_task,)):
         for attempt in attempts.get(shard.index, ()):
             name = experiment.shard_responses(run_task, shard.index, attempt).name
-            if name in names:
+            if attempt != REUSED and name in names:
                 yield folder, name
 
 
@@ -389,12 +433,24 @@ def attempts_of(
     skip: Collection[str] = (),
 ) -> Iterator[tuple[Shard, list[list[Any]]]]:
     """As `answers_of`, with a separate list for each attempt: its times are of one clock."""
+    for shard, attempts in numbered_attempts_of(experiment, run_task, read, skip):
+        yield shard, [own for _, own in attempts]
+
+
+def numbered_attempts_of(
+    experiment: Experiment,
+    run_task: str,
+    read: Callable[[Mapping[str, Any]], Any] = Response.from_json,
+    skip: Collection[str] = (),
+) -> Iterator[tuple[Shard, list[tuple[int, list[Any]]]]]:
+    """As `attempts_of`, with the number of each attempt."""
     folder = experiment.shards(run_task)
-    attempts = attempts_in(folder.names)
+    numbers = attempts_in(folder.names)
     left_out = frozenset(skip)
     for shard in experiment.work.shards_of((run_task,)):
         if shard.id not in left_out:
-            yield shard, [*_attempts(folder, shard, attempts.get(shard.index, ()), read)]
+            own = numbers.get(shard.index, ())
+            yield shard, [*zip(own, _attempts(folder, shard, own, read), strict=True)]
 
 
 def digest_of(experiment: Experiment, run_task: str) -> str:
@@ -446,19 +502,24 @@ def _event(line: bytes) -> dict[str, Any] | None:
 
 def _before(experiment: Experiment, shard: Shard, attempt: int) -> list[Response]:
     """Answers of earlier attempts, read by file name: listing thousands of files at each claim is slow."""
+    first = REUSED if experiment.may_have_taken_over(shard.run_task) else REUSED + 1
+    if attempt == first:
+        return []
     folded = experiment.shards_dir(shard.run_task) / FOLDED
     found: list[Response] = []
-    if attempt > 1 and not folded.exists():
+    if not folded.exists():
         gone: frozenset[str] = frozenset()
-        for number in range(attempt - 1, 0, -1):
+        for number in range(attempt - 1, first - 1, -1):
             path = experiment.shard_responses(shard.run_task, shard.index, number)
             found += [one for one in _read(read_lines(path)) if one.sample_id not in gone]
+            if number == REUSED:
+                break  # its events withdraw nothing
             last = deque(
                 read_lines(experiment.shard_events(shard.run_task, shard.index, number)), 1
             )
             gone = gone.union(*(one.get("withdrawn") or () for one in last))
     # Checked again here: files that were folded during the read may be missing from `found`.
-    return list(responses_of(experiment, shard)) if attempt > 1 and folded.exists() else found
+    return list(responses_of(experiment, shard)) if folded.exists() else found
 
 
 def _attempts(

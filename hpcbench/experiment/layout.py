@@ -346,6 +346,20 @@ class Experiment:
         known: Any = self.manifest.get("answer_bases") or {}
         return known.get(run_task) or ""
 
+    def may_have_taken_over(self, run_task: str) -> bool:
+        """Whether earlier experiments may have answered samples of a run task; read once."""
+        return self._taken_over is None or run_task in self._taken_over
+
+    @cached_property
+    def _taken_over(self) -> frozenset[str] | None:
+        """Run tasks with answers of earlier experiments; None: the record is damaged."""
+        try:
+            return frozenset(read_json(self.reused_file)["run_tasks"])
+        except FileNotFoundError:
+            return frozenset()
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
     @cached_property
     def work(self) -> WorkPlan:
         """Groups and shards, as submit planned them."""

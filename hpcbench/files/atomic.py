@@ -183,7 +183,7 @@ class Looks:
 
 def create_exclusive(path: Path, first_line: Mapping[str, Any]) -> bool:
     """Create a JSONL file with its first line, or find that another process did; see `create_whole`."""
-    return create_whole(path, _line(first_line))
+    return create_whole(path, line_of(first_line))
 
 
 def create_whole(path: Path, content: bytes) -> bool:
@@ -280,7 +280,7 @@ class Appender:
         Raises:
             OSError: the disk is full or gone; a half-written line is cut off.
         """
-        data = _line(record)
+        data = line_of(record)
         self._written = True
         try:
             write_all(self._descriptor, data)
@@ -422,7 +422,7 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _line(record: Mapping[str, Any]) -> bytes:
+def line_of(record: Mapping[str, Any]) -> bytes:
     """One line of JSON. Half a surrogate pair, which engines do send, is written as its JSON escape."""
     text = json.dumps(record, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.encode("utf-8", "backslashreplace") + b"\n"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
@@ -66,7 +67,7 @@ def file_hashes(
     for path in files:
         try:
             stat = path.stat()
-            key = f"{path}|{stat.st_size}|{stat.st_mtime_ns}|{stat.st_ino}"
+            key = _cache_key(path, stat)
             digest = None if read else known.get(key)
             found[path] = fresh[key] = digest or hash_file(path)
         except OSError as error:
@@ -77,6 +78,40 @@ def file_hashes(
     if cache is not None and not fresh.items() <= known.items():
         _write_cache(cache, {**known, **fresh})
     return found
+
+
+class FileHashes:
+    """SHA-256 of files, one at a time; files that a cache of `file_hashes` knows are not read.
+
+    Args:
+        cache: the cache; it is not written.
+    """
+
+    def __init__(self, cache: Path) -> None:
+        self._known = _read_cache(cache)
+
+    def known(self, path: Path) -> str | None:
+        """SHA-256 of a file that the cache knows, in hexadecimal digits; None: it does not know it.
+
+        Raises:
+            OSError: the file is gone.
+        """
+        return self._known.get(_cache_key(path, path.stat()))
+
+    def of(self, path: Path) -> str:
+        """SHA-256 of a file's bytes, in hexadecimal digits.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        key = _cache_key(path, path.stat())
+        if key not in self._known:
+            self._known[key] = hash_file(path)
+        return self._known[key]
+
+
+def _cache_key(path: Path, stat: os.stat_result) -> str:
+    return f"{path}|{stat.st_size}|{stat.st_mtime_ns}|{stat.st_ino}"
 
 
 def _read_cache(cache: Path | None) -> dict[str, str]:

@@ -9,12 +9,14 @@ from typing import Any, TypeVar, cast
 from pydantic import TypeAdapter, ValidationError
 
 from hpcbench.evaluation.endings import endings
+from hpcbench.evaluation.performance import performance as measured_performance
 from hpcbench.evaluation.score_distributions import distributions
 from hpcbench.experiment.claims import shard_states
 from hpcbench.experiment.control import control_state
 from hpcbench.experiment.counts import total
 from hpcbench.experiment.ending import experiment_end
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.reused import Reused, reused_of
 from hpcbench.experiment.view.as_written import verdict_data
 from hpcbench.experiment.view.evaluated import (
     Metrics,
@@ -45,18 +47,19 @@ from hpcbench.reporting.worst_samples import worst_samples
 ValueT = TypeVar("ValueT")
 
 
-def gather(experiment: Experiment, worst: int = 3) -> Tables:
+def gather(experiment: Experiment, worst: int = 3, *, reused_times: bool = False) -> Tables:
     """All tables that reports show.
 
     Args:
         experiment: it has been evaluated.
         worst: number of samples to look at, for each run task.
+        reused_times: whether speed includes answers of earlier experiments.
 
     Raises:
         EnvironmentFault: `metrics.json` or `performance.json` is missing or damaged.
     """
     experiment.use_packages()  # metrics and datasets may come from a package
-    metrics, performance = _in_order(experiment)
+    metrics, performance = _in_order(experiment, reused_times=reused_times)
     run_tasks = metrics.run_tasks
     names = [run_task.name for run_task in experiment.resolved.run_tasks]
     control = control_state(experiment)
@@ -71,6 +74,7 @@ def gather(experiment: Experiment, worst: int = 3) -> Tables:
     documents = {name: table.documents for name, table in run_tasks.items()}
     site = experiment.resolved.site
     counts = total(table.counts for table in run_tasks.values())
+    reused = reused_of(experiment) or Reused()
     compared = verdict["baseline"] if verdict is not None else experiment.resolved.plan.baseline
     return {
         "version": 2,
@@ -86,7 +90,9 @@ def gather(experiment: Experiment, worst: int = 3) -> Tables:
         "failed": counts.failed,
         "answered": counts.responded,
         "left": sum(state.shard.stop - state.shard.start for state in left),
-        "summary": [*ended, *wrong, *sentences(best, verdict)],
+        "reused": reused.run_tasks,
+        "reused_times": reused_times,
+        "summary": [*ended, *wrong, *sentences(best, verdict), *_taken_over(reused, counts.asked)],
         "verdict": verdict,
         "arms": arms_of(experiment),
         "leaders": best,
@@ -104,12 +110,23 @@ def gather(experiment: Experiment, worst: int = 3) -> Tables:
     }
 
 
-def _in_order(experiment: Experiment) -> tuple[Metrics, Performance]:
+def _taken_over(reused: Reused, asked: int) -> Iterator[str]:
+    """A sentence about answers of earlier experiments, if there are any."""
+    if reused.count:
+        named = ", ".join(
+            f"{name} ({count:,})" for name, count in sorted(reused.experiments.items())
+        )
+        yield f"{reused.count:,} of {asked:,} samples have answers of earlier experiments: {named}."
+
+
+def _in_order(experiment: Experiment, *, reused_times: bool) -> tuple[Metrics, Performance]:
     """Evaluation's files, run tasks and metrics in the order of the plan: the first metric ranks models."""
     wanted = {
         one.name: [metric.name for metric in one.metrics] for one in experiment.resolved.run_tasks
     }
     metrics, performance = metrics_of(experiment), performance_of(experiment)
+    if reused_times:
+        performance = measured_performance(experiment, reused=True)
     tables = {
         name: table.model_copy(update={"metrics": _sorted(table.metrics, wanted.get(name, ()))})
         for name, table in metrics.run_tasks.items()

@@ -345,6 +345,10 @@ class Tables(TypedDict):
     """The same as `responded`."""
     left: int
     """Samples in shards that did not come to their end."""
+    reused: dict[str, dict[str, int]]
+    """Run task → earlier experiment → answers taken over from it; speed leaves them out."""
+    reused_times: bool
+    """Whether speed includes them all the same."""
     summary: list[str]
     """What came out, in sentences."""
     verdict: GateVerdict | None

@@ -27,6 +27,8 @@ def report(
     definitions: Sequence[Report] | None = None,
     folder: Path | None = None,
     said: Callable[[Report, Sequence[Path], Exception | None], None] | None = None,
+    *,
+    reused_times: bool = False,
 ) -> Mapping[str, Any]:
     """Write reports.
 
@@ -37,6 +39,7 @@ def report(
         definitions: reports to write; None: the plan's.
         folder: the target folder; None: the experiment's `report/`.
         said: receives each report with its files, or with the error that prevented it.
+        reused_times: whether speed includes answers of earlier experiments.
 
     Returns:
         The tables that the reports received.
@@ -46,7 +49,8 @@ def report(
         OSError: the folder cannot be written.
     """
     chosen = definitions if definitions is not None else experiment.resolved.reports or DEFAULT
-    tables = gather(experiment, max(map(_worst, chosen), default=0))
+    worst = max(map(_worst, chosen), default=0)
+    tables = gather(experiment, worst, reused_times=reused_times)
     place = folder or experiment.report_dir
     if folder is None:
         write_json(experiment.summary_file, {"version": 1, "blocks": summary(tables)})

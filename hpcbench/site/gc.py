@@ -15,9 +15,11 @@ from pathlib import Path
 
 from hpcbench import slurm
 from hpcbench.errors import EnvironmentFault, RunFailed
+from hpcbench.experiment import answer_index
 from hpcbench.experiment.archiving import fold, fold_workers, loose
 from hpcbench.experiment.baselines import baselines
 from hpcbench.experiment.layout import Experiment, all_experiments, experiments_dir
+from hpcbench.experiment.reused import reused_of
 from hpcbench.experiment.submission import rounds
 from hpcbench.experiment.submission_lock import alone, submitting
 from hpcbench.files.atomic import LEFT_OVER
@@ -96,6 +98,7 @@ def clear(finding: Finding) -> Finding:
             for run_task in experiment.resolved.run_tasks:
                 fold(experiment, run_task.name)
             fold_workers(experiment, all_ended=True)
+            answer_index.write_index(experiment)
             for path in finding.leftovers:
                 path.unlink(missing_ok=True)
     except RunFailed:  # another process resumes it now
@@ -111,19 +114,23 @@ def clear_home(root: Path, busy: Collection[str]) -> list[Path]:
         busy: ids of experiments that have not ended.
     """
     halves = [path for path in _folders(experiments_dir(root)) if path.name.startswith(DELETED)]
+    halves += answer_index.unused(root)
     return [*halves, *secrets_file.leftovers(root, lambda one: one.id not in busy)]
 
 
 def deletable(findings: Sequence[Finding], root: Path, days: float) -> list[Finding]:
-    """Experiments of a home that ended more than `days` ago and are no baseline: neither by a baseline's
-    name nor for another experiment."""
+    """Experiments of a home that ended more than `days` ago and that no other one needs.
+
+    An experiment stays while it is a baseline, by a baseline's name or for another experiment, and while
+    another experiment that stays has answers of it: its report names it as their source.
+    """
     named = {str(baseline.experiment) for baseline in baselines(root)} | {
         str(experiment.manifest["baseline"])
         for experiment in all_experiments(root)
         if experiment.manifest.get("baseline")
     }
     home = experiments_dir(root).resolve()
-    return [
+    old = [
         one
         for one in findings
         if not one.busy
@@ -132,6 +139,18 @@ def deletable(findings: Sequence[Finding], root: Path, days: float) -> list[Find
         and not one.experiment.path.is_symlink()
         and not any(_is_meant(one.experiment, text) for text in named)
     ]
+    users = {
+        experiment.id: set(taken.experiments)
+        for experiment in all_experiments(root)
+        if (taken := reused_of(experiment)) is not None
+    }
+    while True:  # one that stays keeps its sources
+        deleted = {one.experiment.id for one in old}
+        used = {name for user, names in users.items() if user not in deleted for name in names}
+        left = [one for one in old if one.experiment.id not in used]
+        if len(left) == len(old):
+            return left
+        old = left
 
 
 def delete(experiment: Experiment) -> None:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from hpcbench.experiment.claims import ShardState
+from hpcbench.experiment.claims import REUSED, ShardState
 from hpcbench.experiment.layout import responses_name
 from hpcbench.experiment.view.workers import WorkerRun
 from hpcbench.schema.work import WorkPlan
@@ -64,7 +64,8 @@ def spans(states: Iterable[ShardState], now: float, ahead: Mapping[str, float]) 
             began -= off
         end = now if works else began + state.seconds
         samples = state.shard.stop - state.shard.start
-        own = samples if done and state.attempt == 1 else _own(state)
+        alone = state.attempt == 1 and not _has_taken_over(state)
+        own = samples if done and alone else _own(state)
         if own and end > began:
             far = done or (works and own >= FAR_ENOUGH * samples)
             found.append(Span(state.shard.run_task, began, end, own, far))
@@ -111,9 +112,15 @@ def _worker(state: ShardState) -> str:
     return f"{state.owner['job']}-{state.owner['restart']}" if state.owner is not None else ""
 
 
+def _has_taken_over(state: ShardState) -> bool:
+    """Whether earlier experiments answered samples of the shard."""
+    name = responses_name(state.shard.index, REUSED)
+    return state.folder is not None and (name in state.folder.loose or name in state.folder.folded)
+
+
 def _own(state: ShardState) -> int:
     """Answers of the newest attempt."""
-    if state.attempt <= 1 or state.folder is None:
+    if state.folder is None or (state.attempt <= 1 and not _has_taken_over(state)):
         return state.answered
     shard = state.shard
     return state.folder.lines_of(responses_name(shard.index, state.attempt))

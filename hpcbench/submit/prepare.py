@@ -35,6 +35,7 @@ from hpcbench.submit.manifest import manifest_of, of_machine
 from hpcbench.submit.measure import measure
 from hpcbench.submit.packages import NO_PACKAGES, Packages
 from hpcbench.submit.plan_facts import look
+from hpcbench.submit.reuse import Policy
 from hpcbench.submit.snapshot import copy_environment
 from hpcbench.usage import history
 
@@ -47,11 +48,13 @@ def prepare(
     progress: Progress = silent,
     *,
     snapshot_env: bool = False,
+    reuse: Policy = "none",
 ) -> Experiment:
     """Write the experiment's directory, ready to be submitted.
 
     The manifest is written last: a directory without a manifest was never an experiment. With `snapshot_env`,
-    jobs run from a copy of this Python's environment.
+    jobs run from a copy of this Python's environment. `reuse`: which answers of earlier experiments
+    submission takes over.
 
     Raises:
         UserError, EnvironmentFault: an input of the plan is wrong or missing.
@@ -97,6 +100,7 @@ def prepare(
     manifest = manifest_of(experiment, resolved, plan_file, measured, work, prepared, packages)
     jobs_run_in = copy.fingerprint if copy is not None else here(packages.host)
     manifest |= {
+        "reuse": reuse,
         "sources": sources,
         "site_of_machine": of_machine(resolved),
         "fingerprint": jobs_run_in.to_json(),

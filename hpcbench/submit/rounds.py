@@ -14,6 +14,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from hpcbench import slurm
@@ -40,9 +41,10 @@ from hpcbench.resume import last_job
 from hpcbench.schema.definitions import Resources
 from hpcbench.schema.plan import Group
 from hpcbench.status.liveness import living
-from hpcbench.submit import secrets_file
+from hpcbench.submit import Say, secrets_file
 from hpcbench.submit.array_task import ArrayTask
 from hpcbench.submit.fingerprint import interpreter
+from hpcbench.submit.reuse import open_groups, take_over_answers
 from hpcbench.submit.sbatch import (
     clean_environment,
     parameters,
@@ -58,8 +60,10 @@ TRIES = 6
 """Maximum number of tries of sbatch while slurmctld is unreachable; with growing pauses, about a minute."""
 
 
-def submit_first(experiment: Experiment) -> Round:
+def submit_first(experiment: Experiment, say: Say = lambda line: None) -> Round:
     """Submit an experiment as planned, or finish a submission that a kill interrupted.
+
+    Answers of earlier experiments are taken over first, as the manifest says; jobs ask what is left.
 
     Raises:
         RunFailed: another process is submitting this experiment right now.
@@ -72,8 +76,21 @@ def submit_first(experiment: Experiment) -> Round:
         if known:
             hand_over(experiment)
         else:
-            begin_round(experiment, experiment.work.groups)
+            begin_first_round(experiment, say)
     return rounds(experiment)[-1]
+
+
+def begin_first_round(experiment: Experiment, say: Say = lambda line: None) -> None:
+    """Take over answers of earlier experiments, and submit the rest; call it under `alone`.
+
+    A round without groups has only the finalising job: every sample has an answer.
+
+    Raises:
+        EnvironmentFault: Slurm refuses.
+    """
+    taken = take_over_answers(experiment, say).count
+    groups = open_groups(experiment) if taken else experiment.work.groups
+    begin_round(experiment, groups, answered=taken)
 
 
 def begin_round(
@@ -220,7 +237,7 @@ class _Slurm:
         if own and after and (fresh or interrupted):
             slurm.depend_on(own[-1], after)
         submitted = interrupted and any(step.job for step in now.steps.values() if step.group)
-        if own or not (after or submitted):
+        if own or not (after or submitted or not now.groups):
             return
         self._last_job(last_job.resources(self.resolved), after)
 
@@ -337,7 +354,8 @@ class _Slurm:
         name = job_name(self.experiment, step.name, now.number)
         resources = group.resources if group else Resources(**step.resources or {})
         gpus = group.gpus if group else 0
-        if group is None and now.rides(self.resolved.site.slurm.cpu_partition):
+        alike = now if now.groups else replace(now, groups=self.experiment.work.groups)
+        if group is None and alike.rides(self.resolved.site.slurm.cpu_partition):
             gpus = 1  # a site with only GPU nodes may refuse jobs without a GPU
         options = parameters(self.resolved, resources, gpus, name, list(after), group=group)
         if now.excluded:

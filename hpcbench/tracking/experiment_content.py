@@ -122,7 +122,7 @@ def pieces(
     skip = {
         name
         for name, one in states.items()
-        if one.attempt in (0, sent.get(name)) or one.shard.start >= last
+        if one.state == "free" or one.attempt == sent.get(name) or one.shard.start >= last
     }
     if len(skip) == len(states):
         return
@@ -149,7 +149,12 @@ def _dated(
 ) -> dict[str, tuple[Response, datetime]]:
     """Answers of a shard by sample, and when each was asked: every attempt has its own clock."""
     found: dict[str, tuple[Response, datetime]] = {}
-    for own in filter(None, attempts):
+    for attempt in attempts:
+        own = [one for one in attempt if one.reused_from is None]
+        # Answers of earlier experiments have other clocks.
+        found |= {one.sample_id: (one, created) for one in attempt if one.reused_from is not None}
+        if not own:
+            continue
         first = min(one.times.start for one in own)
         for one in own:
             after = timedelta(microseconds=(one.times.start - first) / 1000)

@@ -160,6 +160,30 @@ def test_submit_killed_at_any_step_and_run_again_submits_one_experiment(
     assert len(known) <= 1 + len(complete)
 
 
+@pytest.mark.parametrize("further", first(1, [12, 0, 25, 40, 55]))
+def test_submit_killed_while_it_takes_answers_over_asks_nothing_twice(
+    bench: Bench, calm: Trial, steps: int, further: int
+) -> None:
+    plan, reuse = bench.plan({}), ("--reuse", "greedy")
+    bench.submit(plan).wait("done")
+    command = ("submit", plan, "--registry", bench.folder / "registry", "--json", *reuse)
+
+    killed = bench.start(
+        *command,
+        **_with(bench, KILLER),
+        KILLED_AT=str(steps + further),
+        KILLED_LOG=str(bench.folder / "n"),
+    )
+    killed.communicate(timeout=60)
+    trial = bench.submit(plan, *reuse)
+
+    trial.wait("done")
+    whole(trial, calm)
+    assert killed.returncode == -9
+    assert list(trial.path.glob("workers/*")) == []  # nothing was left to ask
+    assert json.loads((trial.path / "reused.json").read_text())["run_tasks"].keys() == {"numbers"}
+
+
 def test_a_worker_that_sleeps_through_its_release_is_fenced_and_doubles_nothing(
     bench: Bench, calm: Trial
 ) -> None:

@@ -21,7 +21,7 @@ from hpcbench.experiment.submission import rounds
 from hpcbench.files import atomic
 from hpcbench.files.atomic import (
     Appender,
-    _line,
+    line_of,
     parse_line,
     read_lines,
 )
@@ -210,7 +210,7 @@ JSON = st.recursive(
 
 @given(st.dictionaries(TEXT, JSON))
 def test_a_record_is_read_as_json_reads_it(record: dict[str, object]) -> None:
-    line = _line(record)
+    line = line_of(record)
     assert parse_line(line) == json.loads(line) == record
 
 
@@ -218,7 +218,7 @@ def test_a_record_is_read_as_json_reads_it(record: dict[str, object]) -> None:
     st.binary()
     | st.builds(
         lambda line, at, junk: line[: at % len(line)] + junk + line[at % len(line) :],
-        st.builds(_line, st.dictionaries(TEXT, JSON)),
+        st.builds(line_of, st.dictionaries(TEXT, JSON)),
         st.integers(0),
         st.sampled_from(
             [b"", b"\0", b"\xff", b"}", b'"', b" ", b"NaN", b"1e999", b"\\ud800", b"[" * 300]

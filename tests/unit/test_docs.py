@@ -16,7 +16,7 @@ from hpcbench.cli.main import main
 from hpcbench.cli.parse import parser
 from hpcbench.comparison.gate import verdict
 from hpcbench.engines.auto_concurrency import ELSEWHERE, ON_CPUS, ON_GPUS
-from hpcbench.experiment import outcome
+from hpcbench.experiment import answer_index, outcome
 from hpcbench.experiment.view import scores
 from hpcbench.experiment.view.evaluated import METRICS_VERSION, PERFORMANCE_VERSION
 from hpcbench.inference import Adaptive
@@ -258,6 +258,7 @@ def test_the_page_of_versions_has_those_of_the_files() -> None:
         "report.json": report_version,
         "outcome.json": outcome.VERSION,
         "verdict.json": verdict.VERSION,
+        "HOME/answers": answer_index.INDEX_VERSION,
     }
     status = ExperimentStatus.model_fields["version"].default
     assert f"have `version` ({status} today)" in page

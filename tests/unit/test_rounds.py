@@ -138,3 +138,16 @@ def test_a_slurmctld_that_stays_away_is_a_fault_after_growing_pauses(
     with pytest.raises(EnvironmentFault, match="slurmctld cannot be reached"):
         begin_round(here, groups(here, 2))
     assert pauses == [2**number for number in range(TRIES - 1)]
+
+
+def test_a_round_without_groups_is_its_last_job_alone(
+    here: Experiment, scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"hpcbench:{here.id}:finalise.0"
+    monkeypatch.setattr(slurm, "queue", lambda: [Job("1", name, "PENDING")])
+    begin_round(here, [], answered=10)
+    assert scheduler.taken == [("finalise", 1, [])]
+    hand_over(here)
+    assert len(scheduler.taken) == 1
+    (only,) = rounds(here)
+    assert (only.handed, only.groups, only.answered) == (True, (), 10)

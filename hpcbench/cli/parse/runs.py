@@ -103,6 +103,16 @@ def add(verb: Verb) -> None:
         "--snapshot-env",
         help="run jobs from a copy of this Python environment, which later pip or git commands do not change",
     )
+    answers = submit.add_mutually_exclusive_group()
+    answers.add_argument(
+        "--fresh", action="store_true",
+        help="ask every sample, also those that an earlier experiment answered under the same key",
+    )  # fmt: skip
+    answers.add_argument(
+        "--reuse", choices=["greedy", "sampled"],
+        help="take over answers of earlier experiments: those of greedy decoding (default if RUN_MODE is "
+        "prod), or sampled ones, too",
+    )  # fmt: skip
     submit.flag("--wait", help="follow the experiment to its end and print scores")
     with_json(submit)
     with_site(submit)
@@ -219,6 +229,10 @@ def _report(verb: Verb) -> None:
         help="folder to write to; default: report/ of the experiment, with --site HPCBENCH_HOME/remote; "
         "-: print one text report",
     )  # fmt: skip
+    report.flag(
+        "--reused-times",
+        help="speed includes the times of answers that were taken over from earlier experiments",
+    )
     report.flag("--open", help="open the report in a browser of this machine")
     report.flag(
         "--methods", help="print the methods section of a paper, from the experiment's files"
@@ -608,5 +622,7 @@ def _load(verb: Verb) -> None:
         max_gpu_hours=None,
         if_idle=False,
         snapshot_env=False,
+        fresh=True,
+        reuse=None,
     )
     with_json(load)

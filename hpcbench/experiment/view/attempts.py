@@ -121,8 +121,10 @@ def _attempt(
     before: int,
 ) -> tuple[Attempt | None, int]:
     """An attempt, and the number of answered samples of its shard after it."""
-    if first is None or last is None or first["event"] != "claimed":
+    if first is None or last is None:
         return None, before
+    if first["event"] != "claimed":  # of no worker: answers of earlier experiments, or a release
+        return None, int(last.get("answered", before))
     said = last["event"] in ("done", "drained", "failed")
     after = int(last.get("answered", before)) if said else before
     one = Attempt(

@@ -59,6 +59,9 @@ def speed(tables: Tables) -> Section | None:
         "run task", "load", "responded", "in flight", "answers/s", "tokens/s", "TTFT, ms", "TPOT, ms",
         "E2E, ms",
     )  # fmt: skip
+    if tables["reused"]:
+        note = _not_measured(tables["reused"], included=tables["reused_times"])
+        blocks.append(Text(note, "note"))
     if rows:
         blocks.append(Table("Speed", heads, tuple(rows), 1, frozenset({1})))
     if len(machines := _machines(performance.run_tasks)) > 1:
@@ -86,6 +89,18 @@ def speed(tables: Tables) -> Section | None:
     if not rows and not parts:
         return None
     return Section("speed", "Speed and memory", tuple(blocks), tuple(parts))
+
+
+def _not_measured(reused: Mapping[str, Mapping[str, int]], *, included: bool) -> str:
+    """Which answers were not measured now, and where their times are."""
+    experiments = sorted({name for counts in reused.values() for name in counts})
+    counts_of = ", ".join(f"{name} {sum(counts.values()):,}" for name, counts in reused.items())
+    if included:
+        return f"The figures include times of earlier experiments ({', '.join(experiments)}): {counts_of}."
+    return (
+        "All figures were measured in this experiment. They leave out answers of earlier experiments: "
+        f"{counts_of}. Their speed is in the reports of {', '.join(experiments)}."
+    )
 
 
 def _machines(speeds: Mapping[str, Speed]) -> dict[str, list[str]]:

@@ -1,0 +1,136 @@
+"""How many samples of a plan will be asked, before it is submitted: for `--dry-run`.
+
+The keys are those of submission, by the same functions. What a preview may not do, it does not need: no image
+is built and no model is hashed, for what has never been built or hashed here has no answers here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hpcbench import environments
+from hpcbench.data.datasets import open_dataset
+from hpcbench.data.tree import folder_files, known_content_hash
+from hpcbench.environments.venv import probed_python
+from hpcbench.errors import HpcbenchError
+from hpcbench.experiment.layout import home
+from hpcbench.number_format import few, many
+from hpcbench.planning import answer_basis
+from hpcbench.plugins import DatasetIterator, Environment
+from hpcbench.schema.definitions import ContainerSite
+from hpcbench.schema.plan import ResolvedRunTask
+from hpcbench.submit.preview import Preview
+from hpcbench.submit.reuse import NAMED, Policy, in_words, known_answers, why_not
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The samples of a plan that earlier experiments answered."""
+
+    samples: Mapping[str, int | None]
+    """Run task → its samples; None: unknown."""
+    reused: Mapping[str, Mapping[str, int]]
+    """Run task → experiment → answers it gives; run tasks without any are left out."""
+    all_asked: Mapping[str, str] = field(default_factory=dict)
+    """Run task → why all of its samples are asked, whatever was answered before."""
+
+    def asked(self, run_task: str) -> int | None:
+        """Samples of a run task that will be asked; None: unknown."""
+        count = self.samples[run_task]
+        return None if count is None else count - sum(self.reused.get(run_task, {}).values())
+
+    def lines(self) -> Iterator[str]:
+        """The forecast for people."""
+        experiments = Counter[str]()
+        for counts in self.reused.values():
+            experiments.update(counts)
+        known = sum(count for count in self.samples.values() if count is not None)
+        reasons: dict[str, list[str]] = {}
+        for name, why in self.all_asked.items():
+            reasons.setdefault(why, []).append(name)
+        if experiments:
+            yield in_words(experiments, sum(experiments.values()), known)
+        elif len(self.all_asked) < len(self.samples):
+            yield f"asks all of {many(known, 'sample')}: no earlier experiment has an answer that fits"
+        elif len(reasons) == 1:
+            yield f"asks all of {many(known, 'sample')}: {next(iter(reasons))}"
+            return
+        for why, names in reasons.items():
+            yield f"asks all samples of {few(names, NAMED)}: {why}"
+
+
+def forecast(preview: Preview, policy: Policy) -> Forecast:
+    """Look up the samples of a plan that are here. Only reads.
+
+    Raises:
+        UserError: a prompt cannot be built.
+    """
+    root, container = home(preview.resolved.site), preview.resolved.site.container
+    samples = {one.name: preview.samples(one.name) for one in preview.resolved.run_tasks}
+    wanted, all_asked = list[tuple[ResolvedRunTask, str]](), dict[str, str]()
+    bases = _Bases(root, container)
+    for run_task in preview.resolved.run_tasks:
+        if run_task.name in preview.unknown:
+            all_asked[run_task.name] = preview.unknown[run_task.name]
+        elif why := why_not(run_task, policy, basis=(basis := bases.of(run_task))):
+            all_asked[run_task.name] = why
+        else:
+            assert basis is not None
+            wanted.append((run_task, basis))
+    opened: dict[str, DatasetIterator] = {}
+
+    def dataset(run_task: ResolvedRunTask) -> DatasetIterator:
+        key = run_task.dataset.model_dump_json()
+        if key not in opened:
+            opened[key] = open_dataset(run_task.dataset)
+        return opened[key]
+
+    known = known_answers(root, wanted, preview.measured.chosen, dataset)
+    reused = {name: dict(one.experiments()) for name, one in known.items() if one.count}
+    return Forecast(samples, reused, all_asked)
+
+
+class _Bases:
+    """Bases of run tasks, as far as they are known without building anything."""
+
+    def __init__(self, root: Path, container: ContainerSite) -> None:
+        self._root, self._container = root, container
+        self._models: dict[str, str] = {}
+        self._environments: dict[str | None, Environment | None] = {}
+
+    def of(self, run_task: ResolvedRunTask) -> str | None:
+        """The basis; None: not known."""
+        image, source = run_task.model.image, run_task.model.source
+        if run_task.engine_packages or not source:
+            return None
+        if image not in self._environments:
+            self._environments[image] = self._environment(image)
+        environment = self._environments[image]
+        if environment is None:
+            return None
+        if source not in self._models:
+            self._models[source] = self._model(Path(source)) or ""
+        return answer_basis(run_task, self._models[source], environment)
+
+    def _model(self, folder: Path) -> str | None:
+        try:
+            return known_content_hash(
+                folder, folder_files(folder), self._root / "cache" / "hashes.json"
+            )
+        except (HpcbenchError, OSError):
+            return None
+
+    def _environment(self, image: str | None) -> Environment | None:
+        kind = environments.kind_of(image, self._container.manager)
+        reference = image or ""
+        if kind == "venv" or not reference:
+            try:
+                python, probed = probed_python(reference)
+                return Environment("venv", str(python), None, versions=probed.versions)
+            except HpcbenchError:
+                return None
+        _, at, digest = reference.rpartition("@")
+        return Environment(kind, "", digest) if at and digest.startswith("sha256:") else None
