@@ -402,10 +402,10 @@ class _Folders:
             self._pause = min(LIST_SECONDS[1], 2 * self._pause) if quiet else LIST_SECONDS[0]
             self._due = now + self._pause
         if everything or now >= self._sweep_due:
-            self._sweep = iter(_names(self._experiment.shards_dir("")))
+            self._sweep = iter(_names(self._experiment.all_shards_dir))
             self._sweep_due = now + SWEEP_SECONDS
-        for run_task in self._sweep if everything else islice(self._sweep, FOLDERS_AT_ONCE):
-            self._list(self._experiment.shards_dir(run_task))
+        for folder in self._sweep if everything else islice(self._sweep, FOLDERS_AT_ONCE):
+            self._list(self._experiment.all_shards_dir / folder)
 
     def _times(self) -> tuple[int, ...]:
         """Times of the last change of the folders of workers and of requests; 0: the folder is missing."""
@@ -433,7 +433,8 @@ class _Folders:
         """Source of a file's events; None if its events are not wanted."""
         stem, _, kind = name.removesuffix(".jsonl").rpartition(".")
         if folder != self._experiment.workers_dir:
-            return f"shards/{folder.name}/{stem}" if _ATTEMPT.fullmatch(name) else None
+            run_task = self._experiment.run_task_in(folder.name)
+            return f"shards/{run_task}/{stem}" if _ATTEMPT.fullmatch(name) else None
         if kind == "monitor" and self._resources:
             return f"monitor/{stem}"
         return f"workers/{stem}" if kind == "events" and name[0] != "." else None

@@ -17,6 +17,7 @@ from hpcbench.experiment.claims import ShardState, shard_states
 from hpcbench.experiment.control import control_request, said
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import create_exclusive, read_lines
+from hpcbench.schema.names import id_of
 
 LOOKS = 8
 """Most looks at a run task: more looks stop little earlier, and each look scores all answers again."""
@@ -122,4 +123,4 @@ def settle(experiment: Experiment) -> None:
 
 
 def _file(experiment: Experiment, pair: str, number: int) -> Any:
-    return experiment.looks_dir / f"{pair}.{number:02d}.json"
+    return experiment.looks_dir / f"{id_of(pair)}.{number:02d}.json"

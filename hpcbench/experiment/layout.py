@@ -1,5 +1,7 @@
 """Paths of all files of an experiment. No other package joins paths below an experiment.
 
+RUN_TASK is the id of a run task's name, see `schema/names.py`.
+
 EXPERIMENT/
   plan.yaml               the plan as written
   resolved.json           the plan with every name resolved
@@ -47,6 +49,7 @@ from hpcbench.errors import Problem, UserError, nearest, unknown
 from hpcbench.experiment.baselines import Baseline, baselines, current
 from hpcbench.files.archive import Folder
 from hpcbench.files.atomic import Tell, read_json, read_lines
+from hpcbench.schema.names import id_of
 from hpcbench.schema.work import Planned, WorkPlan
 
 if TYPE_CHECKING:
@@ -69,7 +72,7 @@ def home(site: Site | None = None) -> Path:
 def new_id(name: str) -> str:
     """A readable, sortable id such as `20261120-1432-demo-k3f9`."""
     tail = "".join(secrets.choice(_ALPHABET) for _ in range(4))
-    return f"{time.strftime('%Y%m%d-%H%M')}-{name}-{tail}"
+    return f"{time.strftime('%Y%m%d-%H%M')}-{id_of(name)}-{tail}"
 
 
 @dataclass(frozen=True)
@@ -236,8 +239,21 @@ class Experiment:
     def workers_dir(self) -> Path:
         return self.path / "workers"
 
+    @property
+    def all_shards_dir(self) -> Path:
+        """Folder of the run tasks' folders."""
+        return self.path / "shards"
+
     def shards_dir(self, run_task: str) -> Path:
-        return self.path / "shards" / run_task
+        return self.all_shards_dir / id_of(run_task)
+
+    @cached_property
+    def _names(self) -> dict[str, str]:
+        return {id_of(one.name): one.name for one in self.planned.run_tasks}
+
+    def run_task_in(self, folder: str) -> str:
+        """Name of the run task that a folder of shards is for."""
+        return self._names.get(folder, folder) if "+" in folder else folder
 
     @property
     def scores_dir(self) -> Path:
@@ -245,7 +261,7 @@ class Experiment:
         return self.path / "scores"
 
     def scores_file(self, run_task: str) -> Path:
-        return self.scores_dir / f"{run_task}.parquet"
+        return self.scores_dir / f"{id_of(run_task)}.parquet"
 
     def rescored_dir(self, name: str) -> Path:
         """Folder of scores with other metrics or options than the plan's."""

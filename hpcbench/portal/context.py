@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hpcbench.portal.broadcast import Hub
     from hpcbench.portal.index import Index
 
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,199}")
 
 
 def _umask() -> int:

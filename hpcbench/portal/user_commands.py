@@ -44,7 +44,7 @@ AT_ONCE = 4
 """Commands at the same time."""
 
 _ID = re.compile(r"[0-9a-f]{16}")
-_SUBMITTED = re.compile(r"^submitted ([A-Za-z0-9][A-Za-z0-9._-]*)", re.MULTILINE)
+_SUBMITTED = re.compile(r"^submitted ([A-Za-z0-9][A-Za-z0-9._+-]*)", re.MULTILINE)
 _CONTROL = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"
     r"|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"

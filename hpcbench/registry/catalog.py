@@ -1,28 +1,33 @@
 """Finds definitions by kind and name in the registries; later registries override earlier ones.
 
 Order: the shipped registry, the site's (`HPCBENCH_SITE`, else /etc/hpcbench), the user's own
-(`~/.config/hpcbench`), the project's (`./registries`), then each `--registry DIR`. The last registry with
-`KIND/NAME.yaml` provides the definition. With RUN_MODE=dev every `NAME.dev.yaml` in the same or a later
-registry is an overlay on it, in that order; `--set` comes last.
+(`~/.config/hpcbench`), the project's (`./registries`), then each `--registry DIR`. A definition answers to the
+path of its file below its kind, without `.yaml`, and to its `name`. The last registry with a definition that
+answers provides it; where none answers, case does not count. With RUN_MODE=dev every `PATH.dev.yaml` in the
+same or a later registry is an overlay on it, in that order; `--set` comes last.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar, cast
 
 from hpcbench.errors import Problem, UserError, unknown
+from hpcbench.files.user import read_text
 from hpcbench.registry.registry_dirs import share_dir as share_dir
 from hpcbench.registry.registry_dirs import site_dir as site_dir
 from hpcbench.registry.registry_dirs import user_dir as user_dir
 from hpcbench.registry.settings import Setting
-from hpcbench.registry.source import Loc, Source, overlay, parse, read, validate
+from hpcbench.registry.source import MAX_BYTES, Loc, Source, overlay, parse, read, validate
 from hpcbench.registry.upgrade import FOLDERS as OLD_FOLDERS
 from hpcbench.registry.upgrade import upgrade
 from hpcbench.schema.definitions import KINDS, Definition, ExperimentPlan, Site
+from hpcbench.schema.names import case_blind, spelling
 
 DefinitionT = TypeVar("DefinitionT", bound=Definition)
 
@@ -30,6 +35,11 @@ RunMode = Literal["prod", "dev"]
 
 FOLDERS = {model: kind for kind, model in KINDS.items()}
 """Kind of definition → its folder in a registry."""
+
+_NAME = re.compile(
+    r"""^name:[ \t]+(?:"([^"\\\n]*)"|([^\W_][\w ./-]*?))[ \t]*\r?$(?!\s+^[ \t])""", re.MULTILINE
+)
+"""The name in a usual definition, without reading all of it."""
 
 
 def run_mode() -> RunMode:
@@ -107,14 +117,30 @@ class Catalog:
         self._loaded: dict[tuple[str, str], tuple[Definition, Source]] = {}
         self._failed: dict[tuple[str, str], UserError] = {}
         self._files: dict[str, dict[str, list[Path]]] = {}
+        self._titles: dict[str, dict[str, str]] = {}
 
     def names(self, kind: str) -> list[str]:
-        """Names of all definitions of a kind."""
-        return sorted(name for name, files in self._index(kind).items() if _base(files) is not None)
+        """Names of all definitions of a kind, as they are written in them."""
+        return sorted({*self._named(kind).values()})
+
+    def key(self, kind: str, name: str) -> str | None:
+        """Path below its kind of the definition that answers to a name; None: none does.
+
+        Raises:
+            UserError: two answer to it; names both files.
+        """
+        return self._key(kind, name, None)
 
     def files(self, kind: str, name: str) -> list[Path]:
-        """The files of a definition: the base that counts, then its overlays."""
-        files = self._index(kind).get(name, [])
+        """The files of a definition: the base that counts, then its overlays.
+
+        Raises:
+            UserError: two definitions answer to the name.
+        """
+        return self._files_at(kind, self._key(kind, name, None))
+
+    def _files_at(self, kind: str, key: str | None) -> list[Path]:
+        files = self._index(kind).get(key, []) if key is not None else []
         base = _base(files)
         if base is None:
             return []
@@ -123,17 +149,18 @@ class Catalog:
 
     def hidden(self, kind: str, name: str) -> list[Path]:
         """Files of that name that do not count: replaced by a later registry, or overlays outside dev."""
-        counting = self.files(kind, name)
-        return [path for path in self._index(kind).get(name, []) if path not in counting]
+        key = self._key(kind, name, None)
+        counting = self._files_at(kind, key)
+        return [path for path in self._index(kind).get(key or name, []) if path not in counting]
 
     def name(self, kind: str, path: Path) -> str | None:
-        """Name of the definition that a file has by its path; None: the file is in no registry."""
+        """Path below its kind that a file's definition has; None: the file is in no registry."""
         whole = path.resolve()
         for registry in self.registries:
             for folder in (kind, *OLD_FOLDERS.get(kind, ())):
                 top = registry.folder.resolve() / folder
                 if top in whole.parents:
-                    return _named(whole.relative_to(top).as_posix())
+                    return _key_of(whole.relative_to(top).as_posix())
         return None
 
     def label(self, path: Path) -> str:
@@ -162,17 +189,17 @@ class Catalog:
         self, model: type[DefinitionT], name: str, asked: tuple[Source, Loc] | None = None
     ) -> tuple[DefinitionT, Source]:
         """The definition and its source; see `get`."""
-        key = (FOLDERS[model], name)
+        kind = FOLDERS[model]
+        found = self._key(kind, name, asked)
+        if found is None:
+            message = unknown(_called(kind), name, self.names(kind))
+            raise UserError(asked[0].problem(asked[1], message) if asked else Problem(message))
+        key = (kind, found)
         if key in self._failed:
             raise self._failed[key]
         if key not in self._loaded:
-            files = self.files(*key)
-            if not files:
-                what = key[0].removesuffix("s").replace("_", " ").replace("ml ", "ML ")
-                message = unknown(what, name, self.names(key[0]))
-                raise UserError(asked[0].problem(asked[1], message) if asked else Problem(message))
             try:
-                self._loaded[key] = self._load(model, files, name)
+                self._loaded[key] = self._load(model, self._files_at(*key), found)
             except UserError as error:
                 self._failed[key] = error
                 raise
@@ -186,32 +213,81 @@ class Catalog:
         return self._load(ExperimentPlan, files)
 
     def _load(
-        self, model: type[DefinitionT], files: Sequence[Path], name: str | None = None
+        self, model: type[DefinitionT], files: Sequence[Path], key: str | None = None
     ) -> tuple[DefinitionT, Source]:
         kind = FOLDERS[model]
         source = upgrade(kind, self._read(files[0]))
         for path in files[1:]:
             source = overlay(source, upgrade(kind, self._read(path)))
         for setting in self.settings:
-            if setting.definition == (None if name is None else f"{kind}/{name}"):
+            if self._meant(setting, kind) == key:
                 source = setting.applied(source)
-        definition = validate(model, source)
-        if name is not None and definition.name != name:
-            raise UserError(
-                source.problem(
-                    ("name",),
-                    f"the definition's name is '{definition.name}', but its file's name is '{name}'",
-                    "rename one of them",
-                )
-            )
-        return definition, source
+        return validate(model, source), source
+
+    def _meant(self, setting: Setting, kind: str) -> str | None:
+        """Key of the definition of that kind that a setting changes; None: the plan; empty: another one."""
+        if setting.definition is None:
+            return None
+        of_kind, _, name = setting.definition.partition("/")
+        return (self._key(kind, name, None) or "") if of_kind == kind else ""
 
     def _read(self, path: Path) -> Source:
         text = self._texts.get(path.resolve()) if self._texts else None
         return read(path) if text is None else parse(path, text)
 
+    def _key(self, kind: str, name: str, asked: tuple[Source, Loc] | None) -> str | None:
+        """See `key`."""
+        named = self._named(kind)
+        for form in (spelling, case_blind):
+            wanted = form(name)
+            found = [key for key, title in named.items() if wanted in (form(key), form(title))]
+            if len(found) > 1 and form is spelling:
+                ranks = {key: self._rank(kind, key) for key in found}
+                found = [key for key in found if ranks[key] == max(ranks.values())]
+            if len(found) > 1:
+                files = [self._files_at(kind, key)[0] for key in found]
+                others = " and ".join(map(str, files))
+                what = f"{len(files)} definitions of {kind}/ answer to the name '{name}': {others}"
+                remedy = "rename one of them"
+                if form is case_blind:
+                    remedy = "write the name of one of them in its own case"
+                if asked is not None:
+                    raise UserError(asked[0].problem(asked[1], what, remedy))
+                raise UserError(Problem(what, str(files[-1]), 1, 1, remedy))
+            if found:
+                return found[0]
+        return None
+
+    def _rank(self, kind: str, key: str) -> int:
+        """Number of the registry that contains the file that counts."""
+        file = self._files_at(kind, key)[0]
+        ranks = (n for n, one in enumerate(self.registries) if one.folder in file.parents)
+        return max(ranks, default=len(self.registries))
+
+    def _named(self, kind: str) -> dict[str, str]:
+        """Key of each definition → its name; the key where its file says none that can be read."""
+        if kind not in self._titles:
+            found = self._titles[kind] = {}
+            shipped = self.registries[0].folder
+            for key, files in self._index(kind).items():
+                if (base := _base(files)) is not None:
+                    title = None if shipped in base.parents else self._title(base)
+                    found[key] = title or key
+        return self._titles[kind]
+
+    def _title(self, path: Path) -> str | None:
+        """The `name` in a file; None: it cannot be read, which the definition's reader reports."""
+        with contextlib.suppress(UserError):
+            text = self._texts.get(path.resolve()) if self._texts else None
+            text = read_text(path, MAX_BYTES) if text is None else text
+            if (quick := _NAME.search(text)) is not None:
+                return quick[1] or quick[2]
+            title = parse(path, text).data.get("name")
+            return title if isinstance(title, str) else None
+        return None
+
     def _index(self, kind: str) -> dict[str, list[Path]]:
-        """Name → its files and overlays, from the lowest registry to the highest."""
+        """Key of each definition → its files and overlays, from the lowest registry to the highest."""
         if kind not in self._files:
             found: dict[str, list[Path]] = {}
             for registry in self.registries:
@@ -226,19 +302,22 @@ class Catalog:
         return self._files[kind]
 
 
-def load_definition(
-    model: type[DefinitionT], path: Path, name: str | None = None
-) -> tuple[DefinitionT, Source]:
-    """Read one definition from a file without overlays; with `name`, the definition must have this name.
+def load_definition(model: type[DefinitionT], path: Path) -> tuple[DefinitionT, Source]:
+    """Read one definition from a file without overlays.
 
     Raises:
         UserError: every mistake in it.
     """
-    return Catalog(mode="prod", project=False)._load(model, [path], name)
+    return Catalog(mode="prod", project=False)._load(model, [path])
+
+
+def _called(kind: str) -> str:
+    """What messages call a definition of a kind."""
+    return kind.removesuffix("s").replace("_", " ").replace("ml ", "ML ")
 
 
 def _definitions(registry: Path, folders: Sequence[str]) -> Iterator[tuple[Path, str]]:
-    """Files of a kind in a registry with their definitions' names; an overlay comes after its base."""
+    """Files of a kind in a registry with their definitions' keys; an overlay comes after its base."""
     for folder in folders:
         top = str(registry / folder)
         found = [
@@ -247,13 +326,13 @@ def _definitions(registry: Path, folders: Sequence[str]) -> Iterator[tuple[Path,
             for file in files
             if file.endswith(".yaml")
         ]
-        named = ((_named(path[len(top) + 1 :]), path) for path in found)
+        named = ((_key_of(path[len(top) + 1 :]), path) for path in found)
         for name, path in sorted(named, key=lambda one: (one[0], one[1].endswith(".dev.yaml"))):
             yield Path(path), name
 
 
-def _named(file: str) -> str:
-    """Name of the definition that a file below its kind's folder belongs to."""
+def _key_of(file: str) -> str:
+    """Key of the definition that a file below its kind's folder belongs to: its path without ending."""
     return file.removesuffix(".yaml").removesuffix(".dev")
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from hpcbench.errors import Problem, unknown
 from hpcbench.registry.source import Loc, Source
 from hpcbench.schema.definitions import Cell, Load, Matrix, RunTask, RunTaskSettings
+from hpcbench.schema.names import id_of
 
 LONGEST_NAME = 80
 """Longest name of a run task; a longer name from a matrix, repeats or a sweep is cut, with a unique hash."""
@@ -106,15 +107,15 @@ def circles(written: Sequence[Written]) -> Iterator[Problem]:
 
 
 def twice(written: Sequence[Written]) -> Iterator[Problem]:
-    """Names that two run tasks have."""
+    """Names that two run tasks have; as ids, because folders have these."""
     seen: set[str] = set()
     for one in written:
-        if one.task.name in seen:
+        if (own := id_of(one.task.name)) in seen:
             source, loc = one.asked
             yield source.problem(
                 loc, f"run task '{one.task.name}' occurs twice", "rename one of them"
             )
-        seen.add(one.task.name)
+        seen.add(own)
 
 
 # --- small helpers ------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from hpcbench.registry.paths import is_reference, with_absolute_paths
 from hpcbench.registry.plugin_checks import Findings, PluginChecks
 from hpcbench.registry.settings import read_settings
 from hpcbench.registry.source import Loc, Source, Unfit, parse, validate
+from hpcbench.registry.upgrade import upgrade
 from hpcbench.schema.definitions import (
     KINDS,
     Dataset,
@@ -161,7 +162,7 @@ def look_at_text(text: str, path: Path, catalog: Catalog, *, locks: bool = True)
     """
 
     def read_plan() -> tuple[ExperimentPlan, Source]:
-        source = parse(path, text)
+        source = upgrade("experiments", parse(path, text))
         return validate(ExperimentPlan, source), source
 
     return _look_at_plan(_Resolver(catalog, locks=locks), read_plan, path)
@@ -357,7 +358,7 @@ class _Resolver:
             )
             if found is not None:
                 task, own = found
-                self.origins[f"run_tasks/{entry}"] = self._origin("run_tasks", str(entry))
+                self.origins[f"run_tasks/{task.name}"] = self._origin("run_tasks", str(entry))
                 yield Written(task, own, below(()), (source, loc))
         for index, matrix in enumerate(plan.matrix):
             yield from cells(matrix, source, ("matrix", index), self.problems)
@@ -382,8 +383,14 @@ class _Resolver:
         metrics = self._metrics(task, ml_task, source, where)
         if prompt is None:
             return None
+        own = {
+            "ml_task": ml_task.name, "dataset": dataset.name,
+            "prompt": prompt.name if task.prompt is not None else None,
+            "metrics": tuple(one.name for one in metrics) if task.metrics else (),
+            "model": model.name if isinstance(task.model, str) else task.model,
+        }  # fmt: skip
         resolved = ResolvedRunTask.model_construct(
-            task=_with_max_tokens(task, ml_task),
+            task=_with_max_tokens(task, ml_task).model_copy(update=own),
             ml_task=ml_task,
             model=model.model_copy(update={"gpus": self.checks.models.gpus(model)}),
             dataset=self._with_split(dataset, task.split),
@@ -543,7 +550,7 @@ class _Resolver:
             found = self._try(lambda: self.catalog.get_with_source(model, name, (asked_in, loc)))
             if found is None:
                 return None
-            self.origins["/".join(key)] = self._origin(*key)
+            self.origins[f"{key[0]}/{found[0].name}"] = self._origin(*key)
             self._resolved[key] = self._placed(*found), found[1]
         return self._resolved[key][0]  # type: ignore[return-value]
 
@@ -569,7 +576,7 @@ class _Resolver:
 
     def _unused_settings(self) -> None:
         for setting in self.catalog.settings:
-            if setting.definition is not None and setting.definition not in self.origins:
+            if setting.definition is not None and not self._used(setting.definition):
                 self.problems.append(
                     Problem(
                         f"the plan does not use {setting.definition}",
@@ -579,6 +586,12 @@ class _Resolver:
                         "check the name",
                     )
                 )
+
+    def _used(self, definition: str) -> bool:
+        """Whether the plan uses `KIND/NAME`."""
+        kind, _, name = definition.partition("/")
+        found = self._try(lambda: self.catalog.files(kind, name))
+        return bool(found) and " + ".join(map(str, found or ())) in self.origins.values()
 
 
 def _ordered(problems: Sequence[Problem], first: Path | None = None) -> list[Problem]:

@@ -1,7 +1,7 @@
 """The definitions that a user writes as YAML: one pydantic model per kind; unknown keys are errors.
 
-A registry contains one definition per file, in a folder named after its kind (`KINDS`); the file's name is
-the definition's name. Paths inside a definition are relative to its file.
+A registry contains one definition per file, in a folder named after its kind (`KINDS`). Other definitions
+refer to it by its name or by the file's path. Paths inside a definition are relative to its file.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Discriminator, Field, JsonValue, Tag
 
+from hpcbench.schema.names import FLAT_NAME, NAME
 from hpcbench.schema.parts import STRICT, TimeLimit
 from hpcbench.schema.parts import LastJob as LastJob
 from hpcbench.schema.parts import Part as Part
 from hpcbench.schema.parts import Resources as Resources
 from hpcbench.schema.records import FieldMap, PromptEntry, PromptExample
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$", max_length=120)]
-"""A definition's name: letters, digits, `._-`, and `/` for folders."""
+Name = Annotated[str, Field(pattern=NAME, max_length=120)]
+"""A definition's name: one line of text in any script; `/` for folders."""
 
-FlatName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=80)]
-"""A name that becomes a folder or part of an experiment's id: no `/`."""
+FlatName = Annotated[str, Field(pattern=FLAT_NAME, max_length=120)]
+"""A name whose id becomes a folder or part of an experiment's id: no `/`."""
 
 
 class Definition(BaseModel):
@@ -32,8 +33,8 @@ class Definition(BaseModel):
     schema_version: Literal[1] = 1
     """Version of this definition's format."""
     name: Name
-    """The name by which other definitions refer to it; equal to the file's path below its kind, without
-    `.yaml`."""
+    """The name by which other definitions refer to it: one line of text in any script. It need not be the
+    file's name, by which they can refer to it, too."""
     version: str = ""
     """Version of the model, dataset … that this definition describes, as its publisher or author names it."""
     description: str = ""

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-_NAME = "letters, digits and . _ -, with a letter or digit first"
+from hpcbench.schema.names import FLAT_NAME, NAME
+
+_NAME = "one line of text without {}, with no space at its ends and none of . / ~ @ + - first"
 
 FORMS: Mapping[str, str] = {
-    r"^[A-Za-z0-9][A-Za-z0-9._/-]*$": "letters, digits and . _ - /, with a letter or digit first",
-    r"^[A-Za-z0-9][A-Za-z0-9._-]*$": _NAME,
+    NAME: _NAME.format("\\"),
+    FLAT_NAME: _NAME.format("\\ and /"),
+    r"^[A-Za-z0-9][A-Za-z0-9._-]*$": "letters, digits and . _ -, with a letter or digit first",
     r"^[A-Za-z0-9.!+_-]+$": "a version such as 1.2.0: letters, digits and . ! + _ -",
     r"^[0-9a-f]{40}$": "a commit: 40 digits, 0-9 and a-f",
     r"^sha256:[0-9a-f]{64}$": "sha256: and 64 digits, 0-9 and a-f",

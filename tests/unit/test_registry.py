@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench.errors import UserError
-from hpcbench.registry.catalog import Catalog, load_definition
+from hpcbench.registry.catalog import FOLDERS, Catalog, load_definition
 from hpcbench.registry.resolve import load_plan
 from hpcbench.registry.source import MAX_BYTES, read, validate
 from hpcbench.schema.definitions import (
@@ -137,8 +137,8 @@ def refusal(folder: Path, registry: Path, text: str = PLAN) -> list[str]:
         ("max_tokens: 96", "max_tokens: -1",
          "p.yaml:11:30: run_tasks.0.generation.max_tokens: must be greater than 0, not -1"),
         ("  - shared", "  - 7", "p.yaml:24:5: run_tasks.2: must be a map: {KEY: VALUE}, not 7"),
-        ("  - shared", "  - sha red", "p.yaml:24:5: run_tasks.2: must be letters, digits and "
-         ". _ - /, with a letter or digit first, not 'sha red'"),
+        ("  - shared", "  - ../shared", "p.yaml:24:5: run_tasks.2: must be one line of text without \\, "
+         "with no space at its ends and none of . / ~ @ + - first, not '../shared'"),
         ("seed: 7", "name: again", "p.yaml:25:1: key 'name' occurs twice (remove one of them)"),
         ("    split: hard", "    split: hard\n    split: easy",
          "p.yaml:23:5: key 'split' occurs twice (remove one of them)"),
@@ -333,12 +333,57 @@ def test_the_users_registry_lies_between_ours_and_the_given_one(
     assert resolve(tmp_path, registry).run_tasks[1].metrics[0].plugin == "cer"
 
 
-def test_a_definition_is_called_as_its_file(tmp_path: Path, registry: Path) -> None:
-    replace(registry, "prompts/ask.yaml", "user: x\nname: asked\n")
+def test_a_definition_answers_to_its_name_and_to_its_file(tmp_path: Path, registry: Path) -> None:
+    replace(registry, "prompts/ask.yaml", "user: x\nname: «Вопрос» по счёту 2026\n")
+    catalog = Catalog([registry])
+    for asked in ("ask", "«Вопрос» по счёту 2026", "ASK", "«ВОПРОС» по счёту 2026"):
+        assert catalog.get(Prompt, asked).user == "x"
+    assert "«Вопрос» по счёту 2026" in catalog.names("prompts")
+    one = resolve(tmp_path, registry).run_tasks[0]
+    assert one.prompt.name == one.task.prompt == "«Вопрос» по счёту 2026"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["name: Two Words # said so\nuser: x\n", "name: 'Two Words'\nuser: x\n", '"name": "Two Words"\nuser: x\n',
+     "name: >-\n  Two\n  Words\nuser: x\n", "{name: Two Words, user: x}\n", "name: Two\n  Words\nuser: x\n",
+     'name: "Two\\x20Words"\nuser: x\n', "user: x\nname:   Two Words   \n", "name: Two Words"],
+)  # fmt: skip
+def test_a_name_is_found_however_yaml_writes_it(registry: Path, text: str) -> None:
+    replace(registry, "prompts/other.yaml", text)
+    assert Catalog([registry]).key("prompts", "Two Words") == "other"
+
+
+def test_two_files_that_answer_to_one_name_are_both_named(tmp_path: Path, registry: Path) -> None:
+    replace(registry, "prompts/copy.yaml", "name: ask\nuser: copied\n")
+    what = "2 definitions of prompts/ answer to the name 'ask': registry/prompts/ask.yaml and "
+    what += "registry/prompts/copy.yaml (rename one of them)"
     assert refusal(tmp_path, registry) == [
-        "registry/prompts/ask.yaml:2:7: the definition's name is 'asked', but its file's name is 'ask' "
-        "(rename one of them)"
-    ]
+        f"p.yaml:10:13: {what}", f"p.yaml:20:13: {what}", f"registry/run_tasks/shared.yaml:5:9: {what}",
+    ]  # fmt: skip
+
+
+def test_case_counts_where_two_names_differ_only_in_it(registry: Path) -> None:
+    replace(registry, "prompts/other.yaml", "name: ASK\nuser: loud\n")
+    catalog = Catalog([registry])
+    assert catalog.get(Prompt, "ASK").user == "loud"
+    assert catalog.get(Prompt, "ask").user == "{{ question }}"
+    with pytest.raises(UserError, match="write the name of one of them in its own case"):
+        catalog.get(Prompt, "Ask")
+
+
+def test_a_later_registry_overrides_by_name_too(tmp_path: Path, registry: Path) -> None:
+    later = tmp_path / "later"
+    replace(later, "prompts/elsewhere.yaml", "name: ask\nuser: later\n")
+    assert Catalog([registry, later]).get(Prompt, "ask").user == "later"
+    assert Catalog([later, registry]).get(Prompt, "ask").user == "{{ question }}"
+
+
+def test_shipped_definitions_are_called_as_their_files() -> None:
+    catalog = Catalog()
+    for model, kind in FOLDERS.items():
+        for name in catalog.names(kind):
+            assert catalog.get(model, name).name == name == catalog.key(kind, name)
 
 
 def test_names_leave_out_overlays_and_know_folders(registry: Path) -> None:

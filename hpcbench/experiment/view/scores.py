@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.experiment.view.answer import MISSING
+from hpcbench.schema.names import id_of
 from hpcbench.speed import ANSWERED
 
 VERSION = 3
@@ -64,12 +65,12 @@ class Place:
     @property
     def scores(self) -> Path:
         """The file with a row a sample."""
-        return self.folder / f"{self.name}.parquet"
+        return self.folder / f"{id_of(self.name)}.parquet"
 
     @property
     def fields(self) -> Path:
         """The file with a row a field of a sample; missing where no metric scores fields."""
-        return self.folder / f"{self.name}.fields.parquet"
+        return self.folder / f"{id_of(self.name)}.fields.parquet"
 
 
 @dataclass(frozen=True, slots=True)

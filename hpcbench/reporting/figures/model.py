@@ -133,9 +133,9 @@ class Figure:
     """Whether series, and ends of flows, are outcomes of samples: each has one colour everywhere."""
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"[A-Za-z0-9_.-]+", self.name):
+        if not re.fullmatch(r"[A-Za-z0-9_.+-]+", self.name):
             raise ValueError(
-                f"figure '{self.name}': use only letters, digits, - _ . in the name of a file"
+                f"figure '{self.name}': use only letters, digits and - _ . + in the name of a file"
             )
         for one in self.series:
             self._check(one)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -12,6 +11,7 @@ from hpcbench import number_format as form
 from hpcbench.experiment.counts import DEFINITIONS
 from hpcbench.experiment.ending import remarks
 from hpcbench.reporting import charts
+from hpcbench.reporting.charts.names import stem
 from hpcbench.reporting.blocks import (
     Block,
     Part,
@@ -67,7 +67,7 @@ def _dots(rows: Sequence[MetricRow], ml_task: str) -> Iterator[Plot]:
     """Plots of the scores of one ML task; only its metrics are side by side, others would leave gaps."""
     if len([row for row in rows if row.value is not None]) > 1:
         for one in charts.metrics(rows):
-            name = f"{one.name}-{re.sub(r'[^A-Za-z0-9]+', '-', ml_task)}"
+            name = stem(one.name, ml_task)
             title = one.title if ml_task in one.title else f"{one.title}: {ml_task}"
             yield Plot(replace(one, name=name, title=title), with_table=False)
 
