@@ -134,7 +134,9 @@ def subject_of(
     source = [
         digest_of(experiment, run_task.name),
         measured.get("dataset_hashes", {}).get(run_task.name),
-        run_task.dataset.model_dump_json(exclude={"description", "notes", "metadata", "group_by"}),
+        run_task.dataset.model_dump_json(
+            exclude={"description", "notes", "metadata", "group_by", "language"}
+        ),
         experiment.chosen(run_task.name),
         *([] if only is None else [sorted(only)]),
     ]

@@ -170,7 +170,7 @@ def update(
 
 _NOT_READING = {
     "name", "version", "description", "notes", "metadata", "metrics", "default_metrics", "prompt",
-    "required_packages", "sample_fields", "schema_version",
+    "prompts", "engines", "reports", "iterator", "required_packages", "sample_fields", "schema_version",
 }  # fmt: skip
 """Fields of an ML task that do not affect how an answer is read."""
 

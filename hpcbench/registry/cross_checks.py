@@ -12,6 +12,7 @@ from hpcbench.registry import sites
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.database_address import problems
 from hpcbench.registry.engine_limits import beyond
+from hpcbench.registry.fitting_metrics import fits
 from hpcbench.registry.model_checks import ModelChecks
 from hpcbench.registry.paths import with_absolute_paths
 from hpcbench.registry.plugin_checks import Findings, PluginChecks, absent, failed
@@ -64,8 +65,8 @@ class Checks:
             self.plugins.plugin("tasks", definition.plugin, source, ("plugin",))
             if definition.parser is not None:
                 self.plugins.plugin("parsers", definition.parser, source, ("parser",))
-            for index, name in enumerate(definition.required_packages):
-                self.plugins.package(name, source, ("required_packages", index))
+            for index, entry in enumerate(definition.required_packages):
+                self.plugins.required(entry, source, ("required_packages", index))
             self._ml_task(definition, source)
         elif isinstance(definition, Model):
             self.plugins.plugin(
@@ -125,7 +126,8 @@ class Checks:
         """Check that a metric belongs to the ML task and can score the form that answers are read into."""
         if not self.found.first("fits", metric.name, ml_task.name):
             return
-        if metric.name not in ml_task.metrics:
+        listed = {self.catalog.key("metrics", name) for name in ml_task.metrics}
+        if listed and self.catalog.key("metrics", metric.name) not in listed:
             self.found.say(
                 source, loc,
                 unknown("metric", metric.name, ml_task.metrics, of=f"ML task '{ml_task.name}'"),
@@ -133,7 +135,7 @@ class Checks:
             return
         plugin = self.plugins.loaded("metrics", metric.plugin)
         accepts = getattr(plugin, "accepts", None)
-        if accepts and not {ml_task.output, "reading"} & set(accepts):
+        if not fits(accepts or (), ml_task):
             self.found.say(
                 source, loc,
                 f"metric '{metric.name}' scores {' or '.join(accepts)}, but ML task '{ml_task.name}' "
@@ -155,7 +157,11 @@ class Checks:
                     f"that ML task '{ml_task.name}' needs",
                     "if every sample has it, list it under the dataset's `fields`",
                 )  # fmt: skip
-        self.prompts.fits(resolved, source, where("prompt"))
+        self._narrowed(resolved, source, where)
+        for prompt in (resolved.default_prompts or {"": resolved.prompt}).values():
+            self.prompts.fits(
+                resolved.model_copy(update={"prompt": prompt}), source, where("prompt")
+            )
         if dataset.splits and task.split is not None and task.split not in dataset.splits:
             what = unknown("split", task.split, dataset.splits, of=f"dataset '{dataset.name}'")
             self.found.say(source, where("split"), what)
@@ -173,6 +179,25 @@ class Checks:
         if site is not None:
             for key, below, message, remedy in misfits(resolved, site):
                 self.found.say(source, (*where(key), *below), message, remedy)
+
+    def _narrowed(self, resolved: ResolvedRunTask, source: Source, where: Where) -> None:
+        """Check what an ML task's definition narrows: engines, reports, the iterator of datasets."""
+        ml_task, iterator, engine = (
+            resolved.ml_task,
+            resolved.dataset.iterator,
+            resolved.model.engine,
+        )
+        if ml_task.engines and engine not in ml_task.engines:
+            what = unknown("engine", engine, ml_task.engines, of=f"ML task '{ml_task.name}'")
+            self.found.say(source, where("model"), what)
+        if ml_task.iterator not in (None, iterator):
+            what = f"ML task '{ml_task.name}' needs a dataset with iterator '{ml_task.iterator}', not '{iterator}'"
+            self.found.say(source, where("dataset"), what)
+        allowed = {self.catalog.key("reports", name) for name in ml_task.reports}
+        for index, name in enumerate(resolved.task.reports if allowed else ()):
+            if self.catalog.key("reports", name) not in allowed:
+                what = unknown("report", name, ml_task.reports, of=f"ML task '{ml_task.name}'")
+                self.found.say(source, (*where("reports"), index), what)
 
     def _generation(self, resolved: ResolvedRunTask, source: Source, where: Where) -> None:
         """Check that the engine knows the requests' settings, and accepts them as it is started."""
@@ -304,12 +329,23 @@ class Checks:
                 what = unknown("metric", name, self.catalog.names("metrics"))
                 self.found.say(source, ("metrics", index), what)
         for index, name in enumerate(ml_task.default_metrics):
-            if name not in ml_task.metrics:
-                what = unknown("metric", name, ml_task.metrics, of="this ML task")
+            known = ml_task.metrics or self.catalog.names("metrics")
+            if self.catalog.key("metrics", name) not in {
+                self.catalog.key("metrics", one) for one in known
+            }:
+                what = unknown("metric", name, known, of="this ML task" if ml_task.metrics else "")
                 self.found.say(source, ("default_metrics", index), what)
-        if ml_task.prompt is not None and not self.catalog.files("prompts", ml_task.prompt):
-            what = unknown("prompt", ml_task.prompt, self.catalog.names("prompts"))
-            self.found.say(source, ("prompt",), what)
+        prompts: dict[Loc, Any] = {("prompt",): ml_task.prompt}
+        prompts |= {("prompts", language): name for language, name in ml_task.prompts.items()}
+        for loc, prompt in prompts.items():
+            if isinstance(prompt, str) and not self.catalog.files("prompts", prompt):
+                self.found.say(
+                    source, loc, unknown("prompt", prompt, self.catalog.names("prompts"))
+                )
+        for index, name in enumerate(ml_task.reports):
+            if not self.catalog.files("reports", name):
+                what = unknown("report", name, self.catalog.names("reports"))
+                self.found.say(source, ("reports", index), what)
         self._answer_schema(ml_task, source)
 
     def _answer_schema(self, ml_task: MLTask, source: Source) -> None:

@@ -7,9 +7,13 @@ checks load the plugin itself.
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+from packaging.requirements import InvalidRequirement, Requirement
 
 from hpcbench import plugins, secret
 from hpcbench.errors import EnvironmentFault, Problem, UserError, unknown
@@ -147,6 +151,29 @@ class PluginChecks:
         self.packages[package.name] = package
         self.origins[f"packages/{package.name}"] = str(own.path)
         return package
+
+    def required(self, entry: str | Package, source: Source, loc: Loc) -> None:
+        """A required package: a definition's name, written out, or a requirement that this Python meets."""
+        if isinstance(entry, Package) or self.catalog.files("packages", entry):
+            self.package(entry, source, loc)
+            return
+        try:
+            requirement = Requirement(entry)
+        except InvalidRequirement:
+            known = self.catalog.names("packages")
+            self.found.say(source, loc, unknown("package", entry, known))
+            return
+        try:
+            here = version(requirement.name)
+        except PackageNotFoundError:
+            here = None
+        if here is not None and requirement.specifier.contains(here, prereleases=True):
+            return
+        found = f"has version {here}" if here else "does not have it"
+        self.found.say(
+            source, loc, f"the ML task needs '{entry}', but the Python of hpcbench {found}",
+            f"run `{sys.executable} -m pip install '{entry}'`, or name a definition of packages/",
+        )  # fmt: skip
 
     def locked(self, package: Package, source: Source, loc: Loc) -> None:
         """Check that a package with absolute paths is locked: `prod` accepts only fixed contents."""

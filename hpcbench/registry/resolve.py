@@ -39,6 +39,7 @@ from hpcbench.schema.definitions import (
     ExperimentPlan,
     Gate,
     Image,
+    Language,
     Metric,
     MLTask,
     Model,
@@ -379,10 +380,11 @@ class _Resolver:
         dataset = self._find(Dataset, task.dataset, source, where("dataset"))
         if ml_task is None or model is None or dataset is None:
             return None
-        prompt = self._prompt(task, ml_task, source, where)
+        prompts = self._prompts(task, ml_task, dataset, source, where)
         metrics = self._metrics(task, ml_task, source, where)
-        if prompt is None:
+        if not prompts:
             return None
+        prompt = next(iter(prompts.values()))
         own = {
             "ml_task": ml_task.name, "dataset": dataset.name,
             "prompt": prompt.name if task.prompt is not None else None,
@@ -395,6 +397,7 @@ class _Resolver:
             model=model.model_copy(update={"gpus": self.checks.models.gpus(model)}),
             dataset=self._with_split(dataset, task.split),
             prompt=prompt,
+            default_prompts=prompts if len(prompts) > 1 else {},
             metrics=metrics,
             engine_packages=self.checks.plugins.engine_packages(model),
             sweep=one.sweep,
@@ -459,11 +462,22 @@ class _Resolver:
             return prompt
         return prompt.model_copy(update={"prompts": (*prompt.prompts, *entries)})
 
-    def _prompt(
-        self, task: RunTask, ml_task: MLTask, source: Source, where: Where
-    ) -> Prompt | None:
-        name = task.prompt or ml_task.prompt
-        if name is None:
+    def _prompts(
+        self, task: RunTask, ml_task: MLTask, dataset: Dataset, source: Source, where: Where
+    ) -> dict[Language, Prompt]:
+        """Language → prompt, the first one until the dataset's language is known; empty: there is none."""
+        given = task.prompt or ml_task.prompt
+        if isinstance(given, Prompt):
+            own = source if task.prompt else self.catalog.get_with_source(MLTask, ml_task.name)[1]
+            return {"en": self._placed(given, own)}
+        names = {"en": given} if given is not None else dict(ml_task.prompts)
+        if given is None and dataset.language in names:
+            names = {dataset.language: names[dataset.language]}
+        found = {
+            language: self._find(Prompt, name, source, where("prompt"))
+            for language, name in names.items()
+        }
+        if not found:
             loc = where("name")
             self.problems.append(
                 source.problem(
@@ -472,14 +486,17 @@ class _Resolver:
                     "add `prompt: …`",
                 )
             )
-            return None
-        return self._find(Prompt, name, source, where("prompt"))
+        prompts = {language: one for language, one in found.items() if one is not None}
+        return prompts if len(prompts) == len(found) else {}
 
     def _metrics(
         self, task: RunTask, ml_task: MLTask, source: Source, where: Where
     ) -> tuple[Metric, ...]:
         found = []
         names = task.metrics or ml_task.default_metrics or ml_task.metrics
+        if not names:
+            what = f"key 'metrics' is missing, and ML task '{ml_task.name}' names no metric"
+            self.problems.append(source.problem(where("ml_task"), what, "add `metrics: […]`"))
         for index, name in enumerate(names):
             place = (*where("metrics"), index)
             metric = self._find(Metric, name, source, place)
@@ -627,8 +644,8 @@ def _chosen(model: Model, choice: ModelChoice) -> Model:
     """The model with a run task's changes; two different models never have the same name."""
     update: dict[str, Any] = {
         key: value
-        for key, value in (("engine", choice.engine), ("image", choice.image))
-        if value is not None
+        for key in ("engine", "image", "dtype", "context_length", "gpus")
+        if (value := getattr(choice, key)) is not None
     }
     if choice.engine_options:
         update["engine_options"] = {**model.engine_options, **choice.engine_options}

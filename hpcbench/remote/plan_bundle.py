@@ -211,7 +211,10 @@ def _named(data: Any) -> Iterator[tuple[str, str]]:
         if key == "when":
             continue  # it requires no definition: see `_meant`
         if key in NAMES:
-            for one in value if isinstance(value, list) else [value]:
+            by_language = isinstance(value, dict) and key == "prompts"
+            for one in (
+                value if isinstance(value, list) else value.values() if by_language else [value]
+            ):
                 name = one.get("name") if isinstance(one, dict) else one
                 if isinstance(name, str) and name:
                     yield NAMES[key], name

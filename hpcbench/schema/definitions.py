@@ -83,6 +83,10 @@ class PypiSource(Part):
     reference."""
 
 
+Language = Literal["en", "ru"]
+"""Languages that default prompts exist in."""
+
+
 class InstallArgs(Part):
     """How a package is installed."""
 
@@ -120,6 +124,38 @@ PackageEntry = Annotated[
 """A package by name, or written out."""
 
 
+class Prompt(Definition):
+    """A prompt, or a collection of them: Jinja2 templates over the sample's fields and metadata."""
+
+    strategy: str = "template"
+    """Name in the entry-point group `hpcbench.prompts`, or a class by its dotted path."""
+    package: Name | None = None
+    """Package definition that provides the strategy."""
+    system: str | None = None
+    """System message."""
+    user: str | None = None
+    """User message, which follows the image. In a collection: the message for samples that no entry
+    matches."""
+    prompts: tuple[PromptEntry, ...] = ()
+    """Collection of prompts. A sample gets the entry whose `when` matches it with the most conditions; two
+    entries with equally many are an error."""
+    collection: str | None = None
+    """CSV file with further entries, relative to this file. Columns are id, user (or template), system (or
+    system_prompt), version, and examples in JSON; a value in any other column is a condition of `when`.
+    hpcbench reads a v0.1 prompt collection without changes."""
+    examples: tuple[PromptExample, ...] = ()
+    """Few-shot examples; the template fills each one from the example's own fields only."""
+    options: Mapping[str, JsonValue] = Field(default_factory=dict)
+    """Options of the strategy."""
+
+
+PromptChoice = Annotated[
+    Annotated[Name, Tag("name")] | Annotated[Prompt, Tag("prompt")],
+    Discriminator(lambda entry: "name" if isinstance(entry, str) else "prompt"),
+]
+"""A prompt by name, or written out."""
+
+
 class MLTask(Definition):
     """A kind of work: how answers are read and which metrics make sense for them."""
 
@@ -144,17 +180,27 @@ class MLTask(Definition):
     repairs it and marks the answer as repaired; `refuse` counts the answer as invalid."""
     reasoning: Literal["strip", "keep"] = "strip"
     """`strip` removes reasoning before the answer, such as `<think>…</think>`; `keep` leaves it in."""
-    metrics: tuple[Name, ...] = Field(min_length=1)
-    """Metric definitions that fit this kind of work."""
+    metrics: tuple[Name, ...] = ()
+    """The only metric definitions that run tasks may name. Without them: every metric that can score the
+    form of its predictions."""
     default_metrics: tuple[Name, ...] = ()
-    """Metrics of a run task that names none. Without them: all metrics of this ML task."""
-    prompt: Name | None = None
-    """Prompt definition for run tasks that name no prompt."""
+    """Metrics of a run task that names none. Without them: `metrics`."""
+    prompt: PromptChoice | None = None
+    """Prompt definition for run tasks that name no prompt, or a prompt written out; it precedes `prompts`."""
+    prompts: Mapping[Language, Name] = Field(default_factory=dict)
+    """Language of a dataset → prompt definition for run tasks that name no prompt."""
+    engines: tuple[str, ...] = ()
+    """The only engines that run tasks may use. Without them: any."""
+    reports: tuple[Name, ...] = ()
+    """The only report definitions that run tasks may name. Without them: any."""
+    iterator: str | None = None
+    """The only iterator that its datasets may have. Without it: any."""
     max_tokens: int | None = Field(default=None, gt=0)
     """Maximum tokens of an answer where a run task's `generation` does not set it. Without it: the default of
     `generation`."""
-    required_packages: tuple[Name, ...] = ()
-    """Package definitions whose plugins this ML task uses."""
+    required_packages: tuple[PackageEntry, ...] = ()
+    """Package definitions whose plugins this ML task uses, packages written out, or requirements as pip
+    writes them, `torch>=2.4`, which the Python of hpcbench must meet."""
 
 
 class Larger(Part):
@@ -255,6 +301,9 @@ class Dataset(Definition):
     machine."""
     size_gb: float | None = Field(default=None, gt=0)
     """Size of its files, GB (10^9 bytes); for planning."""
+    language: Language | None = None
+    """Language of its questions and texts, for default prompts. Without it: that of most letters of its first
+    samples."""
     fields: tuple[str, ...] = ()
     """Fields that every sample has in addition to its images, for cross-checks."""
     group_by: tuple[str, ...] = ()
@@ -282,31 +331,6 @@ class Metric(Definition):
     """Package definition that provides the plugin."""
     options: Mapping[str, JsonValue] = Field(default_factory=dict)
     """Options of the metric; they are part of its signature."""
-
-
-class Prompt(Definition):
-    """A prompt, or a collection of them: Jinja2 templates over the sample's fields and metadata."""
-
-    strategy: str = "template"
-    """Name in the entry-point group `hpcbench.prompts`, or a class by its dotted path."""
-    package: Name | None = None
-    """Package definition that provides the strategy."""
-    system: str | None = None
-    """System message."""
-    user: str | None = None
-    """User message, which follows the image. In a collection: the message for samples that no entry
-    matches."""
-    prompts: tuple[PromptEntry, ...] = ()
-    """Collection of prompts. A sample gets the entry whose `when` matches it with the most conditions; two
-    entries with equally many are an error."""
-    collection: str | None = None
-    """CSV file with further entries, relative to this file. Columns are id, user (or template), system (or
-    system_prompt), version, and examples in JSON; a value in any other column is a condition of `when`.
-    hpcbench reads a v0.1 prompt collection without changes."""
-    examples: tuple[PromptExample, ...] = ()
-    """Few-shot examples; the template fills each one from the example's own fields only."""
-    options: Mapping[str, JsonValue] = Field(default_factory=dict)
-    """Options of the strategy."""
 
 
 class Report(Definition):
@@ -365,6 +389,12 @@ class ModelChoice(Part):
     """Engine that replaces the definition's."""
     image: str | None = None
     """Image that replaces the definition's."""
+    dtype: Literal["auto", "float32", "float16", "bfloat16"] | None = None
+    """Number format that replaces the definition's."""
+    context_length: int | None = Field(default=None, gt=0)
+    """Maximum tokens of prompt and answer together; replaces the definition's."""
+    gpus: int | None = Field(default=None, ge=0)
+    """GPUs of one engine; replaces the definition's."""
     engine_options: Mapping[str, JsonValue] = Field(default_factory=dict)
     """Options that override the definition's `engine_options`."""
     env: Mapping[str, str] = Field(default_factory=dict)
@@ -519,8 +549,8 @@ class RunTask(Definition, RunTaskSettings):
     """Model definition, with changes where needed."""
     dataset: Name
     """Dataset definition."""
-    prompt: Name | None = None
-    """Prompt definition. Without it: the ML task's."""
+    prompt: PromptChoice | None = None
+    """Prompt definition, or a prompt written out. Without it: the ML task's."""
 
 
 RunTaskEntry = Annotated[

@@ -14,6 +14,7 @@ from hpcbench.schema.definitions import (
     ExperimentPlan,
     Gate,
     Image,
+    Language,
     Metric,
     MLTask,
     Model,
@@ -65,6 +66,9 @@ class ResolvedRunTask(Part):
     """Which of the two it is."""
     places: Places = Field(default=Places(), exclude=True, repr=False)
     """Where what it says is said; not written down."""
+    default_prompts: Mapping[Language, Prompt] = Field(default_factory=dict)
+    """Language → prompt, while the language of its dataset is unknown and it names no prompt; empty:
+    `prompt` is the one."""
     at_once: int | None = None
     """What `concurrency: auto` comes to; None: the run task says a number, or the plan is of an earlier
     version, in which workers looked for it."""

@@ -20,6 +20,7 @@ from hpcbench.data.datasets import open_dataset
 from hpcbench.errors import HpcbenchError, Problem, UserError
 from hpcbench.experiment.layout import home
 from hpcbench.registry.catalog import FOLDERS, Catalog
+from hpcbench.registry.fitting_metrics import metrics_of
 from hpcbench.registry.paths import with_absolute_paths
 from hpcbench.registry.resolve import Look, look_at_text
 from hpcbench.registry.starter import plan_text
@@ -240,15 +241,18 @@ class Choices:
             for (output, name), prompt in PROMPT_OF_FIELD.items()
             if output == ml_task.output and name in dataset.fields
         ]
-        names = [dataset.name, *of_fields, ml_task.prompt]
+        own = ml_task.prompts.get(dataset.language or "en")
+        if isinstance(ml_task.prompt, str):
+            own = ml_task.prompt
+        names = [dataset.name, *of_fields, own]
         if ml_task.parser is not None:  # its parser reads answers to its own prompt
-            names.insert(0, ml_task.prompt)
+            names.insert(0, own)
         for name in names:
             if name is not None and self.catalog.files("prompts", name):
                 draft = Draft(ml_task, dataset, self.plain_model(), name)
                 if self.look(draft).resolved is not None:
                     return name
-        return ml_task.prompt or ""
+        return own or ""
 
     def prompts(self, ml_task: MLTask, dataset: Dataset) -> list[Prompt]:
         """Prompts that need only fields that the dataset has."""
@@ -301,8 +305,8 @@ class Choices:
         return [model for model in every if reads(own[model.name])]
 
     def metrics(self, ml_task: MLTask) -> list[Metric]:
-        """The metrics of an ML task."""
-        names = ml_task.metrics
+        """The metrics of an ML task; those that it proposes come first."""
+        names = dict.fromkeys((*ml_task.default_metrics, *metrics_of(self.catalog, ml_task)))
         return [self.get(Metric, name) for name in names if self.catalog.files("metrics", name)]
 
     def _facts(self, plans: Sequence[ResolvedPlan]) -> Facts:

@@ -12,6 +12,7 @@ from typing import Any
 
 from hpcbench.data.cache import Cache
 from hpcbench.data.durability import settle
+from hpcbench.data.language import language_of
 from hpcbench.data.progress import Progress, silent
 from hpcbench.data.tree import Version
 from hpcbench.environments.images import built_images
@@ -20,7 +21,7 @@ from hpcbench.experiment.access import use_umask
 from hpcbench.experiment.layout import all_experiments, home, private_experiments
 from hpcbench.experiment.view.as_written import texts
 from hpcbench.schema.definitions import Dataset, Model, Site
-from hpcbench.schema.plan import ResolvedPlan
+from hpcbench.schema.plan import ResolvedPlan, ResolvedRunTask
 
 UNSEEN_DAYS = 30
 """If there are unreadable experiments, versions used within so many days stay: their needs are unknown."""
@@ -47,7 +48,7 @@ def open_cache(site: Site, progress: Progress = silent) -> Cache:
 
 
 def localise(resolved: ResolvedPlan, cache: Cache, *, fetch: bool = True) -> ResolvedPlan:
-    """The plan with every dataset and model as a folder of this machine.
+    """The plan with every dataset and model as a folder of this machine, and default prompts chosen.
 
     Args:
         resolved: the plan.
@@ -80,8 +81,18 @@ def localise(resolved: ResolvedPlan, cache: Cache, *, fetch: bool = True) -> Res
             source = here[_source_key(definition)].source
             if source != definition.source:
                 update[key] = definition.model_copy(update={"source": source})
-        run_tasks.append(run_task.model_copy(update=update) if update else run_task)
+        here_now = run_task.model_copy(update=update) if update else run_task
+        run_tasks.append(_in_language(here_now, cache))
     return resolved.model_copy(update={"run_tasks": tuple(run_tasks)})
+
+
+def _in_language(run_task: ResolvedRunTask, cache: Cache) -> ResolvedRunTask:
+    """The run task with the default prompt of its dataset's language, if it names no prompt."""
+    if not run_task.default_prompts:
+        return run_task
+    language = language_of(run_task.dataset, cache.folder)
+    prompt = run_task.default_prompts.get(language, run_task.prompt)
+    return run_task.model_copy(update={"prompt": prompt, "default_prompts": {}})
 
 
 def settle_all(resolved: ResolvedPlan, cache: Cache) -> None:

@@ -11,7 +11,6 @@ from hpcbench import number_format as form
 from hpcbench.experiment.counts import DEFINITIONS
 from hpcbench.experiment.ending import remarks
 from hpcbench.reporting import charts
-from hpcbench.reporting.charts.names import stem
 from hpcbench.reporting.blocks import (
     Block,
     Part,
@@ -21,6 +20,7 @@ from hpcbench.reporting.blocks import (
     Table,
     Text,
 )
+from hpcbench.reporting.charts.names import stem
 from hpcbench.reporting.figures import Figure
 from hpcbench.reporting.report_tables import Matrix, Tables
 from hpcbench.reporting.sections.shared import MOST_PLOTS, dataset_of, scores_in
