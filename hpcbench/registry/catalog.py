@@ -1,10 +1,10 @@
 """Finds definitions by kind and name in the registries; later registries override earlier ones.
 
 Order: the shipped registry, the site's (`HPCBENCH_SITE`, else /etc/hpcbench), the user's own
-(`~/.config/hpcbench`), the project's (`./registries`), then each `--registry DIR`. A definition answers to the
-path of its file below its kind, without `.yaml`, and to its `name`. The last registry with a definition that
-answers provides it; where none answers, case does not count. With RUN_MODE=dev every `PATH.dev.yaml` in the
-same or a later registry is an overlay on it, in that order; `--set` comes last.
+(`~/.config/hpcbench`), the project's (`./registries`), then each `--registry DIR`. A definition answers to
+the path of its file below its kind, without `.yaml`, and to its `name`. The last registry with a definition
+that answers provides it; where none answers, case does not count. With RUN_MODE=dev every `PATH.dev.yaml` in
+the same or a later registry is an overlay on it, in that order; `--set` comes last.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Prompt collections in CSV files: with today's columns, or those of v0.1."""
+"""Prompt collections: CSV files with today's columns or those of v0.1, and JSON files of v0.2."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from pathlib import Path
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from hpcbench.errors import Problem, UserError
-from hpcbench.files.user import read_text
+from hpcbench.files.user import read_json, read_text
+from hpcbench.registry.upgrade import prompt_of
+from hpcbench.schema.definitions import Prompt
 from hpcbench.schema.records import PromptEntry, PromptExample
 
 ALIASES = {"template": "user", "system_prompt": "system"}
@@ -76,6 +78,33 @@ def read_collection(path: Path) -> tuple[PromptEntry, ...]:
     if not entries:
         raise UserError(Problem("the file contains no prompt", str(path)))
     return tuple(entries)
+
+
+def with_collection(prompt: Prompt) -> Prompt:
+    """A prompt with the content of its `collection`, CSV or v0.2's JSON; its own texts come first.
+
+    Raises:
+        UserError: the file cannot be read, or has another form.
+    """
+    if prompt.collection is None:
+        return prompt
+    path = Path(prompt.collection)
+    if path.suffix.lower() != ".json":
+        return prompt.model_copy(update={"prompts": (*prompt.prompts, *read_collection(path))})
+    content = read_json(path)
+    if not isinstance(content, Mapping):
+        raise UserError(Problem("not a JSON object", str(path), 1, 1))
+    try:
+        found = Prompt.model_validate({"name": prompt.name, **prompt_of(content)})
+    except ValueError as error:
+        raise UserError(Problem(str(error), str(path), 1, 1)) from error
+    return prompt.model_copy(
+        update={
+            "user": prompt.user if prompt.user is not None else found.user,
+            "system": prompt.system if prompt.system is not None else found.system,
+            "prompts": (*prompt.prompts, *found.prompts),
+        }
+    )
 
 
 def literal(text: str) -> str:

@@ -135,7 +135,7 @@ class Checks:
             return
         plugin = self.plugins.loaded("metrics", metric.plugin)
         accepts = getattr(plugin, "accepts", None)
-        if not fits(accepts or (), ml_task):
+        if accepts and not fits(accepts, ml_task):
             self.found.say(
                 source, loc,
                 f"metric '{metric.name}' scores {' or '.join(accepts)}, but ML task '{ml_task.name}' "
@@ -158,7 +158,7 @@ class Checks:
                     "if every sample has it, list it under the dataset's `fields`",
                 )  # fmt: skip
         self._narrowed(resolved, source, where)
-        for prompt in (resolved.default_prompts or {"": resolved.prompt}).values():
+        for prompt in (*resolved.default_prompts.values(),) or (resolved.prompt,):
             self.prompts.fits(
                 resolved.model_copy(update={"prompt": prompt}), source, where("prompt")
             )
@@ -191,8 +191,8 @@ class Checks:
             what = unknown("engine", engine, ml_task.engines, of=f"ML task '{ml_task.name}'")
             self.found.say(source, where("model"), what)
         if ml_task.iterator not in (None, iterator):
-            what = f"ML task '{ml_task.name}' needs a dataset with iterator '{ml_task.iterator}', not '{iterator}'"
-            self.found.say(source, where("dataset"), what)
+            what = f"ML task '{ml_task.name}' is for datasets of iterator '{ml_task.iterator}'"
+            self.found.say(source, where("dataset"), f"{what}, not '{iterator}'")
         allowed = {self.catalog.key("reports", name) for name in ml_task.reports}
         for index, name in enumerate(resolved.task.reports if allowed else ()):
             if self.catalog.key("reports", name) not in allowed:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from hpcbench.plugins import EngineSpec, Limits
+from hpcbench.schema.definitions import Model
 from hpcbench.schema.plan import ResolvedRunTask
 
 Beyond = tuple[str, str, str]
@@ -21,7 +22,7 @@ def beyond(run_task: ResolvedRunTask, engine: Any, images: int = 0) -> Iterator[
         images: most images of one request; 0: unknown.
     """
     model, generation = run_task.model, run_task.task.generation
-    limits = _limits(run_task, engine)
+    limits = limits_of(model, engine)
     truncates = "truncate_prompt_tokens" in generation.extra
     if limits.tokens is not None and generation.max_tokens >= limits.tokens and not truncates:
         longer = ", or a larger `context_length` of the model" if model.context_length else ""
@@ -40,8 +41,13 @@ def beyond(run_task: ResolvedRunTask, engine: Any, images: int = 0) -> Iterator[
         )
 
 
-def _limits(run_task: ResolvedRunTask, engine: Any) -> Limits:
-    model = run_task.model
+def limits_of(model: Model, engine: Any) -> Limits:
+    """The engine's limits for every request to a model, as far as they are known here.
+
+    Args:
+        model: the model; its files are looked at if they are on this machine.
+        engine: the class of its engine; None: it is not available here.
+    """
     if engine is None or not hasattr(engine, "limits"):
         return Limits()
     spec = EngineSpec(

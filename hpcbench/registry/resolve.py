@@ -13,9 +13,10 @@ from hpcbench.errors import Problem, UserError, unknown
 from hpcbench.files.user import read_text
 from hpcbench.registry.auto_concurrency import auto
 from hpcbench.registry.catalog import FOLDERS, Catalog, RunMode, load_definition
-from hpcbench.registry.collections import read_collection
+from hpcbench.registry.collections import with_collection
 from hpcbench.registry.cross_checks import Checks
 from hpcbench.registry.definition_names import named
+from hpcbench.registry.engine_limits import limits_of
 from hpcbench.registry.expansion import (
     Where,
     Written,
@@ -392,7 +393,7 @@ class _Resolver:
             "model": model.name if isinstance(task.model, str) else task.model,
         }  # fmt: skip
         resolved = ResolvedRunTask.model_construct(
-            task=_with_max_tokens(task, ml_task).model_copy(update=own),
+            task=self._with_max_tokens(task, ml_task, model).model_copy(update=own),
             ml_task=ml_task,
             model=model.model_copy(update={"gpus": self.checks.models.gpus(model)}),
             dataset=self._with_split(dataset, task.split),
@@ -405,6 +406,20 @@ class _Resolver:
         )
         self.checks.run_task(resolved, source, where, site)
         return resolved
+
+    def _with_max_tokens(self, task: RunTask, ml_task: MLTask, model: Model) -> RunTask:
+        """The run task with the ML task's `max_tokens`, or one that fits the model, unless it has its own."""
+        own = task.generation
+        if "max_tokens" in own.model_fields_set:
+            return task
+        tokens = ml_task.max_tokens
+        if tokens is None:
+            most = limits_of(model, self.checks.plugins.loaded("engines", model.engine)).tokens
+            if most is None or most > own.max_tokens:
+                return task
+            tokens = max(1, most // 2)
+        generation = own.model_copy(update={"max_tokens": tokens})
+        return task.model_copy(update={"generation": generation})
 
     def _with_at_once(self, run_task: ResolvedRunTask, gate: Gate | None) -> ResolvedRunTask:
         """The run task with the number for its `concurrency: auto`."""
@@ -452,15 +467,12 @@ class _Resolver:
         return model.model_copy(update={"image": reference})
 
     def _with_collection(self, prompt: Prompt, source: Source) -> Prompt:
-        """The prompt with the entries of its file: the file may change before a worker reads it."""
-        if prompt.collection is None:
-            return prompt
+        """The prompt with the content of its file: the file may change before a worker reads it."""
         try:
-            entries = read_collection(Path(prompt.collection))
+            return with_collection(prompt)
         except UserError as error:
             self.problems.extend(error.problems)
             return prompt
-        return prompt.model_copy(update={"prompts": (*prompt.prompts, *entries)})
 
     def _prompts(
         self, task: RunTask, ml_task: MLTask, dataset: Dataset, source: Source, where: Where
@@ -470,14 +482,10 @@ class _Resolver:
         if isinstance(given, Prompt):
             own = source if task.prompt else self.catalog.get_with_source(MLTask, ml_task.name)[1]
             return {"en": self._placed(given, own)}
-        names = {"en": given} if given is not None else dict(ml_task.prompts)
-        if given is None and dataset.language in names:
+        names: dict[Language, str] = {"en": given} if given is not None else dict(ml_task.prompts)
+        if given is None and dataset.language is not None and dataset.language in names:
             names = {dataset.language: names[dataset.language]}
-        found = {
-            language: self._find(Prompt, name, source, where("prompt"))
-            for language, name in names.items()
-        }
-        if not found:
+        if not names:
             loc = where("name")
             self.problems.append(
                 source.problem(
@@ -486,6 +494,10 @@ class _Resolver:
                     "add `prompt: …`",
                 )
             )
+        found: dict[Language, Prompt | None] = {
+            language: self._find(Prompt, name, source, where("prompt"))
+            for language, name in names.items()
+        }
         prompts = {language: one for language, one in found.items() if one is not None}
         return prompts if len(prompts) == len(found) else {}
 
@@ -631,15 +643,6 @@ def _places(one: Written) -> Places:
     return Places({key: (str(file), line, column) for key, (file, line, column) in found.items()})
 
 
-def _with_max_tokens(task: RunTask, ml_task: MLTask) -> RunTask:
-    """The run task with the ML task's `max_tokens`, unless it has its own."""
-    own = task.generation
-    if ml_task.max_tokens is None or "max_tokens" in own.model_fields_set:
-        return task
-    generation = own.model_copy(update={"max_tokens": ml_task.max_tokens})
-    return task.model_copy(update={"generation": generation})
-
-
 def _chosen(model: Model, choice: ModelChoice) -> Model:
     """The model with a run task's changes; two different models never have the same name."""
     update: dict[str, Any] = {
@@ -651,6 +654,7 @@ def _chosen(model: Model, choice: ModelChoice) -> Model:
         update["engine_options"] = {**model.engine_options, **choice.engine_options}
     if choice.env:
         update["env"] = {**model.env, **choice.env}
+    update = {key: value for key, value in update.items() if value != getattr(model, key)}
     if not update:
         return model
     mark = hashlib.sha256(repr(sorted(update.items())).encode()).hexdigest()[:6]

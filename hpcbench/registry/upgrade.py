@@ -185,8 +185,8 @@ class _Translation:
             self.say(
                 at,
                 f"'{name}' is a module of your own, which hpcbench does not run with `python -m`",
-                f"write a class with `api = 1` and `parse(text, sample)` in it, and name it here: {name}.CLASS; "
-                "`hpcbench plugins new task NAME` writes one",
+                "write a class with `api = 1` and `parse(text, sample)` in it, and name it here: "
+                f"{name}.CLASS; `hpcbench plugins new task NAME` writes one",
             )
         self._metrics((*loc, "metrics"))
         self._engines((*loc, "engines"))
@@ -345,7 +345,7 @@ class _Translation:
                              "write a definition in metrics/ for it, and its name here")  # fmt: skip
                 for key in one.keys() - {"name", "backend"}:
                     self.say((*loc, key), f"a metric in a list has no '{key}'",
-                             "write it in a definition in metrics/, and the definition's name here")  # fmt: skip
+                             "write it in a definition in metrics/, and its name here")  # fmt: skip
             if isinstance(name, str) and name.lower() in MEASURED:
                 continue
             kept.append((loc, METRICS.get(name, name) if isinstance(name, str) else name))
@@ -354,7 +354,8 @@ class _Translation:
             self._forget(at, itself=False)
             for index, place in enumerate(places):
                 if place is not None:
-                    self.source.marks[(*at, index)] = place
+                    here: Loc = (*at, index)
+                    self.source.marks[here] = place
             if kept:
                 self.put(at, [name for _, name in kept])
             else:
@@ -418,15 +419,9 @@ class _Translation:
         """The value at a place; None: there is none."""
         data = self.source.data
         for part in loc:
-            if (
-                isinstance(data, dict)
-                and part in data
-                or isinstance(data, list)
-                and isinstance(part, int)
-                and part < len(data)
-            ):
+            try:
                 data = data[part]
-            else:
+            except (KeyError, IndexError, TypeError):
                 return None
         return data
 
@@ -454,7 +449,8 @@ class _Translation:
         target[new[-1]] = parent.pop(old[-1])
         for marks in (self.source.marks, self.source.key_marks):
             for known in [one for one in marks if one[: len(old)] == old]:
-                marks[(*new, *known[len(old) :])] = marks.pop(known)
+                renamed: Loc = (*new, *known[len(old) :])
+                marks[renamed] = marks.pop(known)
 
     def extend(self, old: Loc, new: Loc) -> None:
         """Append a list to another one, with its positions."""
@@ -469,7 +465,8 @@ class _Translation:
             self.get(new).append(added[index])
             for marks in (self.source.marks, self.source.key_marks):
                 for known in [one for one in marks if one[: len(old) + 1] == (*old, index)]:
-                    marks[(*place, *known[len(old) + 1 :])] = marks.pop(known)
+                    moved: Loc = (*place, *known[len(old) + 1 :])
+                    marks[moved] = marks.pop(known)
         self.drop(old)
 
     def _rest(self, at: Loc, remedy: str) -> None:

@@ -140,9 +140,9 @@ class Prompt(Definition):
     """Collection of prompts. A sample gets the entry whose `when` matches it with the most conditions; two
     entries with equally many are an error."""
     collection: str | None = None
-    """CSV file with further entries, relative to this file. Columns are id, user (or template), system (or
+    """File with further entries, relative to this file. CSV: columns are id, user (or template), system (or
     system_prompt), version, and examples in JSON; a value in any other column is a condition of `when`.
-    hpcbench reads a v0.1 prompt collection without changes."""
+    hpcbench reads a v0.1 prompt collection, and the JSON of v0.2's `prompt_config`, without changes."""
     examples: tuple[PromptExample, ...] = ()
     """Few-shot examples; the template fills each one from the example's own fields only."""
     options: Mapping[str, JsonValue] = Field(default_factory=dict)
@@ -367,7 +367,8 @@ class Generation(Part):
     """How the engine samples answers."""
 
     max_tokens: int = Field(default=1024, gt=0)
-    """Maximum tokens of an answer."""
+    """Maximum tokens of an answer. Without it: the ML task's; else 1024, or half of what the engine takes for
+    prompt and answer together, if that is not more than 1024."""
     temperature: float = Field(default=0.0, ge=0)
     """Sampling temperature; 0 is greedy decoding."""
     top_p: float = Field(default=1.0, gt=0, le=1)

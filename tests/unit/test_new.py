@@ -132,7 +132,7 @@ def test_every_task_can_be_scored_by_its_default_metrics() -> None:
         ([{"total": "1"}] * 3, {"fields": ["keys"]}, "kie", "kie_json"),
         ([{"total": "1"}] * 3, {}, "kie", "kie_all_json"),
         ([f"line {number}\nline 2" for number in range(9)], {}, "ocr", "ocr_text"),
-        (["3 1 2", "1 2", "2, 1"], {}, "page_order", ""),
+        (["3 1 2", "1 2", "2, 1"], {}, "page_order", "page_order"),
     ],
 )
 def test_a_dataset_of_ones_own_fits_the_tasks_that_its_references_fit(
@@ -301,7 +301,7 @@ def test_what_has_a_default_needs_no_option(capsys: pytest.CaptureFixture[str]) 
         ([*TINY[:5], "tiny-vml"], "unknown model 'tiny-vml' (did you mean 'tiny-vlm'?)"),
         ([*TINY, "--prompt", "demo_vq"], "unknown prompt 'demo_vq' (did you mean 'demo_vqa'?)"),
         ([*TINY, "--metrics", "anl"], "unknown metric 'anl' (did you mean 'anls'?)"),
-        ([*TINY, "--metrics", "teds"], "unknown metric 'teds' of ML task 'vqa'"),
+        ([*TINY, "--metrics", "kie_f1_micro"], "metric 'kie_f1_micro' scores object"),
         ([*TINY, "--limit", "-1"], "--limit -1 is negative (0 takes all samples)"),
         (["a/b", *TINY], "'a/b' cannot name a plan: use Latin letters, digits, and `.`, `_`, `-` inside"),
         (["--out", ".", *TINY], "'' cannot name a plan"),

@@ -467,9 +467,32 @@ def test_a_mistake_in_a_named_run_task_is_told_in_its_own_file(
 
 def test_a_metric_must_belong_to_the_ml_task(tmp_path: Path, registry: Path) -> None:
     assert refusal(tmp_path, registry, PLAN.replace("[anls]", "[anls, kie_f1_micro]")) == [
-        "p.yaml:21:21: unknown metric 'kie_f1_micro' of ML task 'vqa' "
-        "(there are: anls, cer, contains, exact_match, ned, ocrbench, ocrbench_v2, relaxed_accuracy, …)"
+        "p.yaml:21:21: metric 'kie_f1_micro' scores object, but ML task 'vqa' reads answers into text"
     ]
+    named = resolve(tmp_path, registry, PLAN.replace("[anls]", "[accuracy, bleu, rouge_l, ANLS]"))
+    assert [one.name for one in named.run_tasks[1].metrics] == [
+        "accuracy",
+        "bleu",
+        "rouge_l",
+        "anls",
+    ]
+
+
+def test_a_list_of_metrics_narrows_an_ml_task(tmp_path: Path, registry: Path) -> None:
+    replace(
+        registry, "ml_tasks/vqa.yaml", "name: vqa\nplugin: vqa\nmetrics: [anls, CER]\nprompt: ask\n"
+    )
+    assert refusal(tmp_path, registry, PLAN.replace("[anls]", "[Anls, cer, wer]")) == [
+        "p.yaml:21:26: unknown metric 'wer' of ML task 'vqa' (there are: CER, anls)"
+    ]
+
+
+def test_metrics_are_needed_somewhere(tmp_path: Path, registry: Path) -> None:
+    replace(registry, "ml_tasks/vqa.yaml", "name: vqa\nplugin: vqa\nprompt: ask\n")
+    told = refusal(tmp_path, registry)
+    assert told[0] == (
+        "p.yaml:7:14: key 'metrics' is missing, and ML task 'vqa' names no metric (add `metrics: […]`)"
+    )
 
 
 def test_a_dataset_must_have_the_fields_its_ml_task_needs(tmp_path: Path, registry: Path) -> None:
@@ -481,9 +504,8 @@ def test_a_dataset_must_have_the_fields_its_ml_task_needs(tmp_path: Path, regist
 
 
 def test_a_prompt_is_needed_somewhere(tmp_path: Path, registry: Path) -> None:
-    text = PLAN.replace("ml_task: vqa", "ml_task: classification", 1).replace(
-        "    prompt: ask\n", "", 1
-    )
+    replace(registry, "ml_tasks/own.yaml", "name: own\nplugin: vqa\ndefault_metrics: [anls]\n")
+    text = PLAN.replace("ml_task: vqa", "ml_task: own", 1).replace("    prompt: ask\n", "", 1)
     told = refusal(tmp_path, registry, text)
     assert told == [
         "p.yaml:6:5: key 'prompt' is missing, and the ML task names no prompt (add `prompt: …`)"

@@ -1,0 +1,68 @@
+"""Documents of VLMHyperBench v0.2 run as they lie, with the real tiny model behind the names of theirs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcbench.experiment.layout import all_experiments
+from tests.unit.v02 import v02_registry
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
+
+NAME = "Счета «2026»: вопросы"
+
+THIRD: dict[str, Any] = {
+    "name": NAME, "ml_task": "vqa", "model": "qwen2-vl", "dataset": "DocVQA_RU", "metrics": ["ANLS"],
+    "generation": {"max_tokens": 8},
+}  # fmt: skip
+"""A run task with a name of the users' own."""
+
+
+def hpcbench(folder: Path, *arguments: str) -> str:
+    """What a command prints that ends well."""
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("hpcbench")), *arguments],
+        cwd=folder,
+        env={
+            **os.environ, "HPCBENCH_HOME": str(folder / "home"), "XDG_CONFIG_HOME": str(folder / "config"),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_documents_of_v02_run_as_they_lie(tmp_path: Path) -> None:
+    registry = v02_registry(tmp_path, "huggingface")
+    more = json.dumps([THIRD], ensure_ascii=False)
+    printed = hpcbench(
+        tmp_path, "submit", str(registry / "experiments/benchmark_2025.yaml"), "--registry", str(registry),
+        # vLLM is not here: the tiny model's own engine takes its place.
+        "--set", "run_tasks/qwen_docvqa_ru:model.engine=huggingface",
+        "--set", f"+run_tasks={more}", "--wait",
+    )  # fmt: skip
+    assert NAME in printed
+    (experiment,) = all_experiments(tmp_path / "home")
+    assert experiment.id.split("-", 2)[2].startswith("Grand-VLM-Benchmark-2025+")
+    tables = json.loads(experiment.metrics_file.read_text())["run_tasks"]
+    assert {name: sorted(one["metrics"]) for name, one in tables.items()} == {
+        "qwen_docvqa_ru": ["anls"], "llava_docvqa_ru": ["anls", "cer"], NAME: ["anls"],
+    }  # fmt: skip
+    assert experiment.manifest["prompts"] == dict.fromkeys(tables, "vqa_short_ru")
+    assert "Ответь" in (experiment.resolved.run_tasks[0].prompt.user or "")
+    assert NAME in (experiment.report_dir / "report.md").read_text()
+    assert NAME in hpcbench(tmp_path, "status")
+    assert NAME in hpcbench(tmp_path, "export", "--format", "csv", "--run-task", NAME)
+    assert NAME in hpcbench(tmp_path, "report", "--json")
+    for path in experiment.path.rglob("*"):
+        assert path.name.isascii()
+        assert " " not in path.name

@@ -1,0 +1,285 @@
+"""Documents of VLMHyperBench v0.2: read as they are; each word is obeyed, or refused at its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcbench.cli.main import main
+from hpcbench.data.language import language_of, of_texts
+from hpcbench.errors import UserError
+from hpcbench.experiment.layout import new_id
+from hpcbench.registry.catalog import Catalog
+from hpcbench.registry.resolve import load_plan
+from hpcbench.registry.source import Source, parse
+from hpcbench.registry.upgrade import prompt_of, upgrade
+from hpcbench.schema.definitions import KINDS, Dataset, MLTask, RunTask
+from hpcbench.submit.local_data import localise, open_cache
+from tests.unit.v02 import DOCUMENTS, v02_registry, write
+
+
+@pytest.fixture(autouse=True)
+def _ours_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+
+
+def translated(kind: str, text: str) -> Source:
+    return upgrade(kind, parse(Path("x.yaml"), text))
+
+
+def refused(kind: str, text: str) -> list[str]:
+    with pytest.raises(UserError) as caught:
+        translated(kind, text)
+    return [str(problem) for problem in caught.value.problems]
+
+
+# --- the documents of v0.2's users ----------------------------------------------------------------------
+
+
+def test_the_documents_of_v02_are_valid_as_they_lie(tmp_path: Path, capsys: Any) -> None:
+    registry = v02_registry(tmp_path)
+    plan = registry / "experiments/benchmark_2025.yaml"
+    assert main(["validate", str(plan), "--registry", str(registry)]) == 0, capsys.readouterr().err
+    assert main(["validate", "--registry", str(registry)]) == 0, capsys.readouterr().err
+    assert (registry / "ml_tasks/vqa.yaml").read_bytes() == (
+        DOCUMENTS / "ml_tasks/vqa.yaml"
+    ).read_bytes()
+    resolved = load_plan(plan, [registry])
+    assert resolved.plan.name == "Grand VLM Benchmark 2025"
+    assert resolved.plan.parallelism == 4
+    qwen, llava = resolved.run_tasks
+    assert (qwen.name, qwen.model.name, qwen.model.engine) == ("qwen_docvqa_ru", "Qwen2-VL", "vllm")
+    assert (qwen.ml_task.name, qwen.task.ml_task, qwen.ml_task.plugin) == ("VQA", "VQA", "vqa")
+    assert (llava.name, llava.model.name, llava.task.metrics) == (
+        "llava_docvqa_ru", "LLaVA 1.5", ("anls", "cer"),
+    )  # fmt: skip
+    assert [one.name for one in qwen.metrics] == ["anls"]
+    assert new_id(resolved.plan.name).count("Grand-VLM-Benchmark-2025+") == 1
+
+
+def test_a_run_task_without_a_prompt_is_asked_in_the_datasets_language(tmp_path: Path) -> None:
+    registry = v02_registry(tmp_path)
+    resolved = load_plan(registry / "experiments/benchmark_2025.yaml", [registry])
+    one = resolved.run_tasks[0]
+    assert (one.prompt.name, sorted(one.default_prompts)) == ("vqa_short", ["en", "ru"])
+    here = localise(resolved, open_cache(resolved.site))
+    assert [one.prompt.name for one in here.run_tasks] == ["vqa_short_ru"] * 2
+    assert not here.run_tasks[0].default_prompts
+    write(registry, "datasets/docvqa_ru.yaml",
+          "name: docvqa_ru\nsource: ../../data\niterator: v01\nfields: [question]\n"
+          "language: en\n")  # fmt: skip
+    resolved = load_plan(registry / "experiments/benchmark_2025.yaml", [registry])
+    assert resolved.run_tasks[0].prompt.name == "vqa_short"
+    assert not resolved.run_tasks[0].default_prompts
+
+
+def test_every_ml_task_has_a_prompt_in_both_languages() -> None:
+    catalog = Catalog()
+    for name in catalog.names("ml_tasks"):
+        ml_task = catalog.get(MLTask, name)
+        assert ml_task.prompt is not None or set(ml_task.prompts) == {"en", "ru"}
+        for prompt in ml_task.prompts.values():
+            assert catalog.key("prompts", prompt)
+
+
+@pytest.mark.parametrize(
+    ("texts", "language"),
+    [
+        (["Кто?"], "ru"),
+        (["Who?"], "en"),
+        ([], "en"),
+        (["2026"], "en"),
+        (["ИНН of ООО «Ромашка»"], "ru"),
+    ],
+)
+def test_the_language_is_that_of_most_letters(texts: list[str], language: str) -> None:
+    assert of_texts(texts) == language
+
+
+def test_a_dataset_that_cannot_be_read_is_reported_elsewhere(tmp_path: Path) -> None:
+    assert language_of(Dataset(name="x", source=str(tmp_path), annotations="no.csv")) == "en"
+
+
+# --- words that are obeyed ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "expected"),
+    [
+        ("ml_tasks", "name: T\nentry_point: vlmhyperbench.tasks.ocr",
+         {"plugin": "ocr", "prompts": {"en": "ocr_text", "ru": "ocr_text_ru"}}),
+        ("ml_tasks", "name: T\nentry_point: tasks.classification.__main__", {"plugin": "classification",
+                                                                            "output": "label"}),
+        ("ml_tasks", "name: T\nentry_point: my.module.Task\nprompt: p", {"plugin": "my.module.Task"}),
+        ("ml_tasks", "name: T\nenvironment: {entry_point: vlmhyperbench.tasks.kie, default_packages: [a]}\n"
+         "required_packages: [b]", {"plugin": "kie", "output": "object", "required_packages": ["b", "a"]}),
+        ("ml_tasks", "name: T\nentry_point: vqa\nsupported_frameworks: [vLLM, Hugging Face]\n"
+         "supported_reports: [html]", {"engines": ["vllm", "huggingface"], "reports": ["html"]}),
+        ("ml_tasks", "name: T\nplugin: vqa\ndataset_interface: {type: vlmhyperbench.datasets.VQADataset, "
+         "required_fields: [image_path, question, answer]}",
+         {"iterator": "v01", "sample_fields": ["question"]}),
+        ("ml_tasks", "name: T\nentry_point: vqa\nsupported_metrics: [Latency, anls, structural_fidelity]",
+         {"metrics": ["anls", "schema_valid"]}),
+        ("ml_tasks", "name: T\nentry_point: vqa\ncustom_packages: [{name: m, source: git+https://x/y.git@v1}]",
+         {"required_packages": [{"name": "m", "source": {"type": "git", "url": "https://x/y.git",
+                                                          "ref": "v1"}}]}),
+        ("run_tasks", "name: R\nmetrics: [{name: anls, backend: native}, cer]", {"metrics": ["anls", "cer"]}),
+        ("run_tasks", "name: R\nmodel: {name: M, framework: HF, package_manager: uv, engine_params: "
+         "{max_model_len: 4096, dtype: float16, tensor_parallel_size: 2, x: 1}}",
+         {"model": {"name": "M", "engine": "huggingface", "engine_options": {"x": 1}, "context_length": 4096,
+                    "dtype": "float16", "gpus": 2}}),
+        ("run_tasks", "name: R\ncustom_packages: [{name: p, source: 'mine==1.2'}, {name: q, source: ./q}]",
+         {"packages": [{"name": "p", "source": {"type": "pypi", "name": "mine", "version": "1.2"}},
+                       {"name": "q", "source": {"type": "local", "path": "./q"}}]}),
+        ("run_tasks", "name: R\nprompt_config: prompts.json",
+         {"prompt": {"name": "prompts of R", "collection": "prompts.json"}}),
+        ("run_tasks", "name: R\nprompt_config: {user_prompt: u, type_mapping: {}}",
+         {"prompt": {"name": "prompts of R", "user": "u"}}),
+        ("packages", "name: P\nsource: {local: {path: x, editable: false}}",
+         {"source": {"type": "local", "path": "x", "editable": False}}),
+        ("packages", "name: P\nsource: {type: pypi, name: p}\ninstall_args: {extras: [a], --index-url: u}",
+         {"source": {"type": "pypi", "name": "p", "index": "u"}, "install_args": {"extras": ["a"]}}),
+        ("metrics", "name: M\nclass_path: vlmhyperbench.metrics.text.CERMetric", {"plugin": "cer"}),
+        ("metrics", "name: M\nclass_path: mine.Metric\nparams: {a: 1}",
+         {"plugin": "mine.Metric", "options": {"a": 1}}),
+        ("datasets", "name: D\ntype: vlmhyperbench.data.VqaDataset\npath: d",
+         {"iterator": "v01", "source": "d", "fields": ["question"],
+          "group_by": ["doc_class", "question_type"]}),
+        ("models", "name: M\nframework: vLLM\ndocker_image: a/b:1",
+         {"engine": "vllm", "image": "docker://a/b:1", "source": "hf://M"}),
+        ("experiments", "name: E\ntasks: [a, {name: b, model: {name: M, framework: vllm}}]",
+         {"run_tasks": ["a", {"name": "b", "model": {"name": "M", "engine": "vllm"}}]}),
+    ],
+)  # fmt: skip
+def test_a_word_of_v02_is_obeyed(kind: str, text: str, expected: dict[str, Any]) -> None:
+    found = translated(kind, text + "\n")
+    assert {key: found.data.get(key) for key in expected} == expected
+    assert not found.data.keys() - KINDS[kind].model_fields.keys()
+
+
+# --- words that are refused -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "told"),
+    [
+        ("ml_tasks", "name: T\nentry_point: my.tasks.stamps",
+         "x.yaml:2:1: 'my.tasks.stamps' is a module of your own"),
+        ("ml_tasks", "name: T\nentry_point: vlmhyperbench.tasks.vqaa",
+         "x.yaml:2:1: unknown task of v0.2 'vlmhyperbench.tasks.vqaa' (did you mean 'vlm"),
+        ("ml_tasks", "name: T\nenvironment: {image: x}",
+         "x.yaml:2:15: unknown key 'image' (write `entry_point`"),
+        ("run_tasks", "name: R\nmodel: {name: M, package_manager: conda}",
+         "x.yaml:2:18: packages cannot be installed with 'conda' beside an image (write pip or uv"),
+        ("run_tasks", "name: R\nmetrics: [{name: bleu, backend: sacrebleu}]",
+         "x.yaml:2:24: there is no backend 'sacrebleu' (write a definition in metrics/"),
+        ("run_tasks", "name: R\nmetrics:\n- {name: bleu, params: {a: 1}}",
+         "x.yaml:3:16: a metric in a list has no 'params'"),
+        ("run_tasks", "name: R\nprompt_config: {users: x}",
+         "x.yaml:2:1: prompt_config: unknown key 'users' (there are: fixed_prompt,"),
+        ("packages", "name: P\nsource: {type: pypi, name: p}\ninstall_args: {no_deps: true}",
+         "x.yaml:3:16: hpcbench does not install packages with 'no_deps' (remove it"),
+        ("packages", "name: P\nsource: '???'", "x.yaml:2:1: '???' is no source of a package"),
+        ("metrics", "name: M\nclass_path: vlmhyperbench.metrics.Judge",
+         "x.yaml:2:1: hpcbench has no metric plugin for v0.2's 'vlmhyperbench.metrics.Judge'"),
+        ("models", "name: M\nframework: vllm\nparams: {temperature: 1}",
+         "x.yaml:3:1: a model has no 'params'"),
+    ],
+)  # fmt: skip
+def test_another_word_is_refused_at_its_line(kind: str, text: str, told: str) -> None:
+    (problem,) = refused(kind, text + "\n")
+    assert problem.startswith(told)
+
+
+def test_what_a_translated_document_lacks_is_told_at_its_own_lines(tmp_path: Path) -> None:
+    registry = v02_registry(tmp_path)
+    text = (DOCUMENTS / "ml_tasks/vqa.yaml").read_text()
+    write(registry, "ml_tasks/vqa.yaml", text.replace('"torch"', '"no-such-dist>=2", "torch"'))
+    with pytest.raises(UserError) as caught:
+        load_plan(registry / "experiments/benchmark_2025.yaml", [registry])
+    (told,) = map(str, caught.value.problems)
+    assert told.startswith(
+        f"{registry}/ml_tasks/vqa.yaml:3:31: the ML task needs 'no-such-dist>=2', but the Python of hpcbench "
+        "does not have it (run `"
+    )
+
+
+def test_what_a_document_narrows_is_checked(tmp_path: Path) -> None:
+    registry = v02_registry(tmp_path)
+    write(registry, "ml_tasks/vqa.yaml",
+          "name: VQA\nentry_point: vlmhyperbench.tasks.vqa\nsupported_metrics: [anls]\n"
+          "supported_frameworks: [sglang]\nsupported_reports: [html]\n"
+          "dataset_interface: {type: coco}\n")  # fmt: skip
+    write(registry, "run_tasks/qwen_vqa.yaml",
+          (DOCUMENTS / "run_tasks/qwen_vqa.yaml").read_text() + "reports: [HTML, pdf]\n")  # fmt: skip
+    write(registry, "run_tasks/other.yaml", "name: llava_docvqa_ru\nml_task: VQA\nmodel: Qwen2-VL\n"
+          "dataset: docvqa_ru\nmetrics: [cer]\n")  # fmt: skip
+    with pytest.raises(UserError) as caught:
+        load_plan(registry / "experiments/benchmark_2025.yaml", [registry])
+    told = [str(one).removeprefix(f"{registry}/run_tasks/") for one in caught.value.problems]
+    assert told == [
+        "qwen_vqa.yaml:3:8: unknown engine 'vllm' of ML task 'VQA' (there are: sglang)",
+        "qwen_vqa.yaml:4:10: ML task 'VQA' is for datasets of iterator 'coco', not 'v01'",
+        "qwen_vqa.yaml:6:17: unknown report 'pdf' of ML task 'VQA' (there are: html)",
+        "other.yaml:3:8: unknown engine 'vllm' of ML task 'VQA' (there are: sglang)",
+        "other.yaml:4:10: ML task 'VQA' is for datasets of iterator 'coco', not 'v01'",
+        "other.yaml:5:11: unknown metric 'cer' of ML task 'VQA' (there are: anls)",
+    ]
+
+
+# --- prompts --------------------------------------------------------------------------------------------
+
+
+def test_a_fixed_half_leaves_the_other_half_to_the_types() -> None:
+    found = prompt_of({"prompt_config": {
+        "system_prompt": "s", "user_prompt": "u", "fixed_system_prompt": "S",
+        "type_mapping": {"invoice": {"user_prompt": "i"}, "form": {"system_prompt": "f"}},
+    }})  # fmt: skip
+    assert found == {
+        "user": "u", "system": "S",
+        "prompts": [
+            {"id": "invoice", "when": {"doc_type": "invoice"}, "user": "i", "system": "S"},
+            {"id": "form", "when": {"doc_type": "form"}, "user": "u", "system": "S"},
+        ],
+    }  # fmt: skip
+    assert prompt_of({"user_prompt": "u", "fixed_prompt": "F"}) == {"user": "F"}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{}, {"user_prompt": 7}, {"type_mapping": {"a": "b"}}, {"type_mapping": {"a": {}}}, {"x": 1}],
+)
+def test_a_prompt_config_of_another_form_is_refused(config: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="prompt_config"):
+        prompt_of(config)
+
+
+def test_a_json_file_of_v02_is_a_prompt(tmp_path: Path) -> None:
+    registry = v02_registry(tmp_path)
+    write(registry, "prompts.json", '{"prompt_config": {"system_prompt": "Ты эксперт.", "user_prompt": '
+          '"{{ question }}", "type_mapping": {}}}')  # fmt: skip
+    text = (DOCUMENTS / "run_tasks/qwen_vqa.yaml").read_text()
+    write(registry, "run_tasks/qwen_vqa.yaml", f"{text}prompt_config: ../prompts.json\n")
+    plan = registry / "experiments/benchmark_2025.yaml"
+    one = load_plan(plan, [registry]).run_tasks[0]
+    assert (one.task.prompt, one.prompt.name) == ("prompts of qwen_docvqa_ru",) * 2
+    assert (one.prompt.user, one.prompt.system) == ("{{ question }}", "Ты эксперт.")
+    write(registry, "prompts.json", '{"prompt_config": []}')
+    with pytest.raises(UserError, match=r"prompts.json:1:1: prompt_config must be a map"):
+        load_plan(plan, [registry])
+
+
+def test_todays_documents_are_not_touched() -> None:
+    for kind, text in (("run_tasks", "name: R\nml_task: vqa\nmodel: M\ndataset: D\n"),
+                       ("packages", "name: P\nsource: {type: local, path: x}\n")):  # fmt: skip
+        source = parse(Path("x.yaml"), text)
+        assert upgrade(kind, source) is source
+
+
+def test_the_fixture_is_a_run_task_of_v02() -> None:
+    found = translated("run_tasks", (DOCUMENTS / "run_tasks/qwen_vqa.yaml").read_text())
+    assert RunTask.model_validate(found.data).metrics == ("anls",)

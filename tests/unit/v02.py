@@ -1,0 +1,53 @@
+"""Documents of VLMHyperBench v0.2 as their users have them, and what they name, as a test adds it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+DOCUMENTS = ROOT / "tests/inputs/v02"
+
+QUESTIONS = [
+    "Какая сумма указана в счёте?",
+    "Кто поставщик?",
+    "Какая дата?",
+    "Сколько строк в таблице?",
+]
+
+
+def v02_registry(folder: Path, engine: str = "vllm") -> Path:
+    """A copy of the three documents, and beside them the models, dataset and run task that they name.
+
+    Args:
+        folder: where the registry is made.
+        engine: engine of the models.
+    """
+    registry = folder / "configs"
+    shutil.copytree(DOCUMENTS, registry)
+    data = folder / "data"
+    data.mkdir()
+    images = sorted((ROOT / "examples/demo/data/images").rglob("*.png"))[: len(QUESTIONS)]
+    rows = ["data_index;split;image_path;question;answer;doc_class;question_type;answer_bbox"]
+    for number, (image, question) in enumerate(zip(images, QUESTIONS, strict=True)):
+        shutil.copy(image, data / image.name)
+        rows.append(f"{number};test;{image.name};{question};{number};invoice;total;[]")
+    (data / "annotation.csv").write_text("\n".join(rows) + "\n", encoding="utf-8-sig")
+    write(registry, "datasets/docvqa_ru.yaml",
+          "name: docvqa_ru\ntype: vlmhyperbench.datasets.VQADataset\npath: ../../data\n")  # fmt: skip
+    for name in ("Qwen2-VL", "LLaVA 1.5"):
+        write(registry, f"models/{name.split()[0].lower()}.yaml",
+              f"name: {name}\nengine: {engine}\nsource: {ROOT / 'examples/demo/model'}\ngpus: 0\n"
+              "dtype: float32\ncontext_length: 1024\n")  # fmt: skip
+    write(registry, "run_tasks/other.yaml",
+          f'name: llava_docvqa_ru\nml_task: VQA\nmodel: {{name: "LLaVA 1.5", framework: {engine}}}\n'
+          "dataset: docvqa_ru\nmetrics: [ANLS, cer]\n")  # fmt: skip
+    return registry
+
+
+def write(registry: Path, name: str, text: str) -> Path:
+    """A document by its path below a registry."""
+    path = registry / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
