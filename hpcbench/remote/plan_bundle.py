@@ -147,7 +147,7 @@ def local_paths(definition: Definition, source: Source, catalog: Catalog) -> Ite
 
 
 def _inside(data: Any, source: Source, loc: Loc) -> Iterator[LocalPath]:
-    """Paths of packages that are written out, and of images that a run task selects."""
+    """Paths of packages and prompts that are written out, and of images that a run task selects."""
     if isinstance(data, list):
         for index, one in enumerate(data):
             yield from _inside(one, source, (*loc, index))
@@ -156,8 +156,10 @@ def _inside(data: Any, source: Source, loc: Loc) -> Iterator[LocalPath]:
     part: Definition | None = None
     if loc[-1:] == ("model",) and is_reference(str(data.get("image") or "docker://")):
         part = Model(name="chosen", engine="none", image=data["image"])
-    elif loc[-2:-1] == ("packages",):
+    elif loc[-2:-1] in (("packages",), ("required_packages",)):
         part = Package.model_validate(data)
+    elif loc[-1:] == ("prompt",):
+        part = Prompt.model_validate(data)
     noted: list[LocalPath] = []
     if part is not None:  # relative to the file, wherever they are in it
         own = Source(source.path, data)
