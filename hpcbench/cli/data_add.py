@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import math
-import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +35,8 @@ from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.resolve import load_plan
 from hpcbench.registry.starter import plain_name, plan_text
 from hpcbench.schema.definitions import Dataset, ExperimentPlan, MLTask
+from hpcbench.schema.forms import FORMS
+from hpcbench.schema.names import NAME, id_of, is_name
 from hpcbench.site.profile import Choice
 from hpcbench.submit.local_data import open_cache
 from hpcbench.submit.measure import measure
@@ -56,8 +57,6 @@ LOOKED_AT = 10_000
 
 COUNTED = 50
 """Number of samples whose pages are counted."""
-
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,119}")
 
 
 @dataclass
@@ -143,18 +142,24 @@ def _name(arguments: argparse.Namespace) -> str:
             last = (
                 Path(stem_of(last)).with_suffix("") if not is_archive(last) else Path(stem_of(last))
             )
-        return plain_name(str(last), "_").lower()
-    if not NAME.fullmatch(name):
-        what = f"--name {name!r}: a name has Latin letters, digits, and inside `.`, `_`, `-`, `/`"
+        plain = plain_name(str(last), "_", empty="").lower()
+        return plain or (last.name.lower() if is_name(last.name) else "unnamed")
+    if not is_name(name):
+        what = f"--name {name!r}: a name must be {FORMS[NAME]}"
         raise UserError(what, remedy=f"--name {plain_name(name, '_')}")
     return name
+
+
+def _path(name: str) -> str:
+    """Path for a name: the id of each of its parts."""
+    return "/".join(map(id_of, name.split("/")))
 
 
 def _targets(arguments: argparse.Namespace, name: str) -> tuple[Path, Path]:
     """Paths of the dataset's definition and of the plan, which is beside the registry."""
     out: Path = arguments.out
-    plan = f"{name.replace('/', '-')}-plan.yaml"
-    return out / "datasets" / f"{name}.yaml", out.parent / plan if out.name else out / plan
+    plan = f"{_path(name).replace('/', '-')}-plan.yaml"
+    return out / "datasets" / f"{_path(name)}.yaml", out.parent / plan if out.name else out / plan
 
 
 def _refuse_existing(definition: Path, plan: Path) -> None:
@@ -173,7 +178,7 @@ def _place(arguments: argparse.Namespace, name: str, stack: contextlib.ExitStack
         folder = Path(here.source)
         files = [path for path in folder.rglob("*") if path.is_file()]
         if len(files) == 1 and is_archive(files[0]):
-            place = _unpacked(arguments, files[0], arguments.out / "data" / name, stack)
+            place = _unpacked(arguments, files[0], arguments.out / "data" / _path(name), stack)
         else:
             place = _Place(source, folder)
     else:
@@ -242,7 +247,7 @@ def _with_annotations(
     links = {PAGES: Path(place.source), given.name: given}
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     _make_links(folder, {**links, PAGES: place.folder})
-    target = (arguments.out / "data" / name).resolve()
+    target = (arguments.out / "data" / _path(name)).resolve()
     if not arguments.dry_run and target.exists():
         raise UserError(
             Problem("this folder exists already", str(target), remedy="choose another --name")
@@ -517,7 +522,7 @@ def _validate(
     """
     with tempfile.TemporaryDirectory() as folder:
         registry, path = Path(folder) / "registry", Path(folder) / "plan.yaml"
-        place = registry / "datasets" / f"{name}.yaml"
+        place = registry / "datasets" / f"{_path(name)}.yaml"
         place.parent.mkdir(parents=True)
         place.write_text(yaml.safe_dump(definition, allow_unicode=True), encoding="utf-8")
         path.write_text(plan, encoding="utf-8")

@@ -17,6 +17,7 @@ from hpcbench.cli.start import hint
 from hpcbench.errors import Problem, UserError
 from hpcbench.registry.registry_dirs import share_dir
 from hpcbench.registry.starter import check_name
+from hpcbench.schema.names import id_of
 
 if TYPE_CHECKING:
     from hpcbench.submit.first_plan import Draft
@@ -39,7 +40,7 @@ def new(arguments: argparse.Namespace) -> int:
     if draft is None:
         return 0
     name = name or questions.name(draft)
-    target = target or Path(f"{name}.yaml")
+    target = target or Path(f"{id_of(name)}.yaml")
     draft = replace(draft, name=name)
     preview = questions.choices.preview(draft, target)
     schema = share_dir() / "registries/schemas/experiments.json"
@@ -66,7 +67,7 @@ def _named(name: str | None, out: Path | None) -> tuple[str | None, Path | None]
     if name is None:
         return None, None
     check_name(name)
-    return name, out or Path(f"{name}.yaml")
+    return name, out or Path(f"{id_of(name)}.yaml")
 
 
 def _refuse_existing(path: Path) -> None:

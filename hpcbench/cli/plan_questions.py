@@ -17,6 +17,7 @@ from hpcbench.cli.start import hint
 from hpcbench.errors import UserError
 from hpcbench.registry.starter import check_name, plan_name
 from hpcbench.schema.definitions import Dataset, MLTask, Model
+from hpcbench.schema.names import id_of
 from hpcbench.site.profile import Choice
 from hpcbench.submit.first_plan import (
     TINY,
@@ -67,20 +68,20 @@ class Questions:
         """A name whose file does not exist yet."""
         usual = plan_name(f"{draft.dataset.name}-{draft.model.name.rpartition('/')[2]}")
         number, free = 1, usual
-        while os.path.lexists(f"{free}.yaml"):
+        while os.path.lexists(f"{id_of(free)}.yaml"):
             number += 1
             free = f"{usual}-{number}"
         while self.asking:
-            say("\nName of the plan; its file will be NAME.yaml")
+            say("\nName of the plan, and of its file")
             name = ask("Name", default=free).removesuffix(".yaml")
             try:
                 check_name(name)
             except UserError as error:
                 say(f"  {error}")
                 continue
-            if not os.path.lexists(f"{name}.yaml"):
+            if not os.path.lexists(f"{id_of(name)}.yaml"):
                 return name
-            say(f"  {name}.yaml exists already; choose another name")
+            say(f"  {id_of(name)}.yaml exists already; choose another name")
         return free
 
     def _any_model(self) -> Model:

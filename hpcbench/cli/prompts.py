@@ -21,7 +21,7 @@ from hpcbench.registry.resolve import load_plan
 from hpcbench.schema.definitions import Site
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Message, Sample
-from hpcbench.submit.local_data import open_cache
+from hpcbench.submit.local_data import in_language, open_cache
 from hpcbench.submit.packages import load_visible
 
 ANY_MODEL = "tiny-vlm"
@@ -35,7 +35,9 @@ def show(arguments: argparse.Namespace) -> int:
     """`hpcbench prompts show DATASET [--sample ID]`."""
     run_task, site = _run_task(arguments)
     cache = open_cache(site)
-    iterator = open_dataset(cache.local(run_task.dataset), cache.folder)
+    local = cache.local(run_task.dataset)
+    run_task = in_language(run_task.model_copy(update={"dataset": local}), cache.folder)
+    iterator = open_dataset(local, cache.folder)
     sample = _sample(iterator, arguments.sample)
     prompt = TaskPrompt(run_task)
     messages, name = prompt.build(sample), prompt.name(sample)

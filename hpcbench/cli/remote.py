@@ -30,6 +30,7 @@ from hpcbench.remote.exchange import fetch, send
 from hpcbench.remote.login_node import LoginNode
 from hpcbench.remote.plan_bundle import Bundle, bundle
 from hpcbench.schema.definitions import Site
+from hpcbench.schema.names import id_of
 from hpcbench.ssh.command import Dropped, NoCommand, Running
 from hpcbench.ssh.login import Host
 
@@ -248,7 +249,7 @@ def _fetched(there: LoginNode, site: Site, experiment: str, to: Path | None) -> 
     def bring(wire: Running) -> Path:
         wire.write(_line({"experiment": experiment}))
         name = Path(json.loads(wire.readline() or b'{"id": ""}')["id"]).name
-        place = to or home() / "remote" / site.name / name / "report"
+        place = to or home() / "remote" / id_of(site.name) / name / "report"
         with transfer_bar() as progress:
             fetch(wire, place, progress)
         return place

@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 
 from hpcbench.errors import UserError
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+from hpcbench.schema.forms import FORMS
+from hpcbench.schema.names import FLAT_NAME, is_name
 
 
 def check_name(name: str) -> None:
@@ -19,8 +19,8 @@ def check_name(name: str) -> None:
     Raises:
         UserError: they cannot.
     """
-    if not _NAME.fullmatch(name):
-        what = f"'{name}' cannot name a plan: use Latin letters, digits, and `.`, `_`, `-` inside"
+    if not is_name(name, flat=True):
+        what = f"'{name}' cannot name a plan: a name must be {FORMS[FLAT_NAME]}"
         raise UserError(what, remedy=f"such as {plan_name(name)}")
 
 

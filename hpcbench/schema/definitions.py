@@ -11,17 +11,17 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Discriminator, Field, JsonValue, Tag
 
-from hpcbench.schema.names import FLAT_NAME, NAME
+from hpcbench.schema.names import FLAT_NAME, LONGEST, NAME
 from hpcbench.schema.parts import STRICT, TimeLimit
 from hpcbench.schema.parts import LastJob as LastJob
 from hpcbench.schema.parts import Part as Part
 from hpcbench.schema.parts import Resources as Resources
 from hpcbench.schema.records import FieldMap, PromptEntry, PromptExample
 
-Name = Annotated[str, Field(pattern=NAME, max_length=120)]
+Name = Annotated[str, Field(pattern=NAME, max_length=LONGEST)]
 """A definition's name: one line of text in any script; `/` for folders."""
 
-FlatName = Annotated[str, Field(pattern=FLAT_NAME, max_length=120)]
+FlatName = Annotated[str, Field(pattern=FLAT_NAME, max_length=LONGEST)]
 """A name whose id becomes a folder or part of an experiment's id: no `/`."""
 
 

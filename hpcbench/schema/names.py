@@ -17,6 +17,9 @@ import hashlib
 import re
 import unicodedata
 
+LONGEST = 120
+"""Longest name, characters."""
+
 LONGEST_PLAIN = 80
 """Longest name that is its own id, characters."""
 
@@ -47,6 +50,11 @@ _LATIN = {
     "ь": "", "э": "e", "ю": "yu", "я": "ya",
 }  # fmt: skip
 _LATIN |= {letter.upper(): latin.capitalize() for letter, latin in _LATIN.items()}
+
+
+def is_name(text: str, *, flat: bool = False) -> bool:
+    """Whether a definition can have this name; `flat`: also a plan or run task."""
+    return len(text) <= LONGEST and re.fullmatch(FLAT_NAME if flat else NAME, text) is not None
 
 
 def id_of(name: str) -> str:

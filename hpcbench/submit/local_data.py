@@ -82,15 +82,20 @@ def localise(resolved: ResolvedPlan, cache: Cache, *, fetch: bool = True) -> Res
             if source != definition.source:
                 update[key] = definition.model_copy(update={"source": source})
         here_now = run_task.model_copy(update=update) if update else run_task
-        run_tasks.append(_in_language(here_now, cache))
+        run_tasks.append(in_language(here_now, cache.folder))
     return resolved.model_copy(update={"run_tasks": tuple(run_tasks)})
 
 
-def _in_language(run_task: ResolvedRunTask, cache: Cache) -> ResolvedRunTask:
-    """The run task with the default prompt of its dataset's language, if it names no prompt."""
+def in_language(run_task: ResolvedRunTask, cache: Path) -> ResolvedRunTask:
+    """The run task with the default prompt of its dataset's language, if it names no prompt.
+
+    Args:
+        run_task: the run task; its dataset is a folder of this machine.
+        cache: `HOME/cache`.
+    """
     if not run_task.default_prompts:
         return run_task
-    language = language_of(run_task.dataset, cache.folder)
+    language = language_of(run_task.dataset, cache)
     prompt = run_task.default_prompts.get(language, run_task.prompt)
     return run_task.model_copy(update={"prompt": prompt, "default_prompts": {}})
 

@@ -33,6 +33,7 @@ from hpcbench.submit.image_check import (
     needed_bytes,
     stated_share,
 )
+from hpcbench.submit.local_data import in_language
 from hpcbench.submit.measure import measure
 from hpcbench.submit.packages import on_all_gpus
 from hpcbench.submit.plan_facts import (
@@ -115,7 +116,7 @@ def preview_of(
     """
     root = home(resolved.site)
     facts = look(resolved, Cache(root / "cache", resolved.site))
-    run_tasks = tuple(_here(one, facts) for one in resolved.run_tasks)
+    run_tasks = tuple(_here(one, facts, root / "cache") for one in resolved.run_tasks)
     unknown = {one.name: why for one in run_tasks if (why := _unseen(one, facts)) is not None}
     seen = tuple(one for one in run_tasks if one.name not in unknown)
     resolved = resolved.model_copy(update={"run_tasks": run_tasks})
@@ -148,12 +149,13 @@ def preview_of(
     )
 
 
-def _here(run_task: ResolvedRunTask, facts: Facts) -> ResolvedRunTask:
+def _here(run_task: ResolvedRunTask, facts: Facts, cache: Path) -> ResolvedRunTask:
     found = facts.here[run_task.name]
     update: dict[str, Any] = {"model": facts.models[run_task.name].model}
     if found is not None:
         update["dataset"] = found
-    return run_task.model_copy(update=update)
+    here = run_task.model_copy(update=update)
+    return in_language(here, cache) if found is not None else here
 
 
 def _unseen(run_task: ResolvedRunTask, facts: Facts) -> str | None:

@@ -17,7 +17,9 @@ from hpcbench.cli.main import main
 from hpcbench.cli.output import _PlainProgress
 from hpcbench.data.progress import Moved
 from hpcbench.experiment.layout import Experiment
+from hpcbench.registry.catalog import load_definition
 from hpcbench.reporting.upload import upload_results
+from hpcbench.schema.definitions import Dataset
 from tests.unit.small import experiment, record
 
 
@@ -84,9 +86,13 @@ def test_a_folder_of_any_name_gets_a_name_that_definitions_may_have(
     out = printed(capsys, "data", "add", str(odd), "--out", registry)
     assert "registry/datasets/my_set_1.yaml" in out
     out = printed(capsys, "data", "add", str(a_dataset(tmp_path / "Счета")), "--out", registry)
-    assert "registry/datasets/unnamed.yaml" in out
-    assert main(["data", "add", str(odd), "--name", "set №1", "--out", registry]) == 2
-    assert "--name 'set №1': a name has Latin letters" in (told := capsys.readouterr().err)
+    (scheta,) = (tmp_path / "registry/datasets").glob("scheta+*.yaml")
+    assert str(scheta) in out
+    assert load_definition(Dataset, scheta)[0].name == "счета"
+    out = printed(capsys, "data", "add", str(odd), "--name", "set №2", "--out", registry)
+    assert load_definition(Dataset, next(scheta.parent.glob("set-*+*.yaml")))[0].name == "set №2"
+    assert main(["data", "add", str(odd), "--name", "../set №1", "--out", registry]) == 2
+    assert "--name '../set №1': a name must be one line" in (told := capsys.readouterr().err)
     assert "--name set_1" in told
 
 
