@@ -71,7 +71,7 @@ _PARTS = ("answer", "data_index", "id", "image", "image_path", "images", "split"
 _OWN_MODULES = ("vlmhyperbench.", "metric_evaluator.", "metric_registry.", "report_generator.")
 """Packages of v0.2's own classes."""
 
-_TASK_MODULE = re.compile(r"(?:vlmhyperbench\.|hpcbench\.)?tasks\.(\w+)(?:\.__main__)?")
+_TASK_MODULE = re.compile(r"(?:(?:vlmhyperbench\.|hpcbench\.)?tasks\.)?(\w+)(?:\.__main__)?")
 _CLASS = re.compile(r".+(?::\w+|\.[A-Z]\w*)")
 _PYPI = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?:==([A-Za-z0-9.!+_-]+))?")
 
@@ -178,7 +178,7 @@ class _Translation:
             for key, value in TASKS[module[1]].items():
                 if key != "prompts" or "prompt" not in self.get(loc):
                     self.get(loc).setdefault(key, value)
-        elif module is not None:
+        elif module is not None and "." in module[0]:
             known = [f"vlmhyperbench.tasks.{one}" for one in TASKS]
             self.say(at, unknown("task of v0.2", str(name), known))
         elif name is not None and "." in name and not _CLASS.fullmatch(name):
@@ -270,10 +270,11 @@ class _Translation:
             self.put((*at, "image"), f"docker://{image}")
 
     def _dataset(self, loc: Loc) -> None:
-        at = (*loc, "iterator")
-        if self._iterator(at) == "v01":
-            data = self.get(loc)
-            data.setdefault("fields", ["question"])
+        data = self.get(loc)
+        if "annotations" not in data:
+            data.setdefault("iterator", "v01")
+        data.setdefault("fields", ["question"])
+        if self._iterator((*loc, "iterator")) == "v01":
             data.setdefault("group_by", ["doc_class", "question_type"])
 
     def _class(self, loc: Loc) -> None:

@@ -145,7 +145,7 @@ def test_a_definition_shown_under_its_path_is_one(
     path = tmp_path / f"{name}.yaml"
     path.parent.mkdir(parents=True)
     path.write_text(body)
-    assert load_definition(KINDS[kind], path, document)[0].name == document
+    assert load_definition(KINDS[kind], path)[0].name == document
 
 
 def test_the_metric_of_the_plugins_page_keeps_the_contract(
