@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar, cast
@@ -117,7 +117,9 @@ class Catalog:
         self._loaded: dict[tuple[str, str], tuple[Definition, Source]] = {}
         self._failed: dict[tuple[str, str], UserError] = {}
         self._files: dict[str, dict[str, list[Path]]] = {}
+        self._ranks: dict[Path, int] = {}
         self._titles: dict[str, dict[str, str]] = {}
+        self._answers: dict[tuple[str, Callable[[str], str]], dict[str, list[str]]] = {}
 
     def names(self, kind: str) -> list[str]:
         """Names of all definitions of a kind, as they are written in them."""
@@ -237,15 +239,13 @@ class Catalog:
 
     def _key(self, kind: str, name: str, asked: tuple[Source, Loc] | None) -> str | None:
         """See `key`."""
-        named = self._named(kind)
         for form in (spelling, case_blind):
-            wanted = form(name)
-            found = [key for key, title in named.items() if wanted in (form(key), form(title))]
-            if len(found) > 1 and form is spelling:
-                ranks = {key: self._rank(kind, key) for key in found}
-                found = [key for key in found if ranks[key] == max(ranks.values())]
-            if len(found) > 1:
-                files = [self._files_at(kind, key)[0] for key in found]
+            found = self._answering(kind, form).get(form(name), [])
+            files = {file: key for key in found for file in self._bases(kind, key)}
+            if form is spelling and files:
+                highest = max(map(self._rank, files))
+                files = {file: key for file, key in files.items() if self._rank(file) == highest}
+            if len(files) > 1:
                 others = " and ".join(map(str, files))
                 what = f"{len(files)} definitions of {kind}/ answer to the name '{name}': {others}"
                 remedy = "rename one of them"
@@ -253,25 +253,37 @@ class Catalog:
                     remedy = "write the name of one of them in its own case"
                 if asked is not None:
                     raise UserError(asked[0].problem(asked[1], what, remedy))
-                raise UserError(Problem(what, str(files[-1]), 1, 1, remedy))
-            if found:
-                return found[0]
+                raise UserError(Problem(what, str([*files][-1]), 1, 1, remedy))
+            for key in files.values():
+                return key
         return None
 
-    def _rank(self, kind: str, key: str) -> int:
-        """Number of the registry that contains the file that counts."""
-        file = self._files_at(kind, key)[0]
-        ranks = (n for n, one in enumerate(self.registries) if one.folder in file.parents)
-        return max(ranks, default=len(self.registries))
+    def _answering(self, kind: str, form: Callable[[str], str]) -> dict[str, list[str]]:
+        """Name or key, in a form → keys of the definitions that answer to it."""
+        if (kind, form) not in self._answers:
+            found = self._answers[kind, form] = {}
+            for key, title in self._named(kind).items():
+                for answer in dict.fromkeys((form(key), form(title))):
+                    found.setdefault(answer, []).append(key)
+        return self._answers[kind, form]
+
+    def _bases(self, kind: str, key: str) -> list[Path]:
+        """The file that counts, and others of the same key in the same registry: old folders, too."""
+        files = [file for file in self._index(kind)[key] if not _is_overlay(file)]
+        return [file for file in files if self._rank(file) == self._rank(files[-1])]
+
+    def _rank(self, file: Path) -> int:
+        """Number of the registry that contains a file; an unsaved text counts as the highest."""
+        return self._ranks.get(file, len(self.registries))
 
     def _named(self, kind: str) -> dict[str, str]:
         """Key of each definition → its name; the key where its file says none that can be read."""
         if kind not in self._titles:
             found = self._titles[kind] = {}
-            shipped = self.registries[0].folder
             for key, files in self._index(kind).items():
                 if (base := _base(files)) is not None:
-                    title = None if shipped in base.parents else self._title(base)
+                    shipped = self._rank(base) == 0
+                    title = None if shipped else self._title(base)
                     found[key] = title or key
         return self._titles[kind]
 
@@ -290,9 +302,10 @@ class Catalog:
         """Key of each definition → its files and overlays, from the lowest registry to the highest."""
         if kind not in self._files:
             found: dict[str, list[Path]] = {}
-            for registry in self.registries:
+            for rank, registry in enumerate(self.registries):
                 for path, name in _definitions(registry.folder, (kind, *OLD_FOLDERS.get(kind, ()))):
                     found.setdefault(name, []).append(path)
+                    self._ranks[path] = rank
             for path in self._texts:
                 stands_for = self.name(kind, path)
                 known = {one.resolve() for one in found.get(stands_for or "", ())}

@@ -175,9 +175,15 @@ class _Translation:
         module = _TASK_MODULE.fullmatch(name) if name is not None else None
         if module is not None and module[1] in TASKS:
             self.put(at, module[1])
+            place = self.source.marks.get(at)
             for key, value in TASKS[module[1]].items():
-                if key != "prompts" or "prompt" not in self.get(loc):
-                    self.get(loc).setdefault(key, value)
+                if key not in self.get(loc) and not (
+                    key == "prompts" and self.has((*loc, "prompt"))
+                ):
+                    self.get(loc)[key] = copy.deepcopy(value)
+                    if place is not None:
+                        added: Loc = (*loc, key)
+                        self.source.marks[added] = place
         elif module is not None and "." in module[0]:
             known = [f"vlmhyperbench.tasks.{one}" for one in TASKS]
             self.say(at, unknown("task of v0.2", str(name), known))

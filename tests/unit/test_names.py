@@ -11,6 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
+from hpcbench.experiment.layout import new_id
+from hpcbench.portal.context import is_id
 from hpcbench.schema.definitions import FlatName, Name
 from hpcbench.schema.names import FLAT_NAME, NAME, case_blind, id_of, spelling
 
@@ -45,6 +47,11 @@ def test_two_names_never_share_an_id(one: str, other: str) -> None:
 def test_an_id_is_no_other_names_id(name: str) -> None:
     made = id_of(name)
     assert made == name or id_of(made) != made
+
+
+@given(NAMES)
+def test_the_portal_takes_the_id_of_any_experiment(name: str) -> None:
+    assert is_id(new_id(name))
 
 
 def test_ids_say_what_they_are_of() -> None:

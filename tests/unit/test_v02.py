@@ -104,6 +104,19 @@ def test_a_dataset_that_cannot_be_read_is_reported_elsewhere(tmp_path: Path) -> 
     assert language_of(Dataset(name="x", source=str(tmp_path), annotations="no.csv")) == "en"
 
 
+def test_the_same_file_in_an_old_and_a_new_folder_is_two_definitions(tmp_path: Path) -> None:
+    registry = v02_registry(tmp_path)
+    write(registry, "tasks/vqa.yaml", "name: VQA\nentry_point: vqa\n")
+    with pytest.raises(UserError) as caught:
+        load_plan(registry / "experiments/benchmark_2025.yaml", [registry])
+    told = [str(problem) for problem in caught.value.problems]
+    assert told[0].startswith(
+        f"{registry}/run_tasks/qwen_vqa.yaml:2:10: 2 definitions of ml_tasks/ answer"
+    )
+    assert f"{registry}/ml_tasks/vqa.yaml" in told[0]
+    assert f"{registry}/tasks/vqa.yaml" in told[0]
+
+
 # --- words that are obeyed ------------------------------------------------------------------------------
 
 
