@@ -7,12 +7,12 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from hpcbench import plugins
-from hpcbench.errors import EnvironmentFault, Problem, UserError, unknown
+from hpcbench.errors import EnvironmentFault, Problem, UserError, nearest, unknown
 from hpcbench.registry import sites
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.database_address import problems
 from hpcbench.registry.engine_limits import beyond
-from hpcbench.registry.fitting_metrics import fits
+from hpcbench.registry.fitting_metrics import fits, metrics_of
 from hpcbench.registry.model_checks import ModelChecks
 from hpcbench.registry.paths import with_absolute_paths
 from hpcbench.registry.plugin_checks import Findings, PluginChecks, absent, failed
@@ -136,10 +136,13 @@ class Checks:
         plugin = self.plugins.loaded("metrics", metric.plugin)
         accepts = getattr(plugin, "accepts", None)
         if accepts and not fits(accepts, ml_task):
+            others = [name for name in metrics_of(self.catalog, ml_task) if name != metric.name]
+            close = nearest(metric.name, others) or next(iter(ml_task.default_metrics), None)
             self.found.say(
                 source, loc,
                 f"metric '{metric.name}' scores {' or '.join(accepts)}, but ML task '{ml_task.name}' "
                 f"reads answers into {ml_task.output}",
+                f"name a metric that scores {ml_task.output}" + (f", such as {close}" if close else ""),
             )  # fmt: skip
 
     def run_task(

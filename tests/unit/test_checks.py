@@ -223,7 +223,8 @@ def test_a_metric_scores_what_the_ml_task_reads_answers_into(files: Files) -> No
         "ml_tasks/odd.yaml", "name: odd\nplugin: vqa\noutput: text\nmetrics: [kie_f1_micro]\n"
     )
     assert files.refusal(PLAN.replace("vqa", "odd")) == [
-        "p.yaml:3:5: metric 'kie_f1_micro' scores object, but ML task 'odd' reads answers into text"
+        "p.yaml:3:5: metric 'kie_f1_micro' scores object, but ML task 'odd' reads answers into text "
+        "(name a metric that scores text)"
     ]
 
 

@@ -467,7 +467,8 @@ def test_a_mistake_in_a_named_run_task_is_told_in_its_own_file(
 
 def test_a_metric_must_belong_to_the_ml_task(tmp_path: Path, registry: Path) -> None:
     assert refusal(tmp_path, registry, PLAN.replace("[anls]", "[anls, kie_f1_micro]")) == [
-        "p.yaml:21:21: metric 'kie_f1_micro' scores object, but ML task 'vqa' reads answers into text"
+        "p.yaml:21:21: metric 'kie_f1_micro' scores object, but ML task 'vqa' reads answers into text "
+        "(name a metric that scores text, such as ned_micro)"
     ]
     named = resolve(tmp_path, registry, PLAN.replace("[anls]", "[accuracy, bleu, rouge_l, ANLS]"))
     assert [one.name for one in named.run_tasks[1].metrics] == [
