@@ -113,7 +113,7 @@ def upgrade(kind: str, source: Source) -> Source:
 def _old(kind: str, data: Mapping[str, Any]) -> bool:
     """Whether it contains words of v0.2 that today's form does not have."""
     words = {*_RENAMED.get(kind, ()), *_FURTHER.get(kind, ())} - KINDS[kind].model_fields.keys()
-    if words & data.keys():
+    if words & data.keys() or (kind == "models" and _gateway(data) is not None):
         return True
     if kind == "packages":
         return _old_source(data.get("source")) or bool(
@@ -129,9 +129,19 @@ def _old_run_task(data: Mapping[str, Any]) -> bool:
     model, metrics = data.get("model"), data.get("metrics")
     return (
         bool(_RENAMED["run_tasks"].keys() & data.keys())
-        or (isinstance(model, dict) and bool({*_MODEL} & model.keys()))
+        or (isinstance(model, dict) and bool({*_MODEL} & model.keys() or _gateway(model)))
         or (isinstance(metrics, list) and any(isinstance(one, dict) for one in metrics))
     )
+
+
+def _gateway(model: Mapping[str, Any]) -> Loc | None:
+    """Where a model says `gateway: {auth_type, jwt: {…}}`, below the model; None: it does not."""
+    keys = ("engine_options", "engine_params")
+    places: list[tuple[Loc, Any]] = [((), model), *(((key,), model.get(key)) for key in keys)]
+    for loc, place in places:
+        if isinstance(place, dict) and isinstance(place.get("gateway"), dict):
+            return (*loc, "gateway")
+    return None
 
 
 def _old_source(source: Any) -> bool:
@@ -248,7 +258,7 @@ class _Translation:
         """The same as a definition of its own."""
         self._engine_and_image(loc)
         name = self._text((*loc, "name"))
-        if name is not None:
+        if name is not None and self.get((*loc, "engine")) in ("vllm", "huggingface", "sglang"):
             self.get(loc).setdefault("source", f"hf://{name}")
         if self.has((*loc, "params")):
             self.say(
@@ -270,10 +280,28 @@ class _Translation:
             self.move((*at, "engine_options", old), (*at, new))
         if self.get((*at, "engine_options")) == {}:
             self.drop((*at, "engine_options"))
+        self._auth(at)
         self._engine((*at, "engine"))
         image = self._text((*at, "image"))
         if image is not None and "://" not in image and not image.endswith(".sif"):
             self.put((*at, "image"), f"docker://{image}")
+
+    def _auth(self, at: Loc) -> None:
+        """`gateway: {auth_type: jwt, jwt: {…}}` becomes `engine_options.auth: {type: jwt, …}`."""
+        model = self.get(at)
+        found = _gateway(model)
+        if found is None or not isinstance(model.setdefault("engine_options", {}), dict):
+            return
+        gateway: Loc = (*at, *found)
+        self.move((*gateway, "base_url"), (*at, "engine_options", "base_url"))
+        self.move((*gateway, "auth_type"), (*gateway, "type"))
+        inner = self.get((*gateway, "jwt"))
+        if isinstance(inner, dict):
+            for name in list(inner):
+                self.move((*gateway, "jwt", name), (*gateway, name))
+            if not inner:
+                self.drop((*gateway, "jwt"))
+        self.move(gateway, (*at, "engine_options", "auth"))
 
     def _dataset(self, loc: Loc) -> None:
         data = self.get(loc)
