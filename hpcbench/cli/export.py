@@ -1,4 +1,4 @@
-"""`hpcbench export`: tables and logs for other tools, traces, and speed figures in other kits' names."""
+"""`hpcbench export`: tables and logs for other tools, traces, and what other kits call the same."""
 
 from __future__ import annotations
 
@@ -42,6 +42,8 @@ def _elsewhere(arguments: argparse.Namespace) -> int:
             remedy="leave --all and --format out",
         )
     experiment = find(home(user_site()), arguments.experiment or "@last")
+    if arguments.compat == "v01":
+        return _answers(experiment, arguments)
     if arguments.compat:
         return _figures(experiment, arguments)
     if not arguments.url:
@@ -156,6 +158,34 @@ def _logs(experiments: list[Experiment], form: str, arguments: argparse.Namespac
         )
     else:
         for path in written:
+            print(path)
+    return 0
+
+
+def _answers(experiment: Experiment, arguments: argparse.Namespace) -> int:
+    """Answers in the form of v0.1, a file for each run task."""
+    from hpcbench.interchange.v01 import write_answers
+
+    if arguments.out in (None, "-"):
+        what = "v01 writes a file for each run task, not to standard output"
+        raise UserError(what, remedy="name a folder: --out data_dirs/ModelsAnswers")
+    out = Path(arguments.out)
+    if out.is_file():
+        raise UserError(f"cannot write {out}: it is a file", remedy="name a folder: --out FOLDER")
+    experiment.use_packages()
+    notes: list[str] = []
+
+    def note(line: str) -> None:
+        notes.append(line)
+        say(line)
+
+    with _into(out):
+        written = list(write_answers(experiment, out, arguments.run_task, note))
+    if arguments.json:
+        files = [{"file": str(path), "answers": count} for path, count in written]
+        print_json({"experiment": experiment.id, "compat": "v01", "files": files, "notes": notes})
+    else:
+        for path, _ in written:
             print(path)
     return 0
 

@@ -1,20 +1,94 @@
-"""`hpcbench import`: other kits' results become experiments, v0.1 configurations become plans."""
+"""`hpcbench import`: other kits' results become experiments; v0.1's configurations plans, its answers too."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hpcbench.cli.output import print_json, say
 from hpcbench.errors import UserError
+
+if TYPE_CHECKING:
+    from hpcbench.registry.catalog import Catalog
+    from hpcbench.registry.legacy import AnsweredRow
 
 
 def import_anything(arguments: argparse.Namespace) -> int:
     """`hpcbench import PLACE --from KIT`."""
     if arguments.form == "v01":
-        from hpcbench.cli.registry import import_plans
-
-        return import_plans(arguments)
+        return _v01(arguments)
     return _results(arguments)
+
+
+def _v01(arguments: argparse.Namespace) -> int:
+    """Import a user_config.csv as a plan and experiments, or one CSV of answers as an experiment."""
+    from hpcbench.interchange.v01 import experiments_of, is_answers
+    from hpcbench.registry.catalog import Catalog, user_site
+    from hpcbench.registry.legacy import Imported, import_v01
+    from hpcbench.schema.definitions import Site
+
+    catalog, site = Catalog(arguments.registry), user_site() or Site(name="default")
+    experiments: list[str] = []
+    notes: list[str] = []
+
+    def note(line: str) -> None:
+        notes.append(line)
+        say(f"! {line}")
+
+    def score(rows: Sequence[AnsweredRow]) -> None:
+        made = experiments_of(rows, catalog, site, note, dry_run=arguments.dry_run)
+        experiments.extend(one.id for one in made)
+
+    if is_answers(arguments.file):
+        score([_answers(arguments, catalog)])
+        found = Imported(None, (), ())
+    else:
+        found = import_v01(
+            arguments.file, arguments.out, arguments.vlm_base, arguments.data_dirs,
+            score=score, dry_run=arguments.dry_run,
+        )  # fmt: skip
+    for remark in found.remarks:
+        note(remark)
+    if arguments.json:
+        print_json(
+            {
+                "plan": str(found.plan) if found.plan else None,
+                "files": [str(path) for path in found.written],
+                "experiments": experiments,
+                "notes": notes,
+            }
+        )
+        return 0
+    for path in found.written:
+        say(f"{'would write' if arguments.dry_run else 'wrote'} {path}")
+    for one in experiments:
+        print(one)
+    if found.plan is not None and not arguments.dry_run:
+        print(f"hpcbench validate {found.plan} --registry {arguments.out / 'registries'}")
+    return 0
+
+
+def _answers(arguments: argparse.Namespace, catalog: Catalog) -> AnsweredRow:
+    """A CSV of answers that the command names, with the dataset that it names."""
+    from hpcbench.errors import Problem
+    from hpcbench.registry.legacy import AnsweredRow
+    from hpcbench.tasks.alone import dataset_of
+
+    path: Path = arguments.file
+    if not arguments.dataset:
+        what = "the file has answers, and names no dataset"
+        raise UserError(Problem(what, str(path), remedy="name theirs: --dataset NAME|FOLDER|FILE"))
+    name = arguments.name or path.stem
+    return AnsweredRow(
+        name=name,
+        ml_task=arguments.ml_task,
+        model=arguments.model or name,
+        dataset=dataset_of(catalog, arguments.dataset, "annotation.csv", None),
+        metrics=tuple(arguments.metrics),
+        answers=path,
+    )
 
 
 def _results(arguments: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""Verbs about definitions: validate, schema, registry, import, images lock, models verify."""
+"""Verbs about definitions: validate, schema, registry, images lock, models verify."""
 
 from __future__ import annotations
 
@@ -247,21 +247,7 @@ def _dotted(loc: Loc) -> str:
     return ".".join(map(str, loc))
 
 
-# --- import, locks --------------------------------------------------------------------------------------
-
-
-def import_plans(arguments: argparse.Namespace) -> int:
-    """`hpcbench import --from v01 USER_CONFIG`."""
-    from hpcbench.registry.legacy import import_v01
-
-    found = import_v01(arguments.file, arguments.out, arguments.vlm_base, arguments.data_dirs)
-    for remark in found.remarks:
-        say(f"! {remark}")
-    for path in found.written:
-        say(f"wrote {path}")
-    registry = arguments.out / "registries"
-    print(f"hpcbench validate {found.plan} --registry {registry}")
-    return 0
+# --- locks ----------------------------------------------------------------------------------------------
 
 
 def lock_image(arguments: argparse.Namespace) -> int:

@@ -182,6 +182,9 @@ class _Read:
     lowest: float = 0.0
     highest: float = 1.0
     failed: int = 0
+    """Answers that are the kit's text for a failed request."""
+    missing: int = 0
+    """Samples without an answer."""
     lone: int = 0
     """Samples without a known document."""
     without: int = 0
@@ -289,7 +292,8 @@ def _record(sample: KitSample) -> dict[str, Any]:
 
 def _count(found: _Read, sample: KitSample) -> None:
     found.samples += 1
-    found.failed += sample.outcome != "ok"
+    found.failed += sample.outcome != "ok" and sample.answer is not None
+    found.missing += sample.answer is None
     found.lone += sample.document is None
     found.without += not sample.references
     found.cut += sample.answer is not None and len(sample.answer) == 32_767
@@ -507,6 +511,8 @@ def _remarks(run: KitRun, found: Sequence[_Read]) -> Iterator[str]:
         if one.failed:
             what = f"answers are {run.kit}'s text for a failed request, and count as failed"
             yield f"{where}{one.failed} {what}"
+        if one.missing:
+            yield f"{where}{one.missing} samples have no answer, and count as failed"
         if one.lone:
             what = "samples name no document: for intervals each one counts as a document"
             yield f"{where}{one.lone} {what} (--map document=…)"
@@ -522,6 +528,6 @@ def _remarks(run: KitRun, found: Sequence[_Read]) -> Iterator[str]:
             if aggregate is not None and abs(mean - aggregate) > 1e-6 * max(1, abs(mean)):
                 what = f"{metric.name} is {aggregate:g} as {run.kit} aggregates it"
                 yield f"{where}{what}, {mean:g} as the mean of samples: tables show the mean"
-        if not one.task.metrics:
+        if not one.task.metrics and run.kit != "v01":  # v0.1's answers come without scores
             what = "recorded no value for any sample: only hpcbench's metrics can be compared"
             yield f"{where}{run.kit} {what}"

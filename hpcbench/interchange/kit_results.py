@@ -18,8 +18,8 @@ from hpcbench.errors import Problem, UserError
 from hpcbench.files.user import not_json, open_file
 from hpcbench.schema.records import Outcome
 
-Kit = Literal["lmms-eval", "vlmevalkit", "lm-eval"]
-"""Kits whose results can be read."""
+Kit = Literal["lmms-eval", "vlmevalkit", "lm-eval", "v01"]
+"""Kits whose results can be read; `v01`: VLMHyperBench 0.1."""
 
 FAILED = ("[LMMS_EVAL_REQUEST_FAILED", "Failed to obtain answer")
 """Beginnings of answers that are none: kits write them after a failed request, and score them as answers."""

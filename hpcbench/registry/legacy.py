@@ -1,18 +1,19 @@
 """Converts plans of VLMHyperBench v0.1: its `user_config.csv`, and `vlm_base.csv` beside it.
 
-Each row is one run task. All CSV of v0.1 are UTF-8 with or without BOM; `;` separates columns, lists have
-Python's syntax. Everything is read and checked before anything is written; a remark reports every value that
-cannot be converted, none is dropped silently.
+Each row is one run task, or scores the answers of an earlier run. All CSV of v0.1 are UTF-8 with or without
+BOM; `;` separates columns, lists have Python's syntax. Everything is read and checked before anything is
+written; a remark reports every value that cannot be converted, none is dropped silently.
 """
 
 from __future__ import annotations
 
 import ast
 import csv
+import glob
 import re
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count
 from pathlib import Path
@@ -22,8 +23,10 @@ import yaml
 
 from hpcbench.errors import Problem, UserError, unknown
 from hpcbench.files.user import read_text
+from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.collections import lines_of, literal, read_collection
-from hpcbench.schema.definitions import Dataset, Definition, ExperimentPlan, Model, Prompt
+from hpcbench.registry.fitting_metrics import metrics_of
+from hpcbench.schema.definitions import Dataset, Definition, ExperimentPlan, MLTask, Model, Prompt
 from hpcbench.schema.records import PromptEntry
 
 COLUMNS = (
@@ -36,6 +39,7 @@ ENGINES = {"hugging face": "huggingface", "vllm": "vllm", "sglang": "sglang"}
 METRICS = {
     "cer": "cer",
     "wer": "wer",
+    "bleu": "bleu",
     "anls": "anls",
     "em": "exact_match",
     "exact match": "exact_match",
@@ -56,12 +60,30 @@ _FILE = re.compile(r"\S+\.(txt|md)", re.IGNORECASE)
 class Imported:
     """Results of an import."""
 
-    plan: Path
-    """The plan."""
+    plan: Path | None
+    """The plan; None: no row runs a model."""
     written: tuple[Path, ...]
     """Every file, including the plan."""
     remarks: tuple[str, ...]
     """Values that were not converted, or that the user has to check."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredRow:
+    """A row that only scores the answers of an earlier run."""
+
+    name: str
+    """Name of the experiment, and of its run task."""
+    ml_task: str
+    """Name of the ML task."""
+    model: str
+    """Name of the model."""
+    dataset: Dataset
+    """The samples that it asked about."""
+    metrics: tuple[str, ...]
+    """Names of metrics; empty: those of the ML task."""
+    answers: Path
+    """CSV of the answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +123,12 @@ class _Import:
     """Definitions and remarks, gathered row by row."""
 
     data_dirs: Path | None
+    catalog: Catalog
     base: Mapping[tuple[str, str], Mapping[str, str]]
     """Framework, or empty without one, and a model's name → its entry in v0.1."""
     definitions: dict[str, tuple[Definition, str]] = field(default_factory=dict)
     run_tasks: list[dict[str, Any]] = field(default_factory=list)
+    answered: list[AnsweredRow] = field(default_factory=list)
     remarks: dict[str, None] = field(default_factory=dict)
 
     def add(self, row: _Row) -> None:
@@ -116,29 +140,54 @@ class _Import:
         cells = row.cells
         ml_task = TASKS.get(cells["task"].lower())
         if ml_task is None:
-            raise UserError(row.problem(unknown("task", cells["task"], [*TASKS])))
-        if cells["only_evaluate_metrics"].lower() == "true":
-            self.remark(
-                f"row {row.line} only scores existing answers, so the plan leaves it out; score them with: "
-                f"hpcbench score ANSWERS.csv --ml-task {ml_task} --dataset DATASET"
-            )
+            self.remark(f"{unknown('task', cells['task'], [*TASKS])}: row {row.line} is left out")
             return
-        model, dataset = self._model(row), self._dataset(row)
-        task: dict[str, Any] = {
-            "name": self._unique(_slug(f"{cells['dataset']}-{cells['model_name']}-{ml_task}")),
-            "ml_task": ml_task,
-            "model": model,
-            "dataset": dataset,
-            "prompt": self._prompt(row),
-        }
-        if metrics := self._metrics(row):
-            task["metrics"] = metrics
         if row.words("metrics_aggregators"):
             self.remark(
                 "metrics_aggregators is not converted: every report covers all samples, and `group_by` adds "
                 "groups"
             )
+        name = self._unique(_slug(f"{cells['dataset']}-{cells['model_name']}-{ml_task}"))
+        metrics = self._metrics(row, ml_task)
+        if cells["only_evaluate_metrics"].lower() == "true":
+            self._add_answers(row, name, ml_task, metrics)
+            return
+        model, dataset = self._model(row), self._dataset(row)
+        task: dict[str, Any] = {
+            "name": name,
+            "ml_task": ml_task,
+            "model": model,
+            "dataset": dataset.name,
+            "prompt": self._prompt(row),
+        }
+        if metrics:
+            task["metrics"] = metrics
         self.run_tasks.append(task)
+
+    def _add_answers(self, row: _Row, name: str, ml_task: str, metrics: Sequence[str]) -> None:
+        """Keep a row that only scores answers, if they exist."""
+        pattern = "_".join(
+            [
+                *(glob.escape(row.cells["dataset"]), "*", glob.escape(row.cells["model_name"])),
+                f"{glob.escape(row.cells['task'])}_answers_*.csv",
+            ]
+        )
+        folder = Path("ModelsAnswers")
+        found = sorted((self.data_dirs / folder).rglob(pattern)) if self.data_dirs else []
+        if not found:
+            where = "" if self.data_dirs else " (name v0.1's folder with --data-dirs)"
+            self.remark(
+                f"no answers {folder / pattern}{where}: row {row.line}, which only scores them, is left out; "
+                f"score another file with: hpcbench score ANSWERS.csv --ml-task {ml_task} --dataset DATASET"
+            )
+            return
+        newest = max(found, key=lambda path: path.stem.rpartition("_answers_")[2])
+        if len(found) > 1:
+            self.remark(f"row {row.line} has {len(found)} files of answers: the newest is {newest}")
+        model, dataset = self._full_name(row), self._dataset(row)
+        self.answered.append(
+            AnsweredRow(name, ml_task, model, dataset, tuple(metrics), newest.absolute())
+        )
 
     def remark(self, text: str) -> None:
         self.remarks.setdefault(text)
@@ -163,6 +212,14 @@ class _Import:
                 return name
         raise AssertionError("numbers have no end")
 
+    def _full_name(self, row: _Row) -> str:
+        """The model's name with its publisher, as far as known."""
+        name = row.cells["model_name"]
+        organisation = next(
+            (org for head, org in ORGANISATIONS.items() if name.lower().startswith(head)), None
+        )
+        return f"{organisation}/{name}" if organisation and "/" not in name else name
+
     def _model(self, row: _Row) -> str:
         framework, name = row.cells["framework"], row.cells["model_name"]
         engine = ENGINES.get(framework.lower())
@@ -183,10 +240,7 @@ class _Import:
                 "git_python_package, module and class_name of vlm_base.csv are v0.1's own wrappers; "
                 "hpcbench does not need them, since it serves models through its engines"
             )
-        organisation = next(
-            (org for head, org in ORGANISATIONS.items() if name.lower().startswith(head)), None
-        )
-        full = f"{organisation}/{name}" if organisation and "/" not in name else name
+        full = self._full_name(row)
         image = known.get("docker_image")
         return self._put(
             "models",
@@ -201,7 +255,7 @@ class _Import:
             f"{full}-{engine}",
         )
 
-    def _dataset(self, row: _Row) -> str:
+    def _dataset(self, row: _Row) -> Dataset:
         cells = row.cells
         where = {
             column: cells[f"filter_{column}"]
@@ -215,29 +269,26 @@ class _Import:
                 "--data-dirs"
             )
         source = (self.data_dirs.resolve() if self.data_dirs else Path("../../..")) / relative
-        return self._put(
-            "datasets",
-            Dataset.model_validate(
-                {
-                    "name": _slug("-".join([cells["dataset"], *where.values()])),
-                    "source": str(source),
-                    "iterator": "table",
-                    "annotations": "annotation.csv",
-                    "fields": ["question"],
-                    "group_by": ["doc_class", "question_type"],
-                    "mapping": {
-                        "id": "#",
-                        "images": "image_path",
-                        "references": "answer",
-                        "document": "image_path",
-                        "fields": {"question": "question"},
-                        "metadata": {"doc_class": "doc_class", "question_type": "question_type"},
-                    },
-                    "options": {"delimiter": ";", **({"where": where} if where else {})},
-                }
-            ),
-            row,
+        dataset = Dataset.model_validate(
+            {
+                "name": _slug("-".join([cells["dataset"], *where.values()])),
+                "source": str(source),
+                "iterator": "table",
+                "annotations": "annotation.csv",
+                "fields": ["question"],
+                "group_by": ["doc_class", "question_type"],
+                "mapping": {
+                    "id": "#",
+                    "images": "image_path",
+                    "references": "answer",
+                    "document": "image_path",
+                    "fields": {"question": "question"},
+                    "metadata": {"doc_class": "doc_class", "question_type": "question_type"},
+                },
+                "options": {"delimiter": ";", **({"where": where} if where else {})},
+            }
         )
+        return dataset.model_copy(update={"name": self._put("datasets", dataset, row)})
 
     def _prompt(self, row: _Row) -> str:
         collection, system = row.cells["prompt_collection"], self._system(row)
@@ -270,18 +321,24 @@ class _Import:
             return ()
         return read_collection(self.data_dirs / path)
 
-    def _metrics(self, row: _Row) -> list[str]:
+    def _metrics(self, row: _Row, ml_task: str) -> list[str]:
         found: dict[str, None] = {}
+        allowed = metrics_of(self.catalog, self.catalog.get(MLTask, ml_task))
         for name in row.words("metrics"):
             known = METRICS.get(name.lower())
             if known is None:
                 self.remark(f"hpcbench has no metric {name}: row {row.line} leaves it out")
+            elif known not in allowed:
+                self.remark(
+                    f"ML task {ml_task} has no metric {known}: row {row.line} leaves it out (it has "
+                    f"{', '.join(allowed)})"
+                )
             else:
                 found.setdefault(known)
         return list(found)
 
     def _unique(self, name: str) -> str:
-        taken = {task["name"] for task in self.run_tasks}
+        taken = {task["name"] for task in self.run_tasks} | {one.name for one in self.answered}
         tried, number = name[:76], 1
         while tried in taken:
             number += 1
@@ -290,7 +347,13 @@ class _Import:
 
 
 def import_v01(
-    user_config: Path, out: Path, vlm_base: Path | None = None, data_dirs: Path | None = None
+    user_config: Path,
+    out: Path,
+    vlm_base: Path | None = None,
+    data_dirs: Path | None = None,
+    *,
+    score: Callable[[Sequence[AnsweredRow]], None] = lambda rows: None,
+    dry_run: bool = False,
 ) -> Imported:
     """Write a plan and its definitions into a new folder.
 
@@ -298,36 +361,52 @@ def import_v01(
         user_config: v0.1's user_config.csv.
         out: folder to create.
         vlm_base: v0.1's vlm_base.csv.
-        data_dirs: v0.1's folder with `Datasets/`, `PromptCollections/` and `SystemPrompts/`.
+        data_dirs: v0.1's folder with `Datasets/`, `PromptCollections/`, `SystemPrompts/`, `ModelsAnswers/`.
+        score: receives the rows that only score answers, when everything is checked, before the plan is
+            written.
+        dry_run: only check; write nothing.
 
     Raises:
         UserError: every row that cannot be understood; `out` exists. Then nothing is written.
     """
-    if out.exists():
-        raise UserError(
-            Problem("exists already", str(out), remedy="name another folder with --out")
-        )
     base: dict[tuple[str, str], Mapping[str, str]] = {}
     for row in _read(vlm_base, BASE_COLUMNS) if vlm_base is not None else ():
         base[row.cells["framework"].lower(), row.cells["model_name"]] = row.cells
-    gathered, problems = _Import(data_dirs, base), list[Problem]()
+    gathered, problems = _Import(data_dirs, Catalog(()), base), list[Problem]()
     for row in _read(user_config, COLUMNS):
         try:
             gathered.add(row)
         except UserError as error:
             problems.extend(error.problems)
-    if not gathered.run_tasks and not problems:
-        problems.append(Problem("no row runs a model: there is nothing to plan", str(user_config)))
+    if not (gathered.run_tasks or gathered.answered or problems):
+        what = "; ".join(["no row can be imported", *gathered.remarks])
+        problems.append(Problem(what, str(user_config)))
+    if gathered.run_tasks and out.exists():
+        problems.append(
+            Problem("exists already", str(out), remedy="name another folder with --out")
+        )
     if problems:
         raise UserError(*dict.fromkeys(problems))
+    texts = _texts(gathered, user_config) if gathered.run_tasks else {}
+    score(gathered.answered)
+    if texts and not dry_run:
+        _write(out, texts)
+    plan = out / PLAN if texts else None
+    return Imported(plan, tuple(out / path for path in texts), tuple(gathered.remarks))
+
+
+PLAN = Path("plan.yaml")
+
+
+def _texts(gathered: _Import, user_config: Path) -> dict[Path, str]:
+    """The plan and its definitions: path below the new folder → text."""
     plan = {"schema_version": 1, "name": _slug(user_config.stem), "run_tasks": gathered.run_tasks}
     ExperimentPlan.model_validate(plan)
-    texts = {Path("plan.yaml"): _text(plan, f"Imported from {user_config.name}")}
+    texts = {PLAN: _text(plan, f"Imported from {user_config.name}")}
     for name, (definition, origin) in gathered.definitions.items():
         data = definition.model_dump(mode="json", exclude_defaults=True)
         texts[Path("registries") / f"{name}.yaml"] = _text({"schema_version": 1, **data}, origin)
-    _write(out, texts)
-    return Imported(out / "plan.yaml", tuple(out / path for path in texts), tuple(gathered.remarks))
+    return texts
 
 
 def _read(path: Path, columns: tuple[str, ...]) -> list[_Row]:
@@ -351,7 +430,8 @@ def _rows(reader: csv.DictReader[str], path: Path) -> Iterator[_Row]:
                 raise UserError(Problem(what, str(path), reader.line_num))
             yield _Row(path, reader.line_num, {key: value.strip() for key, value in cells.items()})
     except csv.Error as error:
-        raise UserError(Problem(f"not valid CSV: {error}", str(path), reader.line_num)) from error
+        place = (str(path), reader.line_num + 1)  # the row's first line
+        raise UserError(Problem(f"not valid CSV: {error}", *place)) from error
 
 
 _LATIN = dict(

@@ -2,8 +2,10 @@
 
 The dataset is a definition by name or file, or a folder with a table of annotations. Answers are JSONL,
 either hpcbench's own or objects with `id` and `text`, or CSV with `id` and one of `answer`, `model_answer`,
-`prediction`, `text`; delimiter `,` or `;`. A CSV without `id`, as v0.1 wrote them, has a row for each sample,
-in the dataset's order. The scores equal those of `hpcbench submit`.
+`prediction`, `text`; delimiter `,` or `;`. A CSV without `id` has a row for each sample, in the dataset's
+order. Answers of VLMHyperBench v0.1 are such a CSV, `id;model_answer`; its ids count the rows of
+`annotation.csv` from 0, so they are translated for a dataset whose samples are named by their row. The scores
+equal those of `hpcbench submit`.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import Any
 from hpcbench import evaluation, plugins
 from hpcbench.data.cache import Cache
 from hpcbench.data.datasets import open_dataset
+from hpcbench.data.table import TableDataset
 from hpcbench.errors import HpcbenchError, Problem, UserError
 from hpcbench.evaluation import Answer, Place, Scored, Subject
 from hpcbench.evaluation.scores import update
@@ -28,7 +31,9 @@ from hpcbench.experiment.layout import home
 from hpcbench.experiment.view.evaluated import Scores
 from hpcbench.files.user import not_json, read_text
 from hpcbench.parsers import reading_of
+from hpcbench.plugins import DatasetIterator
 from hpcbench.registry.catalog import Catalog, load_definition, user_site
+from hpcbench.registry.collections import lines_of
 from hpcbench.registry.paths import with_absolute_paths
 from hpcbench.schema.definitions import Dataset, Metric, MLTask, Model, Prompt, RunTask, Site
 from hpcbench.schema.plan import ResolvedRunTask
@@ -36,6 +41,8 @@ from hpcbench.schema.records import Sample
 
 ANSWERS = ("text", "answer", "model_answer", "prediction")
 NAMES = ("sample_id", "id")
+V01 = ("id", "model_answer")
+"""Columns of the answers of VLMHyperBench v0.1, separated by `;`."""
 
 
 def main(ml_task: str, argv: Sequence[str]) -> int:
@@ -152,7 +159,7 @@ class _Answered:
     def __iter__(self) -> Iterator[tuple[Sample, Answer | None]]:
         iterator = open_dataset(self.run_task.dataset)
         count = iterator.count()
-        named, listed = _read(self.path)
+        named, listed = read_answers(self.path, rows=named_by_row(iterator))
         if listed and len(listed) != count:
             what = f"{len(listed)} rows without an id, but {count} samples"
             remedy = "add a column `id`, or name the right split"
@@ -164,22 +171,34 @@ class _Answered:
             raise UserError(Problem(what, str(self.path), remedy="check the split and the dataset"))
 
 
-def _read(path: Path) -> tuple[dict[str, Answer], list[Answer]]:
+def named_by_row(iterator: DatasetIterator) -> bool:
+    """Whether the dataset names its samples by their row in a table, counted from 1."""
+    return isinstance(iterator, TableDataset) and iterator.mapping.id == "#"
+
+
+def read_answers(path: Path, *, rows: bool) -> tuple[dict[str, Answer], list[Answer]]:
     """Answers by sample, the first of two to one sample; or in order, where no answer names its sample.
+
+    Args:
+        path: the file.
+        rows: whether samples are named by their row from 1; then ids of v0.1, rows from 0, are translated.
 
     Raises:
         UserError: the file cannot be read, or a line is no answer.
     """
     text = read_text(path)
     table = path.suffix.lower() == ".csv"
+    shift = rows and table and tuple(text.partition("\n")[0].strip().split(";")) == V01
     named: dict[str, Answer] = {}
     listed: list[Answer] = []
-    for number, row in _csv(text) if table else _jsonl(text, path):
+    for number, row in _csv(text, path) if table else _jsonl(text, path):
         name = next((row[key] for key in NAMES if key in row), None)
         nameless = name is None and not (table and not named)
         if nameless or not ({*ANSWERS, "outcome"} & row.keys()):
             what = f"needs {NAMES[1]} and one of {', '.join(ANSWERS)}"
             raise UserError(Problem(what, str(path), number))
+        if name is not None and shift:
+            name = _row_of(name, path, number)
         if name is None:
             listed.append(_answer(str(number), row))
         else:
@@ -187,11 +206,32 @@ def _read(path: Path) -> tuple[dict[str, Answer], list[Answer]]:
     return named, listed
 
 
-def _csv(text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _row_of(name: str, path: Path, line: int) -> str:
+    """Name of the sample with a row number of v0.1, which counts from 0.
+
+    Raises:
+        UserError: it is no number.
+    """
+    if not (name.isascii() and name.isdigit()):
+        what = f"id {name!r} is not the number of a row of annotation.csv"
+        raise UserError(Problem(what, str(path), line))
+    return str(int(name) + 1)
+
+
+def _csv(text: str, path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     head = text.partition("\n")[0]
-    reader = csv.DictReader(text.splitlines(keepends=True), delimiter=";" if ";" in head else ",")
-    for row in reader:
-        yield reader.line_num, row
+    csv.field_size_limit(sys.maxsize)
+    reader = csv.DictReader(lines_of(text), delimiter=";" if ";" in head else ",", strict=True)
+    try:
+        for row in reader:
+            if None in row or None in row.values():
+                what = "the row has more or fewer columns than the header"
+                remedy = "put a cell that contains the separator in quotes"
+                raise UserError(Problem(what, str(path), reader.line_num, remedy=remedy))
+            yield reader.line_num, row
+    except csv.Error as error:
+        place = (str(path), reader.line_num + 1)  # the row's first line
+        raise UserError(Problem(f"not valid CSV: {error}", *place)) from error
 
 
 def _jsonl(text: str, path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:

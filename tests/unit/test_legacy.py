@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -11,7 +12,7 @@ import yaml
 from hpcbench.data.datasets import open_dataset
 from hpcbench.errors import UserError
 from hpcbench.prompts import TaskPrompt
-from hpcbench.registry.legacy import COLUMNS, import_v01
+from hpcbench.registry.legacy import COLUMNS, Imported, import_v01
 from hpcbench.registry.resolve import load_plan
 from hpcbench.schema.definitions import Prompt
 from tests.unit.small import run_task, sample
@@ -56,6 +57,18 @@ def config(folder: Path, *rows: str, head: str = HEAD, encoding: str = "utf-8-si
     return path
 
 
+def plan_of(found: Imported) -> Path:
+    """The plan that an import wrote."""
+    assert found.plan is not None
+    return found.plan
+
+
+def run_tasks(found: Imported) -> list[dict[str, Any]]:
+    """Run tasks of an imported plan."""
+    tasks: list[dict[str, Any]] = yaml.safe_load(plan_of(found).read_text())["run_tasks"]
+    return tasks
+
+
 def row(**cells: str) -> str:
     known = {
         "dataset": "d", "task": "VQA", "framework": "vLLM", "model_name": "m", "metrics": "['CER']",
@@ -77,7 +90,7 @@ def test_the_real_files_become_a_plan_that_is_valid_and_reads_its_data(
     tmp_path: Path, data_dirs: Path, name: str
 ) -> None:
     found = import_v01(REAL / name, tmp_path / "out", REAL / "vlm_base.csv", data_dirs)
-    plan = load_plan(found.plan, [tmp_path / "out/registries"], mode="dev")
+    plan = load_plan(plan_of(found), [tmp_path / "out/registries"], mode="dev")
     for one in plan.run_tasks:
         samples = list(open_dataset(one.dataset).iter(0, 10))
         assert samples[0].references == ("45 11 123456",)
@@ -90,7 +103,7 @@ def test_the_real_files_become_a_plan_that_is_valid_and_reads_its_data(
 
 def test_a_filtered_row_keeps_only_its_samples(tmp_path: Path, data_dirs: Path) -> None:
     found = import_v01(REAL / "user_config_prompt_eval.csv", tmp_path / "out", None, data_dirs)
-    plan = load_plan(found.plan, [tmp_path / "out/registries"], mode="dev")
+    plan = load_plan(plan_of(found), [tmp_path / "out/registries"], mode="dev")
     (sample,) = open_dataset(plan.run_tasks[0].dataset).iter(0, 10)
     assert sample.metadata == {"doc_class": "passport", "question_type": "Серия и номер паспорта"}
 
@@ -99,7 +112,7 @@ def test_a_collection_becomes_one_that_asks_as_v01_did_and_names_each_prompt(
     tmp_path: Path, data_dirs: Path
 ) -> None:
     found = import_v01(REAL / "user_config_prompt_eval.csv", tmp_path / "out", None, data_dirs)
-    plan = load_plan(found.plan, [tmp_path / "out/registries"], mode="dev")
+    plan = load_plan(plan_of(found), [tmp_path / "out/registries"], mode="dev")
     prompt = TaskPrompt(plan.run_tasks[0])
     metadata = {"doc_class": "passport", "question_type": "Серия и номер паспорта"}
     matching = sample(fields={"question": "?"}, metadata=metadata)
@@ -112,7 +125,7 @@ def test_a_collection_becomes_one_that_asks_as_v01_did_and_names_each_prompt(
 def prompts_of(folder: Path, *rows: str, data_dirs: Path | None = None) -> list[Prompt]:
     """The prompt of each run task of an import."""
     found = import_v01(config(folder, *rows), folder / "out", None, data_dirs)
-    tasks = yaml.safe_load(found.plan.read_text())["run_tasks"]
+    tasks = run_tasks(found)
     definitions = folder / "out/registries/prompts"
     return [
         Prompt.model_validate(yaml.safe_load((definitions / f"{task['prompt']}.yaml").read_text()))
@@ -153,7 +166,7 @@ def test_two_system_prompts_stay_two_prompts(tmp_path: Path) -> None:
 
 def test_a_model_under_two_engines_stays_two_models(tmp_path: Path) -> None:
     found = import_v01(config(tmp_path, row(), row(framework="Hugging Face")), tmp_path / "out")
-    tasks = yaml.safe_load(found.plan.read_text())["run_tasks"]
+    tasks = run_tasks(found)
     assert [task["model"] for task in tasks] == ["m", "m-huggingface"]
 
 
@@ -196,7 +209,7 @@ def test_a_model_has_the_image_of_its_framework(tmp_path: Path) -> None:
         yaml.safe_load((tmp_path / f"out/registries/models/{task['model']}.yaml").read_text())[
             "image"
         ]
-        for task in yaml.safe_load(found.plan.read_text())["run_tasks"]
+        for task in run_tasks(found)
     ]
     assert images == ["docker://base/vllm", "docker://base/hf", "docker://base/other"]
 
@@ -227,24 +240,44 @@ def test_the_name_of_a_missing_system_prompt_is_never_its_text(
 def test_what_is_not_carried_over_is_said(tmp_path: Path) -> None:
     rows = [
         row(),
-        row(metrics="['BLEU', 'ANLS']"),
+        row(metrics="['BLEU', 'ANLS', 'CIDEr']"),
         row(only_evaluate_metrics="True"),
         row(framework="SGLang"),
     ]
     found = import_v01(config(tmp_path, *rows), tmp_path / "out")
     told = "\n".join(found.remarks)
-    assert "hpcbench has no metric BLEU: row 3 leaves it out" in told
-    assert "row 4 only scores existing answers" in told
-    assert "sglang" not in told
+    assert "hpcbench has no metric CIDEr: row 3 leaves it out" in told
+    assert "no answers ModelsAnswers/d_*_m_VQA_answers_*.csv (name v0.1's folder" in told
+    assert "row 4, which only scores them, is left out" in told
+    assert "sglang" not in told.lower()
     assert "model m is not in vlm_base.csv" in told
-    names = [task["name"] for task in yaml.safe_load(found.plan.read_text())["run_tasks"]]
-    assert names == ["d-m-vqa", "d-m-vqa-2", "d-m-vqa-3"]
+    tasks = run_tasks(found)
+    assert [task["name"] for task in tasks] == ["d-m-vqa", "d-m-vqa-2", "d-m-vqa-3"]
+    assert tasks[1]["metrics"] == ["bleu", "anls"]
+    assert (
+        (tmp_path / "out/registries/models" / f"{tasks[2]['model']}.yaml")
+        .read_text()
+        .count("sglang")
+    )
+
+
+def test_a_metric_that_the_ml_task_lacks_is_left_out(tmp_path: Path) -> None:
+    rows = [row(task="KIE", metrics="['CER']")]
+    found = import_v01(config(tmp_path, *rows), tmp_path / "out")
+    assert any("ML task kie has no metric cer: row 2" in one for one in found.remarks)
+    assert "metrics" not in run_tasks(found)[0]
+
+
+def test_an_unknown_task_is_left_out_and_the_rest_is_imported(tmp_path: Path) -> None:
+    found = import_v01(config(tmp_path, row(task="RPO"), row()), tmp_path / "out")
+    assert any("unknown task 'RPO'" in one and "row 2 is left out" in one for one in found.remarks)
+    assert [task["name"] for task in run_tasks(found)] == ["d-m-vqa"]
 
 
 @pytest.mark.parametrize(
     ("cells", "told"),
     [
-        ({"task": "VQQ"}, "user_config.csv:2: unknown task 'VQQ'"),
+        ({"task": "VQQ"}, "no row can be imported; unknown task 'VQQ'"),
         ({"framework": "vLM"}, "user_config.csv:2: unknown framework 'vLM' (did you mean 'vLLM'?)"),
         (
             {"metrics": "[CER]"},
@@ -261,7 +294,7 @@ def test_a_wrong_cell_is_told_at_its_line_and_nothing_is_written(
 
 
 def test_all_wrong_rows_are_told_at_once(tmp_path: Path) -> None:
-    assert len(refusal(tmp_path, row(task="x"), row(), row(framework="y"))) == 2
+    assert len(refusal(tmp_path, row(framework="x"), row(), row(framework="y"))) == 2
 
 
 def test_what_is_no_such_file_is_told(tmp_path: Path) -> None:
@@ -271,14 +304,14 @@ def test_what_is_no_such_file_is_told(tmp_path: Path) -> None:
     assert refusal(tmp_path) == ["user_config.csv: the file has no rows"]
     assert "this row has more or fewer" in refusal(tmp_path, row() + ";more")[0]
     assert "not UTF-8" in refusal(tmp_path, row(dataset="Ы"), encoding="cp1251")[0]
-    assert "nothing to plan" in refusal(tmp_path, row(only_evaluate_metrics="True"))[0]
+    assert "no row can be imported" in refusal(tmp_path, row(only_evaluate_metrics="True"))[0]
 
 
 def test_line_ends_and_marks_of_windows_are_read(tmp_path: Path) -> None:
     path = tmp_path / "c.csv"
     path.write_bytes(("\ufeff" + "\r\n".join([HEAD, row(dataset="Набор")]) + "\r\n").encode())
     found = import_v01(path, tmp_path / "out")
-    assert yaml.safe_load(found.plan.read_text())["run_tasks"][0]["name"] == "nabor-m-vqa"
+    assert run_tasks(found)[0]["name"] == "nabor-m-vqa"
 
 
 def test_nothing_that_is_there_is_overwritten(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ def _export(verb: Verb) -> None:
         ("hpcbench export @last --where \"exact_match < 0.5\" --format jsonl", "the samples with low scores"),
         ("hpcbench export @last --format inspect --out logs", "logs for the viewer of Inspect"),
         ("hpcbench export @last --compat vllm", "speed figures as vLLM's benchmark names them"),
+        ("hpcbench export @last --compat v01 --out answers", "answers in the CSV form of VLMHyperBench 0.1"),
         "hpcbench export @last --to phoenix --url http://localhost:6006",
     )  # fmt: skip
     export.add_argument("experiment", nargs="?", help=f"{EXPERIMENT}; default: @last")
@@ -59,8 +60,9 @@ def _export(verb: Verb) -> None:
     place = export.add_mutually_exclusive_group()
     place.add_argument("--to", choices=["phoenix"], help="send traces to Arize Phoenix")
     place.add_argument(
-        "--compat", choices=["vllm", "sglang", "guidellm", "aiperf"],
-        help="print the speed figures of this kit's benchmark, by the definitions of the kit",
+        "--compat", choices=["vllm", "sglang", "guidellm", "aiperf", "v01"],
+        help="print the speed figures of this kit's benchmark, by the definitions of the kit; v01: write the "
+        "answers as VLMHyperBench 0.1 did, a CSV for each run task",
     )  # fmt: skip
     export.add_argument(
         "--url", help="address of Phoenix; hpcbench reads its key from PHOENIX_API_KEY"
@@ -72,17 +74,17 @@ def _export(verb: Verb) -> None:
 def _import(verb: Verb) -> None:
     brought = verb(
         "import", "import_:import_anything",
-        "make an experiment from the results of another kit, or plans from VLMHyperBench 0.1",
+        "make an experiment from the results of another kit, or plans and experiments from VLMHyperBench 0.1",
         "hpcbench import FOLDER --from lmms-eval --metrics anls --map id=doc.questionId",
         "hpcbench import FILE --from v01 --vlm-base vlm_base.csv --out imported",
     )  # fmt: skip
     brought.add_argument(
         "file", type=Path, metavar="PLACE",
-        help="folder of results, or one file of them; for v01: user_config.csv",
+        help="folder of results, or one file of them; for v01: user_config.csv, or a CSV of answers",
     )  # fmt: skip
     brought.add_argument(
         "--from", dest="form", required=True, choices=["lmms-eval", "vlmevalkit", "lm-eval", "v01"],
-        help="the kit that made the results; v01: plans of VLMHyperBench 0.1",
+        help="the kit that made the results; v01: plans and answers of VLMHyperBench 0.1",
     )  # fmt: skip
     results = brought.add_argument_group("results of a kit")
     results.add_argument("--name", help="name of the experiment; default: the name of the model")
@@ -95,7 +97,8 @@ def _import(verb: Verb) -> None:
     )  # fmt: skip
     results.add_argument(
         "--dataset", metavar="NAME",
-        help="name of the same dataset in hpcbench, so that run tasks match; default: the kit's task",
+        help="name of the same dataset in hpcbench, so that run tasks match; default: the kit's task; for a "
+        "CSV of answers, which needs it, also a folder or file",
     )  # fmt: skip
     results.add_argument(
         "--ml-task", default="vqa", metavar="NAME",
@@ -118,7 +121,9 @@ def _import(verb: Verb) -> None:
     plans = brought.add_argument_group("plans of v01")
     plans.add_argument("--vlm-base", type=Path, help="vlm_base.csv, the table of models")
     plans.add_argument(
-        "--data-dirs", type=Path, help="folder with Datasets/ and PromptCollections/"
+        "--data-dirs",
+        type=Path,
+        help="folder with Datasets/, PromptCollections/, ModelsAnswers/",
     )
     plans.add_argument(
         "--out", type=Path, default=Path("imported"), help="new folder; default: %(default)s"

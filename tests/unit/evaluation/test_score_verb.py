@@ -238,9 +238,3 @@ def test_a_file_of_answers_is_scored_by_the_same_tables(
     assert [row["coverage"] for row in found["rows"]] == [pytest.approx(2 / 3), 1.0]
     assert main(["score", str(path)]) == 2
     assert "--dataset DATASET --ml-task vqa" in capsys.readouterr().err
-
-
-def test_v01_rows_that_only_evaluate_lead_here() -> None:
-    from hpcbench.registry import legacy
-
-    assert "hpcbench score ANSWERS.csv" in Path(legacy.__file__).read_text()
