@@ -1,4 +1,4 @@
-"""`hpcbench ab`: two arms of one plan, in turns on the same nodes, and one table of the result."""
+"""`hpcbench ab`: two arms of one plan, or two plans, in turns on the same nodes, and one table."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OF_SPEED = "; for a speed figure the margin is a fraction: 0.02 is 2 %"
 
 
 def ab(arguments: argparse.Namespace) -> int:
-    """`hpcbench ab PLAN --a … --b …`, or `hpcbench ab EXPERIMENT`."""
+    """`hpcbench ab PLAN --a … --b …`, `hpcbench ab PLAN PLAN`, or `hpcbench ab EXPERIMENT`."""
     if not _is_plan(arguments):
         return _tell(find(home(user_site()), arguments.what), as_json=arguments.json)
     if arguments.dry_run:
@@ -65,15 +65,16 @@ def _is_plan(arguments: argparse.Namespace) -> bool:
     """Whether the command names a plan, which needs both arms; an experiment takes none."""
     path = Path(arguments.what)
     plan = path.suffix in (".yaml", ".yml") or path.is_file()
-    given = bool(arguments.a or arguments.b)
+    given = bool(arguments.a or arguments.b or arguments.other)
     if plan and not given:
         raise UserError(
-            "the plan needs two arms", remedy="set a value of each: --a PATH=VALUE --b PATH=VALUE"
+            "the plan needs two arms",
+            remedy="set a value of each: --a PATH=VALUE --b PATH=VALUE; or name a second plan",
         )
     if given and not plan:
         raise UserError(
             Problem(
-                "no such plan; --a and --b need one",
+                "no such plan; --a, --b and a second plan need one",
                 arguments.what,
                 remedy="name the plan's YAML file",
             )
@@ -101,14 +102,20 @@ def _resolved(
     Raises:
         UserError: all mistakes in plan and settings.
     """
-    plan, registry = Path(arguments.what), arguments.registry
-    base, _ = load(plan, registry, arguments.settings)
-    # Both arms start from the plan with the shared settings, so a name that --set changes is the new one.
+    plan, other = Path(arguments.what), Path(arguments.other or arguments.what)
     short = [f"limit={arguments.limit}"] if arguments.limit is not None else []
+    base, _ = load(plan, arguments.registry, arguments.settings)
     shared = [*arguments.settings, *expanded(base, short)]
-    a, first = load(plan, registry, [*shared, *expanded(base, arguments.a)])
-    b, second = load(plan, registry, [*shared, *expanded(base, arguments.b)])
+
+    def arm(path: Path, own: Sequence[str]) -> tuple[ResolvedPlan, Packages]:
+        # An arm starts from its plan with the shared settings, so a name that --set changes is the new one.
+        start = base if path == plan else load(path, arguments.registry, arguments.settings)[0]
+        settings = [*arguments.settings, *expanded(start, short), *expanded(start, own)]
+        return load(path, arguments.registry, settings)
+
+    (a, first), (b, second) = arm(plan, arguments.a), arm(other, arguments.b)
     arms = Arms(
+        plans=(arguments.what, arguments.other) if arguments.other else None,
         a=tuple(arguments.a),
         b=tuple(arguments.b),
         metrics=tuple(arguments.metric),
@@ -230,6 +237,7 @@ def _tell(experiment: Experiment, *, as_json: bool) -> int:
             remedy="`hpcbench ab PLAN --a … --b …` submits an experiment with arms",
         )
     arms = resolved.arms
+    each, currency = _per_document(experiment), resolved.site.currency
     found = []
     for pair, names in resolved.pairs.items():
         known = looks_at(experiment, pair)
@@ -241,8 +249,12 @@ def _tell(experiment: Experiment, *, as_json: bool) -> int:
                 "of": done.of,
                 "looks": len(known),
                 "look": known[-1] if known else None,
+                "currency": currency,
                 "one_load": len({resolved.run_task(name).model.name for name in names}) == 1,
                 "costs": costs(experiment, names),
+                "per_document": {
+                    letter: each.get(name) for letter, name in zip("ab", names, strict=True)
+                },
             }
         )
     if as_json:
@@ -251,8 +263,8 @@ def _tell(experiment: Experiment, *, as_json: bool) -> int:
             {"version": 1, "experiment": experiment.id, "arms": arms_json, "run_tasks": found}
         )
         return 0
-    for letter, texts in (("a", arms.a), ("b", arms.b)):
-        print(f"arm {letter}: {' '.join(texts) or 'the plan as it is'}")
+    for letter in "ab":
+        print(f"arm {letter}: {' '.join(arms.texts(letter)) or 'the plan as it is'}")
     for one in found:
         print()
         _print(one, arms)
@@ -278,6 +290,8 @@ def _print(summary: Mapping[str, Any], arms: Arms) -> None:
             shown.add_row(*_row(one))
     for row in _cost_rows(summary["costs"], one_load=summary["one_load"]):
         shown.add_row(*row)
+    for row in _document_rows(summary["per_document"], summary["currency"]):
+        shown.add_row(*row)
     console().print(shown)
     for line in _notes(look, arms):
         print(line)
@@ -288,7 +302,8 @@ def _row(one: ArmsRow) -> list[str]:
 
     what, *numbers = cells(one)
     mark = "* " if one["decides"] else "  "
-    return [mark + what, *numbers, f"[{STYLE[one['verdict']]}]{one['verdict']}[/]"]
+    verdict = one["verdict"]
+    return [mark + what, *numbers, f"[{STYLE[verdict]}]{verdict}[/]" if verdict else ""]
 
 
 def _cost_rows(costs: Mapping[str, Any], *, one_load: bool) -> Iterator[list[str]]:
@@ -304,6 +319,38 @@ def _cost_rows(costs: Mapping[str, Any], *, one_load: bool) -> Iterator[list[str
                 for one in (a, b)
             ]
             yield [f"  {name}", *sizes, "", "", ""]
+
+
+def _per_document(experiment: Experiment) -> dict[str, dict[str, float | None]]:
+    """Run task → its use of GPUs for a document, and the cost; empty while the experiment runs."""
+    from hpcbench.experiment.view.evaluated import metrics_of
+    from hpcbench.experiment.view.usage import written_usage
+    from hpcbench.reporting.usage_rows import per_document
+
+    usage = written_usage(experiment)
+    if usage is None or not experiment.metrics_file.exists():
+        return {}
+    documents = {name: one.documents for name, one in metrics_of(experiment).run_tasks.items()}
+    return per_document(usage.hours, documents, experiment.resolved.site.gpu_hour_price)
+
+
+def _document_rows(
+    each: Mapping[str, Mapping[str, float | None] | None], currency: str
+) -> Iterator[list[str]]:
+    from hpcbench import number_format as form
+
+    a, b = each["a"], each["b"]
+    if a is None or b is None:
+        return
+    for name, unit in (
+        ("gpu_seconds_per_document", "s"),
+        ("cost_per_1000_documents", currency),
+    ):
+        first, second = a[name], b[name]
+        if first is not None and second is not None:
+            both = (f"{form.figure(one)} {unit}".rstrip() for one in (first, second))
+            ratio = f"× {form.value(second / first)}" if first else "–"
+            yield [f"  {name}", *both, ratio, "", ""]
 
 
 def _load(one: Mapping[str, Any]) -> str:

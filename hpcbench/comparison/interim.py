@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ from hpcbench.comparison import ab as speed_of
 from hpcbench.comparison.pairing import SamplePairs
 from hpcbench.comparison.results import MetricDifference
 from hpcbench.evaluation.aggregate import Scored
+from hpcbench.evaluation.summary import counts_of
+from hpcbench.experiment.claims import answers_of
 from hpcbench.experiment.interim import (
     LOOKS,
     Halves,
@@ -117,6 +119,13 @@ def _compared(
         scored = [_scored(experiment, name, done, Path(folder)) for name in names]
         samples = SamplePairs.of(scored[:1], scored[1:], only_asked=False)
         quality = [one.to_look() for one in _differences(samples, margins, level)]
+        answers = {
+            letter: {
+                "coverage": counts_of(one).coverage,
+                **tokens_each(experiment, name, done.both),
+            }
+            for letter, one, name in zip("ab", scored, names, strict=True)
+        }
     together = same_nodes(experiment, pair)
     blocks, apart = speed_of.paired_blocks(experiment, names, states, done)
     speed = [
@@ -132,12 +141,43 @@ def _compared(
     return {
         "samples": len(samples.rows[0]),
         "quality": quality,
+        "answers": answers,
         "speed": speed,
         "same_nodes": together,
         "blocks": len(blocks),
         "blocks_apart": apart,
         "workers": len({one.worker for one in blocks}),
     }
+
+
+def tokens_each(
+    experiment: Experiment, name: str, shards: Collection[int]
+) -> dict[str, float | None]:
+    """Mean `prompt_tokens` and `completion_tokens` of a run task's answers, by the engine's count.
+
+    Args:
+        experiment: the experiment.
+        name: the run task.
+        shards: only answers of these shards.
+
+    Returns:
+        None where the engine did not count the tokens of every answer.
+    """
+    found: dict[str, list[int | None]] = {"prompt_tokens": [], "completion_tokens": []}
+    for shard, answers in answers_of(experiment, name):
+        if shard.index not in shards:
+            continue
+        for one in answers.values():
+            if one.text is None:
+                continue
+            for key, counts in found.items():
+                counts.append((one.usage or {}).get(key))
+    return {key: _mean(counts) for key, counts in found.items()}
+
+
+def _mean(counts: Sequence[int | None]) -> float | None:
+    known = [one for one in counts if one is not None]
+    return sum(known) / len(known) if known and len(known) == len(counts) else None
 
 
 def same_nodes(experiment: Experiment, pair: str) -> bool:

@@ -35,12 +35,8 @@ def tabulate(scored: Scored, unusable: int = 0) -> Scores:
     columns = ["sample", "document", "outcome", "error", "reason", "invalid"]
     frame = rows_of(scored.place.scores, columns)
     outcomes = dict(sorted(frame["outcome"].value_counts().iter_rows()))
-    answered = sum(outcomes.get(outcome, 0) for outcome in ANSWERED)
+    counts = counts_of(scored)
     rows = {row.metric: row for row in table([scored])}
-    invalid = int(frame["invalid"].sum())
-    counts = Counts(
-        frame.height, answered, invalid, scored.skipped, int(outcomes.get("missing", 0))
-    )
     metrics = {name: _entry(rows.get(name), scored.reading) for name in scored.metrics}
     entry = {
         "ml_task": run_task.ml_task.name,
@@ -51,9 +47,9 @@ def tabulate(scored: Scored, unusable: int = 0) -> Scores:
         "on_failed": scored.policy.on_failed,
         "on_invalid": scored.policy.on_invalid,
         **counts.to_json(),
-        "answered": answered,
+        "answered": counts.responded,
         "documents": _documents(frame),
-        "invalid": invalid,
+        "invalid": counts.unreadable,
         "invalid_reasons": _reasons(frame),
         **_wrong(scored),
         "unusable": unusable,
@@ -64,6 +60,16 @@ def tabulate(scored: Scored, unusable: int = 0) -> Scores:
         "groups": list(_levels(scored)),
     }
     return Scores.model_validate(entry)
+
+
+def counts_of(scored: Scored) -> Counts:
+    """Counts of the samples of a run task."""
+    frame = rows_of(scored.place.scores, ["outcome", "invalid"])
+    outcomes = dict(frame["outcome"].value_counts().iter_rows())
+    answered = sum(outcomes.get(outcome, 0) for outcome in ANSWERED)
+    unasked = int(outcomes.get("missing", 0))
+    invalid = int(frame["invalid"].sum())
+    return Counts(frame.height, answered, invalid, scored.skipped, unasked)
 
 
 def faults_of(scored: Scored) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""`hpcbench ab`: one plan resolved twice with different settings, and both combined into one plan.
+"""`hpcbench ab`: one plan resolved twice with different settings, or two plans, combined into one plan.
 
 Settings are those of `--set`, and shorter ones that apply to every run task of the plan:
 
@@ -10,7 +10,7 @@ Settings are those of `--set`, and shorter ones that apply to every run task of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from hpcbench.errors import Problem, UserError
@@ -22,6 +22,9 @@ from hpcbench.schema.plan import Arms, ResolvedPlan, ResolvedRunTask
 LONGEST_NAME = 78
 """Length of a run task's name that still has space for `.a` or `.b`."""
 
+LONGEST_HALF = 38
+"""Most letters of each plan's name in the name of an experiment of two plans."""
+
 ROOM = 118
 """Letters of a definition's name that leave space for `.a`."""
 
@@ -30,6 +33,9 @@ DEFINITIONS = {"model": "models", "prompt": "prompts", "dataset": "datasets"}
 
 OF_CHOICE = ("engine", "image", "engine_options", "env")
 """Fields that a run task may change where it names its model."""
+
+SAME_SAMPLES = ("split", "where", "sample", "limit")
+"""Fields of a run task that choose its samples."""
 
 _OF_PLAN = frozenset(ExperimentPlan.model_fields)
 _OF_RUN_TASK = frozenset(RunTask.model_fields) - _OF_PLAN | {"packages"}
@@ -58,17 +64,24 @@ def side_by_side(
     """One plan with each run task of `a` and the same of `b` as two arms, `NAME.a` and `NAME.b`.
 
     Args:
-        a: the plan with the settings of arm a.
-        b: the plan with the settings of arm b.
+        a: the plan with the settings of arm a, or arm a's own plan.
+        b: the plan with the settings of arm b, or arm b's own plan.
         arms: how they are compared.
         settings: settings of both arms.
-        say: receives a line about run tasks that are left out because their arms do not differ.
+        say: receives a line about run tasks that are left out, and of two plans about values of the whole
+            experiment that they do not share.
 
     Raises:
         UserError: the arms do not differ, or differ in a value that both must share.
     """
-    _check_alike(a, b)
-    both = list(zip(a.run_tasks, b.run_tasks, strict=True))
+    if arms.plans is None:
+        _check_alike(a, b)
+        both = list(zip(a.run_tasks, b.run_tasks, strict=True))
+    else:
+        if problems := [*_differences(a, b)]:
+            raise UserError(*problems)
+        both = _paired(a, b, arms.plans, say)
+        a = _of_both(a, b, arms.plans, say)
     differing = [(one, other) for one, other in both if one != other]
     if not differing:
         raise UserError(
@@ -88,16 +101,120 @@ def side_by_side(
         for one, other in differing
         for run_task, letter in _lettered(one, other)
     ]
+    origins = {**b.origins, **a.origins}
     return a.model_copy(
         update={
             "run_tasks": tuple(found),
             "settings": tuple(settings),
             "packages": dict(sorted({**a.packages, **b.packages}.items())),
             "images": {**b.images, **a.images},
-            "origins": dict(sorted({**_of_models(found, a), **b.origins, **a.origins}.items())),
+            "origins": dict(sorted({**_of_models(found, origins), **origins}.items())),
             "arms": arms,
         }
     )
+
+
+# --- two plans ----------------------------------------------------------------------------------------
+
+
+def _paired(
+    a: ResolvedPlan, b: ResolvedPlan, plans: tuple[str, str], say: Callable[[str], None]
+) -> list[tuple[ResolvedRunTask, ResolvedRunTask]]:
+    """Run tasks of two plans with one ML task and dataset; those of b with the names and metrics of both.
+
+    Several of one kind are paired by their names, and the rest in the order of the plans.
+
+    Raises:
+        UserError: no run task of one plan has its counterpart in the other, or pairs choose other samples.
+    """
+    chosen = {one.name: other for one, other in _counterparts(a.run_tasks, b.run_tasks)}
+    names = {other.name: name for name, other in chosen.items()}
+    alone = (
+        [one for one in a.run_tasks if one.name not in chosen],
+        [one for one in b.run_tasks if one.name not in names],
+    )
+    for plan, others, left in zip(plans, reversed(plans), alone, strict=True):
+        for one in left:
+            kind = f"{one.ml_task.name} on {one.dataset.name}"
+            say(
+                f"{plan}: run task {one.name} is left out: {others} has no further run task of {kind}"
+            )
+    if not chosen:
+        what = "the plans have no run task of the same ML task and dataset"
+        raise UserError(what, remedy="use the same names of ml_task and dataset in both plans")
+    both = [(one, chosen[one.name]) for one in a.run_tasks if one.name in chosen]
+    if problems := [problem for pair in both if (problem := _other_samples(*pair))]:
+        raise UserError(*problems)
+    return [_with_metrics(one, _named(other, one.name, names)) for one, other in both]
+
+
+def _counterparts(
+    a: Sequence[ResolvedRunTask], b: Sequence[ResolvedRunTask]
+) -> Iterator[tuple[ResolvedRunTask, ResolvedRunTask]]:
+    for kind in dict.fromkeys(map(_kind, a)):
+        own = {one.name: one for one in a if _kind(one) == kind}
+        others = {one.name: one for one in b if _kind(one) == kind}
+        for name in [name for name in own if name in others]:
+            yield own.pop(name), others.pop(name)
+        yield from zip(own.values(), others.values(), strict=False)
+
+
+def _kind(run_task: ResolvedRunTask) -> tuple[str, str]:
+    return run_task.ml_task.name, run_task.dataset.name
+
+
+def _other_samples(one: ResolvedRunTask, other: ResolvedRunTask) -> Problem | None:
+    """The problem of a pair that does not ask the same samples."""
+    differs = {
+        name: values
+        for name in SAME_SAMPLES
+        if (values := (getattr(one.task, name), getattr(other.task, name)))[0] != values[1]
+    }
+    if not differs:
+        return None
+    shown = ", ".join(f"{name} {first} and {second}" for name, (first, second) in differs.items())
+    what = f"run tasks {one.name} and {other.name} choose different samples: {shown}"
+    remedy = "--limit N" if [*differs] == ["limit"] else "write the same values in both plans"
+    return Problem(what, remedy=remedy)
+
+
+def _named(run_task: ResolvedRunTask, name: str, names: Mapping[str, str]) -> ResolvedRunTask:
+    """The run task of plan b under its counterpart's name."""
+    after = tuple(names[one] for one in run_task.task.after if one in names)
+    task = run_task.task.model_copy(update={"name": name, "after": after})
+    return run_task.model_copy(update={"task": task})
+
+
+def _with_metrics(
+    one: ResolvedRunTask, other: ResolvedRunTask
+) -> tuple[ResolvedRunTask, ResolvedRunTask]:
+    """Both with the metrics of either, so that every metric is of both; each keeps its own definitions."""
+    found = []
+    for own, more in ((one, other), (other, one)):
+        known = {metric.name: metric for metric in (*more.metrics, *own.metrics)}
+        order = dict.fromkeys(metric.name for metric in (*one.metrics, *other.metrics))
+        metrics = tuple(known[name] for name in order)
+        task = own.task.model_copy(update={"metrics": tuple(order)})
+        found.append(own.model_copy(update={"metrics": metrics, "task": task}))
+    return found[0], found[1]
+
+
+def _of_both(
+    a: ResolvedPlan, b: ResolvedPlan, plans: tuple[str, str], say: Callable[[str], None]
+) -> ResolvedPlan:
+    """Plan a under a name of both; values of the whole experiment are those of a."""
+    differs = [
+        name
+        for name in sorted(_OF_PLAN - {"name", "description", "run_tasks", "matrix", "only"})
+        if getattr(a.plan, name) != getattr(b.plan, name)
+    ]
+    if differs:
+        say(f"for both arms {plans[0]} decides, where {plans[1]} differs: {', '.join(differs)}")
+    name = f"{a.plan.name[:LONGEST_HALF]}-vs-{b.plan.name[:LONGEST_HALF]}"
+    return a.model_copy(update={"plan": a.plan.model_copy(update={"name": name})})
+
+
+# --- what both arms share -----------------------------------------------------------------------------
 
 
 def _measured_by(run_task: ResolvedRunTask, figures: Sequence[str]) -> ResolvedRunTask:
@@ -107,10 +224,10 @@ def _measured_by(run_task: ResolvedRunTask, figures: Sequence[str]) -> ResolvedR
     return run_task.model_copy(update={"at_once": 1})
 
 
-def _of_models(found: Sequence[ResolvedRunTask], plan: ResolvedPlan) -> dict[str, str]:
+def _of_models(found: Sequence[ResolvedRunTask], origins: Mapping[str, str]) -> dict[str, str]:
     """Files of the arms' models, by the models' own names."""
     named = {f"models/{one.model.name}": f"models/{one.model.name[:-2]}" for one in found}
-    return {name: plan.origins[base] for name, base in named.items() if base in plan.origins}
+    return {name: origins[base] for name, base in named.items() if base in origins}
 
 
 def _lettered(
@@ -178,23 +295,26 @@ def _check_alike(a: ResolvedPlan, b: ResolvedPlan) -> None:
                 f"'{name}' applies to the whole experiment, so both arms must have the same value"
             )
             problems.append(Problem(what, remedy="set it with --set"))
-    if a.site != b.site:
-        problems.append(
-            Problem("both arms must have the same site profile", remedy="set it with --set")
-        )
     names = [[one.name for one in arm.run_tasks] for arm in (a, b)]
     if names[0] != names[1]:
         what = f"the arms have different run tasks: {', '.join(names[0])}; {', '.join(names[1])}"
         problems.append(Problem(what, remedy="write the run tasks out instead of a matrix"))
+    problems += _differences(a, b)
+    if problems:
+        raise UserError(*problems)
+
+
+def _differences(a: ResolvedPlan, b: ResolvedPlan) -> Iterator[Problem]:
+    """Reasons why two resolved plans cannot be one experiment."""
+    if a.site != b.site:
+        yield Problem("both arms must have the same site profile", remedy="set it with --set")
     for name, package in a.packages.items():
         if b.packages.get(name, package) != package:
             what = f"the arms have different versions of package '{name}'"
-            problems.append(Problem(what, remedy="use one version in both arms"))
-    if any(one.sweep is not None for one in a.run_tasks):
+            yield Problem(what, remedy="use one version in both arms")
+    if any(one.sweep is not None for one in (*a.run_tasks, *b.run_tasks)):
         what = "one worker measures a point of a sweep alone, so arms cannot take turns in it"
-        problems.append(Problem(what, remedy="--set load=null, and one number as `concurrency`"))
-    if problems:
-        raise UserError(*problems)
+        yield Problem(what, remedy="--set load=null, and one number as `concurrency`")
 
 
 def _arm(

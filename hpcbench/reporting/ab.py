@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hpcbench import number_format as form
@@ -18,14 +18,14 @@ def arms_of(experiment: Experiment) -> Arms | None:
         return None
     looks = {pair: looks_at(experiment, pair) for pair in resolved.pairs}
     return {
-        "a": list(resolved.arms.a),
-        "b": list(resolved.arms.b),
+        "a": list(resolved.arms.texts("a")),
+        "b": list(resolved.arms.texts("b")),
         "run_tasks": [_last(pair, known[-1]) for pair, known in looks.items() if known],
     }
 
 
 def _last(pair: str, look: Mapping[str, Any]) -> TwoArms:
-    quality, speed = rows_of(look)
+    quality, answers, speed = rows_of(look)
     return {
         "run_task": pair,
         "done": look["done"],
@@ -34,16 +34,20 @@ def _last(pair: str, look: Mapping[str, Any]) -> TwoArms:
         "stopped": look["why"] if look["stop"] else None,
         "level": 1 - look["alpha"],
         "quality": quality,
+        "answers": answers,
         "speed": speed,
         "same_nodes": look["same_nodes"],
     }
 
 
-def rows_of(look: Mapping[str, Any]) -> tuple[list[ArmsRow], list[ArmsRow]]:
-    """Findings of a look: one row for each metric, and one row for each figure of speed."""
+def rows_of(
+    look: Mapping[str, Any],
+) -> tuple[list[ArmsRow], list[ArmsRow], list[ArmsRow]]:
+    """Findings of a look: a row for each metric, for each count of the answers, for each figure of speed."""
     deciding = look["deciding"]
     return (
         [_quality(one, one["metric"] in deciding) for one in look["quality"]],
+        [*_answers(look.get("answers"))],  # looks of earlier versions have none
         [_speed(one, one["figure"] in deciding) for one in look["speed"]],
     )
 
@@ -61,6 +65,23 @@ def _quality(one: Mapping[str, Any], decides: bool) -> ArmsRow:
         "high": one["interval"]["high"],
         "verdict": one["verdict"],
     }
+
+
+def _answers(arms: Mapping[str, Mapping[str, float | None]] | None) -> Iterator[ArmsRow]:
+    """Rows without a verdict: the coverage, and the mean number of tokens of an answer."""
+    for name, unit in (
+        ("coverage", ""),
+        ("prompt_tokens", "tokens"),
+        ("completion_tokens", "tokens"),
+    ):
+        a, b = (arms[letter][name] if arms is not None else None for letter in "ab")
+        if a is None or b is None:
+            continue
+        change = b - a if not unit else b / a if a else None
+        yield {
+            "what": name, "unit": unit, "higher_is_better": not unit, "decides": False, "a": a, "b": b,
+            "change": change, "low": None, "high": None, "verdict": "",
+        }  # fmt: skip
 
 
 def _speed(one: Mapping[str, Any], decides: bool) -> ArmsRow:
@@ -86,4 +107,5 @@ def cells(row: ArmsRow) -> tuple[str, ...]:
         both = (form.value(row["a"]), form.value(row["b"]))
         return what, *both, form.difference(row["change"]), ends
     both = (f"{form.figure(row['a'])} {row['unit']}", f"{form.figure(row['b'])} {row['unit']}")
-    return what, *both, f"× {form.value(row['change'])}", form.interval(row["low"], row["high"])
+    change = "–" if row["change"] is None else f"× {form.value(row['change'])}"
+    return what, *both, change, form.interval(row["low"], row["high"])

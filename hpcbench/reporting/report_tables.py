@@ -279,14 +279,14 @@ class ArmsRow(TypedDict):
     """Whether the looks were for this one."""
     a: float
     b: float
-    change: float
-    """b - a of a metric, b ÷ a of a figure."""
+    change: float | None
+    """b - a of a metric, b ÷ a of a figure; null where a is 0."""
     low: float | None
     """Lower end of the change's interval; null where undefined."""
     high: float | None
     """Upper end of the change's interval; null where undefined."""
     verdict: str
-    """What b is: better, worse, equivalent, inconclusive."""
+    """What b is: better, worse, equivalent, inconclusive; empty where it is not judged."""
 
 
 class TwoArms(TypedDict):
@@ -304,6 +304,8 @@ class TwoArms(TypedDict):
     level: float
     """Of the intervals: all looks at once have it."""
     quality: list[ArmsRow]
+    answers: list[ArmsRow]
+    """The coverage, and the mean number of tokens of an answer's prompt and text."""
     speed: list[ArmsRow]
     same_nodes: bool
     """Whether the arms ran on the same nodes: else the ratios of speed are not fair."""
@@ -313,9 +315,9 @@ class Arms(TypedDict):
     """The two arms of an experiment of `hpcbench ab`."""
 
     a: list[str]
-    """Settings of arm a; none: the plan as it is."""
+    """Plan of arm a, if the arms are two plans, and its settings; none: the plan as it is."""
     b: list[str]
-    """Settings of arm b; none: the plan as it is."""
+    """The same of arm b."""
     run_tasks: list[TwoArms]
     """Those that were looked at."""
 

@@ -96,8 +96,10 @@ class ResolvedRunTask(Part):
 
 
 class Arms(Part):
-    """Two arms of one plan that are compared while they run: the settings of `hpcbench ab`."""
+    """Two arms that are compared while they run: what `hpcbench ab` was given."""
 
+    plans: tuple[str, str] | None = None
+    """Files of the arms' plans; None: both arms are of one plan."""
     a: tuple[str, ...] = ()
     """Settings of arm a, as they were written."""
     b: tuple[str, ...] = ()
@@ -111,6 +113,12 @@ class Arms(Part):
     """Chance of any false alarm, over all that decide and all looks."""
     early_stop: bool = True
     """Whether a run task ends as soon as all that decides is decided."""
+
+    def texts(self, letter: str) -> tuple[str, ...]:
+        """What makes the arm `a` or `b`: its plan, if it has its own, and its settings; empty: the plan as it
+        is."""
+        own = () if self.plans is None else (self.plans[letter == "b"],)
+        return (*own, *(self.a if letter == "a" else self.b))
 
 
 class ResolvedPlan(Part):

@@ -174,6 +174,104 @@ def test_a_plan_with_arms_reads_back_as_it_was_written(files: Files) -> None:
     assert ResolvedPlan.model_validate_json(found.model_dump_json()) == found
 
 
+# --- two plans ----------------------------------------------------------------------------------------
+
+
+def two_plans(files: Files, first: str, second: str, said: list[str] | None = None) -> ResolvedPlan:
+    """Two plans as `hpcbench ab A.yaml B.yaml` makes one of them."""
+    both = [files.resolved(text) for text in (first, second)]
+    say = [].append if said is None else said.append
+    return side_by_side(both[0], both[1], Arms(plans=("A.yaml", "B.yaml")), (), say)
+
+
+def plan_of(name: str, *entries: str, more: str = "") -> str:
+    lines = "".join(f"  - {{{entry}, ml_task: vqa, prompt: ask}}\n" for entry in entries)
+    return f"name: {name}\n{more}run_tasks:\n{lines}"
+
+
+@pytest.fixture
+def models(files: Files) -> Files:
+    files.write("models/org/large.yaml", "name: org/large\nsource: ../../weights\nengine: vllm\n")
+    pages = (files.registry / "datasets/pages.yaml").read_text()
+    files.write("datasets/scans.yaml", pages.replace("name: pages", "name: scans"))
+    return files
+
+
+def test_run_tasks_of_two_plans_pair_by_ml_task_and_dataset(models: Files) -> None:
+    said: list[str] = []
+    first = plan_of(
+        "one",
+        "name: x, model: org/tiny, dataset: pages",
+        "name: y, model: org/tiny, dataset: scans, after: [x]",
+        "name: z, model: org/tiny, dataset: pages",
+        more="parallelism: 2\n",
+    )
+    second = plan_of(
+        "two",
+        "name: z, model: org/large, dataset: pages, metrics: [cer]",
+        "name: p, model: org/large, dataset: pages",
+        "name: q, model: org/large, dataset: pages",
+    )
+    found = two_plans(models, first, second, said)
+    assert found.pairs == {"x": ("x.a", "x.b"), "z": ("z.a", "z.b")}
+    assert found.plan.name == "one-vs-two"
+    assert found.run_task("z.a").model.name == "org/tiny.a"
+    assert found.run_task("z.b").model.name == "org/large.b"
+    assert {*found.origins} >= {"models/org/tiny.a", "models/org/large.b"}
+    # every metric of either plan scores both arms
+    names = [[metric.name for metric in found.run_task(one).metrics] for one in ("z.a", "z.b")]
+    assert names[0] == names[1]
+    assert names[0][-1] == "cer"
+    assert said == [
+        "A.yaml: run task y is left out: B.yaml has no further run task of vqa on scans",
+        "B.yaml: run task q is left out: A.yaml has no further run task of vqa on pages",
+        "for both arms A.yaml decides, where B.yaml differs: parallelism",
+    ]
+    assert found.arms is not None
+    assert found.arms.texts("b") == ("B.yaml",)
+    assert ResolvedPlan.model_validate_json(found.model_dump_json()) == found
+
+
+def test_what_two_plans_run_after_keeps_its_order(models: Files) -> None:
+    first = plan_of(
+        "one",
+        "name: x, model: org/tiny, dataset: pages",
+        "name: y, model: org/tiny, dataset: scans",
+    )
+    second = plan_of(
+        "two",
+        "name: p, model: org/large, dataset: pages",
+        "name: q, model: org/large, dataset: scans, after: [p]",
+    )
+    assert two_plans(models, first, second).run_task("y.b").task.after == ("x.a", "x.b")
+
+
+@pytest.mark.parametrize(
+    ("second", "what"),
+    [
+        (
+            "name: p, model: org/large, dataset: scans",
+            "no run task of the same ML task and dataset",
+        ),
+        ("name: x, model: org/tiny, dataset: pages", "do not differ"),
+        (
+            "name: p, model: org/large, dataset: pages, limit: 7",
+            r"x and p choose different samples: limit None and 7 \(--limit N\)",
+        ),
+        (
+            "name: p, model: org/large, dataset: pages, split: easy, limit: 7",
+            "split None and easy, limit None and 7 .write the same values",
+        ),
+    ],
+)
+def test_two_plans_that_cannot_be_compared_are_refused(
+    models: Files, second: str, what: str
+) -> None:
+    first = plan_of("one", "name: x, model: org/tiny, dataset: pages")
+    with pytest.raises(UserError, match=what):
+        two_plans(models, first, plan_of("two", second))
+
+
 # --- as work ------------------------------------------------------------------------------------------
 
 
@@ -312,6 +410,23 @@ def test_mistakes_are_one_line_each(
     _, err = said(capsys, plan, *arguments, "--dry-run", code=2)
     assert what in err
     assert "Traceback" not in err
+
+
+def test_two_plans_are_asked_in_turns(
+    capsys: pytest.CaptureFixture[str], plan: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "b.yaml"
+    (tmp_path / "registries/models/big.yaml").write_text(
+        "name: big\nsource: ../../weights\nengine: vllm\n"
+    )
+    other.write_text(plan.read_text().replace("name: turns", "name: b").replace("tiny", "big"))
+    out, err = said(capsys, plan, other, "--limit", 80, "--dry-run")
+    assert "vqa: 80 samples in 8 pairs of blocks of 10" in out
+    assert "vqa.b: 80 samples in 8 shards" in out
+    out, err = said(capsys, plan, other, "--b", "limit=7", "--dry-run", code=2)
+    assert "choose different samples" in err
+    _, err = said(capsys, "@last", other, code=2)
+    assert "a second plan need one" in err
 
 
 def test_a_plan_that_is_not_there_is_told(capsys: pytest.CaptureFixture[str], plan: Path) -> None:

@@ -30,6 +30,7 @@ _REASONS: Mapping[str, Sequence[str]] = {
         "submit PLAN --wait",
         "rerun EXPERIMENT --wait",
         "ab PLAN --a model.dtype=bfloat16 --b model.dtype=float16 --metric answers_per_s --wait",
+        "ab A.yaml B.yaml --limit 20 --wait",
         "load PLAN --concurrency 1,8,64 --slo ttft=500,tpot=50 --wait",
         "load PLAN --rate 0.5,1,2 --requests 200",
         "regress PLAN --baseline main --set-baseline-if-none",

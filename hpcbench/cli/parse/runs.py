@@ -387,15 +387,21 @@ def _compare(verb: Verb) -> None:
 def _ab(verb: Verb) -> None:
     """Add the verb for two arms of one plan."""
     ab = verb(
-        "ab", "ab:ab", "run two arms of a plan alternately on the same nodes, and compare them",
+        "ab", "ab:ab",
+        "run two arms of a plan, or two plans, alternately on the same nodes, and compare them",
         "hpcbench ab examples/demo/plan.yaml --a generation.max_tokens=32 --b generation.max_tokens=64 "
         "--dry-run",
         "hpcbench ab PLAN --a model.dtype=bfloat16 --b model.dtype=float16 --metric answers_per_s --wait",
+        ("hpcbench ab A.yaml B.yaml --limit 20 --wait", "two plans, 20 samples of each run task"),
         ("hpcbench ab @last", "print the table again"),
     )  # fmt: skip
     ab.add_argument(
         "what", metavar="plan|experiment", help=f"the plan's YAML file, or {EXPERIMENT}"
     )
+    ab.add_argument(
+        "other", nargs="?", metavar="plan",
+        help="plan of arm b; run tasks of the same ML task and dataset make pairs",
+    )  # fmt: skip
     for letter in "ab":
         ab.several(
             f"--{letter}",

@@ -232,10 +232,11 @@ def _arms(facts: Facts) -> Iterator[Said]:
         return
     arms = resolved.arms
     a, b = (
-        " ".join(f"`{one}`" for one in some) or "the plan unchanged" for some in (arms.a, arms.b)
+        " ".join(f"`{one}`" for one in arms.texts(letter)) or "the plan unchanged"
+        for letter in "ab"
     )
     yield Text(
-        f"The plan has two arms on the same samples: a ({a}) and b ({b}). The risk of any false alarm is "
+        f"Two arms were asked the same samples: a ({a}) and b ({b}). The risk of any false alarm is "
         f"{arms.alpha:g}, divided equally over the deciding endpoints."
     )
     if arms.early_stop:

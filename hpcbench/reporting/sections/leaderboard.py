@@ -80,7 +80,7 @@ def arms(tables: Tables) -> Section | None:
 def _two_arms(one: TwoArms) -> Table:
     rows = [
         (*cells(row), Strong(row["verdict"]) if row["decides"] else row["verdict"])
-        for row in (*one["quality"], *one["speed"])
+        for row in (*one["quality"], *one["answers"], *one["speed"])
     ]
     heads = (
         one["run_task"], "arm a", "arm b", "b - a, b ÷ a", f"{one['level'] * 100:.4g} % interval",

@@ -36,6 +36,8 @@ from hpcbench.experiment.interim import (
     states_in,
 )
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.view.evaluated import metrics_of
+from hpcbench.experiment.view.usage import Hours, Usage
 from hpcbench.files.atomic import (
     Appender,
     create_exclusive,
@@ -124,6 +126,44 @@ def scene(tmp_path: Path) -> Scene:
 
 def many(share: float) -> range:
     return range(int(share * SHARDS))
+
+
+def table(scene: Scene, capsys: pytest.CaptureFixture[str]) -> str:
+    """The table that `hpcbench ab EXPERIMENT` prints, without breaks."""
+    arguments = argparse.Namespace(
+        what=str(scene.experiment.path), a=[], b=[], other=None, json=False
+    )
+    assert ab(arguments) == 0
+    return " ".join(capsys.readouterr().out.replace("\N{NO-BREAK SPACE}", " ").split())
+
+
+# --- what the table says ------------------------------------------------------------------------------
+
+
+def test_the_table_has_coverage_tokens_and_cost_of_both_plans(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene = Scene(tmp_path, plans=("A.yaml", "B.yaml"))
+    for arm in "ab":
+        scene.answered(arm, range(SHARDS), lambda number, arm=arm: arm == "a" or number % 2 == 0)  # type: ignore[misc]
+    found = look(scene.experiment, "x", last=True)
+    assert found is not None
+    assert found["answers"]["a"] == {"coverage": 1.0, "prompt_tokens": 5, "completion_tokens": 5}
+    evaluation.evaluate(scene.experiment)
+    hours = [Hours(run_task=f"x.{arm}", allocated=hour) for arm, hour in (("a", 0.5), ("b", 1.0))]
+    write_json(scene.experiment.usage_file, Usage(hours=tuple(hours)).model_dump(mode="json"))
+    plan = scene.experiment.resolved
+    site = plan.site.model_copy(update={"gpu_hour_price": 2.0, "currency": "EUR"})
+    priced = plan.model_copy(update={"site": site})
+    write_atomic(scene.experiment.resolved_file, priced.model_dump_json())
+    said = table(scene, capsys)
+    assert "arm a: A.yaml arm b: B.yaml" in said
+    assert "coverage ↑ 1.000 1.000 +0.000" in said
+    assert "completion_tokens ↓ 5.00 tokens 5.00 tokens × 1.000" in said
+    documents = {one.documents for one in metrics_of(scene.experiment).run_tasks.values()}
+    assert documents == {SAMPLES}
+    assert "gpu_seconds_per_document 11.2 s 22.5 s × 2.000" in said
+    assert "cost_per_1000_documents 6.25 EUR 12.5 EUR × 2.000" in said
 
 
 # --- when ---------------------------------------------------------------------------------------------
@@ -397,6 +437,11 @@ def test_the_report_tells_what_the_arms_are_and_misses_nothing_that_was_not_need
     (told,) = tables["arms"]["run_tasks"]
     assert (told["run_task"], told["done"], told["of"]) == ("x", len(half), SHARDS)
     assert told["stopped"] is not None
+    assert [one["what"] for one in told["answers"]] == [
+        "coverage",
+        "prompt_tokens",
+        "completion_tokens",
+    ]
     (quality, *_) = told["quality"]
     assert (quality["what"], quality["a"], quality["b"]) == ("exact_match", 1, 0)
     assert (quality["verdict"], quality["decides"]) == ("worse", True)
@@ -446,7 +491,10 @@ def test_the_table_of_ab_says_why_with_p_and_the_level_of_the_look(
     assert found is not None
     (one,) = (one for one in found["quality"] if one["metric"] == "exact_match")
     assert one["verdict"] == "inconclusive"
-    assert ab(argparse.Namespace(what=f"{scene.experiment.path}/", a=[], b=[], json=False)) == 0
+    arguments = argparse.Namespace(
+        what=f"{scene.experiment.path}/", a=[], b=[], other=None, json=False
+    )
+    assert ab(arguments) == 0
     said = capsys.readouterr().out
     p, level = f"{one['p_value']:.4g}", f"{found['nominal']:.4g}"
     assert f"exact_match is inconclusive: p = {p} is above {level}, the level of this look" in said
