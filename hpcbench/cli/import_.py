@@ -1,4 +1,4 @@
-"""`hpcbench import`: other kits' results become experiments; v0.1's configurations plans, its answers too."""
+"""`hpcbench import`: results of other kits become experiments; definitions of older versions today's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,50 @@ def import_anything(arguments: argparse.Namespace) -> int:
     """`hpcbench import PLACE --from KIT`."""
     if arguments.form == "v01":
         return _v01(arguments)
+    if arguments.form == "v02":
+        return _v02(arguments)
     return _results(arguments)
+
+
+def _v02(arguments: argparse.Namespace) -> int:
+    """Rewrite a folder of v0.2's registries in today's spelling."""
+    import difflib
+
+    from hpcbench.errors import Problem
+    from hpcbench.registry.rewrite import rewritten, write
+
+    folder: Path = arguments.file
+    if not folder.is_dir():
+        raise UserError(Problem("no such folder", str(folder), remedy="name v0.2's registries"))
+    if arguments.out is not None:
+        what = "v02 changes the definitions where they are, since their paths are relative"
+        raise UserError(what, remedy="leave --out out; --dry-run only shows the changes")
+    found = rewritten(folder)
+    diffs = [
+        "".join(
+            difflib.unified_diff(
+                one.before.splitlines(keepends=True), one.after.splitlines(keepends=True),
+                str(one.path), str(one.target),
+            )
+        )
+        for one in found
+    ]  # fmt: skip
+    if not arguments.dry_run:
+        write(found)
+    if arguments.json:
+        files = [
+            {"file": str(one.path), "target": str(one.target), "diff": diff}
+            for one, diff in zip(found, diffs, strict=True)
+        ]
+        print_json({"written": not arguments.dry_run, "files": files})
+        return 0
+    for diff, one in zip(diffs, found, strict=True):
+        print(diff or f"rename {one.path} to {one.target}\n", end="")
+    done = "would be rewritten" if arguments.dry_run else "rewritten"
+    say(f"{len(found)} files {done}" if found else "every definition is in today's spelling")
+    if not arguments.dry_run:
+        say(f"next: `hpcbench validate --registry {folder}`")
+    return 0
 
 
 def _v01(arguments: argparse.Namespace) -> int:
@@ -30,6 +73,7 @@ def _v01(arguments: argparse.Namespace) -> int:
     from hpcbench.schema.definitions import Site
 
     catalog, site = Catalog(arguments.registry), user_site() or Site(name="default")
+    out = arguments.out or Path("imported")
     experiments: list[str] = []
     notes: list[str] = []
 
@@ -46,7 +90,7 @@ def _v01(arguments: argparse.Namespace) -> int:
         found = Imported(None, (), ())
     else:
         found = import_v01(
-            arguments.file, arguments.out, arguments.vlm_base, arguments.data_dirs,
+            arguments.file, out, arguments.vlm_base, arguments.data_dirs,
             score=score, dry_run=arguments.dry_run,
         )  # fmt: skip
     for remark in found.remarks:
@@ -66,7 +110,7 @@ def _v01(arguments: argparse.Namespace) -> int:
     for one in experiments:
         print(one)
     if found.plan is not None and not arguments.dry_run:
-        print(f"hpcbench validate {found.plan} --registry {arguments.out / 'registries'}")
+        print(f"hpcbench validate {found.plan} --registry {out / 'registries'}")
     return 0
 
 

@@ -90,6 +90,7 @@ _REASONS: Mapping[str, Sequence[str]] = {
         "data add FOLDER --annotations answers.csv --answer total,date",
         "import FOLDER --from lmms-eval --metrics anls --map id=doc.questionId",
         "import FILE --from v01 --vlm-base vlm_base.csv --out imported",
+        "import registries --from v02 --dry-run",
     ),
 }
 ONLY_PARSED = {f"hpcbench {line}": why for why, lines in _REASONS.items() for line in lines}

@@ -74,17 +74,20 @@ def _export(verb: Verb) -> None:
 def _import(verb: Verb) -> None:
     brought = verb(
         "import", "import_:import_anything",
-        "make an experiment from the results of another kit, or plans and experiments from VLMHyperBench 0.1",
+        "make an experiment from the results of another kit, or convert files of VLMHyperBench 0.1 and 0.2",
         "hpcbench import FOLDER --from lmms-eval --metrics anls --map id=doc.questionId",
         "hpcbench import FILE --from v01 --vlm-base vlm_base.csv --out imported",
+        ("hpcbench import registries --from v02 --dry-run", "show what changes in v0.2's definitions"),
     )  # fmt: skip
     brought.add_argument(
         "file", type=Path, metavar="PLACE",
-        help="folder of results, or one file of them; for v01: user_config.csv, or a CSV of answers",
+        help="folder of results, or one file of them; for v01: user_config.csv, or a CSV of answers; "
+        "for v02: folder of registries",
     )  # fmt: skip
     brought.add_argument(
-        "--from", dest="form", required=True, choices=["lmms-eval", "vlmevalkit", "lm-eval", "v01"],
-        help="the kit that made the results; v01: plans and answers of VLMHyperBench 0.1",
+        "--from", dest="form", required=True, choices=["lmms-eval", "vlmevalkit", "lm-eval", "v01", "v02"],
+        help="the kit that made the results; v01: plans and answers of VLMHyperBench 0.1; v02: registries "
+        "of VLMHyperBench 0.2",
     )  # fmt: skip
     results = brought.add_argument_group("results of a kit")
     results.add_argument("--name", help="name of the experiment; default: the name of the model")
@@ -114,7 +117,9 @@ def _import(verb: Verb) -> None:
         "dots separate levels: id=doc.questionId; may be repeated",
     )  # fmt: skip
     results.add_argument(
-        "--dry-run", action="store_true", help="list what would be imported, and store nothing"
+        "--dry-run",
+        action="store_true",
+        help="list what would be imported or changed, and store nothing",
     )
     with_registry(brought)
     with_json(brought)
@@ -125,6 +130,4 @@ def _import(verb: Verb) -> None:
         type=Path,
         help="folder with Datasets/, PromptCollections/, ModelsAnswers/",
     )
-    plans.add_argument(
-        "--out", type=Path, default=Path("imported"), help="new folder; default: %(default)s"
-    )
+    plans.add_argument("--out", type=Path, help="new folder; default: imported")
