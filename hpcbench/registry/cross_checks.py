@@ -28,6 +28,7 @@ from hpcbench.schema.definitions import (
     Gate,
     Image,
     Metric,
+    MetricVersion,
     MLTask,
     Model,
     Notification,
@@ -144,6 +145,31 @@ class Checks:
                 f"reads answers into {ml_task.output}",
                 f"name a metric that scores {ml_task.output}" + (f", such as {close}" if close else ""),
             )  # fmt: skip
+
+    def metric_of_version(
+        self, metric: Metric, entry: MetricVersion, source: Source, loc: Loc
+    ) -> Metric:
+        """The metric with one version of its code, under a name of its own.
+
+        Its plugin has this version, or the plugin of the same name with `_vVERSION` has it.
+        """
+        found = metric.model_copy(update={"name": entry.column, "version": f"v{entry.version}"})
+        own = _version_of(self.plugins.loaded("metrics", metric.plugin), metric)
+        if own in (None, str(entry.version)):
+            return found
+        older = found.model_copy(update={"plugin": f"{metric.plugin}_v{entry.version}"})
+        if not self.plugins.known("metrics", older.plugin):
+            self.found.say(
+                source, loc,
+                f"metric '{metric.name}' has version {own} here, not {entry.version}, and there is no "
+                f"plugin '{older.plugin}'",
+                f"write `version: {own}`, or install a package that provides the older version",
+            )  # fmt: skip
+            return found
+        plugin = self.plugins.plugin("metrics", older.plugin, source, loc, metric.package)
+        self.plugins.options(plugin, metric.options, source, loc)
+        self._version(plugin, older, source, loc)
+        return older
 
     def run_task(
         self, resolved: ResolvedRunTask, source: Source, where: Where, site: Site | None
@@ -308,20 +334,20 @@ class Checks:
                 self.found.say(source, ("database", "url"), what, remedy)
             self.found.references(plan.database.url, source, ("database", "url"))
 
-    def _version(self, plugin: Any, metric: Metric, source: Source) -> None:
+    def _version(
+        self, plugin: Any, metric: Metric, source: Source, loc: Loc = ("version",)
+    ) -> None:
         """The version in a metric's definition equals the plugin's, the end of its signature."""
         if plugin is None or not metric.version:
             return
         try:
-            own = plugins.with_options(plugin, metric.options).signature.rpartition("|v")[2]
-        except (TypeError, ValueError):
-            return  # reported as a wrong option
+            own = _version_of(plugin, metric)
         except Exception as error:  # noqa: BLE001 - foreign code: its failure is the finding
             self.found.say(source, ("plugin",), failed(metric.plugin, error))
             return
-        if metric.version.removeprefix("v") != own:
+        if own is not None and metric.version.removeprefix("v") != own:
             self.found.say(
-                source, ("version",),
+                source, loc,
                 f"metric '{metric.name}' has version {own} here, not {metric.version}",
                 f"write `version: {own}`, if its scores are what you want",
             )  # fmt: skip
@@ -437,3 +463,14 @@ def _schema_problem(schema: Mapping[str, Any]) -> str | None:
     except SchemaError as error:
         return str(error.message)
     return None
+
+
+def _version_of(plugin: Any, metric: Metric) -> str | None:
+    """Version of a metric's code, the end of its signature; None: the plugin is not here, or has no such
+    option, which another check reports."""
+    if plugin is None:
+        return None
+    try:
+        return str(plugins.with_options(plugin, metric.options).signature.rpartition("|v")[2])
+    except (TypeError, ValueError):
+        return None

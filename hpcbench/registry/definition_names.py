@@ -70,5 +70,7 @@ def _names(value: Any, kind: type[Definition], loc: Loc) -> Iterator[Named]:
         for index, one in enumerate(value):
             yield from _names(one, kind, (*loc, index))
     # A model with an engine needs no definition.
-    elif isinstance(value, Mapping) and kind is Model and not value.get("engine"):
+    elif isinstance(value, Mapping) and (
+        (kind is Model and not value.get("engine")) or kind is Metric
+    ):
         yield from _names(value.get("name"), kind, (*loc, "name"))

@@ -106,6 +106,10 @@ class PluginChecks:
             self.found.say(source, loc, fault.message, fault.remedy)
             return None
 
+    def known(self, kind: str, name: str) -> bool:
+        """Whether a plugin of this name is installed, or a package definition provides it."""
+        return name in plugins.available(kind) or self.provider(kind, name) is not None
+
     def loaded(self, kind: str, name: str) -> Any:
         """The plugin's class if it can be loaded; another check reports its absence."""
         if self.provider(kind, name) is not None and kind == "engines":

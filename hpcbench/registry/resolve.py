@@ -42,6 +42,7 @@ from hpcbench.schema.definitions import (
     Image,
     Language,
     Metric,
+    MetricVersion,
     MLTask,
     Model,
     ModelChoice,
@@ -504,18 +505,24 @@ class _Resolver:
     def _metrics(
         self, task: RunTask, ml_task: MLTask, source: Source, where: Where
     ) -> tuple[Metric, ...]:
-        found = []
+        found: list[Metric] = []
         names = task.metrics or ml_task.default_metrics or ml_task.metrics
         if not names:
             what = f"key 'metrics' is missing, and ML task '{ml_task.name}' names no metric"
             self.problems.append(source.problem(where("ml_task"), what, "add `metrics: […]`"))
-        for index, name in enumerate(names):
+        for index, entry in enumerate(names):
             place = (*where("metrics"), index)
+            name = entry if isinstance(entry, str) else entry.name
             metric = self._find(Metric, name, source, place)
             if metric is None:
                 continue
-            found.append(metric)
             self.checks.metric_fits(metric, ml_task, source, place)
+            if not isinstance(entry, str):
+                metric = self.checks.metric_of_version(metric, entry, source, place)
+            if any(one.name == metric.name and one != metric for one in found):
+                what = f"two metrics would have the column '{metric.name}'"
+                self.problems.append(source.problem(place, what, "rename one of the definitions"))
+            found.append(metric)
         return tuple(found)
 
     def _reports(
@@ -637,10 +644,15 @@ def _places(one: Written) -> Places:
         "model": one.where("model"),
         "max_tokens": (*one.where("generation"), "max_tokens"),
         "metrics": one.where("metrics") if metrics else one.where("ml_task"),
-        **dict(zip(one.task.metrics, metrics, strict=True)),
+        **dict(zip(map(_column, one.task.metrics), metrics, strict=True)),
     }
     found = {key: one.source.place(loc) for key, loc in locs.items()}
     return Places({key: (str(file), line, column) for key, (file, line, column) in found.items()})
+
+
+def _column(entry: str | MetricVersion) -> str:
+    """Name of a metric's scores."""
+    return entry if isinstance(entry, str) else entry.column
 
 
 def _chosen(model: Model, choice: ModelChoice) -> Model:

@@ -130,7 +130,14 @@ def _old_run_task(data: Mapping[str, Any]) -> bool:
     return (
         bool(_RENAMED["run_tasks"].keys() & data.keys())
         or (isinstance(model, dict) and bool({*_MODEL} & model.keys() or _gateway(model)))
-        or (isinstance(metrics, list) and any(isinstance(one, dict) for one in metrics))
+        or (isinstance(metrics, list) and any(_old_metric(one) for one in metrics))
+    )
+
+
+def _old_metric(entry: Any) -> bool:
+    """Whether an entry of a list of metrics has v0.2's form; `{name, version: 1}` is today's, too."""
+    return isinstance(entry, dict) and not (
+        entry.keys() == {"name", "version"} and type(entry["version"]) is int
     )
 
 
@@ -372,18 +379,20 @@ class _Translation:
         """Names of metrics, or `{name, version, backend, params}`."""
         kept: list[tuple[Loc, Any]] = []
         for loc, one in self._entries(at):
-            name = one
+            name, version = one, None
             if isinstance(one, dict):
-                name = one.get("name")
+                name, version = one.get("name"), one.get("version")
+                version = version if type(version) is int else None
                 if one.get("backend") not in (None, "native"):
                     self.say((*loc, "backend"), f"there is no backend {one['backend']!r:.40}",
                              "write a definition in metrics/ for it, and its name here")  # fmt: skip
-                for key in one.keys() - {"name", "backend"}:
+                for key in one.keys() - {"name", "backend", *(["version"] if version else [])}:
                     self.say((*loc, key), f"a metric in a list has no '{key}'",
                              "write it in a definition in metrics/, and its name here")  # fmt: skip
             if isinstance(name, str) and name.lower() in MEASURED:
                 continue
-            kept.append((loc, METRICS.get(name, name) if isinstance(name, str) else name))
+            name = METRICS.get(name, name) if isinstance(name, str) else name
+            kept.append((loc, name if version is None else {"name": name, "version": version}))
         if isinstance(self.get(at), list):
             places = [self.source.marks.get(loc) for loc, _ in kept]
             self._forget(at, itself=False)

@@ -470,13 +470,34 @@ class Load(Part):
     """Latency limits of a good answer, for goodput."""
 
 
+class MetricVersion(Part):
+    """A metric by one version of its code; its scores are the column `NAME_vVERSION`."""
+
+    name: Name
+    """Metric definition."""
+    version: int = Field(ge=1)
+    """Version, the end of the metric's signature. The plugin `PLUGIN_vVERSION` keeps an older one."""
+
+    @property
+    def column(self) -> str:
+        """Name of its scores."""
+        return f"{self.name}_v{self.version}"
+
+
+MetricEntry = Annotated[
+    Annotated[Name, Tag("name")] | Annotated[MetricVersion, Tag("version")],
+    Discriminator(lambda entry: "name" if isinstance(entry, str) else "version"),
+]
+"""A metric by name, or one version of it."""
+
+
 class RunTaskSettings(Part):
     """How to ask a model and how to count its answers."""
 
     ml_task: Name
     """ML task: the kind of work."""
-    metrics: tuple[Name, ...] = ()
-    """Metric definitions. Without them: the ML task's default metrics."""
+    metrics: tuple[MetricEntry, ...] = ()
+    """Metric definitions, or versions of metrics. Without them: the ML task's default metrics."""
     split: str | None = None
     """Only samples of this split. Without it: the dataset's."""
     where: str | None = None
