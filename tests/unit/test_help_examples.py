@@ -61,7 +61,9 @@ _REASONS: Mapping[str, Sequence[str]] = {
         "cron script PLAN",
         "cron remove demo",
     ),
-    "it needs the internet, a tracker or a cluster": (
+    "it needs the internet, a tracker, a token server or a cluster": (
+        "auth login MODEL",
+        "auth forget MODEL",
         "init --site NAME --ssh USER@HOST",
         "images build vllm-openai",
         "images lock vllm-openai",
