@@ -198,7 +198,7 @@ def conclude(experiment: Experiment) -> None:
     secrets_file.load(experiment)  # a login node's shell need not have them
     stages = experiment.resolved.plan.stages
     if "evaluation" in stages:
-        evaluation.evaluate(experiment)
+        evaluation.evaluate(experiment, lambda line: print(line, file=sys.stderr))  # noqa: T201 - the job's log
         last_looks(experiment)
     ended = _ended_as(experiment)
     state = ended.state

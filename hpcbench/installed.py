@@ -10,7 +10,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
@@ -143,6 +143,22 @@ def needed() -> set[str]:
         for one in every
         if one.marker is None or one.marker.evaluate({"extra": ""})
     }
+
+
+def own_requirements(names: Collection[str]) -> list[str]:
+    """Those of its requirements without any extra that have one of these names, as pip writes them.
+
+    Raises:
+        EnvironmentFault: hpcbench is not installed.
+    """
+    from packaging.requirements import Requirement
+
+    every = map(Requirement, own().requires or [])
+    return [
+        f"{one.name}{one.specifier}"
+        for one in every
+        if one.marker is None and normal(one.name) in names
+    ]
 
 
 def requirements(extra: str) -> Iterator[str]:

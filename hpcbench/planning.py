@@ -491,7 +491,8 @@ def stage_key(
             ml_task.label_field, ml_task.repair, ml_task.reasoning,
         ]  # fmt: skip
         determined["metrics"] = [
-            [metric.plugin, dict(metric.options)] for metric in run_task.metrics
+            [metric.plugin, dict(metric.options), *([metric.image] if metric.image else [])]
+            for metric in run_task.metrics
         ]
         determined["on_failed"] = task.on_failed
         determined["on_invalid"] = task.on_invalid

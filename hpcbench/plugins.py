@@ -354,6 +354,22 @@ REQUIRED: Mapping[str, Mapping[str, int | None]] = {
 """Kind → required members of its plugins besides `api`: methods with their argument counts, attributes."""
 
 
+RUNS: Mapping[str, Literal["host", "image", "host or image"]] = {
+    "datasets": "host",
+    "engines": "image",
+    "environments": "host",
+    "metrics": "host or image",
+    "notifiers": "host",
+    "parsers": "host",
+    "prompts": "host",
+    "reports": "host",
+    "storage": "host",
+    "tasks": "host",
+    "trackers": "host",
+}
+"""Kind → where its plugins run: in hpcbench's own Python, or in the image that a definition names."""
+
+
 @cache
 def _installed() -> Any:  # a class of its own in Python 3.10
     """Entry points of all installed distributions; this reads each distribution."""
@@ -399,6 +415,12 @@ def find(kind: str, name: str) -> EntryPoint | None:
             module, _, attribute = name.rpartition(".")
         return EntryPoint(name, f"{module}:{attribute}", f"hpcbench.{kind}")
     return point
+
+
+def ships(kind: str, name: str) -> bool:
+    """Whether a plugin, by its name or dotted path, is one of hpcbench's own."""
+    point = find(kind, name)
+    return point is not None and point.module.startswith("hpcbench.")
 
 
 def called(kind: str) -> str:

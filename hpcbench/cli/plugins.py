@@ -30,16 +30,30 @@ def list_plugins(arguments: argparse.Namespace) -> int:
                 state = "ok"
             except EnvironmentFault as fault:
                 state = str(fault)
-            rows.append({"kind": kind, "name": name, "from": plugins.origin(point), "state": state})
+            rows.append(
+                {
+                    "kind": kind,
+                    "name": name,
+                    "runs": plugins.RUNS[kind],
+                    "from": plugins.origin(point),
+                    "state": state,
+                }
+            )
         rows += [
-            {"kind": kind, "name": name, "from": f"packages/{package}", "state": NOT_BUILT}
+            {
+                "kind": kind,
+                "name": name,
+                "runs": plugins.RUNS[kind],
+                "from": f"packages/{package}",
+                "state": NOT_BUILT,
+            }
             for name, package in sorted(packaged(catalog, kind).items())
             if name not in plugins.available(kind)
         ]
     if arguments.json:
         print_json(rows)
         return 0
-    shown = table("kind", "name", "from", "state")
+    shown = table("kind", "name", "runs", "from", "state")
     for row in rows:
         style = {"ok": None, NOT_BUILT: "dim"}.get(row["state"], "red")
         shown.add_row(*row.values(), style=style)

@@ -8,7 +8,7 @@ import itertools
 import re
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +20,15 @@ from hpcbench.experiment.outcome import not_whole
 from hpcbench.experiment.view.evaluated import performance_of
 from hpcbench.files.user import open_file
 from hpcbench.registry.catalog import Catalog, user_site
-from hpcbench.schema.definitions import Metric, MLTask
+from hpcbench.schema.definitions import ExperimentPlan, Metric, MLTask
 from hpcbench.schema.plan import ResolvedRunTask
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from hpcbench.evaluation import Change, Row, Scored, Subject
+    from hpcbench.evaluation.images import ImageScorer
+    from hpcbench.plugins import Environment
 
 MOST_NAMED = 5
 """Number of run tasks that a line names; it counts the others."""
@@ -98,7 +100,9 @@ def _use_packages(arguments: argparse.Namespace, own: Collection[str] = ()) -> P
     if not names and definitions[:1] == of_file[:1]:
         ml_task = catalog.get(MLTask, arguments.ml_task)
         names = [*(ml_task.default_metrics or ml_task.metrics)]
-    definitions += [("metrics", name) for name in names if catalog.files("metrics", name)]
+    defined = [name for name in names if catalog.files("metrics", name)]
+    # The package of a metric that scores in an image goes there.
+    definitions += [("metrics", one) for one in defined if catalog.get(Metric, one).image is None]
     plain = [("metrics", name) for name in names if not catalog.files("metrics", name)]
     return use(catalog, say, definitions, plain)
 
@@ -123,16 +127,21 @@ def _score_experiment(
     scores = folder / "scores" if folder is not None else None
     scored: list[Scored] = []
     changes: dict[str, Change] = {}
-    chosen = {
-        one.name: (one, _definitions(one, arguments))
+    chosen: dict[str, tuple[ResolvedRunTask, Sequence[_Chosen]]] = {
+        one.name: (one, _definitions(one, experiment.resolved.plan, arguments))
         for one in _run_tasks(experiment, arguments.run_task)
     }
     left_out = [*_left_out(chosen.values())] if arguments.metrics else []
-    for subject in _subjects(experiment, chosen, arguments):
+    chosen, prepared = _with_images(experiment, chosen, arguments)
+    for subject in _subjects(experiment, chosen, arguments, prepared):
         name = subject.run_task.name
         if arguments.dry_run:
             changes[name] = evaluation.what_is_due(experiment, subject, scores)
             continue
+        due = evaluation.what_is_due(experiment, subject, scores).scored
+        for image in subject.images:
+            if arguments.anew or set(image.metrics) & set(due):
+                image.check()  # before a score is written
         one, changes[name] = evaluation.score(experiment, subject, scores, again=arguments.anew)
         scored.append(one)
     if arguments.dry_run:
@@ -161,7 +170,100 @@ def _score_experiment(
         stored = Rescored(experiment.path, arguments.save).id
         say(f"compare by them: hpcbench compare {stored} OTHER{RESCORED}{arguments.save}")
     _say_left_out(left_out, arguments)
-    return code
+    return _say_failed(changes.items()) or code
+
+
+def _say_failed(changes: Iterable[tuple[str, Change]]) -> int:
+    """Print a line for each metric that could not score in its image; returns the exit code."""
+    lines = [f"{name}: {why}" for name, change in changes for why in change.failed]
+    for line in lines:
+        say(line)
+    return EnvironmentFault.exit_code if lines else 0
+
+
+def _with_images(
+    experiment: Experiment,
+    chosen: Mapping[str, tuple[ResolvedRunTask, Sequence[_Chosen]]],
+    arguments: argparse.Namespace,
+) -> tuple[dict[str, tuple[ResolvedRunTask, Sequence[_Chosen]]], Mapping[str, Environment]]:
+    """The run tasks with what images say of the chosen metrics, and images that the experiment lacks."""
+    stored: Any = experiment.manifest.get("environments") or {}
+    run_tasks = [
+        _with_metrics(one, [metric.metric for metric in metrics if metric.fits])
+        for one, metrics in chosen.values()
+    ]
+    if not any(_is_unknown(one, experiment.run_task(one.name), stored) for one in run_tasks):
+        return dict(chosen), {}
+    from hpcbench.registry.resolve import load_for_scores
+    from hpcbench.submit.scoring_images import ready
+
+    own = {metric.name for one in experiment.resolved.run_tasks for metric in one.metrics}
+    new = dict.fromkeys(
+        metric.name for one in run_tasks for metric in one.metrics if metric.name not in own
+    )
+    catalog = Catalog(arguments.registry)
+    defined = [name for name in new if catalog.files("metrics", name)]
+    found = load_for_scores(defined, registries=arguments.registry)
+    resolved = experiment.resolved
+    images = {one.name: one.image for one in found.metrics}
+    placed = tuple(
+        one.model_copy(
+            update={
+                "metrics": tuple(
+                    metric.model_copy(update={"image": images.get(metric.name) or metric.image})
+                    for metric in one.metrics
+                ),
+                "metric_packages": {**one.metric_packages, **found.metric_packages},
+            }
+        )
+        for one in run_tasks
+    )
+    resolved = resolved.model_copy(
+        update={
+            "run_tasks": placed,
+            "packages": {**resolved.packages, **found.packages},
+            "origins": {**resolved.origins, **found.origins},
+            "images": {**resolved.images, **found.images},
+        }
+    )
+    resolved, prepared = ready(resolved, stored, experiment.cache_dir, say)
+    facts = {one.name: one for one in resolved.run_tasks}
+    return {
+        name: (
+            one.model_copy(
+                update={
+                    "metric_facts": facts[name].metric_facts,
+                    "metric_packages": facts[name].metric_packages,
+                }
+            ),
+            [_placed(metric, facts[name]) for metric in metrics],
+        )
+        for name, (one, metrics) in chosen.items()
+    }, prepared
+
+
+def _placed(chosen: _Chosen, run_task: ResolvedRunTask) -> _Chosen:
+    """A chosen metric with the reference of its image."""
+    images = {one.name: one.image for one in run_task.metrics}
+    metric = chosen.metric
+    if metric.name not in images:
+        return chosen
+    return replace(chosen, metric=metric.model_copy(update={"image": images[metric.name]}))
+
+
+def _with_metrics(run_task: ResolvedRunTask, metrics: Sequence[Metric]) -> ResolvedRunTask:
+    return run_task.model_copy(update={"metrics": tuple(metrics)})
+
+
+def _is_unknown(
+    run_task: ResolvedRunTask, planned: ResolvedRunTask, stored: Mapping[str, Any]
+) -> bool:
+    """Whether a metric in an image is another than the plan's, or its image is not prepared."""
+    away = [one for one in run_task.metrics if one.image is not None]
+    lacking = any(one.environment not in stored for one in run_task.scoring_images)
+    return lacking or any(
+        one not in planned.metrics or one.name not in planned.metric_facts for one in away
+    )
 
 
 def _save(stored: Rescored, scored: Sequence[Scored], packages: Path | None) -> None:
@@ -173,6 +275,10 @@ def _save(stored: Rescored, scored: Sequence[Scored], packages: Path | None) -> 
     run_tasks = {
         one.run_task.name: {
             "metrics": [metric.model_dump(mode="json") for metric in one.run_task.metrics],
+            "facts": {
+                name: facts.model_dump(mode="json")
+                for name, facts in one.run_task.metric_facts.items()
+            },
             "on_invalid": one.run_task.task.on_invalid,
         }
         for one in scored
@@ -232,6 +338,7 @@ def _subjects(
     experiment: Experiment,
     chosen: Mapping[str, tuple[ResolvedRunTask, Sequence[_Chosen]]],
     arguments: argparse.Namespace,
+    prepared: Mapping[str, Environment],
 ) -> Iterator[Subject]:
     """The requested run tasks, each with the metrics that fit it."""
     from hpcbench import evaluation
@@ -253,7 +360,11 @@ def _subjects(
             task = task.model_copy(update={"on_invalid": arguments.on_invalid})
         run_task = one.model_copy(update={"task": task})
         subject = evaluation.subject_of(
-            experiment, run_task, definitions, _columns(run_task, arguments)
+            experiment,
+            run_task,
+            definitions,
+            _columns(run_task, arguments),
+            prepared=prepared,
         )
         _check_columns(subject)
         yield subject
@@ -280,7 +391,9 @@ class _Chosen:
     """Where its definition comes from, in words."""
 
 
-def _definitions(run_task: ResolvedRunTask, arguments: argparse.Namespace) -> list[_Chosen]:
+def _definitions(
+    run_task: ResolvedRunTask, plan: ExperimentPlan, arguments: argparse.Namespace
+) -> list[_Chosen]:
     """Metrics of a run task: the plan's or the named ones, with the options of the command line."""
     from hpcbench import plugins
     from hpcbench.tasks.alone import metric_of
@@ -293,7 +406,11 @@ def _definitions(run_task: ResolvedRunTask, arguments: argparse.Namespace) -> li
     for name in arguments.metrics:
         planned = None if _given(catalog, name, arguments.registry) else own.get(name)
         one = planned or metric_of(catalog, name)
-        accepts = getattr(plugins.load("metrics", one.plugin), "accepts", ())
+        image = one.image or run_task.ml_task.image or plan.evaluation.image
+        one = one.model_copy(update={"image": image})
+        accepts: tuple[str, ...] = ()  # of a metric that only its image has: it is not asked yet
+        if image is None or plugins.ships("metrics", one.plugin):
+            accepts = getattr(plugins.load("metrics", one.plugin), "accepts", ())
         fits = not accepts or "reading" in accepts or run_task.ml_task.output in accepts
         source = _source(catalog, name, planned, in_plan=name in own)
         metric = _with_options(one, arguments.options)
@@ -405,10 +522,49 @@ def _score_file(arguments: argparse.Namespace) -> int:
     definitions = tuple(_with_options(one, arguments.options) for one in run_task.metrics)
     task = run_task.task.model_copy(update={"on_invalid": arguments.on_invalid or "exclude"})
     run_task = run_task.model_copy(update={"metrics": definitions, "task": task})
+    run_task, images = _images_of_file(run_task, arguments)
     with tempfile.TemporaryDirectory(prefix="hpcbench-score-") as folder:
         columns = _columns(run_task, arguments)
-        scored = score_file(run_task, Path(arguments.target), Path(folder), columns)
-        return _print_rows([scored], {"file": arguments.target}, arguments)
+        scored, change = score_file(run_task, Path(arguments.target), Path(folder), columns, images)
+        code = _print_rows([scored], {"file": arguments.target}, arguments)
+        return _say_failed([(arguments.target, change)]) or code
+
+
+def _images_of_file(
+    run_task: ResolvedRunTask, arguments: argparse.Namespace
+) -> tuple[ResolvedRunTask, tuple[ImageScorer, ...]]:
+    """The run task with what images say of its metrics, and the prepared images in which they score."""
+    if not run_task.scoring_images:
+        return run_task, ()
+    from hpcbench.evaluation.images import scorers_of
+    from hpcbench.registry.resolve import load_for_scores
+    from hpcbench.schema.definitions import Site
+    from hpcbench.schema.plan import ResolvedPlan
+    from hpcbench.submit.scoring_images import ready
+
+    catalog = Catalog(arguments.registry)
+    names = [one.name for one in run_task.metrics if catalog.files("metrics", one.name)]
+    found = load_for_scores(names, run_task.ml_task.name, arguments.registry)
+    assert found.ml_task is not None
+    own = {one.name: one.image for one in found.metrics}
+    metrics = tuple(
+        one.model_copy(update={"image": own.get(one.name) or found.ml_task.image})
+        for one in run_task.metrics
+    )
+    placed = {"metrics": metrics, "metric_packages": found.metric_packages}
+    site = user_site() or Site(name="default")
+    resolved = ResolvedPlan(
+        plan=ExperimentPlan(name="score"),
+        site=site,
+        run_tasks=(run_task.model_copy(update=placed),),
+        mode=catalog.mode,
+        packages=found.packages,
+        origins=found.origins,
+        images=found.images,
+    )
+    resolved, prepared = ready(resolved, {}, home(site) / "cache", say)
+    (run_task,) = resolved.run_tasks
+    return run_task, scorers_of(resolved, run_task, prepared)
 
 
 # --- output -------------------------------------------------------------------------------------------

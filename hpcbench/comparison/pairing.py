@@ -22,7 +22,6 @@ from hpcbench.comparison.differences import measured_of, same_prompt
 from hpcbench.errors import RunFailed, UserError
 from hpcbench.evaluation import load_metrics
 from hpcbench.evaluation.aggregate import Scored, addends_of, read_parts
-from hpcbench.evaluation.scoring import is_corpus
 from hpcbench.evaluation.versions import made_by
 from hpcbench.experiment.counts import Counts
 from hpcbench.experiment.layout import Experiment
@@ -30,6 +29,7 @@ from hpcbench.experiment.view.answer import MISSING
 from hpcbench.experiment.view.scores import Place, rows_of, scan
 from hpcbench.metrics.base import Parts, value_of
 from hpcbench.schema.plan import ResolvedRunTask
+from hpcbench.scorer.one import is_corpus
 from hpcbench.speed import ANSWERED
 
 if TYPE_CHECKING:

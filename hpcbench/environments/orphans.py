@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from hpcbench.errors import EnvironmentFault
 from hpcbench.monitor.host import Process, process
 
 HELPERS = ("squashfuse", "squashfuse_ll", "fuse-overlayfs", "fuse2fs", "gocryptfs")
@@ -59,6 +60,19 @@ def reap() -> list[str]:
     ]
     _kill(orphans)
     return [one.name for one in orphans]
+
+
+def scratch(wanted: str | None) -> str:
+    """A node-local folder that keeps the sockets' paths below the kernel's 107 bytes."""
+    for candidate in (wanted, "$SLURM_TMPDIR", "$TMPDIR"):
+        path = os.path.expandvars(candidate) if candidate else ""
+        if path and "$" not in path and len(path) < 60 and os.access(path, os.W_OK):
+            return path
+    if os.access("/tmp", os.W_OK):
+        return "/tmp"
+    raise EnvironmentFault(
+        "no writable node-local folder", remedy="set `scratch` in the site profile"
+    )
 
 
 @contextlib.contextmanager

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from packaging.requirements import Requirement
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
@@ -47,6 +47,9 @@ INDEX = "--extra-index-url "
 
 SUMS = "SHA256SUMS"
 """Name of the file with the hashes of saved wheels, as `sha256sum` writes it."""
+
+TORCH = "--torch-backend "
+"""Prefix of a requirement line that names the build of torch: `cpu`. Other packages do not depend on it."""
 
 _PROBE = """
 import json, os, platform, re, sys
@@ -252,11 +255,23 @@ def metadata_of(packages: Path) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="hpcbench-packages-") as here:
         folder = Path(here, "packages")
-        argv = ["unsquashfs", "-n", "-d", str(folder), str(packages), "*.dist-info"]
+        argv = ["unsquashfs", "-n", "-d", str(folder), str(packages), "*.dist-info", "lock.txt"]
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         if done.returncode:
             raise EnvironmentFault(f"cannot read {packages}: {last_words(done.stderr)}")
         yield folder
+
+
+def locked_in(packages: Path) -> list[str]:
+    """What was installed into a folder or a squashfs file: `NAME==VERSION --hash=…`, sorted.
+
+    Raises:
+        EnvironmentFault: it cannot be read.
+    """
+    with metadata_of(packages) as folder:
+        lock = folder / "lock.txt"
+        entries = _entries(lock.read_text()) if lock.exists() else []
+    return sorted(" ".join(one.replace("\\\n", " ").split()) for one in entries)
 
 
 def _squash(folder: Path, file: Path) -> None:
@@ -338,6 +353,8 @@ def install(
     lock = folder / "lock.txt"
     lock.write_text("".join(pins))
     if pins:
+        if any(one.startswith(TORCH) for one in requirements):
+            installer = installer.without_cuda()
         installer.install(lock, folder, indexes)
 
 
@@ -390,8 +407,16 @@ def _pins(
     wrapper: Sequence[str],
 ) -> list[str]:
     """Lock entries of the packages to install; see `install`."""
-    lines = [one for one in requirements if not one.startswith(INDEX)]
+    if any(one.startswith(TORCH) for one in requirements):
+        installer = installer.without_cuda()
+    lines = [
+        one
+        for one in requirements
+        if not one.startswith((INDEX, TORCH)) and not _is_met(probed, one)
+    ]
     indexes = [one.removeprefix(INDEX).strip() for one in requirements if one.startswith(INDEX)]
+    if not wrapper and not lines:
+        return []  # the Python has all of it
     held = _holdable(probed, {normal(re.split(r"[^A-Za-z0-9._-]", one)[0]) for one in wrapper})
     try:
         pins = installer.resolve([*wrapper, *lines], held, folder, indexes)
@@ -407,6 +432,15 @@ def _pins(
                 raise _conflict(probed, free, replaced, lines) from refused
         pins = free
     return [pin for pin in pins if not _has(probed, pin)]
+
+
+def _is_met(probed: Probe, line: str) -> bool:
+    """Whether a Python meets a requirement line by itself; one with extras is left to the resolver."""
+    try:
+        requirement = Requirement(line)
+    except InvalidRequirement:
+        return False
+    return not requirement.url and not requirement.extras and probed.satisfies(requirement)
 
 
 def _shadowed(probed: Probe, pins: Sequence[str]) -> set[str]:
@@ -504,6 +538,14 @@ class _Installer:
             platforms.append(f"manylinux2014_{probed.machine}")
         return cls(uv, tuple(platforms), probed.minor, env)
 
+    def without_cuda(self) -> _Installer:
+        """The same, but torch and its kin are the builds for CPUs; the user's own choice goes first."""
+        if self.uv is None:
+            return replace(self, env={**self.env, "PIP_EXTRA_INDEX_URL": installed.CPU_INDEX})
+        chosen = self.env.get("UV_TORCH_BACKEND", "cpu")
+        env = {name: value for name, value in self.env.items() if name != "UV_TORCH_BACKEND"}
+        return replace(self, env={**env, **({"UV_TORCH_BACKEND": chosen} if chosen else {})})
+
     def resolve(
         self,
         wanted: Sequence[str],
@@ -582,15 +624,23 @@ class _Installer:
         if indexes:
             # Through the environment: an index's password must not appear in an argument list.
             urls = " ".join(secret.reveal(index) for index in indexes)
-            env["PIP_EXTRA_INDEX_URL" if self.uv is None else "UV_INDEX"] = urls
+            name = "PIP_EXTRA_INDEX_URL" if self.uv is None else "UV_INDEX"
+            env[name] = " ".join([urls, *([self.env[name]] if name in self.env else [])])
         done = subprocess.run(
             argv, capture_output=True, text=True, check=False, env=env, stdin=subprocess.DEVNULL,
         )  # fmt: skip
         if done.returncode:
+            remedy = (
+                "without internet: `hpcbench images save` on another machine packs the wrapper's "
+                "packages with an image; for a plan's packages set UV_INDEX to a mirror"
+            )
+            if installed.CPU_INDEX in done.stderr:
+                remedy += (
+                    "; for torch from a mirror set UV_TORCH_BACKEND to nothing, and UV_FIND_LINKS or "
+                    "UV_INDEX to the place of its builds for CPUs"
+                )
             raise EnvironmentFault(
-                f"cannot fetch packages: {secret.mask(why(done.stderr))}",
-                remedy="without internet: `hpcbench images save` on another machine packs the wrapper's "
-                "packages with an image; for a plan's packages set UV_INDEX to a mirror",
+                f"cannot fetch packages: {secret.mask(why(done.stderr))}", remedy=remedy
             )
         return done.stdout
 

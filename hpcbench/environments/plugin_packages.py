@@ -22,12 +22,12 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from hpcbench import secret
-from hpcbench.environments.packages import INDEX, build_wheel, folder_for_host, why
+from hpcbench.environments.packages import INDEX, TORCH, build_wheel, folder_for_host, why
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.experiment.access import own_place, owner_writes
 from hpcbench.files.lease import make_once
 from hpcbench.registry.source import Source, read
-from hpcbench.schema.definitions import GitSource, Package, PypiSource
+from hpcbench.schema.definitions import GitSource, Package, PypiSource, RequirementSource
 
 Say = Callable[[str], None]
 
@@ -71,6 +71,8 @@ def lock(
         EnvironmentFault: it cannot be fetched or built.
     """
     source = package.source
+    if isinstance(source, RequirementSource):
+        return Locked(package.name, source.line, (source.line,))
     if isinstance(source, PypiSource):
         version = f"=={source.version}" if source.version else ""
         line = f"{source.name}{_extras(package)}{version}"
@@ -104,12 +106,17 @@ def host_folder(locked: Sequence[Locked], cache: Path, say: Say = lambda line: N
         UserError: a package conflicts with an installed one; names both versions.
         EnvironmentFault: a dependency cannot be fetched.
     """
-    requirements = [line for one in locked for line in one.requirements]
+    requirements = for_cpus([line for one in locked for line in one.requirements])
     editable = [one.editable for one in locked if one.editable is not None]
     names = ", ".join(one.name for one in locked)
     return folder_for_host(
         cache, requirements, editable, lambda: say(f"installing {names} and their dependencies")
     )
+
+
+def for_cpus(requirements: Sequence[str]) -> list[str]:
+    """The requirements of a Python that has no GPU: torch comes without CUDA's libraries, 6 GB."""
+    return [*requirements, f"{TORCH}cpu"] if requirements else []
 
 
 def check_provides(

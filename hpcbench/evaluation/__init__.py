@@ -14,7 +14,7 @@ the same bytes, whatever the size of shards and batches. `speed`'s figures of ti
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from hpcbench.evaluation.aggregate import (
     pivot,
     table,
 )
+from hpcbench.evaluation.images import scorers_of
 from hpcbench.evaluation.performance import measure_performance, write_performance
 from hpcbench.evaluation.scores import Change, Subject, update
 from hpcbench.evaluation.scores import what_is_due as _what_is_due
@@ -40,9 +41,11 @@ from hpcbench.experiment.view.evaluated import METRICS_VERSION, Metrics
 from hpcbench.experiment.view.scores import OF_SAMPLES, Place
 from hpcbench.files.atomic import write_json
 from hpcbench.parsers import reading_of
+from hpcbench.plugins import Environment
 from hpcbench.schema.definitions import Metric
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Sample
+from hpcbench.scorer.facts import Described
 
 __all__ = [
     "Answer", "Change", "Place", "Row", "Scored", "Subject", "evaluate", "faults_of", "load_metrics",
@@ -51,15 +54,22 @@ __all__ = [
 ]  # fmt: skip
 
 
-def evaluate(experiment: Experiment) -> Metrics:
+def evaluate(experiment: Experiment, say: Callable[[str], None] = lambda line: None) -> Metrics:
     """Score all existing answers; write scores, `metrics.json` and `performance.json`.
+
+    Args:
+        experiment: the experiment.
+        say: receives a line for each metric that could score nothing in its image.
 
     Returns:
         The contents of `metrics.json`.
     """
-    scored = [
-        score(experiment, subject_of(experiment, one))[0] for one in experiment.resolved.run_tasks
-    ]
+    scored = []
+    for run_task in experiment.resolved.run_tasks:
+        one, change = score(experiment, subject_of(experiment, run_task))
+        scored.append(one)
+        for why in change.failed:
+            say(f"{run_task.name}: {why}")
     metrics = write_metrics(experiment, scored, experiment.metrics_file)
     write_performance(experiment)
     return metrics
@@ -111,6 +121,7 @@ def subject_of(
     metrics: Sequence[Metric] | None = None,
     columns: Sequence[str] = (),
     shards: Sequence[int] | None = None,
+    prepared: Mapping[str, Environment] | None = None,
 ) -> Subject:
     """A run task of an experiment with its answers.
 
@@ -123,6 +134,8 @@ def subject_of(
         metrics: other metrics than the plan's.
         columns: metadata or fields to keep beside the dataset's `group_by`.
         shards: numbers of the only shards that count; None: all shards to be processed.
+        prepared: environments of images in which metrics score, besides those of the experiment, by
+            `ScoringImage.environment`.
     """
     if shards is None and run_task.name in control_state(experiment).enough_tasks:
         states = shard_states(experiment, [run_task.name])
@@ -131,6 +144,7 @@ def subject_of(
     if metrics is not None:
         run_task = run_task.model_copy(update={"metrics": tuple(metrics)})
     measured: Any = experiment.manifest.get("measured", {})
+    stored: Any = experiment.manifest.get("environments") or {}
     source = [
         digest_of(experiment, run_task.name),
         measured.get("dataset_hashes", {}).get(run_task.name),
@@ -146,11 +160,15 @@ def subject_of(
         _Answered(experiment, run_task, only),
         repr(source),
         tuple(columns),
+        scorers_of(experiment.resolved, run_task, {**stored, **(prepared or {})}),
     )
 
 
 def load_metrics(run_task: ResolvedRunTask) -> dict[str, Any]:
     """A run task's metrics by the names of their definitions, options filled in.
+
+    A metric that scores in an image need not be importable here, unless it is a corpus metric: then the facts
+    from its image take its place.
 
     Raises:
         UserError: there is no such metric, it does not know an option, or a definition has the name of a
@@ -163,12 +181,23 @@ def load_metrics(run_task: ResolvedRunTask) -> dict[str, Any]:
                 f"a metric cannot have the name '{definition.name}', the name of a column of scores"
             )
             raise UserError(Problem(what, remedy="rename its definition"))
+        if (described := _described(run_task, definition)) is not None:
+            found[definition.name] = described
+            continue
         plugin = plugins.load("metrics", definition.plugin)
         if wrong := plugins.check_options(plugin, definition.options):
             problems = (Problem(f"metric '{definition.name}': {message}") for _, message in wrong)
             raise UserError(*problems)
         found[definition.name] = plugins.with_options(plugin, definition.options)
     return found
+
+
+def _described(run_task: ResolvedRunTask, definition: Metric) -> Described | None:
+    """A metric of an image by the facts that its image gave; None: its class is here, or has to be."""
+    facts = run_task.metric_facts.get(definition.name)
+    if definition.image is None or facts is None or facts.aggregation == "corpus":
+        return None
+    return None if plugins.ships("metrics", definition.plugin) else Described(facts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ def main(argv: Sequence[str]) -> None:
     experiment = Experiment(Path(argv[0]))
     experiment.use_packages()
     if "evaluation" in experiment.resolved.plan.stages:
-        evaluate(experiment)
+        evaluate(experiment, lambda line: print(line, file=sys.stderr))  # noqa: T201 - the job's log
 
 
 if __name__ == "__main__":

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from hpcbench.errors import Problem, UserError, unknown
 from hpcbench.evaluation import pooling
-from hpcbench.evaluation.scoring import Policy, is_corpus, takes_reading
+from hpcbench.evaluation.scoring import Policy
 from hpcbench.experiment.counts import Counts
 from hpcbench.experiment.view.scores import META, Place, fields_of, scan
 from hpcbench.metrics.base import OF_BOUNDS, limits, outside
 from hpcbench.number_format import many
 from hpcbench.schema.plan import ResolvedRunTask
+from hpcbench.scorer.one import is_corpus, takes_reading
 from hpcbench.speed import ANSWERED
 
 if TYPE_CHECKING:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hpcbench.evaluation.isolate import Guard
 from hpcbench.experiment.view.answer import Answer
 from hpcbench.parsers import Read
 from hpcbench.schema.records import Reading, Sample
+from hpcbench.scorer.isolate import Guard
 
 
 def read_answer(reader: Read, guard: Guard, sample: Sample, answer: Answer) -> Reading:

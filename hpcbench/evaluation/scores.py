@@ -18,13 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import hpcbench
-from hpcbench.evaluation.isolate import Guard
+from hpcbench.evaluation.images import ImageScorer
 from hpcbench.evaluation.scoring import (
     Answered,
     Batch,
     Policy,
     batches,
-    is_ours,
 )
 from hpcbench.experiment.view.scores import (
     KEYS,
@@ -43,6 +42,8 @@ from hpcbench.experiment.view.scores import (
 from hpcbench.files.atomic import open_beside, replacing
 from hpcbench.parsers import reader, reading_of
 from hpcbench.schema.plan import ResolvedRunTask
+from hpcbench.scorer.isolate import Guard
+from hpcbench.scorer.one import is_ours
 
 ROW_GROUP = 25_000
 """Rows that a reader of a few scores has to decode, where a column is a list."""
@@ -65,6 +66,8 @@ class Subject:
     """Hash of answers and samples; empty: unknown, and no column is ever reused."""
     more_columns: tuple[str, ...] = ()
     """Metadata or fields to keep beside the dataset's `group_by`."""
+    images: tuple[ImageScorer, ...] = ()
+    """Images in which some of the metrics score."""
 
     @property
     def policy(self) -> Policy:
@@ -82,6 +85,8 @@ class Change:
     """Metrics whose columns stay."""
     written: bool
     """Whether files are written at all."""
+    failed: tuple[str, ...] = ()
+    """Metrics that could score nothing in their image, a line each; the next update tries them again."""
 
 
 def keys_of(subject: Subject) -> Keys:
@@ -93,8 +98,12 @@ def keys_of(subject: Subject) -> Keys:
     samples = _hash(made)
     policy = [subject.policy.on_failed, subject.policy.on_invalid, run_task.task.score_timeout]
     plugins = {definition.name: definition.plugin for definition in run_task.metrics}
+    images = {name: one.identity for one in subject.images for name in one.metrics}
     metrics = {
-        name: _hash([samples, policy, plugins.get(name), metric.signature, *_code_of(metric)])
+        name: _hash(
+            [samples, policy, plugins.get(name), metric.signature]
+            + [*_code_of(metric), *images.get(name, ())]
+        )
         for name, metric in subject.metrics.items()
     }
     columns = dict.fromkeys((*run_task.dataset.group_by, *subject.more_columns))
@@ -144,6 +153,8 @@ def update(
     place.folder.mkdir(parents=True, exist_ok=True)
     todo = {name: subject.metrics[name] for name in change.scored}
     guard = Guard(subject.run_task.task.score_timeout)
+    images = [one.only(change.scored) for one in subject.images]
+    images = [one for one in images if one.wanted]
     found = batches(
         subject.answered,
         reader(subject.run_task.ml_task),
@@ -151,6 +162,7 @@ def update(
         subject.policy,
         wanted.columns,
         guard,
+        images,
     )
     with _Held(place.scores) as rows, _Held(place.fields) as fields:
         at = 0
@@ -163,14 +175,17 @@ def update(
             rows.add(frame)
             fields.add(_fields_frame(batch))
             at += batch.size
-        keys = replace(wanted, rows=at, fields=fields.height)
+        failed = {name: why for one in images for name, why in one.failed.items()}
+        metrics = {name: key for name, key in wanted.metrics.items() if name not in failed}
+        keys = replace(wanted, metrics=metrics, rows=at, fields=fields.height)
         _write(place, keys, rows, fields)
-    return change
+    return replace(change, failed=tuple(failed.values()))
 
 
 _NOT_READING = {
     "name", "version", "description", "notes", "metadata", "metrics", "default_metrics", "prompt",
-    "prompts", "engines", "reports", "iterator", "required_packages", "sample_fields", "schema_version",
+    "prompts", "engines", "reports", "iterator", "image", "required_packages", "sample_fields",
+    "schema_version",
 }  # fmt: skip
 """Fields of an ML task that do not affect how an answer is read."""
 

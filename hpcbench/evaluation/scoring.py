@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
-from hpcbench.evaluation.isolate import Guard
 from hpcbench.evaluation.mistakes import mistake_of
 from hpcbench.evaluation.reading import read_answer
 from hpcbench.experiment.view.answer import (
@@ -18,15 +16,20 @@ from hpcbench.experiment.view.answer import (
     is_answered,
 )
 from hpcbench.experiment.view.scores import ENDINGS, META, OF_FIELDS, OF_SAMPLES
-from hpcbench.metrics.base import outside, value_of
 from hpcbench.parsers import Read
 from hpcbench.schema.records import Fault, Reading, Sample
+from hpcbench.scorer.exchange import Asked
+from hpcbench.scorer.isolate import Guard
+from hpcbench.scorer.one import Score, Scorer
 
 BATCH = 20_000
 """Samples in memory as objects at a time."""
 
 Answered = Iterable[tuple[Sample, Answer | None]]
 """Every sample of the run task with its answer; None without one."""
+
+Outcome = tuple[Score | None, str | None]
+"""The score of a sample, or why it has none: (score, None) or (None, fault)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,19 @@ class Batch:
         return len(self.samples["sample"])
 
 
+class Elsewhere(Protocol):
+    """Scores a batch by metrics that do not run in this process."""
+
+    @property
+    def metrics(self) -> Sequence[str]:
+        """Names of the metrics."""
+        ...
+
+    def score(self, asked: Sequence[Asked]) -> Mapping[str, Sequence[Outcome]]:
+        """Metric → score or fault of each sample, in their order."""
+        ...
+
+
 def batches(
     answered: Answered,
     reader: Read,
@@ -63,6 +79,7 @@ def batches(
     policy: Policy,
     columns: Sequence[str],
     guard: Guard,
+    elsewhere: Sequence[Elsewhere] = (),
 ) -> Iterator[Batch]:
     """Read and score answers.
 
@@ -73,12 +90,11 @@ def batches(
         policy: how samples count that have no answer, or no readable one.
         columns: metadata to keep.
         guard: turns an exception of a parser or metric into a fault of its sample.
+        elsewhere: score by those of the metrics that do not run in this process.
     """
     pairs = iter(answered)
     while some := list(itertools.islice(pairs, BATCH)):
-        with guard:
-            batch = _scored(some, reader, metrics, policy, columns, guard)
-        yield batch
+        yield _scored(some, reader, metrics, policy, columns, guard, elsewhere)
 
 
 def _scored(
@@ -88,11 +104,37 @@ def _scored(
     policy: Policy,
     columns: Sequence[str],
     guard: Guard,
+    elsewhere: Sequence[Elsewhere],
 ) -> Batch:
+    scorers = {name: _Scorer(name, metric, policy) for name, metric in metrics.items()}
+    away = {name for one in elsewhere for name in one.metrics}
+    here = [one for name, one in scorers.items() if name not in away]
+    asked: list[Asked] = []
+    with guard:
+        samples = _read(pairs, reader, columns, guard, here, asked if away else None)
+    for one in elsewhere:
+        for name, found in one.score(asked).items():
+            for (sample, reading), outcome in zip(asked, found, strict=True):
+                scorers[name].take(sample, reading, *outcome)
+    fields: dict[str, list[Any]] = {name: [] for name in OF_FIELDS}
+    for scorer in scorers.values():
+        for name, cells in scorer.fields.items():
+            fields[name] += cells
+    return Batch(samples, {name: one.columns for name, one in scorers.items()}, fields)
+
+
+def _read(
+    pairs: Sequence[tuple[Sample, Answer | None]],
+    reader: Read,
+    columns: Sequence[str],
+    guard: Guard,
+    scorers: Sequence[_Scorer],
+    asked: list[Asked] | None,
+) -> dict[str, list[Any]]:
+    """Columns of the samples. Each sample is scored when it is read, and kept in `asked` for others."""
     samples: dict[str, list[Any]] = {
         name: [] for name in (*OF_SAMPLES, *(META + one for one in columns))
     }
-    scorers = [_Scorer(name, metric, policy, guard) for name, metric in metrics.items()]
     add = {name: values.append for name, values in samples.items()}
     for sample, answer in pairs:
         answers = is_answered(answer)
@@ -121,17 +163,15 @@ def _scored(
         for one in columns:
             add[META + one](as_text(sample.metadata.get(one, sample.fields.get(one))))
         for scorer in scorers:
-            scorer.add(sample, reading)
-    fields: dict[str, list[Any]] = {name: [] for name in OF_FIELDS}
-    for scorer in scorers:
-        for name, cells in scorer.fields.items():
-            fields[name] += cells
-    return Batch(samples, {one.name: one.columns for one in scorers}, fields)
+            scorer.take(sample, reading, *guard.call(scorer.score, sample, reading))
+        if asked is not None:
+            asked.append((sample, reading))
+    return samples
 
 
 @dataclass(slots=True)
 class _Scorer:
-    """One metric over the samples of a batch.
+    """The columns of one metric over the samples of a batch.
 
     Parts are also kept of samples that the policy leaves out, such as unreadable answers: so tables can give
     the value under the other policy. The value of such a sample is None.
@@ -140,113 +180,45 @@ class _Scorer:
     name: str
     metric: Any
     policy: Policy
-    guard: Guard
     columns: dict[str, list[Any]] = field(init=False)
     fields: dict[str, list[Any]] = field(init=False)
-    _takes_reading: bool = field(init=False)
-    _plain_mean: bool = field(init=False)
-    _score_fields: Any = field(init=False)
+    score: Callable[[Sample, Reading | None], Score] = field(init=False)
+    """Scores one sample in this process."""
+    _scorer: Scorer = field(init=False)
 
     def __post_init__(self) -> None:
+        self._scorer = Scorer(self.metric)
+        self.score = self._scorer.score
         endings = (
-            ("", ".counts", ".fault") if is_corpus(self.metric) else ("", *ENDINGS[:2], ".fault")
+            ("", ".counts", ".fault") if self._scorer.is_corpus else ("", *ENDINGS[:2], ".fault")
         )
         self.columns = {self.name + ending: [] for ending in endings}
-        self._takes_reading = takes_reading(self.metric)
-        self._plain_mean = self.metric.aggregation == "mean" and not hasattr(self.metric, "value")
-        self._score_fields = getattr(self.metric, "score_fields", None)
         self.fields = {name: [] for name in OF_FIELDS}
 
-    def add(self, sample: Sample, reading: Reading | None) -> None:
-        """Score one sample."""
-        if self._takes_reading or reading is None:
-            prediction: object | None = reading
+    def take(
+        self, sample: Sample, reading: Reading | None, score: Score | None, fault: str | None
+    ) -> None:
+        """Add the score of one sample, or why it has none."""
+        if self._scorer.takes_reading or reading is None:
             counted = reading is not None or self.policy.on_failed == "zero"
         else:
-            prediction = reading.value
-            counted = prediction is not None or self.policy.on_invalid == "zero"
-        references = (sample,) if takes_sample(self.metric) else sample.references
-        found, fault = self.guard.call(self._score, prediction, references)
-        parts, value, fields = found if fault is None else ((None, None), None, ())
+            counted = reading.value is not None or self.policy.on_invalid == "zero"
         columns, name = self.columns, self.name
-        columns[name].append(value if counted else None)
+        columns[name].append(score.value if score is not None and counted else None)
         columns[f"{name}.fault"].append(fault)
-        if f"{name}.counts" in columns:
-            columns[f"{name}.counts"].append(None if fault else parts)
+        if self._scorer.is_corpus:
+            columns[f"{name}.counts"].append(None if score is None else score.parts)
         else:
-            columns[f"{name}.numerator"].append(parts[0])
-            columns[f"{name}.denominator"].append(parts[1])
-        for key, numerator, denominator in fields:
+            numerator, denominator = (None, None) if score is None else score.parts
+            columns[f"{name}.numerator"].append(numerator)
+            columns[f"{name}.denominator"].append(denominator)
+        for key, numerator, denominator in score.fields if score is not None else ():
             for column, cell in zip(
                 self.fields.values(),
                 (sample.id, sample.document, name, key, numerator, denominator),
                 strict=True,
             ):
                 column.append(cell)
-
-    def _score(
-        self, prediction: object | None, references: Sequence[Any]
-    ) -> tuple[Any, float, Sequence[tuple[str, float, float]]]:
-        """Parts, value and fields of one sample.
-
-        Raises:
-            ValueError: a number is not finite, or outside the metric's bounds. The metric may raise other
-                exceptions.
-            TypeError: the metric returns something else than parts.
-        """
-        parts = parts_of(self.metric, prediction, references)
-        if f"{self.name}.counts" in self.columns:
-            counts = {str(name): float(count) for name, count in parts.items()}
-            kept: Any = json.dumps(counts, ensure_ascii=False, allow_nan=False, sort_keys=True)
-        else:
-            kept = (_finite(parts.numerator), _finite(parts.denominator))
-        plain = self._plain_mean and kept[1]
-        value = kept[0] / kept[1] if plain else _finite(value_of(self.metric, parts))
-        if wrong := outside(self.metric, value):
-            raise ValueError(f"the metric gave a value {wrong}")
-        fields: list[tuple[str, float, float]] = []
-        if self._score_fields is not None:
-            for name, one in self._score_fields(prediction, references).items():
-                fields.append((str(name), _finite(one.numerator), _finite(one.denominator)))
-        return kept, value, fields
-
-
-def parts_of(metric: Any, prediction: object | None, references: Sequence[Any]) -> Any:
-    """What one sample brings to a metric.
-
-    Raises:
-        TypeError: it is neither a numerator and a denominator nor, of a corpus metric, counts. The metric may
-            raise other exceptions.
-    """
-    found = metric.score(prediction, references)
-    if is_corpus(metric):
-        if not isinstance(found, Mapping):
-            what = type(found).__name__
-            raise TypeError(f"score() returns a {what}; a corpus metric returns counts by name")
-    elif not (hasattr(found, "numerator") and hasattr(found, "denominator")):
-        what = type(found).__name__
-        raise TypeError(f"score() returns a {what}; it returns Parts(numerator, denominator)")
-    return found
-
-
-def takes_reading(metric: Any) -> bool:
-    """Whether a metric uses how an answer was read, and so has a value for every answer."""
-    return "reading" in getattr(metric, "accepts", ())
-
-
-def takes_sample(metric: Any) -> bool:
-    """Whether a metric receives the sample instead of its references: numbers that came with the sample."""
-    return "sample" in getattr(metric, "accepts", ())
-
-
-def is_ours(metric: Any) -> bool:
-    """Whether a metric ships with hpcbench."""
-    return type(metric).__module__.startswith("hpcbench.")
-
-
-def is_corpus(metric: Any) -> bool:
-    """Whether a sample gives a metric counts instead of a numerator and a denominator."""
-    return bool(metric.aggregation == "corpus")
 
 
 def as_text(value: object | None) -> str | None:
@@ -258,10 +230,3 @@ def as_text(value: object | None) -> str | None:
 
 def _faults(faults: Sequence[Fault]) -> str:
     return "; ".join(f"{one.kind} {one.path}".strip() for one in faults)
-
-
-def _finite(number: Any) -> float:
-    found = float(number)
-    if not math.isfinite(found):
-        raise ValueError(f"the metric gave {found}")
-    return found

@@ -35,6 +35,7 @@ EXPERIMENT/
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import secrets
@@ -430,7 +431,9 @@ class Rescored(Experiment):
 
     @cached_property
     def record(self) -> dict[str, Any]:
-        """Content of `record_file`: `run_tasks`, by name `metrics` and `on_invalid`; `packages`, folders."""
+        """Content of `record_file`: `run_tasks`, by name `metrics` with their `facts`, and `on_invalid`;
+        `packages`, folders.
+        """
         found: dict[str, Any] = read_json(self.record_file)
         return found
 
@@ -446,6 +449,7 @@ class Rescored(Experiment):
     def resolved(self) -> ResolvedPlan:
         """The resolved plan with the run tasks that were scored, and the metrics that scored them."""
         from hpcbench.schema.definitions import Metric
+        from hpcbench.schema.parts import MetricFacts
 
         plan = super().resolved
         scored = self.record["run_tasks"]
@@ -453,6 +457,10 @@ class Rescored(Experiment):
             one.model_copy(
                 update={
                     "metrics": tuple(map(Metric.model_validate, how["metrics"])),
+                    "metric_facts": {
+                        name: MetricFacts.model_validate_json(json.dumps(facts))
+                        for name, facts in how.get("facts", {}).items()
+                    },
                     "task": one.task.model_copy(update={"on_invalid": how["on_invalid"]}),
                 }
             )

@@ -14,7 +14,7 @@ from hpcbench.registry.database_address import problems
 from hpcbench.registry.engine_limits import beyond
 from hpcbench.registry.fitting_metrics import fits, metrics_of
 from hpcbench.registry.model_checks import ModelChecks
-from hpcbench.registry.paths import with_absolute_paths
+from hpcbench.registry.paths import is_reference, with_absolute_paths
 from hpcbench.registry.plugin_checks import Findings, PluginChecks, absent, failed
 from hpcbench.registry.prompt_checks import PromptChecks
 from hpcbench.registry.resource_shapes import misfits
@@ -67,7 +67,8 @@ class Checks:
             if definition.parser is not None:
                 self.plugins.plugin("parsers", definition.parser, source, ("parser",))
             for index, entry in enumerate(definition.required_packages):
-                self.plugins.required(entry, source, ("required_packages", index))
+                self.plugins.package(entry, source, ("required_packages", index))
+            self.scoring_image(definition, source)
             self._ml_task(definition, source)
         elif isinstance(definition, Model):
             self.plugins.plugin(
@@ -78,10 +79,12 @@ class Checks:
             self._dataset(definition, source)
         elif isinstance(definition, Metric):
             plugin = self.plugins.plugin(
-                "metrics", definition.plugin, source, ("plugin",), definition.package
-            )
+                "metrics", definition.plugin, source, ("plugin",), definition.package,
+                elsewhere=definition.image is not None,
+            )  # fmt: skip
             self.plugins.options(plugin, definition.options, source, ("options",))
             self._version(plugin, definition, source)
+            self.scoring_image(definition, source)
         elif isinstance(definition, Prompt):
             self.prompts.prompt(definition, source)
         elif isinstance(definition, Report):
@@ -104,9 +107,16 @@ class Checks:
             self.plugins.plugin("engines", model.engine, source, (*loc, "engine"), model.package)
             self.models.model(model, source, loc)
 
-    def image(self, image: Image, model: Model, source: Source, loc: Loc) -> str | None:
+    def scoring_image(self, definition: Metric | MLTask, source: Source) -> None:
+        """The image of a metric or ML task by its reference; a name is checked where it is resolved."""
+        if definition.image is not None and is_reference(definition.image):
+            self.models.image(definition.image, source, ("image",))
+
+    def image(
+        self, image: Image, source: Source, loc: Loc, model: Model | None = None
+    ) -> str | None:
         """The target of an image definition, checked against the model that will run in it."""
-        if image.engines and model.engine not in image.engines:
+        if model is not None and image.engines and model.engine not in image.engines:
             listed = ", ".join(image.engines)
             self.found.say(
                 source, loc, f"image '{image.name}' contains {listed}, not {model.engine}"

@@ -47,9 +47,8 @@ class ModelChecks:
             except InvalidRequirement as error:
                 what = f"'{line}' is not a requirement: {str(error).splitlines()[0]}"
                 self.found.say(source, (*loc, "needs", number), what, "write NAME>=VERSION")
-        scheme, colon, _ = (model.image or "").partition(":")
-        if colon and scheme not in TRANSPORTS:
-            self.plugins.plugin("environments", scheme, source, (*loc, "image"))
+        if model.image is not None:
+            self.image(model.image, source, (*loc, "image"))
         self._engine_options(model, source, loc)
         for below, message, remedy in model_findings(model, self.gpus(model)):
             self.found.say(source, (*loc, *below), message, remedy)
@@ -121,10 +120,15 @@ class ModelChecks:
                 f"model '{model.name}' is not locked: it has neither revision nor content_hash",
                 f"run `hpcbench models verify {model.name}`, which adds one, or set RUN_MODE=dev",
             )  # fmt: skip
-        image = model.image or ""
-        if image.startswith("docker://") and "@sha256:" not in image:
+
+    def image(self, image: str, source: Source, loc: Loc) -> None:
+        """An image by its reference: its manager is here, and prod has its digest."""
+        scheme, colon, _ = image.partition(":")
+        if colon and scheme not in TRANSPORTS:
+            self.plugins.plugin("environments", scheme, source, loc)
+        if self.plugins.prod and image.startswith("docker://") and "@sha256:" not in image:
             self.found.say(
-                source, (*loc, "image"), f"image {image} is not locked: a tag can move",
+                source, loc, f"image {image} is not locked: a tag can move",
                 f"run `hpcbench images lock {image}`, which finds its digest, or set RUN_MODE=dev",
             )  # fmt: skip
 

@@ -8,7 +8,18 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from hpcbench.registry.source import Loc, Source
-from hpcbench.schema.definitions import Dataset, Definition, Image, Model, Package, Prompt, Site
+from hpcbench.schema.definitions import (
+    Dataset,
+    Definition,
+    ExperimentPlan,
+    Image,
+    Metric,
+    MLTask,
+    Model,
+    Package,
+    Prompt,
+    Site,
+)
 from hpcbench.schema.records import PromptExample
 
 DefinitionT = TypeVar("DefinitionT", bound=Definition)
@@ -55,13 +66,16 @@ def with_absolute_paths(
         folder = definition.source
         if folder and "://" not in folder:
             update["source"] = absolute(folder, "source")
-    if isinstance(definition, Model):
-        if definition.image and is_reference(definition.image):
-            update["image"] = _absolute_image(
-                definition.image, lambda path: absolute(path, "image")
-            )
-        if definition.chat_template is not None:
-            update["chat_template"] = absolute(definition.chat_template, "chat_template")
+    of_definition = isinstance(definition, Model | Metric | MLTask) and definition.image
+    if of_definition and is_reference(of_definition):
+        update["image"] = _absolute_image(of_definition, lambda path: absolute(path, "image"))
+    if isinstance(definition, ExperimentPlan):
+        image = definition.evaluation.image
+        if image and is_reference(image):
+            image = _absolute_image(image, lambda path: absolute(path, "evaluation", "image"))
+            update["evaluation"] = definition.evaluation.model_copy(update={"image": image})
+    if isinstance(definition, Model) and definition.chat_template is not None:
+        update["chat_template"] = absolute(definition.chat_template, "chat_template")
     if isinstance(definition, Image):
         if definition.reference:
             update["reference"] = _absolute_image(

@@ -7,9 +7,7 @@ checks load the plugin itself.
 from __future__ import annotations
 
 import importlib.util
-import sys
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ from hpcbench.errors import EnvironmentFault, Problem, UserError, unknown
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.paths import with_absolute_paths
 from hpcbench.registry.source import Loc, Source
-from hpcbench.schema.definitions import Model, Package
+from hpcbench.schema.definitions import Metric, MLTask, Model, Package, RequirementSource
 
 
 class Findings:
@@ -72,9 +70,19 @@ class PluginChecks:
         self._engine_of: dict[str, tuple[str, ...]] = {}
 
     def plugin(
-        self, kind: str, name: str, source: Source, loc: Loc, package: str | None = None
+        self,
+        kind: str,
+        name: str,
+        source: Source,
+        loc: Loc,
+        package: str | None = None,
+        *,
+        elsewhere: bool = False,
     ) -> Any:
-        """The plugin's class; None and perhaps a problem if it cannot be loaded here."""
+        """The plugin's class; None and perhaps a problem if it cannot be loaded here.
+
+        A plugin that runs `elsewhere`, in an image, need not be here.
+        """
         provider = package or self.provider(kind, name)
         if provider is not None:
             at = ("package",) if package else loc
@@ -84,6 +92,8 @@ class PluginChecks:
                 what = unknown(plugins.called(kind), name, known, of=f"package '{provider}'")
                 self.found.say(source, loc, what)
                 return None
+        if elsewhere and not plugins.ships(kind, name):
+            return None  # the image says whether it has the plugin
         point = plugins.find(kind, name)
         if point is None:
             if provider is None:
@@ -143,6 +153,8 @@ class PluginChecks:
             package, own = with_absolute_paths(entry, source), source
             if self.found.first("inline", entry.name):
                 self.locked(package, source, (*loc, "source"))
+        elif not self.catalog.files("packages", entry):
+            return self._requirement(entry, source, loc)
         else:
             try:
                 found, own = self.catalog.get_with_source(Package, entry, (source, loc))
@@ -156,28 +168,21 @@ class PluginChecks:
         self.origins[f"packages/{package.name}"] = str(own.path)
         return package
 
-    def required(self, entry: str | Package, source: Source, loc: Loc) -> None:
-        """A required package: a definition's name, written out, or a requirement that this Python meets."""
-        if isinstance(entry, Package) or self.catalog.files("packages", entry):
-            self.package(entry, source, loc)
-            return
+    def _requirement(self, line: str, source: Source, loc: Loc) -> Package | None:
+        """The package of a plain requirement; a name that resembles a definition's is a mistake."""
+        known = self.catalog.names("packages")
+        what = unknown("package", line, known)
+        if "did you mean" in what:
+            self.found.say(source, loc, what)
+            return None
         try:
-            requirement = Requirement(entry)
-        except InvalidRequirement:
-            known = self.catalog.names("packages")
-            self.found.say(source, loc, unknown("package", entry, known))
-            return
-        try:
-            here = version(requirement.name)
-        except PackageNotFoundError:
-            here = None
-        if here is not None and requirement.specifier.contains(here, prereleases=True):
-            return
-        found = f"has version {here}" if here else "does not have it"
-        self.found.say(
-            source, loc, f"the ML task needs '{entry}', but the Python of hpcbench {found}",
-            f"run `{sys.executable} -m pip install '{entry}'`, or name a definition of packages/",
-        )  # fmt: skip
+            package = required(line)
+        except UserError as error:
+            self.found.say(source, loc, what, error.problems[0].remedy)
+            return None
+        self.packages[line] = package
+        self.origins[f"packages/{line}"] = str(source.path)
+        return package
 
     def locked(self, package: Package, source: Source, loc: Loc) -> None:
         """Check that a package with absolute paths is locked: `prod` accepts only fixed contents."""
@@ -197,7 +202,7 @@ class PluginChecks:
                     source, loc, f"package '{package.name}' names no commit or tag",
                     "add `ref: TAG`, or set RUN_MODE=dev",
                 )  # fmt: skip
-        else:
+        elif origin.type == "pypi":
             self.found.references(origin.index, source, (*loc, "index"))
             if origin.version is None and self.prod:
                 self.found.say(
@@ -211,6 +216,15 @@ class PluginChecks:
         for where, message in plugins.check_options(plugin, options):
             self.found.say(source, (*loc, *where), message, at_key=True)
 
+    def metric_packages(self, metric: Metric) -> tuple[str, ...]:
+        """Packages that must be importable where a metric scores."""
+        named = [metric.package, self.provider("metrics", metric.plugin)]
+        return tuple(dict.fromkeys(name for name in named if name is not None))
+
+    def required_packages(self, ml_task: MLTask) -> tuple[str, ...]:
+        """Packages that an ML task's definition requires where its metrics score."""
+        return tuple(one if isinstance(one, str) else one.name for one in ml_task.required_packages)
+
     def engine_packages(self, model: Model) -> tuple[str, ...]:
         """Packages that must be importable beside a model's engine."""
         if model.name not in self._engine_of:
@@ -218,6 +232,20 @@ class PluginChecks:
             found = dict.fromkeys(name for name in named if name is not None)
             self._engine_of[model.name] = tuple(found)
         return self._engine_of[model.name]
+
+
+def required(line: str) -> Package:
+    """The package of a requirement as pip writes it.
+
+    Raises:
+        UserError: it is none.
+    """
+    try:
+        name = Requirement(line).name
+    except InvalidRequirement:
+        remedy = "write the name of a definition, or a requirement such as `torch>=2.4`"
+        raise UserError(f"'{line}' is not a requirement", remedy=remedy) from None
+    return Package(name=name, source=RequirementSource(type="requirement", line=line))
 
 
 def failed(plugin: str, error: Exception) -> str:

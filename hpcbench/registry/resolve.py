@@ -37,6 +37,7 @@ from hpcbench.schema.definitions import (
     KINDS,
     Dataset,
     Definition,
+    Evaluation,
     ExperimentPlan,
     Gate,
     Image,
@@ -92,6 +93,34 @@ def load_model(given: str, registries: Sequence[Path] = (), mode: RunMode | None
         UserError: every mistake found in the definition and in definitions it names.
     """
     return _Resolver(Catalog(registries, mode=mode), locks=False).model(given)
+
+
+@dataclass(frozen=True, slots=True)
+class ForScores:
+    """Definitions that score answers without a plan."""
+
+    ml_task: MLTask | None
+    metrics: tuple[Metric, ...]
+    """The metrics; `image` of each is a reference."""
+    metric_packages: Mapping[str, tuple[str, ...]]
+    """Metric → packages that must be importable where it scores."""
+    packages: Mapping[str, Package]
+    """These packages."""
+    origins: Mapping[str, str]
+    """`kind/name` → the definition's file."""
+    images: Mapping[str, Image]
+    """Reference → the `images/` definition that it comes from."""
+
+
+def load_for_scores(
+    metrics: Sequence[str], ml_task: str | None = None, registries: Sequence[Path] = ()
+) -> ForScores:
+    """Metrics, and perhaps an ML task, alone, with all their names resolved; locks are not required.
+
+    Raises:
+        UserError: every mistake found in these definitions and in definitions they name.
+    """
+    return _Resolver(Catalog(registries), locks=False).for_scores(metrics, ml_task)
 
 
 def load_site(name: str, mode: RunMode | None = None, settings: Sequence[str] = ()) -> Site | None:
@@ -253,6 +282,8 @@ class _Resolver:
         """Reference → the `images/` definition that it came from."""
         self.expanded: list[RunTask] = []
         """Run tasks of the checked plan."""
+        self.scoring: str | None = None
+        """Reference of the image of the plan's evaluation."""
         self._resolved: dict[tuple[str, str], tuple[Definition, Source]] = {}
 
     def read(
@@ -280,6 +311,9 @@ class _Resolver:
     def plan(self, plan: ExperimentPlan, source: Source) -> ResolvedPlan:
         """The plan with all its names resolved."""
         site = self._site(plan, source)
+        plan = with_absolute_paths(plan, source)
+        self.scoring = self._reference(plan.evaluation.image, source, ("evaluation", "image"))
+        plan = plan.model_copy(update={"evaluation": Evaluation(image=self.scoring)})
         whole = list(self._written(plan, source))
         self.problems += circles(whole)
         by_name = {
@@ -338,6 +372,8 @@ class _Resolver:
             for one in expanded(Written(definition, source, below(()), (source, ()))):
                 self._run_task(one, None)
         elif isinstance(definition, ExperimentPlan):
+            image = with_absolute_paths(definition, source).evaluation.image
+            self.scoring = self._reference(image, source, ("evaluation", "image"))
             written = self._only(definition, source, list(self._written(definition, source)))
             self.problems += twice(written)
             for one in written:
@@ -401,6 +437,7 @@ class _Resolver:
             prompt=prompt,
             default_prompts=prompts if len(prompts) > 1 else {},
             metrics=metrics,
+            metric_packages=self._metric_packages(metrics, ml_task),
             engine_packages=self.checks.plugins.engine_packages(model),
             sweep=one.sweep,
             places=_places(one),
@@ -421,6 +458,18 @@ class _Resolver:
             tokens = max(1, most // 2)
         generation = own.model_copy(update={"max_tokens": tokens})
         return task.model_copy(update={"generation": generation})
+
+    def _metric_packages(
+        self, metrics: Sequence[Metric], ml_task: MLTask
+    ) -> dict[str, tuple[str, ...]]:
+        """Metric → packages that must be importable where it scores: its own, and those of the ML task."""
+        checks = self.checks.plugins
+        every = checks.required_packages(ml_task)
+        found = {
+            one.name: tuple(dict.fromkeys((*checks.metric_packages(one), *every)))
+            for one in metrics
+        }
+        return {name: packages for name, packages in found.items() if packages}
 
     def _with_at_once(self, run_task: ResolvedRunTask, gate: Gate | None) -> ResolvedRunTask:
         """The run task with the number for its `concurrency: auto`."""
@@ -459,13 +508,32 @@ class _Resolver:
         name = model.image
         if name is None or is_reference(name):
             return model
+        reference = self._of_definition(name, source, loc, model)
+        return model if reference is None else model.model_copy(update={"image": reference})
+
+    def _of_definition(
+        self, name: str, source: Source, loc: Loc, model: Model | None = None
+    ) -> str | None:
+        """The reference of an `images/` definition; None and a problem if there is none."""
         image = self._find(Image, name, source, loc)
         if image is None:
-            return model
-        reference = self.checks.image(image, model, source, loc)
+            return None
+        reference = self.checks.image(image, source, loc, model)
         if reference is not None:
             self.images[reference] = image
-        return model.model_copy(update={"image": reference})
+        return reference
+
+    def _reference(self, image: str | None, source: Source, loc: Loc) -> str | None:
+        """The reference of an image for scoring, which a plan names."""
+        if image is None or not is_reference(image):
+            return None if image is None else self._of_definition(image, source, loc)
+        self.checks.models.image(image, source, loc)
+        return image
+
+    def _scores_in(self, metric: Metric, ml_task: MLTask) -> Metric:
+        """The metric with the image in which it scores for an ML task."""
+        image = metric.image or ml_task.image or self.scoring
+        return metric if image == metric.image else metric.model_copy(update={"image": image})
 
     def _with_collection(self, prompt: Prompt, source: Source) -> Prompt:
         """The prompt with the content of its file: the file may change before a worker reads it."""
@@ -519,6 +587,7 @@ class _Resolver:
             self.checks.metric_fits(metric, ml_task, source, place)
             if not isinstance(entry, str):
                 metric = self.checks.metric_of_version(metric, entry, source, place)
+            metric = self._scores_in(metric, ml_task)
             if any(one.name == metric.name and one != metric for one in found):
                 what = f"two metrics would have the column '{metric.name}'"
                 self.problems.append(source.problem(place, what, "rename one of the definitions"))
@@ -544,6 +613,31 @@ class _Resolver:
         if self.problems:
             raise UserError(*_ordered(self.problems, source.path))
         return found.model_copy(update={"gpus": self.checks.models.gpus(found)})
+
+    def for_scores(self, metrics: Sequence[str], ml_task: str | None) -> ForScores:
+        """Metrics and an ML task without a plan."""
+        of = None
+        if ml_task is not None:
+            of = self._placed(*self.catalog.get_with_source(MLTask, ml_task))
+        found = []
+        for name in metrics:
+            definition, source = self.catalog.get_with_source(Metric, name)
+            self.origins[f"metrics/{name}"] = self._origin("metrics", name)
+            found.append(self._placed(definition, source))
+        if self.problems:
+            raise UserError(*_ordered(self.problems))
+        checks = self.checks.plugins
+        named = {one.name: packages for one in found if (packages := checks.metric_packages(one))}
+        if of is not None:
+            named = self._metric_packages(found, of)
+        return ForScores(
+            of,
+            tuple(found),
+            named,
+            dict(checks.packages),
+            {**self.origins, **checks.origins},
+            self.images,
+        )
 
     def gate(self, given: str) -> Gate:
         """A gate's policy without a plan."""
@@ -598,6 +692,9 @@ class _Resolver:
         self.checks.definition(placed, source)
         if isinstance(placed, Model):
             placed = self._image(_with_template(placed), source, ("image",))
+        if isinstance(placed, Metric | MLTask) and placed.image and not is_reference(placed.image):
+            reference = self._of_definition(placed.image, source, ("image",))
+            placed = placed.model_copy(update={"image": reference})
         return placed  # type: ignore[return-value]
 
     def _origin(self, kind: str, name: str) -> str:

@@ -83,6 +83,15 @@ class PypiSource(Part):
     reference."""
 
 
+class RequirementSource(Part):
+    """A distribution by a requirement: the version is chosen at submission, and the manifest has it."""
+
+    type: Literal["requirement"]
+    """`requirement`."""
+    line: str
+    """The requirement, as pip writes it: `pillow`, `torch>=2.4`."""
+
+
 Language = Literal["en", "ru"]
 """Languages that default prompts exist in."""
 
@@ -104,7 +113,9 @@ PluginKind = Literal[
 class Package(Definition):
     """A Python package with plugins; it need not be installed."""
 
-    source: Annotated[LocalSource | GitSource | PypiSource, Discriminator("type")]
+    source: Annotated[
+        LocalSource | GitSource | PypiSource | RequirementSource, Discriminator("type")
+    ]
     """Where the package comes from."""
     install_args: InstallArgs = Field(default_factory=InstallArgs)
     """How to install it."""
@@ -121,7 +132,7 @@ PackageEntry = Annotated[
     Annotated[Name, Tag("name")] | Annotated[Package, Tag("package")],
     Discriminator(lambda entry: "name" if isinstance(entry, str) else "package"),
 ]
-"""A package by name, or written out."""
+"""A package by name or requirement, or written out."""
 
 
 class Prompt(Definition):
@@ -130,7 +141,7 @@ class Prompt(Definition):
     strategy: str = "template"
     """Name in the entry-point group `hpcbench.prompts`, or a class by its dotted path."""
     package: Name | None = None
-    """Package definition that provides the strategy."""
+    """Package definition, or requirement, that provides the strategy."""
     system: str | None = None
     """System message."""
     user: str | None = None
@@ -198,9 +209,12 @@ class MLTask(Definition):
     max_tokens: int | None = Field(default=None, gt=0)
     """Maximum tokens of an answer where a run task's `generation` does not set it. Without it: the default of
     `generation`."""
+    image: str | None = None
+    """Image in which metrics score the answers, unless a metric names its own; as a model's `image`. Without
+    it: the plan's `evaluation.image`, else the host."""
     required_packages: tuple[PackageEntry, ...] = ()
-    """Package definitions whose plugins this ML task uses, packages written out, or requirements as pip
-    writes them, `torch>=2.4`, which the Python of hpcbench must meet."""
+    """Packages that this ML task uses: package definitions, packages written out, or requirements as pip
+    writes them, `torch>=2.4`. hpcbench installs what is missing where the task's metrics score."""
 
 
 class Larger(Part):
@@ -242,7 +256,7 @@ class Model(Definition):
     """Packages that the image must contain, as pip writes them, e.g. `vllm>=0.12`; hpcbench checks them
     before it submits a job."""
     package: Name | None = None
-    """Package definition that provides the engine."""
+    """Package definition, or requirement, that provides the engine."""
     dtype: Literal["auto", "float32", "float16", "bfloat16"] = "auto"
     """Number format of the weights in memory."""
     context_length: int | None = Field(default=None, gt=0)
@@ -289,7 +303,7 @@ class Dataset(Definition):
     iterator: str = "table"
     """Name in the entry-point group `hpcbench.datasets`, or a class by its dotted path."""
     package: Name | None = None
-    """Package definition that provides the iterator or the storage plugin."""
+    """Package definition, or requirement, that provides the iterator or the storage plugin."""
     annotations: str = ""
     """File inside the folder that lists the samples; empty where the iterator needs none."""
     split: str | None = None
@@ -328,7 +342,10 @@ class Metric(Definition):
     plugin: str
     """Name in the entry-point group `hpcbench.metrics`, or a class by its dotted path."""
     package: Name | None = None
-    """Package definition that provides the plugin."""
+    """Package definition, or requirement, that provides the plugin."""
+    image: str | None = None
+    """Image in which it scores, as a model's `image`; its package is installed there. Without it: the ML
+    task's `image`, else the plan's `evaluation.image`, else the host."""
     options: Mapping[str, JsonValue] = Field(default_factory=dict)
     """Options of the metric; they are part of its signature."""
 
@@ -339,7 +356,7 @@ class Report(Definition):
     plugin: str
     """Name in the entry-point group `hpcbench.reports`, or a class by its dotted path."""
     package: Name | None = None
-    """Package definition that provides the plugin."""
+    """Package definition, or requirement, that provides the plugin."""
     options: Mapping[str, JsonValue] = Field(default_factory=dict)
     """Options of the report."""
 
@@ -556,8 +573,8 @@ class RunTaskSettings(Part):
     after: tuple[FlatName, ...] = ()
     """Run tasks of the plan that must end before this one starts, whether they succeed or not."""
     packages: tuple[PackageEntry, ...] = ()
-    """Package definitions, or packages written out, in addition to those of the plugins that the run task
-    names."""
+    """Package definitions, requirements as pip writes them, or packages written out, in addition to those of
+    the plugins that the run task names."""
     reports: tuple[Name, ...] = ()
     """Report definitions to write in addition to the plan's."""
 
@@ -742,6 +759,14 @@ Stage = Literal["inference", "evaluation", "reporting"]
 """A stage after preparation."""
 
 
+class Evaluation(Part):
+    """How the evaluation stage runs."""
+
+    image: str | None = None
+    """Image in which metrics score the answers: the name of an `images/` definition, or a reference as a
+    model's `image`. An ML task's or a metric's own `image` replaces it. Without it: the host."""
+
+
 class ExperimentPlan(Definition):
     """The plan of one experiment, for `hpcbench submit`."""
 
@@ -794,6 +819,8 @@ class ExperimentPlan(Definition):
         default=("inference", "evaluation", "reporting"), min_length=1
     )
     """Stages after preparation, from inference on."""
+    evaluation: Evaluation = Field(default_factory=Evaluation)
+    """How the evaluation stage runs."""
     reports: tuple[Name, ...] = ("markdown", "html")
     """Report definitions to write."""
     baseline: str | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -54,3 +54,21 @@ class Resources(Part):
     """Partition. Without it: the site's."""
     gpu_type: str | None = None
     """Type of GPU in Slurm's notation, e.g. `a100`. Without it: the site's."""
+
+
+class MetricFacts(Part):
+    """What a metric that runs in an image says of itself: the host makes its tables without its code."""
+
+    signature: str
+    """Name, options and version."""
+    higher_is_better: bool
+    aggregation: Literal["mean", "ratio", "corpus"]
+    """How samples become one number; the host needs the code of a `corpus` metric."""
+    bounds: tuple[float, float | None]
+    """Least and greatest value; None: no limit."""
+    accepts: tuple[str, ...] = ()
+    """Forms of answers that it scores; empty: any."""
+    over_nothing: float | None = None
+    """Value of a ratio whose denominators sum to 0; None: the sum of its numerators."""
+    has_fields: bool = False
+    """Whether it scores fields of objects, too."""

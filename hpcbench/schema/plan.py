@@ -25,6 +25,7 @@ from hpcbench.schema.definitions import (
     RunTask,
     Site,
 )
+from hpcbench.schema.parts import MetricFacts
 from hpcbench.schema.work import Cut as Cut
 from hpcbench.schema.work import Fewer as Fewer
 from hpcbench.schema.work import Group as Group
@@ -38,6 +39,22 @@ class Places:
 
     of: Mapping[str, tuple[str, int, int]] = field(default_factory=dict, compare=False)
     """What is said → file, line and column."""
+
+
+class ScoringImage(Part):
+    """An image in which some metrics of a run task score."""
+
+    image: str
+    """Its reference."""
+    metrics: tuple[str, ...]
+    """The metrics, in the run task's order."""
+    packages: tuple[str, ...] = ()
+    """Packages that must be importable there."""
+
+    @property
+    def environment(self) -> str:
+        """What the metrics run in, a key as of `ResolvedRunTask.environment`: others than an engine's."""
+        return " + ".join([f"scoring: {self.image}", *self.packages])
 
 
 class ResolvedRunTask(Part):
@@ -54,7 +71,11 @@ class ResolvedRunTask(Part):
     prompt: Prompt
     """Its prompt."""
     metrics: tuple[Metric, ...]
-    """Its metrics."""
+    """Its metrics; `image` of each is the reference of the image in which it scores."""
+    metric_packages: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)
+    """Metric → packages that must be importable where it scores; metrics without packages are left out."""
+    metric_facts: Mapping[str, MetricFacts] = Field(default_factory=dict)
+    """Metric that scores in an image → what it says of itself there; preparation asks it."""
     engine_packages: tuple[str, ...] = ()
     """Packages that must be importable beside its engine."""
     sweep: str | None = None
@@ -88,6 +109,26 @@ class ResolvedRunTask(Part):
         """Most requests of a worker at once; None: workers of an earlier version's plan look for it."""
         wanted = self.task.concurrency
         return self.at_once if wanted == "auto" else wanted
+
+    @property
+    def scoring_images(self) -> tuple[ScoringImage, ...]:
+        """The images in which its metrics score; one container each."""
+        found: dict[str, list[str]] = {}
+        for metric in self.metrics:
+            if metric.image is not None:
+                found.setdefault(metric.image, []).append(metric.name)
+        return tuple(
+            ScoringImage(
+                image=image,
+                metrics=tuple(names),
+                packages=tuple(
+                    dict.fromkeys(
+                        one for name in names for one in self.metric_packages.get(name, ())
+                    )
+                ),
+            )
+            for image, names in found.items()
+        )
 
     @property
     def environment(self) -> str:
@@ -176,8 +217,38 @@ class ResolvedPlan(Part):
 
     @property
     def host_packages(self) -> tuple[str, ...]:
-        """Packages with plugins that run outside the image: all but those of engines alone."""
-        return tuple(name for name, package in self.packages.items() if package.on_host)
+        """Packages for hpcbench's own Python: all but those that only engines, or metrics in images, use."""
+        there = {
+            package
+            for run_task in self.run_tasks
+            for packages in (
+                run_task.engine_packages,
+                *(one.packages for one in run_task.scoring_images),
+            )
+            for package in packages
+        }
+        here = {
+            package
+            for run_task in self.run_tasks
+            for metric in run_task.metrics
+            for package in run_task.metric_packages.get(metric.name, ())
+            if metric.image is None
+        }
+        here |= {one.package for one in self.reports if one.package is not None}
+        for one in self.run_tasks:
+            reads = one.ml_task.parser or one.ml_task.output_model or "." in one.ml_task.plugin
+            entries = [*one.task.packages, *(one.ml_task.required_packages if reads else ())]
+            here |= {entry if isinstance(entry, str) else entry.name for entry in entries}
+            here |= {name for name in (one.dataset.package, one.prompt.package) if name is not None}
+
+        def is_here(name: str, package: Package) -> bool:
+            away = name in there and name not in here
+            if package.source.type == "requirement":
+                return not away
+            inside = {"engines", *(["metrics"] if away else [])}
+            return not package.provides or bool(set(package.provides) - inside)
+
+        return tuple(name for name, package in self.packages.items() if is_here(name, package))
 
 
 class Measured(Part):

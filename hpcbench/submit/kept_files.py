@@ -87,9 +87,10 @@ def _paths(resolved: ResolvedPlan) -> Iterator[tuple[str, bool]]:
         entries = (example for entry in prompt.prompts for example in entry.examples)
         for example in (*prompt.examples, *entries):
             yield from ((image, False) for image in example.images)
-        image = run_task.model.image or ""
-        if image.endswith(".def") or is_dockerfile(image):
-            yield image, False
+        scoring = (one.image for one in run_task.scoring_images)
+        for image in (run_task.model.image or "", *scoring):
+            if image.endswith(".def") or is_dockerfile(image):
+                yield image, False
     for package in resolved.packages.values():
         if package.source.type == "local":
             yield package.source.path, True

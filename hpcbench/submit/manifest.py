@@ -9,12 +9,14 @@ import platform
 import socket
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import hpcbench
+from hpcbench.environments.packages import locked_in
 from hpcbench.experiment.layout import MANIFEST_VERSION, Experiment
 from hpcbench.planning import answer_basis, stage_key
 from hpcbench.plugins import Environment
@@ -79,6 +81,7 @@ def manifest_of(
         "baseline": resolved.plan.baseline,
         "host_packages": str(packages.host) if packages.host is not None else None,
         "plugin_packages": plugin_packages,
+        "locks": _locks(resolved, prepared, packages),
         "stage_keys": keys,
         "answer_bases": bases,
         "environments": {key: asdict(environment) for key, environment in prepared.items()},
@@ -88,9 +91,29 @@ def manifest_of(
     }
 
 
+def _locks(
+    resolved: ResolvedPlan, prepared: Mapping[str, Environment], packages: Packages
+) -> dict[str, list[str]]:
+    """Environment with packages of the plan → what was installed there, by version and hash.
+
+    The host's key is empty.
+    """
+    folders = {"": str(packages.host)} if packages.host is not None else {}
+    for run_task in resolved.run_tasks:
+        with_packages = [one.environment for one in run_task.scoring_images if one.packages]
+        if run_task.engine_packages:
+            with_packages.append(run_task.environment)
+        for key in with_packages:
+            if key in prepared and (folder := prepared[key].packages) is not None:
+                folders[key] = folder
+    return {key: locked_in(Path(folder)) for key, folder in folders.items()}
+
+
 def plan_key(resolved: ResolvedPlan, measured: Measured) -> str:
     """Identity of a run: equal for the same plan over the same bytes by the same version of hpcbench."""
-    data = resolved.model_dump(mode="json", exclude={"origins", "images"})
+    # What images say of their metrics follows from the rest, and is known only when they are prepared.
+    left_out: Any = {"origins": True, "images": True, "run_tasks": {"__all__": {"metric_facts"}}}
+    data = resolved.model_dump(mode="json", exclude=left_out)
     text = json.dumps([hpcbench.__version__, data, measured.model_dump()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 

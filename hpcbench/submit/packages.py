@@ -110,7 +110,8 @@ def load_visible(read: Callable[[], ResolvedPlan], say: Say = lambda line: None)
     resolved = read()
     if not resolved.host_packages:
         return resolved
-    needed = Needed(resolved.packages, resolved.origins)
+    packages = {name: resolved.packages[name] for name in resolved.host_packages}
+    needed = Needed(packages, resolved.origins)
     make_visible(needed, home(resolved.site) / "cache", say, dev=resolved.mode == "dev")
     return read()
 

@@ -36,6 +36,7 @@ from hpcbench.submit.measure import measure
 from hpcbench.submit.packages import NO_PACKAGES, Packages
 from hpcbench.submit.plan_facts import look
 from hpcbench.submit.reuse import Policy
+from hpcbench.submit.scoring_images import prepare_images, with_facts
 from hpcbench.submit.snapshot import copy_environment
 from hpcbench.usage import history
 
@@ -81,6 +82,9 @@ def prepare(
     resolved = localise(resolved, cache)
     measured = measure(resolved, say=say)
     prepared = prepare_environments(resolved, root / "cache", say, packages)
+    if "evaluation" in resolved.plan.stages:
+        prepared |= prepare_images(resolved, root / "cache", packages.locked, say)
+        resolved = with_facts(resolved, prepared)
     check_engines(resolved, prepared)
     check_images(resolved, prepared)
     rates = history.rates(root, resolved, measured, keep=True)

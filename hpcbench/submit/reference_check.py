@@ -10,13 +10,14 @@ from typing import Any
 from hpcbench.data.datasets import Ranges, samples, total
 from hpcbench.errors import Problem, UserError
 from hpcbench.evaluation import load_metrics
-from hpcbench.evaluation.isolate import Guard
-from hpcbench.evaluation.scoring import as_text, is_ours, parts_of, takes_reading, takes_sample
+from hpcbench.evaluation.scoring import as_text
 from hpcbench.metrics.base import TooLarge
 from hpcbench.parsers import Read, reader
 from hpcbench.plugins import DatasetIterator
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Sample
+from hpcbench.scorer.isolate import Guard
+from hpcbench.scorer.one import is_ours, parts_of, takes_reading, takes_sample
 
 ASKED = 5
 """Number of checked samples, spread from the first to the last to cover all kinds of a mixed dataset."""
@@ -31,13 +32,15 @@ _EMPTY = {"text": "", "label": "", "object": {}}
 def check_references(run_task: ResolvedRunTask, iterator: DatasetIterator, ranges: Ranges) -> None:
     """Score references as if they were answers, as evaluation would.
 
-    A metric that fails on all checked samples could score no sample.
+    A metric that fails on all checked samples could score no sample. Metrics that score in an image are left
+    out: their images are not prepared yet.
 
     Raises:
         UserError: a metric fails on all checked samples; a metric or parser does not exist.
     """
     asked = [one for one in _some(iterator, ranges) if one.references]
-    metrics = load_metrics(run_task)
+    here = tuple(one for one in run_task.metrics if one.image is None)
+    metrics = load_metrics(run_task.model_copy(update={"metrics": here}))
     if not asked or not metrics:
         return
     read, guard = reader(run_task.ml_task), Guard(run_task.task.score_timeout)

@@ -12,6 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+
 from hpcbench.comparison.differences import ConfigDifference, config_differences
 from hpcbench.errors import Problem, UserError, unknown
 from hpcbench.experiment.access import is_foreign
@@ -47,6 +51,8 @@ def load(
     kept = today(experiment)
     data = plan_data(experiment)
     _place(data, _moved(experiment, sources))
+    locks: Any = experiment.manifest.get("locks") or {}
+    as_locked(data.get("packages", {}), locks)
     replaced = {path: str(copy) for path, copy in kept.items()}
     for part in ("run_tasks", "site"):
         data[part] = _replaced(data[part], replaced)
@@ -54,6 +60,29 @@ def load(
     resolved = resolved.model_copy(update={"site": _site(experiment, resolved, say)})
     _require_data(resolved)
     return _without_lost_baseline(resolved, say)
+
+
+def as_locked(packages: dict[str, Any], locks: Mapping[str, Sequence[str]]) -> None:
+    """Replace requirements by the versions that were installed, where one version was.
+
+    Args:
+        packages: packages of a resolved plan, as plain data.
+        locks: the manifest's `locks`.
+    """
+    installed: dict[str, set[str]] = {}
+    for entry in (one for entries in locks.values() for one in entries):
+        name, equal, version = entry.split(" ")[0].partition("==")
+        if equal:
+            installed.setdefault(canonicalize_name(name), set()).add(version)
+    for package in packages.values():
+        source = package["source"]
+        if source["type"] != "requirement":
+            continue
+        requirement = Requirement(source["line"])
+        versions = installed.get(canonicalize_name(requirement.name), set())
+        if len(versions) == 1:  # none: the Python had it; several: images differ
+            requirement.specifier = SpecifierSet(f"=={versions.pop()}")
+            source["line"] = str(requirement)
 
 
 def not_as_it_was(then: Experiment, now: Experiment) -> list[ConfigDifference]:

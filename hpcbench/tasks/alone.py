@@ -25,7 +25,8 @@ from hpcbench.data.cache import Cache
 from hpcbench.data.datasets import open_dataset
 from hpcbench.data.table import TableDataset
 from hpcbench.errors import HpcbenchError, Problem, UserError
-from hpcbench.evaluation import Answer, Place, Scored, Subject
+from hpcbench.evaluation import Answer, Change, Place, Scored, Subject
+from hpcbench.evaluation.images import ImageScorer
 from hpcbench.evaluation.scores import update
 from hpcbench.experiment.layout import home
 from hpcbench.experiment.view.evaluated import Scores
@@ -79,7 +80,7 @@ def main(ml_task: str, argv: Sequence[str]) -> int:
         names = arguments.metrics.split(",") if arguments.metrics else ()
         run_task = run_task_of(catalog, ml_task, dataset, names)
         with tempfile.TemporaryDirectory() as folder:
-            scored = score_file(run_task, arguments.responses, Path(folder))
+            scored, _ = score_file(run_task, arguments.responses, Path(folder))
             table = evaluation.tabulate(scored)
     except HpcbenchError as error:
         print(error, file=sys.stderr)  # noqa: T201 - a command line of its own
@@ -92,8 +93,12 @@ def main(ml_task: str, argv: Sequence[str]) -> int:
 
 
 def score_file(
-    run_task: ResolvedRunTask, path: Path, folder: Path, columns: Sequence[str] = ()
-) -> Scored:
+    run_task: ResolvedRunTask,
+    path: Path,
+    folder: Path,
+    columns: Sequence[str] = (),
+    images: tuple[ImageScorer, ...] = (),
+) -> tuple[Scored, Change]:
     """Score a file of answers; write the scores to `folder`.
 
     Args:
@@ -101,15 +106,22 @@ def score_file(
         path: the file.
         folder: an empty folder.
         columns: metadata or fields to keep beside the dataset's `group_by`.
+        images: prepared images in which some of the metrics score.
 
     Raises:
-        UserError: the file cannot be read, or an answer belongs to no sample.
+        UserError: the file cannot be read, or an answer belongs to no sample; a metric scores in an image
+            that is not prepared.
     """
+    away = [name for one in run_task.scoring_images for name in one.metrics]
+    if away and not images:
+        what = f"metric '{away[0]}' scores in an image, which this command does not start"
+        raise UserError(what, remedy=f"run `hpcbench score {path} --metrics {away[0]} …`")
     metrics = evaluation.load_metrics(run_task)
-    subject = Subject(run_task, metrics, _Answered(run_task, path), more_columns=tuple(columns))
+    answered = _Answered(run_task, path)
+    subject = Subject(run_task, metrics, answered, more_columns=tuple(columns), images=images)
     place = Place(folder, run_task.name)
-    update(subject, place)
-    return Scored(run_task, metrics, place, reading=reading_of(run_task.ml_task))
+    change = update(subject, place)
+    return Scored(run_task, metrics, place, reading=reading_of(run_task.ml_task)), change
 
 
 def run_task_of(
@@ -118,13 +130,16 @@ def run_task_of(
     """A run task for a file of answers; without names, its metrics are those of the ML task."""
     definition = catalog.get(MLTask, ml_task)
     names = metrics or definition.default_metrics or definition.metrics
+    every = [metric_of(catalog, name) for name in names]
     return ResolvedRunTask(
         task=RunTask(name=ml_task, ml_task=ml_task, model="answers", dataset=dataset.name),
         ml_task=definition,
         model=Model(name="answers", source="/", engine="none"),
         dataset=dataset,
         prompt=Prompt(name="none", user=""),
-        metrics=tuple(metric_of(catalog, name) for name in names),
+        metrics=tuple(
+            one.model_copy(update={"image": one.image or definition.image}) for one in every
+        ),
     )
 
 

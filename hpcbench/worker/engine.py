@@ -17,7 +17,7 @@ from typing import Any
 from hpcbench import environments, plugins, secret
 from hpcbench.data.staging import staging_folder
 from hpcbench.environments.failures import is_apptainers_own, recognise
-from hpcbench.environments.orphans import end_session, held_folder
+from hpcbench.environments.orphans import end_session, held_folder, scratch
 from hpcbench.errors import EnvironmentFault, HpcbenchError, RunFailed
 from hpcbench.experiment.claims import Owner
 from hpcbench.experiment.layout import Experiment
@@ -284,19 +284,6 @@ class EngineProcess:
         mounts = [f"{folder}:{folder}:ro" for folder in dict.fromkeys(folders)]
         # Only the log: its folder has the events of all workers, which an engine need not see.
         return [str(self._folder), str(self.log), *mounts]
-
-
-def scratch(wanted: str | None) -> str:
-    """A node-local folder that keeps the sockets' paths below the kernel's 107 bytes."""
-    for candidate in (wanted, "$SLURM_TMPDIR", "$TMPDIR"):
-        path = os.path.expandvars(candidate) if candidate else ""
-        if path and "$" not in path and len(path) < 60 and os.access(path, os.W_OK):
-            return path
-    if os.access("/tmp", os.W_OK):
-        return "/tmp"
-    raise EnvironmentFault(
-        "no writable node-local folder", remedy="set `scratch` in the site profile"
-    )
 
 
 def _counter(model: Model) -> tuple[Callable[[str], int] | None, str]:

@@ -11,12 +11,12 @@ from collections import Counter
 from dataclasses import replace
 
 from hpcbench.errors import HpcbenchError
-from hpcbench.evaluation.isolate import Guard
 from hpcbench.evaluation.reading import read_answer
 from hpcbench.experiment.view.answer import Answer, is_answered
 from hpcbench.parsers import Read, reader
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Response, Sample
+from hpcbench.scorer.isolate import Guard
 
 LONGEST = 300
 """Most characters of a reason."""

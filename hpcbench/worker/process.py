@@ -17,7 +17,7 @@ from typing import Any
 
 from hpcbench import secret
 from hpcbench.data.datasets import check_places
-from hpcbench.environments.orphans import reap, reap_folders
+from hpcbench.environments.orphans import reap, reap_folders, scratch
 from hpcbench.errors import HpcbenchError
 from hpcbench.experiment.claim_store import ClaimStore
 from hpcbench.experiment.claims import (
@@ -43,7 +43,7 @@ from hpcbench.installed import this_python
 from hpcbench.schema.definitions import Model, seconds
 from hpcbench.schema.plan import Group, ResolvedRunTask
 from hpcbench.schema.records import Request, Response, Times
-from hpcbench.worker.engine import EngineProcess, scratch
+from hpcbench.worker.engine import EngineProcess
 from hpcbench.worker.event_log import WorkerEvents
 from hpcbench.worker.interim import look_if_due
 from hpcbench.worker.job_watch import JobWatch

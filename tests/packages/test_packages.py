@@ -156,6 +156,10 @@ KINDS = {
 }  # fmt: skip
 
 
+PLAIN = "hpcbench-example-interpreter-environment"
+"""An example that no definition names: an ML task requires it as pip would write it."""
+
+
 def write_project(bench: Bench, source: Any) -> Path:
     """A plan that uses ten packages; `source(name)` says where each comes from."""
     data = bench.folder / "data"
@@ -196,7 +200,8 @@ def write_project(bench: Bench, source: Any) -> Path:
                                 "options": {"templates": {"ru": "Вопрос: {question}"}}},
         "prompts/read": {"user": "Read the total."},
         "reports/csv": {"plugin": "csv", "options": {"delimiter": ";"}},
-        "ml_tasks/amount": {"plugin": "ocr", "metrics": ["amount_match"], "prompt": "read"},
+        "ml_tasks/amount": {"plugin": "ocr", "metrics": ["amount_match"], "prompt": "read",
+                            "required_packages": ["packaging>=20", f"{PLAIN}>=1,<2"]},
         "ml_tasks/yesno": {"plugin": "yesno", "metrics": ["accuracy"], "output": "label",
                            "sample_fields": ["question"], "prompt": "by_language"},
         "ml_tasks/lines": {"plugin": "kie", "parser": "keyvalue", "output": "object",
@@ -242,6 +247,7 @@ def test_a_plan_runs_on_packages_from_a_folder_a_repository_and_an_index(
     bench: Bench, kind: str, repository: Path, index: Index
 ) -> None:
     bench.environ["INDEX_PASSWORD"] = TOKEN
+    bench.environ["UV_INDEX"] = f"http://user:{TOKEN}@127.0.0.1:{index.port}/simple"
     plan = write_project(bench, lambda name: source_of(kind, name, repository, index))
     mode = "prod" if kind in ("git", "pypi") else "dev"
 
@@ -273,8 +279,12 @@ def test_a_plan_runs_on_packages_from_a_folder_a_repository_and_an_index(
         "echoed",
     }
     assert f"{experiment.name} is incomplete" in (bench.folder / "feed.xml").read_text()
-    locked = json.loads((experiment / "manifest.json").read_text())["plugin_packages"]
-    assert set(locked) == set(KINDS)
+    manifest = json.loads((experiment / "manifest.json").read_text())
+    locked, installed = manifest["plugin_packages"], manifest["locks"][""]
+    assert set(locked) == {*KINDS, "packaging>=20", f"{PLAIN}>=1,<2"}
+    (plain,) = [one for one in installed if one.startswith(f"{PLAIN}==1.")]
+    assert "--hash=sha256:" in plain
+    assert not any(one.startswith("packaging") for one in installed), "this Python has it"
     if kind in ("mixed", "git"):
         head = subprocess.run(["git", "-C", str(repository), "rev-parse", "v1^{commit}"],
                               capture_output=True, text=True, check=True).stdout.strip()  # fmt: skip

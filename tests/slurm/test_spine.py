@@ -9,11 +9,16 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 
+import polars
 import pytest
+import yaml
+from polars.testing import assert_frame_equal
 
+from hpcbench.evaluation import evaluate
 from hpcbench.experiment.claims import shard_states
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import rounds
+from hpcbench.experiment.view.scores import Place, read_keys
 from tests.user import User, answers_on_disk, until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.apptainer, pytest.mark.timeout(1200)]
@@ -39,13 +44,21 @@ SECRET = "hf_c0ffee1234567890secret"
 KEY = "tell-tale-key-of-the-wrapper"
 
 
-def test_a_plan_becomes_arrays_answers_scores_and_a_report(slurm_user: User) -> None:
+def test_a_plan_becomes_arrays_answers_scores_and_a_report(
+    slurm_user: User, image: str, tmp_path: Path
+) -> None:
+    """The last job scores, in the image, on the site's CPU partition."""
     user = slurm_user
     user.environment["HF_TOKEN"] = SECRET
     _make_keys_known(user)
+    profile = user.folder / "config/hpcbench/sites/default.yaml"
+    site = yaml.safe_load(profile.read_text())
+    site["slurm"]["cpu_partition"] = "low"
+    profile.write_text(yaml.safe_dump(site))
     plan = user.plan(
-        "spine", [{**VQA, "limit": 48}, {**KIE, "limit": 24}], parallelism=3, shard_size=8
-    )
+        "spine", [{**VQA, "limit": 48}, {**KIE, "limit": 24}], parallelism=3, shard_size=8,
+        evaluation={"image": image},
+    )  # fmt: skip
 
     printed = user.ok("submit", plan, "--registry", user.registry, "--wait")
 
@@ -58,8 +71,9 @@ def test_a_plan_becomes_arrays_answers_scores_and_a_report(slurm_user: User) -> 
     owners = _owners(experiment)
     assert len({owner["job"] for owner in owners}) > 1, "one worker did everything"
     manifest = json.loads((experiment / "manifest.json").read_text())
-    (environment,) = manifest["environments"].values()
-    assert environment["kind"] == "apptainer"
+    environment, scoring = manifest["environments"].values()
+    assert environment["kind"] == scoring["kind"] == "apptainer"
+    assert environment["path"] == scoring["path"]
     assert re.fullmatch(r"sha256:[0-9a-f]{64}", environment["digest"])
     assert Path(environment["path"]).suffix == ".sif"
     assert _files_with(experiment, SECRET) == []
@@ -68,9 +82,9 @@ def test_a_plan_becomes_arrays_answers_scores_and_a_report(slurm_user: User) -> 
     # It has reported, and Slurm has yet to write down that its job ended.
     until(lambda: "RUNNING" not in _accounting(user, experiment.name), 120, "the jobs' ends")
     states = _accounting(user, experiment.name)
-    # The last worker reports, and spares the job that would have done it.
     assert {state.partition(" ")[0] for state in states} <= {"COMPLETED", "CANCELLED"}, states
     assert states.count("COMPLETED") >= 3
+    _scores_as_on_the_host(Experiment(experiment), tmp_path / "experiments" / experiment.name)
 
 
 def test_dry_run_prints_the_batch_script_and_touches_nothing(slurm_user: User) -> None:
@@ -146,6 +160,34 @@ def test_cancel_ends_the_jobs_and_resume_goes_on(slurm_user: User) -> None:
     assert user.wait(experiment)["state"] == "done"
     assert _asked_twice(user.experiment(experiment)) == []
     assert user.answered(experiment) > before
+
+
+def _scores_as_on_the_host(here: Experiment, folder: Path) -> None:
+    """Score the same answers again, in this process: every bit is the same."""
+    shutil.copytree(here.path, folder)
+    shutil.rmtree(folder / "scores")
+    plan = here.resolved
+    assert {metric.image for one in plan.run_tasks for metric in one.metrics} != {None}
+    own = [
+        one.model_copy(
+            update={"metrics": tuple(m.model_copy(update={"image": None}) for m in one.metrics)}
+        )
+        for one in plan.run_tasks
+    ]
+    there = Experiment(folder)
+    there.resolved_file.write_text(
+        plan.model_copy(update={"run_tasks": tuple(own)}).model_dump_json()
+    )
+    evaluate(there)
+    assert there.metrics_file.read_bytes() == here.metrics_file.read_bytes()
+    for one in own:
+        first, second = (Place(side.scores_dir, one.name) for side in (here, there))
+        assert read_keys(first) != read_keys(second), "the image is part of what determines scores"
+        for name in ("scores", "fields"):
+            files = [getattr(place, name) for place in (first, second)]
+            assert files[0].exists() == files[1].exists()
+            if files[0].exists():
+                assert_frame_equal(*map(polars.read_parquet, files), check_exact=True)
 
 
 def _owners(experiment: Path) -> list[dict[str, object]]:

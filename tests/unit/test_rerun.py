@@ -219,3 +219,19 @@ def test_an_imported_experiment_cannot_be_asked_again(tmp_path: Path) -> None:
     assert reproduce(experiment) == "# imported: there is no plan to run again"
     with pytest.raises(UserError, match="imported-one was imported: it has no plan to run again"):
         rerun.load(experiment)
+
+
+def test_a_rerun_takes_the_versions_that_were_installed() -> None:
+    lines = {"Pillow": "Pillow", "timm": "timm[extra]>=1", "two": "two<3", "there": "there"}
+    packages = {
+        name: {"source": {"type": "requirement", "line": line}} for name, line in lines.items()
+    }
+    packages["mine"] = {"source": {"type": "pypi", "name": "pillow", "version": "1"}}
+    rerun.as_locked(packages, {
+        "": ["pillow==11.0.0 --hash=sha256:0", "two==2.0"],
+        "scoring: image + timm": ["timm==1.2+cpu --hash=sha256:1", "two==2.1", "mine @ file:///m.whl"],
+    })  # fmt: skip
+    assert {name: one["source"].get("line") for name, one in packages.items()} == {
+        "Pillow": "Pillow==11.0.0", "timm": "timm[extra]==1.2+cpu", "two": "two<3", "there": "there",
+        "mine": None,
+    }  # fmt: skip

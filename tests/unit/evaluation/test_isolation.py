@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.evaluation.isolate import LONGEST, Guard, TookTooLong
+from hpcbench.scorer.isolate import LONGEST, Guard, TookTooLong
 from tests.unit.evaluation.scene import HERE, asked, strange, told, with_metrics
 
 ANSWERS = [str(number) for number in range(5)]

@@ -60,7 +60,9 @@ def test_scores_that_are_there_are_shown_by_any_group(
     assert files(here) == before, "nothing was written"
     found = run(capsys, here.id, "--by", "language")
     assert named(found, "language") == {"en": 1.0, "ru": pytest.approx(1 / 3)}
-    assert found["run_tasks"]["rt"] == {"scored": [], "kept": ["mean"], "written": True}
+    assert found["run_tasks"]["rt"] == {
+        "scored": [], "kept": ["mean"], "written": True, "failed": [],
+    }  # fmt: skip
 
 
 def test_another_metric_is_printed_and_the_experiment_stays_as_it_is(
@@ -128,7 +130,9 @@ def test_what_is_saved_lies_apart_and_is_not_scored_again(
         "rescored/loose/scores/rt.parquet",
     }  # fmt: skip
     again = run(capsys, here.id, *words)
-    assert again["run_tasks"]["rt"] == {"scored": [], "kept": ["mean", "anls"], "written": False}
+    assert again["run_tasks"]["rt"] == {
+        "scored": [], "kept": ["mean", "anls"], "written": False, "failed": [],
+    }  # fmt: skip
     assert again["folder"] == str(here.path / "rescored" / "loose")
 
 
