@@ -93,9 +93,11 @@ def _needs(facts: Facts, state: State) -> str | None:
     died = last_job.death(story.rounds[-1], facts.fates) if story.rounds else None
     if died is not None and state in ("stalled", "lost"):
         wanted = last_job.grown(died.step.resources, died.end.state, experiment.resolved)
-        verb = "status" if state == "stalled" else f"resume {experiment.id}"
+        command = (
+            "`hpcbench status`" if state == "stalled" else f"`hpcbench resume {experiment.id}`"
+        )
         return (
-            f"its last job, which evaluates and reports, died: {died.words}; `hpcbench {verb}` submits it "
+            f"its last job, which evaluates and reports, died: {died.words}; {command} submits it "
             f"again with {last_job.in_words(wanted)}; `last_job` in plan or site profile is for later runs"
         )
     if state == "stalled":
