@@ -31,8 +31,8 @@ from hpcbench.experiment.view.answers import answer_frames
 from hpcbench.registry.database_address import Address, address_of
 from hpcbench.schema.definitions import Database
 from tests.conftest import unavailable
-from tests.unit.database.test_later import scene
 from tests.unit.database.test_database_sync import answered
+from tests.unit.database.test_later import scene
 from tests.unit.portal import postgres
 from tests.unit.tracked import begun, ended
 
