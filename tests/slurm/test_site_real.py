@@ -222,6 +222,7 @@ def test_all_that_an_experiment_leaves_is_for_its_group_alone(slurm_user: User, 
     )
 
 
+@pytest.mark.campaign  # status waits two minutes for news of a job that is gone
 @pytest.mark.apptainer
 def test_a_last_job_that_died_is_a_job_again(slurm_user: User) -> None:
     """Its first try ends at once; the login node submits it again, and evaluates nothing itself."""
