@@ -178,8 +178,8 @@ def test_jobs_run_what_was_submitted_or_stop_with_what_changed(own: OwnUser, ima
     own.use_image(image)
     own.at_slurm(hold=True)
     plan = own.plan("changed", [VQA])
-    plain = own.submit(plan)
-    copied = own.submit(plan, "--snapshot-env", "--set", "seed=2")
+    plain = own.submit(plan, "--fresh")  # cron's experiment has the same answers
+    copied = own.submit(plan, "--fresh", "--snapshot-env", "--set", "seed=2")
     work = own.source / "worker" / "process.py"
     before = work.read_text()
     work.write_text(before + "\nraise RuntimeError('half a git pull')\n")
