@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -160,8 +160,11 @@ PLAIN = "hpcbench-example-interpreter-environment"
 """An example that no definition names: an ML task requires it as pip would write it."""
 
 
-def write_project(bench: Bench, source: Any) -> Path:
-    """A plan that uses ten packages; `source(name)` says where each comes from."""
+def write_project(bench: Bench, source: Any, required: Sequence[str] = ()) -> Path:
+    """A plan that uses ten packages; `source(name)` says where each comes from.
+
+    `required`: what an ML task requires besides, as pip writes it.
+    """
     data = bench.folder / "data"
     data.mkdir()
     (bench.folder / "weights").mkdir()
@@ -201,7 +204,7 @@ def write_project(bench: Bench, source: Any) -> Path:
         "prompts/read": {"user": "Read the total."},
         "reports/csv": {"plugin": "csv", "options": {"delimiter": ";"}},
         "ml_tasks/amount": {"plugin": "ocr", "metrics": ["amount_match"], "prompt": "read",
-                            "required_packages": ["packaging>=20", f"{PLAIN}>=1,<2"]},
+                            "required_packages": list(required)},
         "ml_tasks/yesno": {"plugin": "yesno", "metrics": ["accuracy"], "output": "label",
                            "sample_fields": ["question"], "prompt": "by_language"},
         "ml_tasks/lines": {"plugin": "kie", "parser": "keyvalue", "output": "object",
@@ -248,7 +251,8 @@ def test_a_plan_runs_on_packages_from_a_folder_a_repository_and_an_index(
 ) -> None:
     bench.environ["INDEX_PASSWORD"] = TOKEN
     bench.environ["UV_INDEX"] = f"http://user:{TOKEN}@127.0.0.1:{index.port}/simple"
-    plan = write_project(bench, lambda name: source_of(kind, name, repository, index))
+    required = ["packaging>=20", f"{PLAIN}>=1,<2"]
+    plan = write_project(bench, lambda name: source_of(kind, name, repository, index), required)
     mode = "prod" if kind in ("git", "pypi") else "dev"
 
     # Nothing that the echo says can be read, so that its run task has failed.
@@ -281,7 +285,7 @@ def test_a_plan_runs_on_packages_from_a_folder_a_repository_and_an_index(
     assert f"{experiment.name} is incomplete" in (bench.folder / "feed.xml").read_text()
     manifest = json.loads((experiment / "manifest.json").read_text())
     locked, installed = manifest["plugin_packages"], manifest["locks"][""]
-    assert set(locked) == {*KINDS, "packaging>=20", f"{PLAIN}>=1,<2"}
+    assert set(locked) == {*KINDS, *required}
     (plain,) = [one for one in installed if one.startswith(f"{PLAIN}==1.")]
     assert "--hash=sha256:" in plain
     assert not any(one.startswith("packaging") for one in installed), "this Python has it"
