@@ -27,6 +27,8 @@ _KNOWN = {
     "wheels": ("packages of plans, built", REMOVABLE),
     "wheelhouse": ("wheels from `images restore`", "rm -r; without internet, restore them again"),
     "environments": ("copies by --snapshot-env", "hpcbench gc, once no experiment needs them"),
+    "checked": ("results of checks of datasets", REMOVABLE),
+    "runpod": ("records of rented machines", "nothing: hpcbench ends machines by them"),
     "uv": ("downloads of uv", REMOVABLE),
     "pip": ("downloads of pip", REMOVABLE),
     "apptainer": ("layers of images", REMOVABLE),
