@@ -351,7 +351,8 @@ def main() -> None:
     if chosen.survey:
         pytest.main([*OPTIONS, *tests_of(files)], plugins=[Survey(files, seen)])
         return
-    if not seen.exists():  # apart: coverage would cost each trial
+    # A new run looks again at what tests reach: they may have changed. Apart: coverage would cost each trial.
+    if not (seen.exists() and chosen.out.exists()):
         subprocess.run(
             [sys.executable, "-m", "tests.mutants", *sys.argv[1:], "--survey"], check=True
         )
