@@ -24,6 +24,8 @@ from hpcbench.oauth.keeper import Keeper, TokenRefused
 from hpcbench.oauth.options import AuthOptions
 from hpcbench.oauth.store import Store
 from hpcbench.oauth.token_server import TokenServer
+from tests.cluster import packages
+from tests.conftest import unavailable
 from tests.remote.sshd import free_port
 
 LIBRARY = "usr/lib/x86_64-linux-gnu"
@@ -37,21 +39,36 @@ def unpacked(folder: Path) -> Path:
         return root
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        asked = subprocess.run(
-            ["apt-get", "install", "-s", "glewlwyd"], capture_output=True, text=True, check=True
-        )
-        names = [line.split()[1] for line in asked.stdout.splitlines() if line.startswith("Inst ")]
-        subprocess.run(
-            ["apt-get", "download", "-q", *names], cwd=folder, capture_output=True, check=True
-        )
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"glewlwyd cannot be had here: {error}")
+        _download(folder)
+    except (OSError, subprocess.CalledProcessError):
+        with packages.alone():  # a fresh machine has no lists of packages
+            subprocess.run(
+                [*packages.APT_GET, "update"],
+                env=packages.APT_ENV,
+                capture_output=True,
+                check=False,
+            )
+        try:
+            _download(folder)
+        except (OSError, subprocess.CalledProcessError) as error:
+            unavailable(f"glewlwyd cannot be had here: {error}")
     partial = folder / f"root.{os.getpid()}"
     for package in folder.glob("*.deb"):
         subprocess.run(["dpkg", "-x", package, partial], check=True)
     with contextlib.suppress(OSError):  # another process was first
         partial.rename(root)
     return root
+
+
+def _download(folder: Path) -> None:
+    """Get the server's package and those that it needs and this machine lacks."""
+    asked = subprocess.run(
+        ["apt-get", "install", "-s", "glewlwyd"], capture_output=True, text=True, check=True
+    )
+    names = [line.split()[1] for line in asked.stdout.splitlines() if line.startswith("Inst ")]
+    subprocess.run(
+        ["apt-get", "download", "-q", *names], cwd=folder, capture_output=True, check=True
+    )
 
 
 class Glewlwyd:
