@@ -42,7 +42,7 @@ def login(arguments: argparse.Namespace) -> int:
     if options.grant_type == "refresh_token" and options.refresh_token is None:
         refresh = _read_refresh_token(options)
     try:
-        granted = ask.get(options, say, allow_http=allow_http, anew=True, refresh=refresh)
+        granted = ask.get(options, say, allow_http=allow_http, renew=True, refresh=refresh)
     except TokenRefused as error:
         raise UserError(str(error), remedy="correct `auth` in the model's engine_options") from None
     except TokenFailed as error:

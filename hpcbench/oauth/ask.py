@@ -71,7 +71,7 @@ def get(
     say: Say,
     *,
     allow_http: bool = False,
-    anew: bool = False,
+    renew: bool = False,
     refresh: str = "",
 ) -> Granted:
     """A token: that of the user's file, or a new one.
@@ -80,7 +80,7 @@ def get(
         options: the credential.
         say: receives why there is no file.
         allow_http: whether a discovered address may be plain HTTP.
-        anew: whether the file's token does not count.
+        renew: whether the file's token does not count.
         refresh: a new refresh token to begin with.
 
     Raises:
@@ -92,7 +92,7 @@ def get(
     source = source_of(options, allow_http=allow_http, say=say)
 
     async def asking() -> Granted:
-        if anew:
+        if renew:
             return await source.login(refresh or None)
         return await source.obtain(None, full=False)
 
