@@ -71,6 +71,13 @@ def _of_sample() -> tuple[Column[Any], ...]:
     )
 
 
+def _number() -> Column[Any]:
+    meaning = {"meaning": "number of the row, from 0"}
+    return Column(
+        "number", BigInteger, primary_key=True, autoincrement=False, nullable=False, info=meaning
+    )
+
+
 def _of_shard() -> tuple[Column[Any], ...]:
     return (
         Column(
@@ -213,14 +220,7 @@ METRICS = Table(
     "metrics",
     METADATA,
     _of_experiment(),
-    Column(
-        "number",
-        BigInteger,
-        primary_key=True,
-        autoincrement=False,
-        nullable=False,
-        info={"meaning": "number of the row, from 0"},
-    ),
+    _number(),
     _text("run_task", "name of the run task"),
     _text("kind", "score: from metrics.json; speed: from performance.json"),
     _text("metric", "name of the metric, or of the figure of speed"),
@@ -250,14 +250,7 @@ EVENTS = Table(
     "events",
     METADATA,
     _of_experiment(),
-    Column(
-        "number",
-        BigInteger,
-        primary_key=True,
-        autoincrement=False,
-        nullable=False,
-        info={"meaning": "number of the row, from 0"},
-    ),
+    _number(),
     _text("source", "log of the event: submission, control, workers/…, shards/…"),
     _whole("seq", "number of the event in its log, from 1"),
     _time("time", "time of the event, by the clock of the node that wrote it"),

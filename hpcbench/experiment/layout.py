@@ -345,6 +345,17 @@ class Experiment:
             what = f"{self.id}: {unknown('run task', name, known)}"
             raise UserError(what) from None
 
+    def check_run_tasks(self, names: Iterable[str]) -> None:
+        """Check names that a user gave.
+
+        Raises:
+            UserError: the plan has no run task of such a name.
+        """
+        known = [one.name for one in self.resolved.run_tasks]
+        for name in names:
+            if name not in known:
+                raise UserError(Problem(unknown("run task", name, known)))
+
     @cached_property
     def manifest(self) -> dict[str, object]:
         """The manifest, as submit wrote it."""

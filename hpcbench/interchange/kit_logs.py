@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hpcbench.data.datasets import open_dataset, samples
-from hpcbench.errors import EnvironmentFault, Problem, UserError, unknown
+from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.claims import answers_of
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.evaluated import Scores, metrics_of
@@ -50,10 +50,7 @@ def write_logs(
         UserError: no such run task, or its dataset no longer exists.
         OSError: a file cannot be written.
     """
-    known = [one.name for one in experiment.resolved.run_tasks]
-    for name in run_tasks:
-        if name not in known:
-            raise UserError(Problem(unknown("run task", name, known)))
+    experiment.check_run_tasks(run_tasks)
     try:
         tables: Mapping[str, Scores] = metrics_of(experiment).run_tasks
     except EnvironmentFault as fault:

@@ -17,7 +17,7 @@ from typing import Any
 
 from hpcbench.data.datasets import open_dataset, samples
 from hpcbench.data.table import TableDataset
-from hpcbench.errors import Problem, UserError, unknown
+from hpcbench.errors import Problem, UserError
 from hpcbench.experiment.claims import answers_of
 from hpcbench.experiment.layout import Experiment, home
 from hpcbench.files.atomic import replacing
@@ -160,10 +160,8 @@ def write_answers(
         UserError: no such run task, or its dataset no longer exists.
         OSError: a file cannot be written.
     """
+    experiment.check_run_tasks(run_tasks)
     known = [one.name for one in experiment.resolved.run_tasks]
-    for name in run_tasks:
-        if name not in known:
-            raise UserError(Problem(unknown("run task", name, known)))
     chosen = [experiment.run_task(name) for name in dict.fromkeys(run_tasks or known)]
     names = {one.name: _file_name(experiment, one) for one in chosen}
     taken = Counter(names.values())

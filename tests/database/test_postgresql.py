@@ -30,7 +30,6 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.answers import answer_frames
 from hpcbench.registry.database_address import Address, address_of
 from hpcbench.schema.definitions import Database
-from tests.conftest import unavailable
 from tests.unit.database.test_database_sync import answered
 from tests.unit.database.test_later import scene
 from tests.unit.portal import postgres
@@ -42,12 +41,7 @@ WORD = "PASSWORD_OF_RESULTS"
 @pytest.fixture(scope="session")
 def server() -> Iterator[str]:
     """Address of a real PostgreSQL, with its password."""
-    try:
-        postgres.programs()
-    except postgres.Missing as missing:
-        unavailable(str(missing))
-    with postgres.postgresql() as url:
-        yield url
+    yield from postgres.served()
 
 
 @pytest.fixture

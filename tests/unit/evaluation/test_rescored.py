@@ -34,7 +34,7 @@ def both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Experiment, E
 
 
 def registry(folder: Path, plugin: str, **options: Any) -> Path:
-    """A registry that defines the metric `mean` anew."""
+    """A registry that defines the metric `mean` again."""
     (folder / "metrics").mkdir(parents=True, exist_ok=True)
     definition = {
         "schema_version": 1,

@@ -6,19 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.conftest import unavailable
 from tests.unit.portal import postgres
 
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[str]:
     """Address of a real PostgreSQL."""
-    try:
-        postgres.programs()
-    except postgres.Missing as missing:
-        unavailable(str(missing))
-    with postgres.postgresql() as url:
-        yield url
+    yield from postgres.served()
 
 
 @pytest.fixture(

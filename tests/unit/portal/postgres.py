@@ -115,3 +115,15 @@ def _run(user: str, *argv: str | Path) -> None:
         said.seek(0)
         if done.returncode:
             raise RuntimeError(f"{argv[0]}: {said.read().decode(errors='replace')}")
+
+
+def served() -> Iterator[str]:
+    """For a fixture: the address of one. Tests fail where there is none."""
+    from tests.conftest import unavailable  # benchmarks start one without pytest
+
+    try:
+        programs()
+    except Missing as missing:
+        unavailable(str(missing))
+    with postgresql() as url:
+        yield url
