@@ -27,9 +27,6 @@ FLAGS = (
     "--font-render-hinting=none",
 )
 
-RESENT = "ERR_TOO_MANY_RETRIES"
-"""Chromium gave up: a loaded proxy closed its connections at the moment of their use. No page causes that."""
-
 
 @dataclass
 class Running:
@@ -160,7 +157,7 @@ class Watch:
     def _console(self, message: ConsoleMessage) -> None:
         # One text is checked at a time; the page asks again.
         waits = "503" in message.text and "definitions/check" in str(message.location.get("url"))
-        if message.type == "error" and not waits and RESENT not in message.text:
+        if message.type == "error" and not waits:
             self.errors.append(f"{message.text} ({message.location.get('url')})")
 
     def _request(self, request: Request) -> None:
@@ -173,7 +170,7 @@ class Watch:
 
     def _failure(self, request: Request) -> None:
         # A page that is left takes its requests back.
-        if not {"ERR_ABORTED", RESENT} & set(re.findall(r"ERR_\w+", str(request.failure))):
+        if "ERR_ABORTED" not in str(request.failure):
             self.failed.append(f"{request.url}: {request.failure}")
 
 

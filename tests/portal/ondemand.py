@@ -1,103 +1,102 @@
-"""A stand-in for Open OnDemand's proxy, which takes a site; does what that is published to do.
+"""A site's Apache before the portal, set up as Open OnDemand sets its own up.
 
-That is Apache with `mod_ood_proxy` (github.com/OSC/ondemand). What counts for a portal: all of the site is
-one origin with TLS; requests below `/node/HOST/PORT/` go to that port of that host with their path as it is,
-all others elsewhere; `Host` becomes the portal's own, and what the browser asked stands in
-`X-Forwarded-Host`, `-For` and `-Proto`; `X-Forwarded-User` names who is signed in at the site; WebSockets
-are passed through.
-
-    python ondemand.py FOLDER HOST PORT ACCOUNT
-
-FOLDER has `cert.pem` and `key.pem`; ACCOUNT is the number of the account that it becomes, as a site's proxy
-is not the user's. It prints its port, and then a line for each request: status and path; for the status `-`
-where it was not for the portal, `x` where the portal hung up.
+Open OnDemand (github.com/OSC/ondemand) is Apache with `mod_ood_proxy`, a script that fills in what the
+directives here name. All of the site is one origin with TLS. Requests below `/node/HOST/PORT/` go to that
+port of that host with their path as it is, all others elsewhere. `Host` becomes the portal's own; what the
+browser sent stands in `X-Forwarded-Host`, `-For` and `-Proto`; `X-Forwarded-User` names the account that is
+signed in at the site. WebSockets pass through. Apache is Debian's.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
-import ssl
-import sys
-from collections.abc import Awaitable, Callable
+import pwd
+import subprocess
 from pathlib import Path
 
-DROPPED = frozenset(
-    {"host", "connection", "x-forwarded-host", "x-forwarded-for", "x-forwarded-proto"}
+from tests.cluster.packages import install_packages
+from tests.cluster.system import LabError
+from tests.conftest import unavailable
+from tests.user import until
+
+APACHE = Path("/usr/sbin/apache2")
+MODULES = (
+    *("mpm_event", "authz_core", "headers"),
+    *("socache_shmcb", "ssl", "proxy", "proxy_http"),
 )
-ELSEWHERE = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+CONFIGURATION = """\
+ServerRoot {folder}
+ServerName localhost
+PidFile {folder}/pid
+DefaultRuntimeDir {folder}
+Mutex file:{folder}
+ErrorLog {folder}/error.log
+{modules}
+{account}
+Listen 127.0.0.1:{port}
+SSLEngine on
+SSLCertificateFile {folder}/cert.pem
+SSLCertificateKeyFile {folder}/key.pem
+LogFormat "%>s %U%q" asked
+CustomLog {folder}/access.log asked
+RequestHeader set X-Forwarded-Proto https
+RequestHeader set X-Forwarded-User somebody
+ProxyPass "/node/{host}/{portal}" "http://127.0.0.1:{portal}/node/{host}/{portal}" upgrade=websocket
+"""
 
 
-def proxied(
-    host: str, port: int
-) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
-    """What answers a connection of a browser: one request each, so that nothing has to be counted."""
+class Proxy:
+    """The web server; it runs as another account than the portal's, where we may give it one.
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-            path = head.split(" ", 2)[1]
-            if not path.startswith(f"/node/{host}/{port}/"):
-                print("-", path, flush=True)
-                writer.write(ELSEWHERE)
-                await writer.drain()
-                return
-            from_portal, to_portal = await asyncio.open_connection("127.0.0.1", port)
-            to_portal.write(rewritten(head, host, port))
-            upwards = asyncio.ensure_future(passed_on(reader, to_portal))
-            # A browser that hangs up ends a stream, too.
-            upwards.add_done_callback(lambda _: to_portal.close())
+    Args:
+        folder: its files.
+        host: the portal's host, as its path has it.
+        portal: the portal's port.
+        port: its own.
+    """
+
+    def __init__(self, folder: Path, host: str, portal: int, port: int) -> None:
+        if not APACHE.exists():
             try:
-                status = await from_portal.readline()
-                if status or not reader.at_eof():
-                    print(status.split(b" ")[1].decode() if status else "x", path, flush=True)
-                writer.write(status)
-                await passed_on(from_portal, writer)
-            finally:
-                upwards.cancel()
-        except (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
-            pass  # a browser that goes away
-        finally:
-            writer.close()
+                install_packages(("apache2-bin",))
+            except LabError as error:
+                unavailable(f"no Apache: {error}")
+        self.origin = f"https://localhost:{port}"
+        self._log = folder / "access.log"
+        _certify(folder)
+        account = f"User #{ACCOUNT}\nGroup #{pwd.getpwuid(ACCOUNT).pw_gid}" if _ROOT else ""
+        modules = "\n".join(
+            f"LoadModule {name}_module /usr/lib/apache2/modules/mod_{name}.so" for name in MODULES
+        )
+        (folder / "apache.conf").write_text(
+            CONFIGURATION.format(
+                folder=folder, modules=modules, account=account, port=port, host=host, portal=portal
+            )
+        )
+        argv = [APACHE, "-f", folder / "apache.conf", "-D", "FOREGROUND"]
+        self._process = subprocess.Popen(argv)
+        until((folder / "pid").exists, 60, "Apache")
 
-    return answer
+    def stop(self) -> None:
+        """End it, and all connections."""
+        self._process.terminate()
+        self._process.wait(30)
 
-
-def rewritten(head: str, host: str, port: int) -> bytes:
-    """The head of a request as the portal gets it."""
-    request, *lines = head.rstrip("\r\n").split("\r\n")
-    given = {
-        name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)
-    }
-    upgraded = "upgrade" in given
-    kept = [line for line in lines if line.split(":")[0].lower() not in DROPPED]
-    added = [
-        f"Host: {host}:{port}",
-        f"Connection: {'Upgrade' if upgraded else 'close'}",
-        f"X-Forwarded-Host: {given['host']}",
-        "X-Forwarded-For: 192.0.2.7",
-        "X-Forwarded-Proto: https",
-        "X-Forwarded-User: somebody",
-    ]
-    return "\r\n".join([request, *kept, *added, "", ""]).encode("latin-1")
+    def finished(self) -> list[tuple[str, str]]:
+        """Status, and path with query, of each request that has ended."""
+        lines = self._log.read_text().splitlines()
+        return [(status, path) for status, _, path in (line.partition(" ") for line in lines)]
 
 
-async def passed_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Hand on every byte as it comes: streams are not held back."""
-    while data := await reader.read(65536):
-        writer.write(data)
-        await writer.drain()
+_ROOT = os.geteuid() == 0
+ACCOUNT = 65534 if _ROOT else os.geteuid()
+"""The proxy's account."""
 
 
-async def serve(folder: Path, host: str, port: int, account: int) -> None:
-    """Serve until killed."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
-    server = await asyncio.start_server(proxied(host, port), "127.0.0.1", 0, ssl=context)
-    os.setuid(account)
-    print(server.sockets[0].getsockname()[1], flush=True)
-    await server.serve_forever()
-
-
-if __name__ == "__main__":
-    asyncio.run(serve(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
+def _certify(folder: Path) -> None:
+    """A certificate that signs for itself."""
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+         "-days", "2", "-subj", "/CN=localhost", "-keyout", "key.pem", "-out", "cert.pem"],
+        cwd=folder, check=True, capture_output=True,
+    )  # fmt: skip

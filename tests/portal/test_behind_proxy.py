@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,77 +15,57 @@ from playwright.sync_api import Browser, Page, expect
 from hpcbench.experiment.layout import Experiment
 from tests.portal import ondemand
 from tests.portal.browsing import Running, Watch, answered, opened
+from tests.remote.sshd import free_port
 from tests.user import until
 
 HOST = socket.gethostname()
-PROXY = 65534 if os.geteuid() == 0 else os.geteuid()
-"""The proxy's account: nobody's, where we may give it another one than ours."""
 
 
 @dataclass
 class Site:
     """A site's web server, and the portal behind it."""
 
-    origin: str
+    proxy: ondemand.Proxy
     below: str
     """Path of the portal."""
     portal: Running
-    output: Path
-    """What the web server tells."""
+
+    @property
+    def origin(self) -> str:
+        """The site's address."""
+        return self.proxy.origin
 
     @property
     def link(self) -> str:
         """A fresh link: what `hpcbench portal url` prints, below the site's address."""
         return self.origin + str(self.portal.asked("url")["path"])
 
-    @property
-    def told(self) -> list[tuple[str, str]]:
-        """Status and path of each request that came."""
-        lines = self.output.read_text().splitlines()[1:]
-        return [(status, path) for status, _, path in (line.partition(" ") for line in lines)]
-
 
 @pytest.fixture(scope="module")
 def site(home: Path, plans: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A portal, and a proxy of another account before it."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     below = f"/node/{HOST}/{port}"
-    options = ("--proxy-user", str(PROXY), "--root-path", below)
-    folder = tmp_path_factory.mktemp("ondemand")
-    output = folder / "output.log"
-    certify(folder)
+    options = ("--proxy-user", str(ondemand.ACCOUNT), "--root-path", below)
     portal = Running(home, plans, tmp_path_factory.mktemp("its"), options)
     with contextlib.ExitStack() as stack:
         stack.callback(portal.stop)
         portal.start(port)
-        argv = [sys.executable, ondemand.__file__, folder, HOST, str(port), str(PROXY)]
-        server = stack.enter_context(
-            subprocess.Popen(argv, stdout=stack.enter_context(output.open("wb")))
-        )
-        stack.callback(server.terminate)
-        until(lambda: output.read_text().endswith("\n"), 120, "the proxy's port")
-        yield Site(f"https://localhost:{output.read_text().strip()}", f"{below}/", portal, output)
-
-
-def certify(folder: Path) -> None:
-    """A certificate that signs for itself."""
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
-         "-days", "2", "-subj", "/CN=localhost", "-keyout", "key.pem", "-out", "cert.pem"],
-        cwd=folder, check=True, capture_output=True,
-    )  # fmt: skip
+        folder = tmp_path_factory.mktemp("ondemand")
+        proxy = ondemand.Proxy(folder, HOST, port, free_port())
+        stack.callback(proxy.stop)
+        yield Site(proxy, f"{below}/", portal)
 
 
 @pytest.fixture
 def page(browser: Browser, site: Site) -> Iterator[Page]:
     """A page, signed in through the proxy, at the list of experiments; nothing leaves the portal's path."""
-    before = len(site.told)
+    before = len(site.proxy.finished())
     watch = Watch(site.origin, site.below)
     with opened(browser, watch, site.link, ignore_https_errors=True) as (_, at):
         yield at
     watch.check()
-    for status, path in site.told[before:]:
+    for status, path in site.proxy.finished()[before:]:
         assert path.startswith(site.below)
         assert status < "400", (status, path)
 
@@ -123,10 +100,16 @@ def test_answers_on_disk_move_the_page_through_the_proxy(
     before = answered(page)
     expect(page.get_by_text(re.compile(f"^{before} of")).first).not_to_be_visible(timeout=60_000)
     assert answered(page) > before
-    streams = [
-        status for status, path in site.told if "/api/v1/events" in path and "poll" not in path
-    ]
-    assert "200" in streams
+    page.close()
+    until(lambda: "200" in streams(site), 60, "the end of its stream")
+
+
+def streams(site: Site) -> list[str]:
+    """The status of each stream of events that has ended."""
+    return [
+        status for status, path in site.proxy.finished()
+        if "/api/v1/events" in path and "poll" not in path
+    ]  # fmt: skip
 
 
 def test_a_web_socket_comes_through(page: Page, growing: Experiment) -> None:
