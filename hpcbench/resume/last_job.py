@@ -13,7 +13,7 @@ from hpcbench.schema.parts import Resources
 if TYPE_CHECKING:
     from hpcbench.schema.plan import ResolvedPlan
 
-DEFAULT = Resources(cpus=1, memory_gb=4, time_limit="01:00:00")
+DEFAULT: dict[str, Any] = {"cpus": 1, "memory_gb": 4, "time_limit": "01:00:00"}
 """Resources where neither plan nor site profile says others."""
 
 TRIES = 3
@@ -27,7 +27,7 @@ def resources(resolved: ResolvedPlan) -> Resources:
     """Resources of the first last job: the plan's, else the site profile's, else the default."""
     site, plan = resolved.site.slurm.last_job, resolved.plan.last_job
     said = site.model_dump(exclude_none=True) | plan.model_dump(exclude_none=True)
-    return DEFAULT.model_copy(update=said)
+    return Resources(**(DEFAULT | said))
 
 
 def grown(last: Mapping[str, Any] | None, end: str, resolved: ResolvedPlan) -> Resources:
@@ -72,7 +72,7 @@ class Death:
     @property
     def words(self) -> str:
         """`its job needed more memory than it had requested (1 CPU, 4 GB, 01:00:00; job 4711)`."""
-        had = Resources(**self.step.resources) if self.step.resources else DEFAULT
+        had = Resources(**(self.step.resources or DEFAULT))
         return f"{self.end.text} ({in_words(had)}; job {self.step.job})"
 
 

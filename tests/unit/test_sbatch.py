@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hpcbench.errors import UserError
 from hpcbench.resume.last_job import DEFAULT
 from hpcbench.schema.definitions import Site
+from hpcbench.schema.parts import Resources
 from hpcbench.schema.plan import Group, ResolvedPlan
 from hpcbench.submit.sbatch import (
     FIND_MODULES,
@@ -133,12 +134,12 @@ def test_a_job_in_the_cpu_partition_asks_for_no_features_of_the_workers_nodes() 
         "partition": "gpu", "cpu_partition": "cpu", "constraint": "a100", "reservation": "r",
         "account": "docs",
     }  # fmt: skip
-    found = parameters(plan_at(slurm=site), DEFAULT, 0, "last", ["12", "13"])
+    found = parameters(plan_at(slurm=site), Resources(**DEFAULT), 0, "last", ["12", "13"])
     assert (found["partition"], found["account"]) == ("cpu", "docs")
     assert found["dependency"] == "afterany:12:13"
     assert not {"constraint", "reservation", "gres"} & {*found, *found["additional_parameters"]}
     without = plan_at(slurm={**site, "cpu_partition": None})
-    found = parameters(without, DEFAULT, 0, "last", ["12"])
+    found = parameters(without, Resources(**DEFAULT), 0, "last", ["12"])
     assert found["partition"] == "gpu"
     assert found["additional_parameters"]["constraint"] == "a100"
 
