@@ -6,10 +6,9 @@ import hashlib
 import json
 import os
 import re
-import socket
 import urllib.parse
 from dataclasses import dataclass
-from http.client import HTTPConnection
+from http.client import HTTPException
 from pathlib import Path
 
 from hpcbench.environments.credentials import login_for
@@ -20,6 +19,7 @@ from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.files.hashing import hash_file
 from hpcbench.registry.paths import is_dockerfile
 from hpcbench.schema.definitions import ContainerSite
+from hpcbench.unix_http import UnixConnection
 
 LABEL = "hpcbench.source.digest"
 """Label of a SIF we built: the digest of its source."""
@@ -179,13 +179,14 @@ def _in_daemon(name: str, reference: str) -> str:
     if not place.startswith("unix://"):
         raise EnvironmentFault(f"DOCKER_HOST is {place}", remedy="set it to a socket, unix:///…")
     try:
-        with _SocketConnection(place.removeprefix("unix://")) as connection:
+        with UnixConnection(place.removeprefix("unix://"), timeout=30) as connection:
             connection.request("GET", f"/images/{urllib.parse.quote(name, safe='')}/json")
             answer = connection.getresponse()
             body = answer.read()
-    except OSError as error:
+    except (OSError, HTTPException) as error:
+        why = error.strerror if isinstance(error, OSError) else None
         raise EnvironmentFault(
-            f"cannot ask Docker's daemon at {place}: {error.strerror or error}",
+            f"cannot ask Docker's daemon at {place}: {why or error}",
             remedy="start it, or set DOCKER_HOST to its socket; a registry or `docker save` needs no daemon",
         ) from error
     if answer.status == 404:
@@ -196,25 +197,6 @@ def _in_daemon(name: str, reference: str) -> str:
     if digest is None:
         raise EnvironmentFault(f"Docker's daemon at {place} answers {answer.status}")
     return f"sha256:{str(digest).removeprefix('sha256:')}"  # podman omits the prefix
-
-
-class _SocketConnection(HTTPConnection):
-    """HTTP over a Unix socket."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=30)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
-
-    def __enter__(self) -> _SocketConnection:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
 
 
 def _file(path: str, reference: str) -> Path:

@@ -7,14 +7,14 @@ are our Hugging Face engine's.
 
 from __future__ import annotations
 
-import http.client
-import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
+
+from hpcbench.unix_http import UnixConnection
 
 GIB = 1 << 30
 
@@ -114,25 +114,11 @@ def over_socket(path: Path, key: str, timeout: float = 1.0) -> Callable[[], str]
     """
 
     def read() -> str:
-        connection = _UnixConnection(str(path), timeout)
-        try:
+        with UnixConnection(path, timeout) as connection:
             connection.request("GET", "/metrics", headers={"X-API-Key": key})
             answer = connection.getresponse()
             if answer.status != 200:
                 raise OSError(f"/metrics answered {answer.status}")
             return answer.read().decode(errors="replace")
-        finally:
-            connection.close()
 
     return read
-
-
-class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: str, timeout: float) -> None:
-        super().__init__("localhost", timeout=timeout)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)

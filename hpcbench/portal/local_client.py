@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import signal
@@ -10,25 +9,15 @@ import socket
 import struct
 import time
 from dataclasses import dataclass
+from http.client import HTTPException
 from typing import Any
 
 from hpcbench.errors import EnvironmentFault
 from hpcbench.files.private import read_secret
 from hpcbench.portal import runtime_dir
+from hpcbench.unix_http import UnixConnection
 
 _SECONDS = 10.0
-
-
-class _Connection(http.client.HTTPConnection):
-    def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=_SECONDS)
-        self._path = path
-
-    def connect(self) -> None:
-        """Connect to the socket."""
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(_SECONDS)
-        self.sock.connect(self._path)
 
 
 @dataclass(frozen=True)
@@ -53,27 +42,22 @@ class Caller:
             EnvironmentFault: the portal does not answer, or refuses.
         """
         token = (read_secret(self.here.token) or "").strip()
-        connection = _Connection(str(self.here.socket))
+        headers = {
+            "Authorization": f"Bearer {token}",
+            "X-Hpcbench": "1",
+            "Content-Type": "application/json",
+        }
+        content = None if body is None else json.dumps(body)
         try:
-            connection.request(
-                method,
-                f"/api/v1{path}",
-                None if body is None else json.dumps(body),
-                {
-                    "Authorization": f"Bearer {token}",
-                    "X-Hpcbench": "1",
-                    "Content-Type": "application/json",
-                },
-            )
-            response = connection.getresponse()
-            text = response.read()
-        except OSError as error:
+            with UnixConnection(self.here.socket, _SECONDS) as connection:
+                connection.request(method, f"/api/v1{path}", content, headers)
+                response = connection.getresponse()
+                text = response.read()
+        except (OSError, HTTPException) as error:
             raise EnvironmentFault(
                 f"the portal (pid {self.state['pid']}) does not answer: {error}",
                 remedy="run `hpcbench portal stop`, then `hpcbench portal`",
             ) from None
-        finally:
-            connection.close()
         found: Any = json.loads(text) if text else None
         if response.status >= 400:
             raise EnvironmentFault(
