@@ -228,6 +228,20 @@ class Larger(Part):
     """Type of GPU. Without it: the type of the shape before."""
 
 
+class Prices(Part):
+    """What the provider of a model charges for requests to it."""
+
+    input: float = Field(ge=0)
+    """Price of a million tokens of prompts, images included; cached ones are counted at the same price."""
+    output: float = Field(ge=0)
+    """Price of a million tokens of answers, reasoning included."""
+    currency: str = Field(default="USD", pattern=r"^[A-Z]{3}$")
+    """Currency of the prices, its three letters by ISO 4217."""
+    image: float | None = Field(default=None, ge=0)
+    """Price of one image of a request, in addition to its tokens. Without it: images cost only their
+    tokens."""
+
+
 class Model(Definition):
     """A vision-language model, the engine that serves it and the image that holds the engine."""
 
@@ -270,6 +284,9 @@ class Model(Definition):
     """Number of parameters, in billions (10^9); planning uses it before the weights are on this machine."""
     size_gb: float | None = Field(default=None, gt=0)
     """Size of its files, GB (10^9 bytes). Without it: two bytes per parameter."""
+    prices: Prices | None = None
+    """What its provider charges: for the cost of answers, and for the plan's `max_cost`. Without it: its
+    answers have no cost."""
     nodes: int = Field(default=1, gt=0)
     """Nodes that one engine needs. hpcbench refuses more than one: it does not support that yet."""
     larger: tuple[Larger, ...] = ()
