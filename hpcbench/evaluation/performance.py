@@ -16,7 +16,15 @@ from hpcbench.files.atomic import write_json
 from hpcbench.oauth.figures import added
 from hpcbench.schema.plan import ResolvedRunTask
 
-_READ = (*speed.EVENTS, "started", "model_ready", "shard_claimed", "concurrency", "token")
+_READ = (
+    *speed.EVENTS,
+    "started",
+    "model_ready",
+    "shard_claimed",
+    "concurrency",
+    "token",
+    "limited",
+)
 """Events of workers that `performance.json` is computed from."""
 
 
@@ -50,6 +58,8 @@ def performance(experiment: Experiment, *, reused: bool = False) -> Performance:
         found["hardware"] = _hardware(run_task, workers.values())
         if (tokens := _tokens(run_task, workers.values())) is not None:
             found["tokens"] = tokens
+        if (limits := _limits(run_task, workers.values())) is not None:
+            found["limits"] = limits
         found_speeds[run_task.name] = found
     whole = {
         "version": PERFORMANCE_VERSION,
@@ -123,6 +133,25 @@ def _tokens(
         "wait_seconds",
     )
     return {name: whole[name] for name in known}
+
+
+def _limits(
+    run_task: ResolvedRunTask, workers: Iterable[Sequence[Mapping[str, Any]]]
+) -> dict[str, Any] | None:
+    """What rate limits of a run task's gateway did, summed over the workers; None: nothing.
+
+    Run tasks that share a model in a worker share its limits: each shows all of them.
+    """
+    found: list[Mapping[str, Any]] = []
+    for events in workers:
+        own = [one for one in events if one["event"] == "limited"]
+        own = [one for one in own if one.get("model") == run_task.model.name]
+        if own and any(_is_of(event, run_task.name) for event in events):
+            found.append(own[-1])
+    if not found:
+        return None
+    names = ("refused", "waits", "wait_seconds")
+    return {name: round(sum(one.get(name, 0) for one in found), 3) for name in names}
 
 
 def _hardware(

@@ -27,8 +27,8 @@ Kind = Literal[
     "bad_node", "poisonous", "staged", "staging_skipped", "orphans_reaped", "alarm", "unreadable",
     # progress and resources
     "progress", "resources", "monitor", "monitor_note", "client_health", "concurrency",
-    # tokens of a model elsewhere
-    "token", "token_failed",
+    # tokens of a model elsewhere, and its gateway's rate limits; what the budget paid
+    "token", "token_failed", "limited", "budget",
 ]  # fmt: skip
 """All kinds of events; docs/events.md gives the writer, the fields and the meaning of each."""
 
@@ -40,6 +40,7 @@ WARNINGS: frozenset[Kind] = frozenset(
         "failed", "released", "stop", "fail", "refused", "disk_full", "fenced",
         "shard_failed", "model_failed", "engine_died", "bad_node", "poisonous", "staging_skipped",
         "orphans_reaped", "alarm", "unreadable", "monitor_note", "token_failed",
+        "limited",
     }
 )  # fmt: skip
 """Kinds that report a problem."""
@@ -47,7 +48,7 @@ WARNINGS: frozenset[Kind] = frozenset(
 _OTHERS: Mapping[str, Sort] = {
     "progress": "progress", "loading": "progress",
     "resources": "resources", "monitor": "resources", "client_health": "resources",
-    "memory_returned": "resources", "token": "resources",
+    "memory_returned": "resources", "token": "resources", "budget": "resources",
 }  # fmt: skip
 
 LAST_WORDS = frozenset({"finished", "stopped", "failed", "disk_full"})

@@ -1,7 +1,8 @@
 """Requests to a model: a client with accurate timing, and a driver of many requests.
 
 `client` sends one request; `drive` sends many, at a concurrency or a rate; `adaptive` searches for the best
-concurrency; `health` reports whether the client kept up; `compat` computes other kits' figures.
+concurrency; `rate_limits` keeps to what a gateway allows; `health` reports whether the client kept up;
+`compat` computes other kits' figures.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from hpcbench.inference.arrivals import constant, poisson
 from hpcbench.inference.client import TRIES, Client, EngineGone, LoadFailed, load_body
 from hpcbench.inference.client_health import Health
 from hpcbench.inference.load_driver import drive, warm_up
+from hpcbench.inference.rate_limits import RateLimits, Shared
 
 __all__ = [
     "TRIES",
@@ -19,6 +21,8 @@ __all__ = [
     "EngineGone",
     "Health",
     "LoadFailed",
+    "RateLimits",
+    "Shared",
     "constant",
     "drive",
     "load_body",

@@ -12,7 +12,9 @@ model, images and machine, so it is searched during the work:
   neighbours are tried again from time to time, ever more rarely;
 - when the rate at a limit differs much from its earlier rate, all measurements are forgotten;
 - requests that always wait inside the engine are superfluous: as soon as that is known, the limit falls to
-  slightly above the number that the engine works on, and no higher limit is tried.
+  slightly above the number that the engine works on, and no higher limit is tried;
+- while a gateway refuses requests by its rate limits, no higher limit is tried, and one that was just raised
+  is taken back: more requests at once bring only more refusals.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ _FIRST_REST, _LONGEST_REST = (
     4,
     32,
 )  # windows until a neighbour is tried again; doubles each time
+_CALM = 8  # windows without a refusal until higher limits are tried again
 _OTHER = (
     1.6  # times as fast or slow as before: another engine, or other work; the search starts over
 )
@@ -113,6 +116,8 @@ class Adaptive:
         self._answered = self._longest = 0  # answers of this run; most of any run
         self._to_ignore = 0
         self._exhausted = False
+        self._before = self.limit  # the limit of the window before
+        self._refusing = 0  # windows until the gateway counts as calm
 
     def resume(self, now: float) -> None:
         """Record the first request of a run, perhaps after a pause; measurements stay."""
@@ -157,6 +162,13 @@ class Adaptive:
         elif queue.waiting == 0 and self.limit >= self._ceiling:
             self._ceiling = self.most
 
+    def limited(self) -> None:
+        """Record that a gateway refused a request by its rate limits."""
+        self._ceiling = max(1, min(self.limit, self._before))
+        self._refusing = _CALM
+        self._change(self._ceiling)
+        self._seen = {limit: seen for limit, seen in self._seen.items() if limit <= self._ceiling}
+
     def _end_run(self) -> None:
         """Add this run's answers to the open window."""
         if not self._is_long:
@@ -180,13 +192,16 @@ class Adaptive:
         if seen.answers and not 1 / _OTHER < rate / seen.rate < _OTHER:
             self._seen, self._rest = {self.limit: (seen := _Seen())}, 0
         seen.add(window)
+        if self._refusing:
+            self._refusing -= 1
+            self._ceiling = self._ceiling if self._refusing else self.most
         self._change(self._next())
 
     def _change(self, limit: int) -> None:
         """Open a window at this limit."""
         if limit != self.limit:
             self._to_ignore = self.limit
-        self.limit = limit
+        self._before, self.limit = self.limit, limit
         self._kept, self._steady, self._began = _Span(), _Span(), None
 
     def _next(self) -> int:

@@ -7,7 +7,6 @@ TTFT, TPOT or ITL can be computed from them later (`compat.py` does).
 from __future__ import annotations
 
 import asyncio
-import email.utils
 import json
 import random
 import time
@@ -19,6 +18,7 @@ from typing import Any, TypeVar
 
 from hpcbench.errors import RunFailed
 from hpcbench.inference.http_client import Answer, Connections, NotConnected
+from hpcbench.inference.rate_limits import RateLimits, now, retry_after
 from hpcbench.inference.request_body import Prepared, answer_key, prepare
 from hpcbench.inference.stream import Stream, as_object
 from hpcbench.monitor import engine_state
@@ -34,6 +34,9 @@ PREPARERS = 2
 _PAUSE, _LONGEST_PAUSE = 0.5, 8.0  # seconds; full jitter between 0 and these
 _FIRST_POLL, _LONGEST_POLL = 0.03, 0.5  # seconds between checks of an engine that loads
 _GROWTH = 1.15  # factor between pauses: the delay is at most 15 % of the load
+
+_LASTING = ("out_of_memory", "insufficient_quota")
+"""Codes of errors that come again, although their status would pass; the second one is OpenAI's."""
 
 T = TypeVar("T")
 
@@ -89,6 +92,10 @@ class EngineGone(RunFailed):
     in_flight: tuple[str, ...] = ()
 
 
+class Limited(Exception):
+    """The gateway refuses the request for now, by its rate limits: it is to be sent again."""
+
+
 class Client:
     """Talks to one wrapper; an async context manager.
 
@@ -99,6 +106,7 @@ class Client:
         files_under: Image files below this folder are sent as `file://` URIs: the engine can read them
             there. Other images, or all without this folder, are sent as data URIs.
         recount: Counts the tokens of an answer's text by the model's own tokenizer (`tokens.counter`).
+        limits: What is known of the rate limits of the gateway behind it.
     """
 
     def __init__(
@@ -109,10 +117,14 @@ class Client:
         *,
         files_under: Path | None = None,
         recount: Callable[[str], int] | None = None,
+        limits: RateLimits | None = None,
     ) -> None:
         self._socket, self._key, self._model = socket, api_key, model_name
         self._files_under = files_under.resolve() if files_under else None
         self._recount = recount
+        self.limits = limits or RateLimits()
+        """Rate limits of the gateway behind it, from its answers."""
+        self._heard = asyncio.Event()
         self._open: Connections | None = None
         self._threads: ThreadPoolExecutor
 
@@ -232,10 +244,20 @@ class Client:
         body, hashes = prepare(self._model, request, self._files_under)
         return Prepared(request, taken, body, hashes, answer_key(self._model, request, hashes))
 
-    async def send(self, prepared: Prepared, start: int, scheduled: int | None = None) -> Response:
+    async def send(
+        self,
+        prepared: Prepared,
+        start: int,
+        scheduled: int | None = None,
+        *,
+        heeds_limits: bool = False,
+    ) -> Response:
         """Send until there is an answer, the tries are used up, or the deadline has passed.
 
         `start` is when the request could be sent: its timeout runs from then on.
+
+        Raises:
+            Limited: `heeds_limits` is set, and the gateway refuses it by its rate limits.
         """
         request = prepared.request
         deadline = start + int(request.timeout * 1e9)
@@ -253,11 +275,15 @@ class Client:
             await asyncio.sleep(pause)
             tries += 1
             attempt = await self._attempt(prepared.body, left - pause)
+            if attempt.limited and heeds_limits:
+                raise Limited(attempt.error)
             if not attempt.transient:
                 break
             pause = random.uniform(0, min(_LONGEST_PAUSE, _PAUSE * 2**tries))
             pause = max(pause, attempt.retry_after)
         answered = attempt.outcome in ("ok", "truncated", "refused")
+        if answered and attempt.stream.usage:
+            self.limits.used(sum(_counted(attempt.stream.usage)))
         return Response(
             sample_id=request.sample_id,
             outcome=attempt.outcome,
@@ -286,6 +312,31 @@ class Client:
             return response
         return replace(response, recount=count)
 
+    async def admitted(self) -> int | None:
+        """Wait until the gateway's rate limits let a request out.
+
+        Returns:
+            `time.monotonic_ns()` at the end of the wait; None: there was none.
+        """
+        limits, loop = self.limits, asyncio.get_running_loop()
+        if (pause := limits.pause(now())) == 0:
+            return None
+        begin = now()
+        limits.figures.waits += 1
+        try:
+            while pause != 0:
+                self._heard.clear()
+                timer = None if pause is None else loop.call_later(pause, self._heard.set)
+                try:
+                    await self._heard.wait()
+                finally:
+                    if timer is not None:
+                        timer.cancel()
+                pause = limits.pause(now())
+        finally:
+            limits.figures.wait_seconds += now() - begin
+        return time.monotonic_ns()
+
     async def in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
         """Run a function in one of our few threads."""
         loop = asyncio.get_running_loop()
@@ -294,11 +345,14 @@ class Client:
     async def _attempt(self, body: bytes, seconds: float) -> Attempt:
         attempt = Attempt()
         attempt.send = time.monotonic_ns()
+        sent = self.limits.sent(now())
         try:
             async with self._connections.ask(
                 "POST", "/v1/chat/completions", body, seconds
             ) as answer:
                 attempt.headers = answer.head_at
+                self.limits.heard(sent, answer.status, answer.headers, now())
+                self._heard.set()
                 if answer.status == 200:
                     await attempt.follow(answer)
                 else:
@@ -310,6 +364,12 @@ class Client:
             raise EngineGone(f"the wrapper does not answer on {self._socket}: {error}") from error
         except (OSError, ValueError) as error:
             attempt.fail(f"the answer is incomplete: {str(error) or type(error).__name__}")
+        finally:
+            if attempt.headers is None:
+                self.limits.lost()
+                self._heard.set()
+        if attempt.limited:
+            self.limits.figures.why = attempt.error or ""
         attempt.done = attempt.done or time.monotonic_ns()
         return attempt
 
@@ -326,6 +386,8 @@ class Attempt:
 
     outcome: Outcome = "failed"
     transient: bool = False
+    limited: bool = False
+    """Whether a gateway refused it by its rate limits: it passes."""
     error: str | None = None
     retry_after: float = 0.0
     stream: Stream = field(default_factory=Stream)
@@ -375,7 +437,9 @@ class Attempt:
         else:
             # The request was alone in its batch when memory ran out, and would be alone again.
             passing = status in (408, 429) or (status >= 500 and status != 501)
-            self.fail(f"HTTP {status}: {text}", transient=passing and code != "out_of_memory")
+            passing = passing and code not in _LASTING
+            self.fail(f"HTTP {status}: {text}", transient=passing)
+            self.limited = passing and status == 429
         if status in (429, 503):
             self.retry_after = retry_after(headers.get("retry-after", ""))
 
@@ -393,16 +457,6 @@ class Attempt:
         )
 
 
-def retry_after(value: str) -> float:
-    """Delay that a server requests, seconds: a number or a date (RFC 9110, section 10.2.3); 0 for neither."""
-    if value.strip().isdigit():
-        return float(value)
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-    except (TypeError, ValueError):
-        return 0.0
-
-
 def _load_failed(error: object, otherwise: str | None) -> LoadFailed:
     known = error if isinstance(error, Mapping) else {}
     return LoadFailed(
@@ -413,6 +467,11 @@ def _load_failed(error: object, otherwise: str | None) -> LoadFailed:
         cause=known.get("cause"),
         remedy=known.get("remedy"),
     )
+
+
+def _counted(usage: Mapping[str, Any]) -> tuple[int, int]:
+    """Tokens of a prompt and of its answer, as the engine counted them; 0: it did not."""
+    return int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0)
 
 
 def _status(error: Mapping[str, Any]) -> int:

@@ -4,6 +4,9 @@
 
 Bodies are built ahead of their turn, off the event loop: encoding a page delays neither its own request nor
 the time stamps of another's answer.
+
+A request that a gateway refuses by its rate limits goes back and is sent before all others, when the limits
+allow it; such a refusal is no try. Nothing else is sent meanwhile.
 """
 
 from __future__ import annotations
@@ -12,12 +15,14 @@ import asyncio
 import contextlib
 import threading
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Iterator
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
 
 from hpcbench.errors import HpcbenchError
 from hpcbench.inference.adaptive import Adaptive
-from hpcbench.inference.client import Client, EngineGone
+from hpcbench.inference.client import Client, EngineGone, Limited
 from hpcbench.inference.client_health import Health, watched
 from hpcbench.inference.request_body import Prepared
 from hpcbench.schema.records import Request, Response
@@ -25,7 +30,23 @@ from hpcbench.schema.records import Request, Response
 AHEAD = 3
 """Requests that are prepared, or being prepared, after the next one."""
 
+MOST_REFUSALS = 60
+"""A request that a gateway refuses by its rate limits so often has failed."""
+
 _QUEUE_SECONDS = 1.0  # between looks at the engine's own queue
+
+
+class Budget(Protocol):
+    """What requests may take together."""
+
+    async def reserve(self, request: Request) -> bool:
+        """Reserve what a request may take; False: the budget is used up, so nothing more is sent."""
+
+    def release(self, request: Request) -> None:
+        """A request is not sent after all."""
+
+    def spend(self, request: Request, response: Response | None) -> None:
+        """Count what a request took; None: it was sent, and its answer is lost."""
 
 
 async def drive(
@@ -36,6 +57,7 @@ async def drive(
     *,
     arrivals: Iterable[float] | None = None,
     health: Health | None = None,
+    budget: Budget | None = None,
 ) -> AsyncGenerator[Response, None]:
     """Send all requests; yields answers as they complete.
 
@@ -49,13 +71,14 @@ async def drive(
     outstanding or preparation does not keep up, and `times.scheduled` shows by how much. The run ends with
     the shorter of the two.
 
-    `health` receives measurements of how well the client itself kept up.
+    `health` receives measurements of how well the client itself kept up. When the `budget` is used up, no
+    request is sent, and those in flight are answered.
 
     Raises:
         EngineGone: raised after all earlier answers were yielded.
     """
     source = _Source(client, requests)
-    run = _Run(client, source, concurrency, arrivals)
+    run = _Run(client, source, concurrency, arrivals, budget)
     working = asyncio.ensure_future(run.work(stop))
     working.add_done_callback(lambda _: run.answers.put_nowait(None))
     try:
@@ -69,7 +92,12 @@ async def drive(
         await source.close()
 
 
-async def warm_up(client: Client, requests: Iterable[Request], concurrency: int) -> int:
+async def warm_up(
+    client: Client,
+    requests: Iterable[Request],
+    concurrency: int,
+    budget: Budget | None = None,
+) -> int:
     """Send these before any timing; returns the number of answers.
 
     They must be other items than the timed ones, or `as_new` of those: an engine caches images and prompts,
@@ -78,9 +106,20 @@ async def warm_up(client: Client, requests: Iterable[Request], concurrency: int)
     Raises:
         EngineGone: the engine died.
     """
-    answers = drive(client, requests, concurrency, asyncio.Event())
+    answers = drive(client, requests, concurrency, asyncio.Event(), budget=budget)
     async with contextlib.aclosing(answers) as responses:
         return sum([response.text is not None async for response in responses])
+
+
+@dataclass(slots=True)
+class _Turn:
+    """A prepared request and when it is due."""
+
+    prepared: Prepared
+    scheduled: int | None = None
+    """See `Times.scheduled`."""
+    refusals: int = 0
+    """How often a gateway refused it by its rate limits."""
 
 
 class _Run:
@@ -92,11 +131,18 @@ class _Run:
         source: _Source,
         concurrency: int | Adaptive,
         arrivals: Iterable[float] | None,
+        budget: Budget | None,
     ) -> None:
-        self.client, self.source = client, source
+        self.client, self.source, self.budget = client, source, budget
+        self.reserved: dict[int, Request] = {}
+        """Requests that the budget is reserved for, by their identity."""
+        self.out: set[int] = set()
+        """Those of them that were sent and not refused."""
         self.arrivals = None if arrivals is None else iter(arrivals)
         self.adaptive = concurrency if isinstance(concurrency, Adaptive) else None
         self.room = _Room(concurrency)
+        self.begin: int | None = None
+        """`time.monotonic_ns()` when the first request was ready."""
         self.answers: asyncio.Queue[Response | None] = asyncio.Queue()
         self.preparing: set[asyncio.Future[Prepared]] = set()
         self.ready: asyncio.Queue[asyncio.Future[Prepared] | None] = asyncio.Queue(AHEAD)
@@ -104,6 +150,12 @@ class _Run:
         """Requests in the engine, each with its sample."""
         self.answered: set[asyncio.Future[None]] = set()
         """Answered requests whose tokens are being counted."""
+        self.refused: deque[_Turn] = deque()
+        """Requests that a gateway refused by its rate limits; they are sent before all others."""
+        self.sent_all = False
+        """Whether every other request was sent."""
+        self.landed = asyncio.Event()
+        """Set when a request has come back, answered or refused."""
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def work(self, stop: asyncio.Event) -> None:
@@ -131,6 +183,18 @@ class _Run:
         finally:
             await _cancel(stopping, self.failed, *sending)
             await _cancel(*self.preparing, *self.in_flight, *self.answered)
+            self._settle()
+
+    def _settle(self) -> None:
+        """Tell the budget of requests without an answer."""
+        if self.budget is None:
+            return
+        for key, request in self.reserved.items():
+            if key in self.out:
+                self.budget.spend(request, None)
+            else:
+                self.budget.release(request)
+        self.reserved.clear()
 
     async def _feed(self) -> None:
         """Prepare requests in order, a few ahead of their turn."""
@@ -142,34 +206,84 @@ class _Run:
         await self.ready.put(None)
 
     async def _send_all(self) -> None:
-        begin = None
-        while (preparing := await self.ready.get()) is not None:
-            prepared = await preparing
-            if begin is None:
-                begin = time.monotonic_ns()
-                if self.adaptive is not None:
-                    self.adaptive.resume(begin / 1e9)
-            scheduled = None
-            if self.arrivals is not None:
-                offset = next(self.arrivals, None)
-                if offset is None:
-                    return
-                scheduled = begin + int(offset * 1e9)
-                await asyncio.sleep((scheduled - time.monotonic_ns()) / 1e9)
+        while (turn := await self._next()) is not None:
             free = await self.room.enter()
-            start = max(free, prepared.taken) if scheduled is None else time.monotonic_ns()
-            asking = asyncio.ensure_future(self._ask(prepared, start, scheduled))
-            self.in_flight[asking] = prepared.request.sample_id
+            let_out = await self.client.admitted()
+            if turn.scheduled is None or turn.refusals:
+                start = max(free, turn.prepared.taken, let_out or 0)
+            else:
+                start = time.monotonic_ns()
+            asking = asyncio.ensure_future(self._ask(turn, start))
+            self.in_flight[asking] = turn.prepared.request.sample_id
             asking.add_done_callback(self._note)
 
-    async def _ask(self, prepared: Prepared, start: int, scheduled: int | None) -> None:
-        response = await self.client.send(prepared, start, scheduled)
+    async def _next(self) -> _Turn | None:
+        """The next request, when its time has come; None: all are answered, or have no time."""
+        while not self.refused:
+            if not self.sent_all:
+                turn = await self._next_new()
+                if turn is not None:
+                    return turn
+                self.sent_all = True
+                if self.adaptive is not None:
+                    self.adaptive.exhausted()
+            elif self.in_flight:  # one of them may be refused
+                self.landed.clear()
+                await self.landed.wait()
+            else:
+                return None
+        return self.refused.popleft()
+
+    async def _next_new(self) -> _Turn | None:
+        preparing = await self.ready.get()
+        if preparing is None:
+            return None
+        prepared = await preparing
+        if self.budget is not None:
+            if not await self.budget.reserve(prepared.request):
+                return None
+            self.reserved[id(prepared.request)] = prepared.request
+        if self.begin is None:
+            self.begin = time.monotonic_ns()
+            if self.adaptive is not None:
+                self.adaptive.resume(self.begin / 1e9)
+        if self.arrivals is None:
+            return _Turn(prepared)
+        offset = next(self.arrivals, None)
+        if offset is None:
+            return None
+        scheduled = self.begin + int(offset * 1e9)
+        await asyncio.sleep((scheduled - time.monotonic_ns()) / 1e9)
+        return _Turn(prepared, scheduled)
+
+    async def _ask(self, turn: _Turn, start: int) -> None:
         task = cast("asyncio.Task[None]", asyncio.current_task())
+        heeds = turn.refusals < MOST_REFUSALS
+        request = turn.prepared.request
+        self.out.add(id(request))
+        try:
+            response = await self.client.send(
+                turn.prepared, start, turn.scheduled, heeds_limits=heeds
+            )
+        except Limited:
+            turn.refusals += 1
+            self.refused.append(turn)
+            self.out.discard(id(request))
+            del self.in_flight[task]
+            if self.adaptive is not None:
+                self.adaptive.limited()
+            self.room.leave(answered=False)
+            self.landed.set()
+            return
         self.answered.add(task)
         del self.in_flight[task]
+        if self.budget is not None:
+            del self.reserved[id(request)]
+            self.budget.spend(request, response)
         if self.adaptive is not None:
             self.adaptive.completed(response.times.done / 1e9)
         self.room.leave()
+        self.landed.set()
         self.answers.put_nowait(await self.client.recounted(response))
 
     def _note(self, task: asyncio.Future[None]) -> None:
@@ -217,10 +331,10 @@ class _Room:
         self.changed()
         return self._free_since
 
-    def leave(self) -> None:
-        """Record an answer."""
+    def leave(self, *, answered: bool = True) -> None:
+        """Record an answer, or a refusal, which is not yielded."""
         self._in_flight -= 1
-        self._unread += 1
+        self._unread += answered
         self.changed()
 
     def read(self) -> None:

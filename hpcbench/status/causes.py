@@ -79,7 +79,7 @@ def complaints(run: WorkerRun, executor: str) -> Iterator[Complaint]:
 
 def _complaint(run: WorkerRun, event: Mapping[str, Any]) -> Complaint:
     kind = str(event["event"])
-    alarm = kind in ("alarm", "fenced")
+    alarm = kind in ("alarm", "fenced", "limited", "token_failed")
     return Complaint(
         str(event.get("kind", kind)) if alarm else kind,
         str(event.get("message", kind)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import secrets
 import signal
@@ -21,7 +22,14 @@ from hpcbench.environments.orphans import end_session, held_folder, scratch
 from hpcbench.errors import EnvironmentFault, HpcbenchError, RunFailed
 from hpcbench.experiment.claims import Owner
 from hpcbench.experiment.layout import Experiment
-from hpcbench.inference import Client, EngineGone, LoadFailed, load_body
+from hpcbench.inference import (
+    Client,
+    EngineGone,
+    LoadFailed,
+    RateLimits,
+    Shared,
+    load_body,
+)
 from hpcbench.inference.tokens import counter
 from hpcbench.monitor import LoggedMemory, logged_memory, over_socket
 from hpcbench.sanitize import sanitize
@@ -93,6 +101,8 @@ class EngineProcess:
         self._held = contextlib.ExitStack()
         self._clients = contextlib.AsyncExitStack()
         self._unloaded, self._used = unloaded, False
+        self._limits: dict[str, RateLimits] = {}
+        """Model → what is known of its gateway's rate limits."""
 
     async def __aenter__(self) -> EngineProcess:
         self._folder = self._held.enter_context(held_folder(scratch(self.site.scratch)))
@@ -122,7 +132,9 @@ class EngineProcess:
         await self._see_it_gone()
         recount, uncounted = _counter(model)
         files_under = self._media_root(tasks)
-        await self._talk_to(model.name, files_under=files_under, recount=recount)
+        await self._talk_to(
+            model.name, files_under=files_under, recount=recount, limits=self._limits_of(model)
+        )
         images = [self._measured.get("images", {}).get(task.name, 0) for task in tasks]
         reuse = [self._measured.get("reuse", {}).get(task.name, False) for task in tasks]
         body = load_body(
@@ -153,6 +165,17 @@ class EngineProcess:
             return str((await self.client.status())["error"]["cause"])
         except (HpcbenchError, OSError, KeyError, TypeError):
             return "unknown"
+
+    def _limits_of(self, model: Model) -> RateLimits:
+        """Rate limits of a model elsewhere, which the workers of a node share; they outlive a load."""
+        if model.name not in self._limits:
+            shared = None
+            if "base_url" in model.engine_options:  # the gateway counts by credential
+                named = [model.engine_options.get(key) for key in ("base_url", "auth")]
+                key = json.dumps([*named, model.env.get("API_KEY")], sort_keys=True)
+                shared = Shared(scratch(self.site.scratch), key)
+            self._limits[model.name] = RateLimits(shared)
+        return self._limits[model.name]
 
     def gauges(self) -> Callable[[], str]:
         """A function that requests the engine's metrics."""

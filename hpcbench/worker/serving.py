@@ -11,6 +11,7 @@ from hpcbench.schema.definitions import Model
 from hpcbench.worker.engine import EngineProcess, Loaded, explained
 from hpcbench.worker.event_log import WorkerEvents
 from hpcbench.worker.job_watch import JobWatch
+from hpcbench.worker.limit_watch import LimitWatch
 from hpcbench.worker.token_watch import TokenWatch
 
 ENGINE_DEATHS = 2
@@ -45,7 +46,7 @@ class Serving:
     ) -> None:
         self.wrapper, self._news, self._watch, self._node = wrapper, news, watch, node
         self._stop, self._given_up, self._drain = stop, given_up, drain
-        self._tokens = TokenWatch(news)
+        self._tokens, self._limits = TokenWatch(news), LimitWatch(news)
         self._deaths: dict[str, int] = {}
         self._failed_loads = 0
         self.loaded: Loaded | None = None
@@ -61,6 +62,7 @@ class Serving:
         self._watch.mark(f"loading {model.name}")
         self._watch.engine(wrapper, None)
         await self._tokens.end()
+        self._limits.end()
         loading = asyncio.ensure_future(self._fitting(model))
         stopping = asyncio.ensure_future(self._stop.wait())
         await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -79,6 +81,7 @@ class Serving:
         self._failed_loads = 0
         self._watch.engine(wrapper, self.loaded)
         self._tokens.follow(model, wrapper.gauges())
+        self._limits.follow(model.name, wrapper.client.limits)
         self._news.write(
             "model_ready",
             sync=True,
@@ -94,6 +97,7 @@ class Serving:
     async def end(self) -> None:
         """Log what is left to log of the last engine, before it ends."""
         await self._tokens.end()
+        self._limits.end()
 
     async def died(self, model: Model, gone: EngineGone) -> None:
         """Handle an engine's own end: the next load starts another, unless the model is given up."""

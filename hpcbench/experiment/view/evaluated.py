@@ -417,6 +417,17 @@ class Tokens(Part):
     """Seconds that they waited, summed."""
 
 
+class Limits(Part):
+    """What the rate limits of a run task's gateway did."""
+
+    refused: int = 0
+    """Requests that it refused for now, 429."""
+    waits: int = 0
+    """Requests that waited before they were sent."""
+    wait_seconds: Number = 0
+    """Seconds in which requests waited, summed over the workers."""
+
+
 class Speed(Part):
     """A run task in `performance.json`, see docs/measuring.md."""
 
@@ -456,6 +467,8 @@ class Speed(Part):
     """None: a worker does not report it."""
     tokens: Tokens | None = None
     """None: the model asks no token server."""
+    limits: Limits | None = None
+    """None: no gateway limited the rate."""
 
     def latency(self, name: str) -> Latency | None:
         """A latency by its key, `ttft_ms`."""

@@ -17,7 +17,7 @@ from hpcbench.files.tail import ArchivedTail
 
 TROUBLES = (
     "model_failed", "engine_died", "disk_full", "failed", "shard_failed", "bad_node", "poisonous",
-    "unreadable", "fenced", "alarm",
+    "unreadable", "fenced", "alarm", "token_failed", "limited",
 )  # fmt: skip
 """Events of workers that report trouble."""
 

@@ -78,6 +78,25 @@ def test_performance_sums_the_tokens_that_workers_got(tmp_path: Path) -> None:
     assert (found.waits, found.fallbacks, found.longest) == (2, 2, pytest.approx(0.3))
 
 
+def test_performance_sums_what_a_gateways_limits_did(tmp_path: Path) -> None:
+    here = run(tmp_path)
+    assert performance_of(here).run_tasks["rt"].limits is None
+    for number in (2, 3):
+        first = {"event": "limited", "model": "m", "refused": 1, "waits": 1, "wait_seconds": 0.5}
+        events = [
+            {"event": "shard_claimed", "shard": "rt/00000", "attempt": number},
+            first,
+            {**first, "refused": number, "wait_seconds": 10.25},
+            {**first, "model": "another", "refused": 50},
+        ]
+        file = here.worker_events("g0", f"1_{number}-0")
+        file.write_text("".join(json.dumps(event) + "\n" for event in events))
+    write_performance(here)
+    found = performance_of(here).run_tasks["rt"].limits
+    assert found is not None
+    assert (found.refused, found.waits, found.wait_seconds) == (5, 2, 20.5)
+
+
 def test_on_machines_and_loads_of_one_kind_figures_are_comparable(tmp_path: Path) -> None:
     one, other = run(tmp_path / "a"), run(tmp_path / "b")
     found = speed(one, other, SAME)

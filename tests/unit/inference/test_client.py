@@ -11,7 +11,7 @@ import pytest
 
 from hpcbench.errors import RunFailed
 from hpcbench.inference import Client, EngineGone
-from hpcbench.inference.client import retry_after
+from hpcbench.inference.rate_limits import retry_after
 from hpcbench.inference.stream import EventParser, Stream
 from hpcbench.schema.records import Response
 from tests.mock_openai import Script

@@ -1,0 +1,347 @@
+"""Rate limits of a gateway: what it says in its answers, and when the next request may go.
+
+A gateway says its limits in three ways, and each is heeded:
+
+- an answer 429 with `Retry-After` (seconds or a date; RFC 9110, section 10.2.3) or `retry-after-ms`: no
+  request goes out before;
+- `x-ratelimit-limit-…`, `-remaining-…` and `-reset-…` for `requests` and `tokens` (OpenAI's spellings): a
+  request that is more than what remains waits until enough has come back;
+- an answer 429 that says no more: pauses that double.
+
+After a refusal one request goes first. Then the requests without an answer's head may double with each
+round, up to half of what they were at the refusal, and grow by one a round beyond: as TCP does after a loss.
+
+Moments are seconds of the clock of the machine's boot: processes of one node share it, so one file tells
+all of them that the gateway refuses (`Shared`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import email.utils
+import hashlib
+import math
+import os
+import random
+import re
+import stat
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+LONGEST_PAUSE = 3600.0
+"""Longest pause until the limits are looked at again, seconds, whatever the gateway says."""
+
+_FIRST_PAUSE, _LONGEST_BACK_OFF = 0.5, 60.0  # seconds; without a word of the gateway
+_LATER = 0.1  # share of a pause, at most a second, by which processes differ
+_SHORTEST = 0.01  # seconds between looks at what remains
+_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)(ms|h|m|s))")
+_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_EPOCH = 1e9  # a reset this large is a moment, not a duration
+_MEMORY = 0.2  # weight of the newest request in the mean of tokens
+
+
+def now() -> float:
+    """Seconds of the clock of the machine's boot: it never steps, and goes on while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+@dataclass(slots=True)
+class Allowance:
+    """What the gateway still allows of one kind, by its last word."""
+
+    limit: float
+    """The most in a window, or the size of a bucket."""
+    remaining: float
+    """What was left."""
+    reset: float
+    """Seconds until all of it is back."""
+    at: float
+    """When it was heard."""
+    windowed: bool = False
+    """Whether it comes back all at once; else little by little."""
+
+    def left(self, moment: float) -> float:
+        """What is probably left at a moment, if nothing was taken since."""
+        passed = moment - self.at
+        if passed >= self.reset:
+            return self.limit
+        if self.windowed:
+            return self.remaining
+        return self.remaining + (self.limit - self.remaining) * passed / self.reset
+
+    def seconds_until(self, wanted: float, moment: float) -> float:
+        """Seconds until so much is left; 0: now. A limit below it counts as enough."""
+        wanted = min(wanted, self.limit)
+        if self.left(moment) >= wanted:
+            return 0.0
+        share = 1.0 if self.windowed else (wanted - self.remaining) / (self.limit - self.remaining)
+        return max(_SHORTEST, self.at + self.reset * min(1.0, share) - moment)
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A request that is out."""
+
+    at: float
+    """When it was sent."""
+    relied: tuple[str, ...] = ()
+    """Kinds of which only what came back little by little allowed it."""
+
+
+@dataclass
+class LimitFigures:
+    """What the limits did so far."""
+
+    refused: int = 0
+    """Answers 429."""
+    waits: int = 0
+    """Requests that waited before they were sent."""
+    wait_seconds: float = 0.0
+    """Seconds in which requests waited."""
+    why: str = ""
+    """The last word of a refusal, or the limit that held a request up; empty: nothing did."""
+
+
+class Shared:
+    """The moment before which no process of this node sends a request, in a file.
+
+    Args:
+        folder: a folder of this node.
+        key: what names the gateway and the credential; holds no secret.
+
+    A file of another user, or a folder that cannot be written, is as if there were none.
+    """
+
+    def __init__(self, folder: str | Path, key: str) -> None:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        name = hashlib.sha256(f"{boot} {key}".encode()).hexdigest()[:24]
+        self._file: int | None = None
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        with contextlib.suppress(OSError):
+            path = Path(folder) / f"hpcbench-limit-{os.getuid()}-{name}"
+            file = os.open(path, flags, 0o600)
+            found = os.fstat(file)
+            if found.st_uid == os.getuid() and stat.S_ISREG(found.st_mode):
+                self._file = file
+            else:
+                os.close(file)
+
+    def read(self) -> float:
+        """The moment; -inf: none is known."""
+        if self._file is None:
+            return -math.inf
+        try:
+            return float(os.pread(self._file, 32, 0))
+        except (OSError, ValueError):
+            return -math.inf
+
+    def write(self, until: float) -> None:
+        """Set it; a crash in between leaves the one before."""
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                os.pwrite(self._file, b"%-31.3f\n" % until, 0)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+@dataclass
+class RateLimits:
+    """The limits of one gateway, as one process knows them.
+
+    Its caller reports what happens, with its moment; nothing here waits.
+    """
+
+    shared: Shared | None = None
+    """What other processes of this node know; None: nothing."""
+    chance: random.Random = field(default_factory=random.Random)
+    """Spreads the first requests of several processes after a pause."""
+    figures: LimitFigures = field(default_factory=LimitFigures)
+    """What the limits did so far."""
+    allowances: dict[str, Allowance] = field(default_factory=dict)
+    """Kind (`requests`, `tokens`) → what the gateway allows."""
+    tokens_each: float = 0.0
+    """Mean tokens of a request, by answers that counted them; newer ones count more."""
+    _until: float = -math.inf
+    _told: float = -math.inf  # the moment of other processes that our own pause came from
+    _refused_at: float = -math.inf
+    _in_a_row: int = 0
+    _window: float = math.inf  # most requests without a head
+    _threshold: float = math.inf  # up to here the window doubles a round
+    _unheard: int = 0
+
+    def pause(self, moment: float) -> float | None:
+        """Seconds until a request may be sent; 0: now; None: when the next answer comes."""
+        self._listen()
+        if moment < self._until:
+            return self._until - moment
+        if self._unheard >= self._window:
+            return None
+        longest = 0.0
+        for kind, allowance in self.allowances.items():
+            longest = max(longest, allowance.seconds_until(self._wanted(kind), moment))
+        return min(longest, LONGEST_PAUSE)
+
+    def held_by(self, moment: float) -> str:
+        """What holds a request up, for people; empty: nothing does."""
+        if moment < self._until:
+            why = self.figures.why or "another process was refused"
+            return f"{why}; the next request goes in {self._until - moment:.0f} s"
+        for kind, one in self.allowances.items():
+            if seconds := one.seconds_until(self._wanted(kind), moment):
+                return (
+                    f"{one.remaining:g} of {one.limit:g} {kind} remain; "
+                    f"the next request goes in {seconds:.0f} s"
+                )
+        return ""
+
+    def sent(self, moment: float) -> Sent:
+        """A request goes out."""
+        relied = tuple(
+            kind for kind, one in self.allowances.items() if one.remaining < self._wanted(kind)
+        )
+        self._unheard += 1
+        return Sent(moment, relied)
+
+    def lost(self) -> None:
+        """A request ended without the head of an answer."""
+        self._unheard -= 1
+
+    def heard(self, sent: Sent, status: int, headers: Mapping[str, str], moment: float) -> None:
+        """The head of an answer came; names of `headers` are in lower case."""
+        self._unheard -= 1
+        self._read(headers, moment)
+        if status == 429:
+            self._refuse(sent, headers, moment)
+            return
+        if status >= 500:
+            return
+        self._in_a_row = 0
+        if self._window < self._threshold:
+            self._window += 1
+        elif self._window < math.inf:
+            self._window += 1 / self._window
+
+    def used(self, tokens: int) -> None:
+        """An answer counted its tokens, those of the prompt included."""
+        weight = _MEMORY if self.tokens_each else 1.0
+        self.tokens_each += weight * (tokens - self.tokens_each)
+
+    def _wanted(self, kind: str) -> float:
+        """What the requests without a head and one more take, as far as it is known."""
+        each = 1.0 if kind == "requests" else max(1.0, self.tokens_each)
+        return (self._unheard + 1) * each
+
+    def _listen(self) -> None:
+        """Take over a later moment that another process of this node was told."""
+        until = -math.inf if self.shared is None else self.shared.read()
+        if until > self._told:
+            self._told = until
+            if until > self._until and until <= now() + LONGEST_PAUSE:
+                self._until = until + self._spread(until - now())
+                self._window, self._threshold = 1.0, max(1.0, self._unheard / 2)
+
+    def _refuse(self, sent: Sent, headers: Mapping[str, str], moment: float) -> None:
+        self.figures.refused += 1
+        for kind in sent.relied:
+            self.allowances[kind].windowed = True
+        fresh = sent.at > self._refused_at
+        wait = self._asked_for(headers)
+        if wait is None:
+            if not fresh:  # it was out when the refusal before came
+                return
+            back_off = min(_LONGEST_BACK_OFF, _FIRST_PAUSE * 2.0 ** min(self._in_a_row, 10))
+            wait = back_off * self.chance.uniform(0.5, 1)
+        if fresh:
+            self._in_a_row += 1
+            self._refused_at = moment
+            self._threshold = max(1.0, self._unheard / 2)
+            self._window = 1.0
+        until = moment + min(max(wait, _SHORTEST), LONGEST_PAUSE)
+        if until > self._until:
+            self._until = until
+            if self.shared is not None and until > self.shared.read() + _SHORTEST:
+                self._told = until
+                self.shared.write(until)
+            self._until += self._spread(wait)
+
+    def _spread(self, wait: float) -> float:
+        if self.shared is None:
+            return 0.0
+        return self.chance.uniform(0, min(1.0, _LATER * max(0.0, wait)))
+
+    def _asked_for(self, headers: Mapping[str, str]) -> float | None:
+        """Seconds that a refusal asks to wait; None: it does not say."""
+        milliseconds = headers.get("retry-after-ms", "")
+        with contextlib.suppress(ValueError):
+            if 0 <= (found := float(milliseconds) / 1e3) < math.inf:
+                return found
+        if "retry-after" in headers:
+            return retry_after(headers["retry-after"])
+        resets = [one.reset for one in self.allowances.values() if one.remaining < 1]
+        return max(resets, default=None)
+
+    def _read(self, headers: Mapping[str, str], moment: float) -> None:
+        for kind in ("requests", "tokens"):
+            said = headers.get(f"x-ratelimit-remaining-{kind}")
+            if said is None:
+                continue
+            remaining, limit = _number(said), _number(headers.get(f"x-ratelimit-limit-{kind}", ""))
+            reset = seconds_of(headers.get(f"x-ratelimit-reset-{kind}", ""))
+            if remaining is None or reset is None:
+                continue
+            limit = max(remaining, 1.0, limit or 0.0)
+            before = self.allowances.get(kind)
+            windowed = before is not None and before.windowed
+            self.allowances[kind] = Allowance(
+                limit, remaining, max(reset, _SHORTEST), moment, windowed
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures and the limits, for events."""
+        return {
+            "refused": self.figures.refused,
+            "waits": self.figures.waits,
+            "wait_seconds": round(self.figures.wait_seconds, 3),
+            "limits": {
+                kind: {"limit": one.limit, "remaining": one.remaining, "reset": round(one.reset, 3)}
+                for kind, one in self.allowances.items()
+            },
+        }
+
+
+def retry_after(value: str) -> float:
+    """Delay that a server requests, seconds: a number or a date (RFC 9110, section 10.2.3); 0 for neither."""
+    if value.strip().isdigit():
+        return float(value)
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
+    except (TypeError, ValueError):
+        return 0.0
+
+
+def seconds_of(value: str) -> float | None:
+    """A `…-reset-…`: `6m0s`, `20ms`, seconds, or seconds since 1970; None: none of these."""
+    text = value.strip().lower()
+    number = _number(text)
+    if number is not None:
+        return max(0.0, number - time.time()) if number > _EPOCH else number
+    parts = _DURATION.findall(text)
+    if not parts or "".join(f"{amount}{unit}" for amount, unit in parts) != text:
+        return None
+    return float(sum(float(amount) * _UNITS[unit] for amount, unit in parts))
+
+
+def _number(value: str) -> float | None:
+    """A number that is not negative; None: it is none."""
+    try:
+        found = float(value)
+    except ValueError:
+        return None
+    return found if 0 <= found < math.inf else None

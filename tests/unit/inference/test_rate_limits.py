@@ -1,0 +1,318 @@
+"""Rate limits: a gateway of known limits says them, and the client keeps to them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from email.utils import formatdate
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpcbench.inference import Adaptive, Client, drive
+from hpcbench.inference.load_driver import MOST_REFUSALS
+from hpcbench.inference.rate_limits import (
+    LONGEST_PAUSE,
+    RateLimits,
+    Shared,
+    now,
+    retry_after,
+    seconds_of,
+)
+from hpcbench.schema.records import Response
+from tests.unit.inference.limited import Gateway
+from tests.unit.inference.talking import request, run
+
+
+@contextlib.asynccontextmanager
+async def open_gateway(gateway: Any) -> AsyncIterator[str]:
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", gateway.chat)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    with tempfile.TemporaryDirectory(prefix="hb") as folder:
+        await web.UnixSite(runner, f"{folder}/s").start()
+        try:
+            yield f"{folder}/s"
+        finally:
+            await runner.cleanup()
+
+
+async def ask_all(
+    socket: str, count: int, at_once: int | Adaptive = 8, limits: RateLimits | None = None
+) -> tuple[list[Response], RateLimits]:
+    async with Client(socket, "key", "tiny", limits=limits) as client:
+        requests = (request(f"s{number}") for number in range(count))
+        found = [one async for one in drive(client, requests, at_once, asyncio.Event())]
+        return found, client.limits
+
+
+@pytest.mark.parametrize(
+    "gateway",
+    [
+        Gateway(10),
+        Gateway(10, "resets"),
+        Gateway(10, windowed=True),
+        Gateway(10, "resets", windowed=True),
+        Gateway(1000, "resets", tokens=100),
+        Gateway(10, "milliseconds", windowed=True),
+        Gateway(20, "seconds", windowed=True),
+        Gateway(20, "date", windowed=True),
+        Gateway(10, "nothing"),
+    ],
+    ids=lambda one: f"{one.says}-{'window' if one.windowed else 'bucket'}",
+)
+def test_every_request_is_answered_within_the_gateways_limits(
+    gateway: Gateway,
+) -> None:
+    async def journey() -> tuple[list[Response], RateLimits]:
+        async with open_gateway(gateway) as socket:
+            return await ask_all(socket, 40)
+
+    found, limits = run(journey())
+    assert [one.outcome for one in found] == ["ok"] * 40
+    assert {one.tries for one in found} == {1}, "a refusal is no try"
+    assert gateway.refused == limits.figures.refused <= 40
+    assert limits.figures.waits and limits.figures.wait_seconds > 0
+
+
+def test_workers_of_a_node_wait_together_after_one_was_refused(tmp_path: Path) -> None:
+    gateway = Gateway(20, "seconds", windowed=True)
+
+    async def journey() -> list[list[Response]]:
+        async with open_gateway(gateway) as socket:
+            shared = [RateLimits(Shared(tmp_path, "gateway")) for _ in range(4)]
+            whole = await asyncio.gather(*(ask_all(socket, 15, 4, one) for one in shared))
+            return [found for found, _ in whole]
+
+    found = run(journey())
+    assert {one.outcome for own in found for one in own} == {"ok"}
+    assert gateway.refused <= 40
+    (file,) = tmp_path.iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_after_a_refusal_one_request_goes_first() -> None:
+    limits = RateLimits()
+    out = [limits.sent(0) for _ in range(8)]
+    assert limits.pause(0) == 0
+    for one in out:
+        limits.heard(one, 429, {"retry-after": "3"}, 1)
+    assert limits.pause(1) == pytest.approx(3)
+    assert limits.pause(4) == 0
+    (first,) = [limits.sent(4)]
+    assert limits.pause(4) is None, "its answer comes first"
+    limits.heard(first, 200, {}, 5)
+    sent = []
+    while limits.pause(5) == 0:
+        sent.append(limits.sent(5))
+    assert len(sent) == 2
+    for one in sent:
+        limits.heard(one, 200, {}, 6)
+    while limits.pause(6) == 0:
+        sent.append(limits.sent(6))
+    assert len(sent) == 2 + 4
+
+
+def test_a_burst_of_refusals_counts_once_and_the_pauses_double() -> None:
+    limits = RateLimits(chance=random.Random(1))
+    moment, pauses = 0.0, []
+    for _ in range(5):
+        out = [limits.sent(moment) for _ in range(3)]
+        for one in out:
+            limits.heard(one, 429, {}, moment + 0.1)
+        pauses.append(limits.pause(moment + 0.1) or 0)
+        moment += 0.1 + pauses[-1]
+    assert all(0.25 * 2**n <= pause <= 0.5 * 2**n for n, pause in enumerate(pauses))
+
+
+def test_what_remains_is_asked_for_and_no_more() -> None:
+    limits = RateLimits()
+    head = {
+        "x-ratelimit-limit-requests": "60",
+        "x-ratelimit-remaining-requests": "3",
+        "x-ratelimit-reset-requests": "57s",
+    }
+    limits.heard(limits.sent(0), 200, head, 0)
+    for _ in range(3):
+        assert limits.pause(0) == 0
+        limits.sent(0)
+    assert limits.pause(0) == pytest.approx(1, abs=0.01), "one comes back in a second"
+    assert limits.held_by(0) == "3 of 60 requests remain; the next request goes in 1 s"
+
+
+def test_tokens_are_counted_by_the_mean_of_the_answers() -> None:
+    limits = RateLimits()
+    head = {
+        "x-ratelimit-limit-tokens": "1000",
+        "x-ratelimit-remaining-tokens": "250",
+        "x-ratelimit-reset-tokens": "45s",
+    }
+    limits.heard(limits.sent(0), 200, head, 0)
+    limits.used(100)
+    limits.sent(0)
+    limits.sent(0)
+    assert limits.pause(0) == pytest.approx(3), "300 of 1000 in a minute"
+
+
+def test_a_quota_that_is_used_up_ends_a_request_at_once() -> None:
+    class Empty(Gateway):
+        async def chat(self, asked: web.Request) -> web.Response:
+            self.refused += 1
+            error = {"message": "You exceeded your current quota", "code": "insufficient_quota"}
+            return web.json_response({"error": error}, status=429)
+
+    gateway = Empty(1)
+
+    async def journey() -> list[Response]:
+        async with open_gateway(gateway) as socket:
+            return (await ask_all(socket, 2))[0]
+
+    found = run(journey())
+    assert {one.error for one in found} == {"HTTP 429: You exceeded your current quota"}
+    assert gateway.refused == 2
+
+
+def test_a_gateway_that_refuses_for_ever_fails_a_request_in_the_end() -> None:
+    class Never(Gateway):
+        async def chat(self, asked: web.Request) -> web.Response:
+            self.refused += 1
+            return web.json_response({}, status=429, headers={"retry-after-ms": "1"})
+
+    gateway = Never(1)
+
+    async def journey() -> list[Response]:
+        async with open_gateway(gateway) as socket:
+            return (await ask_all(socket, 1, 1))[0]
+
+    (found,) = run(journey())
+    assert found.outcome == "failed"
+    assert "HTTP 429" in str(found.error)
+    assert MOST_REFUSALS < gateway.refused <= MOST_REFUSALS + 3
+
+
+def test_a_worker_that_is_told_to_end_does_not_wait_for_the_gateway() -> None:
+    gateway = Gateway(3, "seconds", windowed=True)
+    gateway.since = time.monotonic() + 3600  # the window never ends
+
+    async def journey() -> list[Response]:
+        async with open_gateway(gateway) as socket, Client(socket, "key", "tiny") as client:
+            stop = asyncio.Event()
+            driving = drive(client, (request(f"s{n}") for n in range(9)), 2, stop)
+            found = []
+            async for one in driving:
+                found.append(one)
+                if len(found) == 3:
+                    asyncio.get_running_loop().call_later(0.2, stop.set)
+            return found
+
+    assert [one.outcome for one in run(journey())] == ["ok"] * 3
+
+
+def test_the_search_for_the_best_concurrency_tries_no_more_while_a_gateway_refuses() -> None:
+    search = Adaptive(most=64, first=4)
+    moment = 0.0
+
+    def window() -> None:
+        nonlocal moment
+        for _ in range(8 * search.limit + 40):
+            moment += 1 / search.limit
+            search.completed(moment)
+
+    search.resume(0)
+    while search.limit < 16:
+        window()
+    raised = search.limit
+    search.limited()
+    search.limited()
+    assert search.limit < raised
+    calm = search.limit
+    window()
+    assert search.limit <= calm
+    for _ in range(20):
+        window()
+    assert search.limit > calm, "the gateway has long been calm"
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1s", 1), ("6m0s", 360), ("20ms", 0.02), ("1h2m3.5s", 3723.5), ("7.66s", 7.66), ("30", 30),
+        ("0", 0), ("", None), ("soon", None), ("1d", None), ("-3", None), ("5s ago", None),
+    ],
+)  # fmt: skip
+def test_resets_in_openais_spellings(text: str, seconds: float | None) -> None:
+    assert seconds_of(text) == seconds
+
+
+def test_a_reset_as_a_moment() -> None:
+    assert seconds_of(str(time.time() + 30)) == pytest.approx(30, abs=1)
+
+
+WORDS = st.one_of(
+    st.text(max_size=12), st.integers().map(str), st.floats().map(str), st.sampled_from(["6m0s", "1s"])
+)  # fmt: skip
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([200, 429, 500]),
+            st.dictionaries(
+                st.sampled_from(
+                    [
+                        "retry-after", "retry-after-ms",
+                        *(
+                            f"x-ratelimit-{what}-{kind}"
+                            for what in ("limit", "remaining", "reset")
+                            for kind in ("requests", "tokens")
+                        ),
+                    ]
+                ),
+                WORDS,
+            ),
+            st.floats(0, 100),
+        ),
+        max_size=12,
+    )
+)  # fmt: skip
+def test_whatever_a_gateway_says_the_pause_is_a_number_up_to_an_hour(
+    heard: list[tuple[int, dict[str, str], float]],
+) -> None:
+    limits, moment = RateLimits(), 0.0
+    for status, headers, seconds in heard:
+        limits.heard(limits.sent(moment), status, headers, moment + seconds)
+        moment += seconds
+        pause = limits.pause(moment)
+        assert pause is not None
+        assert 0 <= pause <= LONGEST_PAUSE
+        json.dumps(limits.to_json(), allow_nan=False)
+
+
+def test_the_file_of_a_node_survives_nonsense_and_strangers(tmp_path: Path) -> None:
+    one = Shared(tmp_path, "k")
+    (file,) = tmp_path.iterdir()
+    one.write(now() + 10)
+    limits = RateLimits(Shared(tmp_path, "k"))
+    assert 9 < (limits.pause(now()) or 0) < 12
+    for text in ("soon", "", "inf", str(now() + 10 * LONGEST_PAUSE)):
+        file.write_text(text)
+        assert RateLimits(Shared(tmp_path, "k")).pause(now()) == 0
+    file.unlink()
+    file.symlink_to("/etc/passwd")
+    assert RateLimits(Shared(tmp_path, "k")).pause(now()) == 0
+    assert RateLimits(Shared(tmp_path / "none", "k")).pause(now()) == 0
+
+
+def test_a_retry_after_in_both_forms() -> None:
+    assert retry_after("7") == 7
+    assert retry_after(formatdate(time.time() + 30, usegmt=True)) == pytest.approx(30, abs=2)
