@@ -36,7 +36,7 @@ from hpcbench.reporting.upload import upload_results
 from hpcbench.reporting.writing import report
 from hpcbench.resume import last_job
 from hpcbench.resume.rebalance import keep_off_failed_nodes, release_unlaunched, share_workers
-from hpcbench.resume.resubmit import bad_nodes, may_go_on, next_groups
+from hpcbench.resume.resubmit import bad_nodes, may_go_on, next_groups, stop_over_budget
 from hpcbench.status.liveness import (
     ask_again,
     forgive,
@@ -138,6 +138,9 @@ def advance(
         if left and not open_left:
             return "paused"
         answered = count_answered(experiment)
+        if open_left and stop_over_budget(experiment, open_left):
+            now = control_state(experiment)
+            open_left = [state for state in open_left if not now.rests(state.shard.run_task)]
         if open_left and (again or may_go_on(experiment, open_left, answered)):
             groups = next_groups(experiment, open_left, again=again)
             if groups and not can_submit:

@@ -199,8 +199,9 @@ def resume(arguments: argparse.Namespace) -> int:
     if _outcome(experiment) == "done":
         say(f"{experiment.id} is done: nothing to resume")
         return 0
-    if control_state(experiment) != ControlState() or arguments.pilot is not None:
-        control_request(experiment, "resume", names, pilot=arguments.pilot)
+    budget = _budget(arguments)
+    if control_state(experiment) != ControlState() or arguments.pilot is not None or budget:
+        control_request(experiment, "resume", names, pilot=arguments.pilot, budget=budget)
     for change in accept(experiment):
         say(f"the environment has changed: {change}")
     from hpcbench.finalise import advance  # imports evaluation and reports
@@ -215,6 +216,21 @@ def resume(arguments: argparse.Namespace) -> int:
         )
         return finish(experiment, as_json=arguments.json) if arguments.wait else 0
     return _submitted(experiment, arguments)
+
+
+def _budget(arguments: argparse.Namespace) -> dict[str, float]:
+    """Parts of the budget that the user gave.
+
+    Raises:
+        UserError: one is not positive.
+    """
+    given = {name: getattr(arguments, name) for name in ("max_requests", "max_tokens", "max_cost")}
+    budget = {name: most for name, most in given.items() if most is not None}
+    for name, most in budget.items():
+        if not 0 < most < float("inf"):
+            option = f"--{name.replace('_', '-')}"
+            raise UserError(f"{option} {most:g} is no budget", remedy="give a number above 0")
+    return budget
 
 
 def pause(arguments: argparse.Namespace) -> int:

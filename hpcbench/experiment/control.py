@@ -2,9 +2,9 @@
 
 A request is a file `control/NNNNN.json`, created exclusively: two concurrent shells write two requests in one
 order, and no request is ever rewritten. A request addresses a whole experiment or single run tasks.
-hpcbench itself writes three commands, each with a reason: `stop` (the GPU-hours are used up), `fail` (a pilot
-failed, so the rest would fail, too) and `enough` (a comparison of two arms has its result; their remaining
-shards are not needed).
+hpcbench itself writes three commands, each with a reason: `stop` (the GPU-hours or the budget are used up),
+`fail` (a pilot failed, so the rest would fail, too) and `enough` (a comparison of two arms has its result;
+their remaining shards are not needed).
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ class ControlState:
     """Run tasks with enough answers → why: their remaining shards are not needed."""
     pilot: int | None = None
     """Samples of a pilot, set by the last `resume`; None: as the plan says."""
+    budget: Mapping[str, float] = field(default_factory=dict)
+    """Parts of the budget that users gave to `resume`, see `budget.py`; all others are the plan's."""
 
     def rests(self, run_task: str) -> bool:
         """Whether no worker may work on this run task now."""
@@ -66,11 +68,21 @@ def control_request(
     run_tasks: Sequence[str] = (),
     reason: str = "",
     pilot: int | None = None,
+    budget: Mapping[str, float] | None = None,
 ) -> None:
-    """Request a command for an experiment or some of its run tasks; `pilot`: samples of later pilots."""
+    """Request a command for an experiment or some of its run tasks.
+
+    Args:
+        experiment: the experiment.
+        command: the command.
+        run_tasks: names; none: the experiment.
+        reason: why hpcbench itself requests it.
+        pilot: samples of later pilots.
+        budget: parts of the budget from now on.
+    """
     details: dict[str, Any] = {
         "by": getpass.getuser(), "run_tasks": list(run_tasks), "reason": reason,
-        **({} if pilot is None else {"pilot": pilot}),
+        **({} if pilot is None else {"pilot": pilot}), **({"budget": dict(budget)} if budget else {}),
     }  # fmt: skip
     number = max(_numbers(experiment.control_dir), default=0) + 1
     while not create_exclusive(
@@ -117,6 +129,7 @@ def _after(now: ControlState, one: Mapping[str, Any]) -> ControlState:
             failed_tasks={name: why for name, why in failed.items() if name not in lifted},
             enough_tasks={name: why for name, why in enough.items() if name not in names},
             pilot=one.get("pilot"),
+            budget={**now.budget, **one.get("budget", {})},
         )
     if command == "stop":
         stopped |= dict.fromkeys(names, one["reason"])
@@ -133,4 +146,5 @@ def _after(now: ControlState, one: Mapping[str, Any]) -> ControlState:
         failed_tasks=failed,
         enough_tasks=enough,
         pilot=now.pilot,
+        budget=now.budget,
     )

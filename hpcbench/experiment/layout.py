@@ -171,6 +171,11 @@ class Experiment:
         return self.path / "control"
 
     @property
+    def budget_dir(self) -> Path:
+        """Records of what workers spend, see `budget.py`."""
+        return self.path / "budget"
+
+    @property
     def looks_dir(self) -> Path:
         """Results of looks at running arms, see `interim.py`."""
         return self.path / "looks"

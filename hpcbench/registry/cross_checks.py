@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -343,6 +343,20 @@ class Checks:
             for what, remedy in problems(plan.database):
                 self.found.say(source, ("database", "url"), what, remedy)
             self.found.references(plan.database.url, source, ("database", "url"))
+
+    def budget(self, plan: ExperimentPlan, models: Sequence[Model], source: Source) -> None:
+        """The plan's budget of money against the prices of its models."""
+        if plan.max_cost is None or not models:
+            return
+        currencies = {one.prices.currency for one in models if one.prices is not None}
+        if not currencies:
+            what = "max_cost needs `prices`, and no model of the plan has them"
+            self.found.say(
+                source, ("max_cost",), what, "add `prices` to the model, or drop max_cost"
+            )
+        elif len(currencies) > 1:
+            what = f"max_cost is one sum, and the models have prices in {', '.join(sorted(currencies))}"
+            self.found.say(source, ("max_cost",), what, "state all prices in one currency")
 
     def _version(
         self, plugin: Any, metric: Metric, source: Source, loc: Loc = ("version",)

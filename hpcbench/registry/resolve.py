@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -93,6 +94,17 @@ def load_model(given: str, registries: Sequence[Path] = (), mode: RunMode | None
         UserError: every mistake found in the definition and in definitions it names.
     """
     return _Resolver(Catalog(registries, mode=mode), locks=False).model(given)
+
+
+def models_that_say(word: str, registries: Sequence[Path] = ()) -> Iterator[str]:
+    """Names of the models whose files contain a word: a quick choice before they are resolved."""
+    catalog = Catalog(registries)
+    for name in catalog.names("models"):
+        with contextlib.suppress(OSError, UserError):
+            if any(
+                word in path.read_text(encoding="utf-8") for path in catalog.files("models", name)
+            ):
+                yield name
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,6 +345,7 @@ class _Resolver:
         gate = self._find(Gate, plan.gate, source, ("gate",)) if plan.gate is not None else None
         run_tasks = [self._with_at_once(one, gate) for one in found if one is not None]
         self.checks.plan(plan, source)
+        self.checks.budget(plan, [one.model for one in run_tasks], source)
         self.checks.prompts.conditions()
         self._unused_settings()
         if self.problems or site is None:

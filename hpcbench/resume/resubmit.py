@@ -7,6 +7,7 @@ from typing import Any
 
 from hpcbench import slurm
 from hpcbench.errors import UserError
+from hpcbench.experiment.budget import binds, caps_of, settle, why_over
 from hpcbench.experiment.claims import ShardState
 from hpcbench.experiment.control import control_request
 from hpcbench.experiment.layout import Experiment
@@ -43,6 +44,36 @@ def may_go_on(experiment: Experiment, left: Sequence[ShardState], answered: int)
     if any(state.state in ("released", "failed", "claimed") for state in left):
         return fruitless < allowed or (allowed > 0 and not fruitless)
     return fruitless <= allowed
+
+
+def stop_over_budget(experiment: Experiment, left: Sequence[ShardState]) -> bool:
+    """End the run tasks that the budget does not suffice for, if it is used up; no worker is alive.
+
+    Returns:
+        Whether it ended any.
+    """
+    caps = caps_of(experiment)
+    if all(one is None for one in caps.model_dump().values()):
+        return False
+    ledger = settle(experiment)
+    if not ledger.over(caps):
+        return False
+    tasks = {name: experiment.resolved.run_task(name) for name in _names(left)}
+    ended = [name for name, one in tasks.items() if binds(caps, one)]
+    if ended:
+        prices = (one.model.prices for one in experiment.resolved.run_tasks)
+        currency = next((one.currency for one in prices if one is not None), "")
+        why = why_over(caps, ledger.taken(), currency)
+        control_request(experiment, "stop", ended, f"{why}; {_raise(experiment.id)}")
+    return bool(ended)
+
+
+def _raise(experiment: str) -> str:
+    return f"`hpcbench resume {experiment}` with a larger --max-requests, --max-tokens or --max-cost goes on"
+
+
+def _names(states: Sequence[ShardState]) -> list[str]:
+    return list(dict.fromkeys(one.shard.run_task for one in states))
 
 
 def next_groups(

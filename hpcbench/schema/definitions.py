@@ -241,6 +241,11 @@ class Prices(Part):
     """Price of one image of a request, in addition to its tokens. Without it: images cost only their
     tokens."""
 
+    def cost(self, prompt: int, answer: int, images: int = 0) -> float:
+        """Cost of a request, in the currency, by tokens of its prompt and its answer, and images."""
+        tokens = prompt * self.input + answer * self.output
+        return tokens / 1e6 + images * (self.image or 0.0)
+
 
 class Model(Definition):
     """A vision-language model, the engine that serves it and the image that holds the engine."""
@@ -784,6 +789,17 @@ class Evaluation(Part):
     model's `image`. An ML task's or a metric's own `image` replaces it. Without it: the host."""
 
 
+class BudgetCaps(Part):
+    """The budget of an experiment as a plan or a user states it."""
+
+    max_requests: int | None = Field(default=None, gt=0)
+    """Requests. Without it: no limit."""
+    max_tokens: int | None = Field(default=None, gt=0)
+    """Tokens of prompts and answers. Without it: no limit."""
+    max_cost: float | None = Field(default=None, gt=0)
+    """Money, in the currency of the prices. Without it: no limit."""
+
+
 class ExperimentPlan(Definition):
     """The plan of one experiment, for `hpcbench submit`."""
 
@@ -820,6 +836,13 @@ class ExperimentPlan(Definition):
     """Resources of the job that evaluates and reports, for plans with very many or long answers."""
     max_gpu_hours: float | None = Field(default=None, gt=0)
     """Maximum GPU-hours of all its jobs together; hpcbench submits no job that could exceed it."""
+    max_requests: int | None = Field(default=None, gt=0)
+    """Maximum number of requests of all its workers together, warm-up and retries included; then the run ends
+    in order, see docs/what-to-set.md."""
+    max_tokens: int | None = Field(default=None, gt=0)
+    """The same for tokens of prompts and answers, as the engine counts them."""
+    max_cost: float | None = Field(default=None, gt=0)
+    """The same for money, by the `prices` of its models and in their currency."""
     executor: Literal["slurm", "local"] | None = None
     """Where jobs run. Without it: the site profile's."""
     site: Name | None = None

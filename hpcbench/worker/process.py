@@ -49,6 +49,7 @@ from hpcbench.worker.interim import look_if_due
 from hpcbench.worker.job_watch import JobWatch
 from hpcbench.worker.near import Near
 from hpcbench.worker.pilot import Pilot
+from hpcbench.worker.purse import Purse
 from hpcbench.worker.requests import RequestBuilder
 from hpcbench.worker.serving import Serving
 from hpcbench.wrapper.descriptors import allow_many
@@ -136,6 +137,8 @@ class Worker:
         """Model → the search for its best concurrency."""
         self.chosen: dict[str, int] = {}
         """Run task → last number of requests at once under `concurrency: auto`."""
+        self.purse: Purse
+        """What this worker may still spend of the budget."""
         self.watch: JobWatch
         self.serving: Serving
 
@@ -156,7 +159,7 @@ class Worker:
             load_seconds=work.load_seconds,
             place=self.place / self.workers,
             workers=self.workers,
-            rests=lambda run_task: self.wishes.rests(run_task),
+            rests=lambda run_task: self.wishes.rests(run_task) or self.purse.rests(tasks[run_task]),
             chance=random.Random(self.owner.id),
         )
 
@@ -167,6 +170,7 @@ class Worker:
             loop.add_signal_handler(number, self._drain, signal.Signals(number).name)
         try:
             self.owner = self.news.open()
+            self.purse = Purse(self.experiment, self.owner.id, self.workers, self.news)
             self.board = self._board()
             near = scratch(self.experiment.resolved.site.scratch)
             if reaped := [*reap(), *reap_folders(near)]:
@@ -181,6 +185,7 @@ class Worker:
                 )  # fmt: skip
                 try:
                     await self._work()
+                    self.purse.close()
                 finally:
                     await self.serving.end()
                 watch.engine(wrapper, None)
@@ -275,7 +280,9 @@ class Worker:
             self.news.write("shard_failed", sync=True, shard=taken.shard.id, message=str(error))
         else:
             whole = len(taken.answered) == taken.shard.stop - taken.shard.start
-            last = taken.end("done" if whole else "drained")
+            paid = not self.purse.rests(run_task)
+            why = {} if whole or paid else {"reason": "the budget is used up"}
+            last = taken.end("done" if whole else "drained", **why)
             if whole:
                 self._tell_done(taken, last)
                 self.board.done(taken.shard)
@@ -411,6 +418,7 @@ class Worker:
             self.halt,
             arrivals=None if only else asking.arrivals(self.experiment.resolved.plan.seed),
             health=seen.health,
+            budget=self.purse.of(run_task),
         )
         async with contextlib.aclosing(responses) as stream:
             async for response in stream:
@@ -425,6 +433,7 @@ class Worker:
                     last_sync = now
                 if now - last_news >= PROGRESS_SECONDS:
                     self.news.write("progress", shard=taken.shard.id, answered=len(taken.answered))
+                    self.purse.tell()
                     last_news = now
         taken.acknowledge()
         if not only:
@@ -452,7 +461,12 @@ class Worker:
             self.watch.mark("warm-up")
             at_once = min(count, asking.run_task.in_flight or count)
             avoided = self.suspected.get(asking.run_task.name, ())
-            await warm_up(self.serving.wrapper.client, asking.others(count, avoided), at_once)
+            await warm_up(
+                self.serving.wrapper.client,
+                asking.others(count, avoided),
+                at_once,
+                self.purse.of(asking.run_task),
+            )
             self.serving.warm = True
 
     def _concurrency(self, run_task: ResolvedRunTask) -> int | Adaptive:

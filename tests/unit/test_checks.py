@@ -892,3 +892,17 @@ def test_every_kind_has_a_folder_and_a_resolved_plan_survives_json(files: Files)
     assert set(KINDS) >= {"packages", "images", "reports", "sites", "experiments"}
     assert json.loads(found.model_dump_json())["mode"] == "prod"
     assert load_plan(files.plan(), [files.registry]) == found
+
+
+# --- budgets ------------------------------------------------------------------------------------------
+
+
+def test_a_budget_of_money_needs_prices_in_one_currency(files: Files) -> None:
+    paid = PLAN + "max_cost: 5\n"
+    (said,) = files.refusal(paid)
+    assert "max_cost needs `prices`, and no model of the plan has them (add `prices`" in said
+    text = (files.registry / "models/org/tiny.yaml").read_text()
+    files.write("models/org/tiny.yaml", text + "prices: {input: 1, output: 2, currency: euro}\n")
+    assert any("currency" in line for line in files.refusal(paid))
+    files.write("models/org/tiny.yaml", text + "prices: {input: 1, output: 2, currency: EUR}\n")
+    assert files.resolved(paid).run_tasks[0].model.prices is not None

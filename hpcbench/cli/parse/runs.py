@@ -141,6 +141,7 @@ def add(verb: Verb) -> None:
         "resume", "submit:resume", "continue an experiment, or some of its run tasks",
         "hpcbench resume @last",
         ("hpcbench resume @last vqa-hard --pilot 0", "although the pilot of vqa-hard failed"),
+        ("hpcbench resume @last --max-cost 20", "go on after a budget was used up"),
     )  # fmt: skip
     resume.add_argument("experiment", help=EXPERIMENT)
     resume.add_argument(
@@ -150,6 +151,12 @@ def add(verb: Verb) -> None:
         "--pilot", type=int, metavar="N",
         help="same as for `submit`; 0: continue a run task although its pilot failed",
     )  # fmt: skip
+    resume.add_argument(
+        "--max-requests", type=int, metavar="N",
+        help="budget of requests from now on, those sent so far included; replaces the plan's",
+    )  # fmt: skip
+    resume.add_argument("--max-tokens", type=int, metavar="N", help="the same for tokens")
+    resume.add_argument("--max-cost", type=float, metavar="X", help="the same for money")
     resume.flag(
         "--force",
         help="confirm that the host of its local executor was switched off",

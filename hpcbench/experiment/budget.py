@@ -1,0 +1,248 @@
+"""The budget of an experiment: requests, tokens and money that all its workers may spend together.
+
+Workers take slices of the budget before they send. A record is a file `budget/NNNNN.json`, created
+exclusively and never changed, so all records have one order and no two workers get the same slice:
+
+- `take`: a worker has this slice for itself;
+- `back`: a worker that ends returns what it did not spend of its slices;
+- `gone`: the same for a worker that died, by its last event `budget`; written when no worker is left;
+- `over`: a worker was refused a slice: this is how a run ends.
+
+A worker that dies keeps its slices until then, so others never spend them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from hpcbench.experiment.control import control_state
+from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.view.workers import worker_runs
+from hpcbench.files.atomic import create_exclusive, read_lines
+from hpcbench.schema.definitions import BudgetCaps
+from hpcbench.schema.plan import ResolvedRunTask
+
+Word = Literal["take", "back", "gone", "over"]
+
+_EPSILON = 1e-9
+"""Money below this is a rounding error."""
+
+
+class Amount(NamedTuple):
+    """An amount of each kind."""
+
+    requests: float = 0.0
+    """Requests that were sent, retries included, and refusals by rate limits left out."""
+    tokens: float = 0.0
+    """Tokens of prompts and answers, as the engine counts them."""
+    cost: float = 0.0
+    """Money, in the currency of the models' prices."""
+
+    def plus(self, other: Amount) -> Amount:
+        """The sum."""
+        return Amount(*(one + two for one, two in zip(self, other, strict=True)))
+
+    def minus(self, other: Amount) -> Amount:
+        """The difference."""
+        return Amount(*(one - two for one, two in zip(self, other, strict=True)))
+
+    def times(self, factor: float) -> Amount:
+        """A multiple."""
+        return Amount(*(factor * one for one in self))
+
+    def least(self, other: Amount) -> Amount:
+        """The smaller amount of each kind."""
+        return Amount(*map(min, self, other))
+
+    def most(self, other: Amount) -> Amount:
+        """The greater amount of each kind."""
+        return Amount(*map(max, self, other))
+
+    def whole(self) -> Amount:
+        """The same in whole requests and tokens, rounded down: their sums are exact."""
+        requests, tokens = (one if math.isinf(one) else float(math.floor(one)) for one in self[:2])
+        return Amount(requests, tokens, self.cost)
+
+    def covers(self, other: Amount) -> bool:
+        """Whether it is at least as much of each kind."""
+        return all(one >= two - _EPSILON for one, two in zip(self, other, strict=True))
+
+
+def caps_of(experiment: Experiment) -> BudgetCaps:
+    """The budget now: the plan's, with what users gave to `resume`."""
+    plan = experiment.resolved.plan
+    of_plan = BudgetCaps(**{name: getattr(plan, name) for name in BudgetCaps.model_fields})
+    return of_plan.model_copy(update=dict(control_state(experiment).budget))
+
+
+def most_of(caps: BudgetCaps) -> Amount:
+    """The budget as an amount; kinds without a limit are infinite."""
+    infinite = float("inf")
+    return Amount(
+        *(
+            infinite if most is None else most
+            for most in (caps.max_requests, caps.max_tokens, caps.max_cost)
+        )
+    )
+
+
+def only(caps: BudgetCaps, amount: Amount) -> Amount:
+    """An amount of the kinds that the budget limits; 0 of all others."""
+    most = most_of(caps)
+    return Amount(
+        *(0.0 if one == float("inf") else two for one, two in zip(most, amount, strict=True))
+    )
+
+
+def binds(caps: BudgetCaps, run_task: ResolvedRunTask) -> bool:
+    """Whether the budget limits a run task: one of money does so only where its model has prices."""
+    if caps.max_requests is not None or caps.max_tokens is not None:
+        return True
+    return caps.max_cost is not None and run_task.model.prices is not None
+
+
+def cost_of(run_task: ResolvedRunTask, prompt: int, answer: int, images: int) -> float:
+    """Money for a request; 0 where its model has no prices."""
+    prices = run_task.model.prices
+    return 0.0 if prices is None else prices.cost(prompt, answer, images)
+
+
+@dataclass
+class _State:
+    taken: Amount = Amount()
+    """Slices without what came back."""
+    over: Mapping[str, Any] | None = None
+    """The budget that a worker found used up; None: none did."""
+
+
+class Ledger:
+    """The records; each look reads only new ones."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self._experiment, self._next = experiment, 1
+        self._state = _State()
+        self._slices: dict[str, Amount] = {}
+        """Worker → its slices that have not come back."""
+
+    def taken(self) -> Amount:
+        """What is spent, or held by workers."""
+        self._look()
+        return self._state.taken
+
+    def held(self) -> Mapping[str, Amount]:
+        """Worker → its slices that have not come back."""
+        self._look()
+        return {name: one for name, one in self._slices.items() if any(one)}
+
+    def over(self, caps: BudgetCaps) -> bool:
+        """Whether a worker found this very budget used up."""
+        self._look()
+        return self._state.over == caps.model_dump()
+
+    def take(self, worker: str, wanted: Amount, least: Amount, caps: BudgetCaps) -> Amount | None:
+        """Take a slice.
+
+        Args:
+            worker: its id.
+            wanted: a slice as large as that, if there is so much.
+            least: no smaller one.
+            caps: the budget.
+
+        Returns:
+            The slice; None: there is not so much left.
+
+        Raises:
+            OSError: the disk is full or gone.
+        """
+        while True:
+            left = most_of(caps).minus(self.taken())
+            if not left.covers(least):
+                return None
+            part = wanted.least(left).most(least)
+            if self._write("take", worker, part):
+                return part
+
+    def give_back(self, worker: str, rest: Amount, *, gone: bool = False) -> None:
+        """Return what a worker did not spend, which is negative where it spent more; it takes no more."""
+        word: Word = "gone" if gone else "back"
+        while not self._write(word, worker, rest):
+            if worker not in self.held():
+                return  # another process settled it
+
+    def report_over(self, worker: str, caps: BudgetCaps) -> None:
+        """Record that the budget does not suffice for another request."""
+        while not self.over(caps) and not self._write("over", worker, Amount(), caps):
+            pass
+
+    def _write(
+        self, word: Word, worker: str, amount: Amount, caps: BudgetCaps | None = None
+    ) -> bool:
+        """Write the next record; False: another process did, and it was read."""
+        record = {"budget": word, "worker": worker, **amount._asdict()}
+        if caps is not None:
+            record["caps"] = caps.model_dump()
+        path = self._experiment.budget_dir / f"{self._next:05d}.json"
+        written = create_exclusive(path, record)
+        self._look()
+        return written
+
+    def _look(self) -> None:
+        while record := next(
+            read_lines(self._experiment.budget_dir / f"{self._next:05d}.json"), None
+        ):
+            self._next += 1
+            self._read(record)
+
+    def _read(self, record: Mapping[str, Any]) -> None:
+        worker, state = str(record["worker"]), self._state
+        amount = Amount(*(float(record[name]) for name in Amount._fields))
+        word: Word = record["budget"]
+        if word == "over":
+            state.over = record["caps"]
+        elif word == "take":
+            state.taken = state.taken.plus(amount)
+            self._slices[worker] = self._slices.get(worker, Amount()).plus(amount)
+        else:
+            state.taken = state.taken.minus(amount)
+            self._slices.pop(worker, None)
+
+
+def settle(experiment: Experiment) -> Ledger:
+    """Return what dead workers did not spend; call it only while no worker is alive.
+
+    By its last event a worker has spent `used`, and its requests in flight at that time count as answered.
+    What it sent in the seconds after that event is not known.
+    """
+    ledger = Ledger(experiment)
+    held = ledger.held()
+    if not held:
+        return ledger
+    last = dict(_last_words(experiment))
+    for worker, slices in held.items():
+        spent = last.get(worker, Amount())
+        ledger.give_back(worker, slices.minus(spent), gone=True)
+    return ledger
+
+
+def _last_words(experiment: Experiment) -> Iterator[tuple[str, Amount]]:
+    """Each worker's last word of what it spent."""
+    for run in worker_runs(experiment):
+        for event in reversed(run.events):
+            if event["event"] == "budget":
+                yield run.id, Amount(*(float(event["spent"][name]) for name in Amount._fields))
+                break
+
+
+def why_over(caps: BudgetCaps, spent: Amount, currency: str) -> str:
+    """Why nothing more is asked, for people."""
+    shown = []
+    if caps.max_requests is not None:
+        shown.append(f"{spent.requests:,.0f} of {caps.max_requests:,} requests")
+    if caps.max_tokens is not None:
+        shown.append(f"{spent.tokens:,.0f} of {caps.max_tokens:,} tokens")
+    if caps.max_cost is not None:
+        shown.append(f"{spent.cost:,.4g} of {caps.max_cost:,g} {currency}")
+    return f"the rest is not asked: budget ({', '.join(shown)} spent)"

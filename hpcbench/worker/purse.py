@@ -1,0 +1,159 @@
+"""What one worker may still spend of the experiment's budget."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+from hpcbench.experiment.budget import Amount, Ledger, binds, caps_of, cost_of, most_of, only
+from hpcbench.experiment.layout import Experiment
+from hpcbench.schema.plan import ResolvedRunTask
+from hpcbench.schema.records import Request, Response
+from hpcbench.worker.event_log import WorkerEvents
+
+SHARE = 4
+"""A slice is at most this part of what is left for each worker, so that a dead worker holds little."""
+
+
+class Purse:
+    """The slices of a worker.
+
+    Args:
+        experiment: the experiment.
+        worker: the worker's id.
+        workers: number of workers of its group.
+        news: the worker's log.
+    """
+
+    def __init__(
+        self, experiment: Experiment, worker: str, workers: int, news: WorkerEvents
+    ) -> None:
+        self._experiment, self._worker, self._news = experiment, worker, news
+        self._workers = max(1, workers)
+        self.caps = caps_of(experiment)
+        """The budget; it is fixed while a worker runs."""
+        self._ledger = Ledger(experiment)
+        self._taking, self._counting = threading.Lock(), threading.Lock()
+        """Held while a slice is taken, in a thread that a cancellation does not end; and by each sum."""
+        self._left = Amount()
+        """What is left of the slices, without what requests in flight may take."""
+        self._spent, self._reserved = Amount(), dict[int, Amount]()
+        self._told = Amount()
+        self._dearest: dict[str, Amount] = {}
+        """Run task → the most that one of its requests took, by kind."""
+        self.empty = False
+        """Whether the budget does not suffice for another request."""
+
+    def of(self, run_task: ResolvedRunTask) -> TaskPurse | None:
+        """The purse for a run task's requests; None: the budget does not limit them."""
+        return TaskPurse(self, run_task) if binds(self.caps, run_task) else None
+
+    def rests(self, run_task: ResolvedRunTask) -> bool:
+        """Whether nothing more of a run task can be paid."""
+        return self.empty and binds(self.caps, run_task)
+
+    async def reserve(self, run_task: ResolvedRunTask, request: Request) -> bool:
+        """Reserve what a request may take; False: the budget is used up."""
+        likely = only(self.caps, self._likely(run_task, request))
+        if not self.empty and not only(self.caps, self._left).covers(likely):
+            await asyncio.to_thread(self._refill, likely)
+        if self.empty:
+            return False
+        with self._counting:
+            self._left = self._left.minus(likely)
+        self._reserved[id(request)] = likely
+        return True
+
+    def release(self, request: Request) -> None:
+        """A request is not sent after all."""
+        with self._counting:
+            self._left = self._left.plus(self._reserved.pop(id(request)))
+
+    def spend(self, run_task: ResolvedRunTask, request: Request, response: Response | None) -> None:
+        """Count what a request took; None: its answer is lost, so what was reserved counts."""
+        reserved = self._reserved.pop(id(request))
+        took = reserved
+        if response is not None:
+            used = response.usage or {}
+            prompt, answer = (
+                int(used.get(f"{one}_tokens") or 0) for one in ("prompt", "completion")
+            )
+            images = len(response.image_sha256) if response.tries else 0
+            cost = cost_of(run_task, prompt, answer, images)
+            took = Amount(response.tries, prompt + answer, cost)
+            dearest = self._dearest.get(run_task.name, Amount())
+            self._dearest[run_task.name] = dearest.most(took._replace(requests=1))
+        with self._counting:
+            self._left = self._left.plus(reserved).minus(took)
+        self._spent = self._spent.plus(took)
+
+    def tell(self) -> None:
+        """Log what is spent, with the requests in flight, if it changed: it counts if the worker dies."""
+        whole = self._whole()
+        if whole != self._told:
+            self._told = whole
+            self._news.write("budget", spent=_rounded(whole))
+
+    def close(self) -> None:
+        """Return what is left; no request is in flight."""
+        self.tell()
+        with self._taking:
+            if self._worker in self._ledger.held():
+                self._ledger.give_back(self._worker, self._left)
+
+    def _likely(self, run_task: ResolvedRunTask, request: Request) -> Amount:
+        """What a request may take: as much as the dearest one so far; at first an answer of full length."""
+        known = self._dearest.get(run_task.name)
+        if known is not None:
+            return known
+        answer = int(request.generation.get("max_tokens") or 0)
+        images = sum(len(one.images) for one in request.messages)
+        return Amount(1, answer, cost_of(run_task, 0, answer, images))
+
+    def _refill(self, likely: Amount) -> None:
+        """Take a slice; small ones at first, then as much as was spent so far."""
+        with self._taking:
+            least = likely.minus(only(self.caps, self._left)).most(Amount())
+            wanted = only(self.caps, self._whole()).plus(likely)
+            left = most_of(self.caps).minus(self._ledger.taken())
+            share = left.times(1 / (SHARE * self._workers))
+            part = self._ledger.take(
+                self._worker, wanted.least(share).whole().most(least), least, self.caps
+            )
+            if part is None:
+                self.empty = True
+                self._ledger.report_over(self._worker, self.caps)
+                return
+            with self._counting:
+                self._left = self._left.plus(part)
+
+    def _whole(self) -> Amount:
+        """What is spent, with the requests in flight."""
+        whole = self._spent
+        for one in tuple(self._reserved.values()):
+            whole = whole.plus(one)
+        return whole
+
+
+class TaskPurse:
+    """The purse for one run task's requests, as `drive` uses it."""
+
+    def __init__(self, purse: Purse, run_task: ResolvedRunTask) -> None:
+        self._purse, self._run_task = purse, run_task
+
+    async def reserve(self, request: Request) -> bool:
+        """Reserve what a request may take; False: the budget is used up."""
+        return await self._purse.reserve(self._run_task, request)
+
+    def release(self, request: Request) -> None:
+        """A request is not sent after all."""
+        self._purse.release(request)
+
+    def spend(self, request: Request, response: Response | None) -> None:
+        """Count what a request took; None: its answer is lost."""
+        self._purse.spend(self._run_task, request, response)
+
+
+def _rounded(amount: Amount) -> dict[str, Any]:
+    return {name: round(one, 9) for name, one in amount._asdict().items()}

@@ -1,0 +1,249 @@
+"""A budget that several workers share: no two spend the same part, and a dead one loses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from hpcbench.experiment import budget
+from hpcbench.experiment.budget import Amount, Ledger, most_of, settle, why_over
+from hpcbench.experiment.control import control_request, control_state
+from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.log import EventLog
+from hpcbench.inference import Client, drive, warm_up
+from hpcbench.schema.definitions import BudgetCaps, Prices
+from hpcbench.schema.records import Request, Response
+from hpcbench.worker import purse
+from hpcbench.worker.purse import Purse
+from tests.mock_openai import Script, Server
+from tests.unit.inference.talking import request, run
+
+CAPS = BudgetCaps(max_requests=100)
+
+
+class Model:
+    name = "m"
+    prices: Prices | None = Prices(input=1.0, output=10.0, image=0.5)
+
+
+class Task:
+    name, model = "t", Model()
+
+
+class News:
+    def __init__(self) -> None:
+        self.events: list[tuple[str, dict[str, Any]]] = []
+
+    def write(self, kind: str, **details: Any) -> None:
+        self.events.append((kind, details))
+
+
+def test_workers_that_take_at_once_never_take_more_than_there_is(tmp_path: Path) -> None:
+    def take_all(number: int) -> float:
+        ledger, whole = Ledger(Experiment(tmp_path)), 0.0
+        while part := ledger.take(f"w{number}", Amount(7), Amount(1), CAPS):
+            whole += part.requests
+        ledger.report_over(f"w{number}", CAPS)
+        return whole
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(take_all, range(8)))
+    assert sum(found) == 100
+    ledger = Ledger(Experiment(tmp_path))
+    assert ledger.taken() == Amount(100)
+    assert ledger.over(CAPS)
+    assert not ledger.over(BudgetCaps(max_requests=101)), "a larger budget is another one"
+    names = sorted(path.name for path in (tmp_path / "budget").iterdir())
+    assert names == [f"{number:05d}.json" for number in range(1, len(names) + 1)]
+
+
+def test_what_is_given_back_can_be_taken_and_what_was_overspent_counts(tmp_path: Path) -> None:
+    ledger = Ledger(Experiment(tmp_path))
+    assert ledger.take("a", Amount(60), Amount(1), CAPS) == Amount(60)
+    assert ledger.take("b", Amount(60), Amount(1), CAPS) == Amount(40)
+    assert ledger.take("c", Amount(1), Amount(1), CAPS) is None
+    ledger.give_back("a", Amount(50))
+    ledger.give_back("b", Amount(-3, 12))
+    assert Ledger(Experiment(tmp_path)).taken() == Amount(53, -12)
+    assert ledger.held() == {}
+
+
+def test_a_dead_worker_keeps_what_it_spent_and_loses_the_rest(tmp_path: Path) -> None:
+    here = Experiment(tmp_path)
+    ledger = Ledger(here)
+    for worker in ("7_0-0", "7_1-0"):
+        ledger.take(worker, Amount(40), Amount(1), CAPS)
+    here.workers_dir.mkdir()
+    with EventLog(here.workers_dir / "g0.7_0-0.events.jsonl") as log:
+        log.write("started", owner={"job": "7_0", "restart": 0})
+        for requests in (3, 12):
+            log.write("budget", spent={"requests": requests, "tokens": 10 * requests, "cost": 0.5})
+    assert settle(here).taken() == Amount(12, 120, 0.5)
+    assert settle(here).taken() == Amount(12, 120, 0.5), "a second time changes nothing"
+
+
+def test_a_user_raises_the_budget_and_the_plan_has_the_rest(tmp_path: Path) -> None:
+    here = Experiment(tmp_path)
+    control_request(here, "resume", budget={"max_cost": 3.0})
+    control_request(here, "resume", budget={"max_cost": 5.0})
+    control_request(here, "pause")
+    assert control_state(here).budget == {"max_cost": 5.0}
+    infinite = float("inf")
+    assert most_of(BudgetCaps(max_cost=5.0)) == Amount(infinite, infinite, 5.0)
+
+
+def test_the_reason_says_what_is_spent_of_what() -> None:
+    caps = BudgetCaps(max_tokens=2_000_000, max_cost=5)
+    assert why_over(caps, Amount(9, 1_999_000, 4.98765), "EUR") == (
+        "the rest is not asked: budget (1,999,000 of 2,000,000 tokens, 4.988 of 5 EUR spent)"
+    )
+
+
+def test_prices_are_of_a_million_tokens_and_of_one_image() -> None:
+    prices = Prices(input=0.15, output=0.60, image=0.001)
+    assert prices.cost(1_000_000, 0) == pytest.approx(0.15)
+    assert prices.cost(2000, 500, 3) == pytest.approx(0.0003 + 0.0003 + 0.003)
+
+
+class Worker:
+    """A worker's purse, and what it asks of a server that counts tokens."""
+
+    def __init__(
+        self,
+        folder: Path,
+        caps: BudgetCaps,
+        monkeypatch: pytest.MonkeyPatch,
+        name: str,
+        of: int = 1,
+    ) -> None:
+        monkeypatch.setattr(purse, "caps_of", lambda experiment: caps)
+        self.news = News()
+        self.purse = Purse(Experiment(folder), name, of, cast(Any, self.news))
+        self.task = self.purse.of(cast(Any, Task()))
+        assert self.task is not None
+
+    async def ask(self, server: str, names: str, count: int, at_once: int = 4) -> list[Response]:
+        async with Client(server, "key", "tiny") as client:
+            assert await warm_up(client, [request(f"{names}-w")], 1, self.task) <= 1
+            requests = (request(f"{names}{number}") for number in range(count))
+            stop = asyncio.Event()
+            return [one async for one in drive(client, requests, at_once, stop, budget=self.task)]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_workers_share_a_budget_of_requests_to_the_last_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    caps = BudgetCaps(max_requests=40)
+    all_of_them = [Worker(tmp_path, caps, monkeypatch, f"w{n}", workers) for n in range(workers)]
+
+    async def journey() -> int:
+        async with Server(str(tmp_path / "s"), Script(gap=0.001)) as server:
+            found = await asyncio.gather(
+                *(one.ask(str(tmp_path / "s"), f"{n}-", 60) for n, one in enumerate(all_of_them))
+            )
+            for one in all_of_them:
+                one.purse.close()
+            assert sum(map(len, found)) == 40 - workers, "warm-ups count, too"
+            return len(server.seen)
+
+    assert run(journey()) == 40
+    assert all(one.purse.empty for one in all_of_them)
+    assert all(one.purse.rests(cast(Any, Task())) for one in all_of_them)
+    assert Ledger(Experiment(tmp_path)).taken().requests == 40
+    assert Ledger(Experiment(tmp_path)).over(caps)
+
+
+def test_tokens_and_money_are_exceeded_by_requests_in_flight_at_the_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caps = BudgetCaps(max_tokens=300, max_cost=1.0)
+    one = Worker(tmp_path, caps, monkeypatch, "w")
+
+    async def journey() -> list[Response]:
+        async with Server(str(tmp_path / "s"), Script()):
+            found = await one.ask(str(tmp_path / "s"), "a", 500)
+            one.purse.close()
+            return found
+
+    found = run(journey())
+    each = [sum(cast(Any, answer.usage).values()) for answer in found]
+    taken = Ledger(Experiment(tmp_path)).taken()
+    assert taken.tokens == pytest.approx(sum(each) + each[0])
+    assert 300 - max(each) <= taken.tokens <= 300 + 4 * max(each)
+    kinds = {kind for kind, _ in one.news.events}
+    assert kinds == {"budget"}
+    assert json.loads(json.dumps(one.news.events[-1][1]["spent"]))["tokens"] == taken.tokens
+
+
+def test_a_request_that_is_lost_counts_as_much_as_it_might_have_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Worker(tmp_path, BudgetCaps(max_tokens=1000), monkeypatch, "w")
+    lost, unsent = request("a"), request("b")
+
+    async def reserve() -> None:
+        task: Any = one.task
+        assert await task.reserve(lost)
+        assert await task.reserve(unsent)
+        task.spend(lost, None)
+        task.release(unsent)
+
+    run(reserve())
+    one.purse.close()
+    assert Ledger(Experiment(tmp_path)).taken().tokens == lost.generation["max_tokens"]
+
+
+def test_a_run_that_ends_while_a_slice_is_taken_gives_it_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Worker(tmp_path, BudgetCaps(max_requests=100), monkeypatch, "w")
+    take, begun = Ledger.take, threading.Event()
+
+    def slow(*arguments: Any) -> Amount | None:
+        begun.set()
+        time.sleep(0.2)
+        return take(*arguments)
+
+    monkeypatch.setattr(Ledger, "take", slow)
+
+    async def cancelled() -> None:
+        reserving = asyncio.ensure_future(cast(Any, one.task).reserve(request("a")))
+        await asyncio.to_thread(begun.wait)
+        reserving.cancel()
+        await asyncio.wait({reserving})
+        one.purse.close()
+
+    run(cancelled())
+    assert Ledger(Experiment(tmp_path)).taken() == Amount()
+
+
+def test_a_budget_of_money_does_not_bind_a_model_without_prices(tmp_path: Path) -> None:
+    class Free(Task):
+        class Model:
+            name, prices = "m", None
+
+        model = cast(Any, Model())
+
+    assert not budget.binds(BudgetCaps(max_cost=1), cast(Any, Free()))
+    assert budget.binds(BudgetCaps(max_cost=1, max_tokens=5), cast(Any, Free()))
+    assert budget.binds(BudgetCaps(max_cost=1), cast(Any, Task()))
+    assert budget.cost_of(cast(Any, Free()), 10, 10, 10) == 0
+
+
+def test_an_unlimited_experiment_has_no_purse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(purse, "caps_of", lambda experiment: BudgetCaps())
+    one = Purse(Experiment(tmp_path), "w", 1, cast(Any, News()))
+    assert one.of(cast(Any, Task())) is None
+    one.close()
+    assert not (tmp_path / "budget").exists()
+    assert isinstance(request(), Request)
