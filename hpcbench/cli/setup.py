@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -24,7 +24,7 @@ from hpcbench.environments.offline_packages import own_wheel
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.files.atomic import write_atomic
 from hpcbench.registry.catalog import share_dir, site_dir, user_dir, user_site
-from hpcbench.registry.resolve import load_plan
+from hpcbench.registry.resolve import load_model, load_plan, models_that_say
 from hpcbench.registry.settings import Setting, read_settings
 from hpcbench.registry.sites import findings
 from hpcbench.registry.source import Source, overlay, parse, read, validate
@@ -46,6 +46,9 @@ from hpcbench.site.profile import (
 )
 from hpcbench.submit.prepare import prepare
 from hpcbench.submit.rounds import submit_first
+
+if TYPE_CHECKING:
+    from hpcbench.oauth.options import AuthOptions
 
 PIPELINES = {
     "github": (Path(".github/workflows/hpcbench.yml"), ""),
@@ -169,7 +172,7 @@ def _on_terminal(path: str, question: str, choices: Sequence[Choice], default: s
 def doctor(arguments: argparse.Namespace) -> int:
     """`hpcbench doctor`."""
     site = user_site() or Site(name="default")
-    found = list(checks(site))
+    found = [*checks(site), *_tokens(arguments.registry)]
     failed = [check for check in found if check.state == "failed"]
     if arguments.json:
         print_json([asdict(check) for check in found])
@@ -181,6 +184,43 @@ def doctor(arguments: argparse.Namespace) -> int:
             f"{len(failed)} checks failed", remedy="do what the lines with → say, and repeat it"
         )
     return _real_run(arguments.image) if arguments.real_run else 0
+
+
+def _tokens(registries: Sequence[Path]) -> Iterator[Check]:
+    """Ask the token server of each model that needs tokens, once for each credential."""
+    asked: set[str] = set()
+    names = {name: None for word in ("auth", "jwt") for name in models_that_say(word, registries)}
+    for name in names:
+        try:
+            model = load_model(name, registries)
+        except UserError as error:
+            first = error.problems[0]
+            yield Check("token", "warning", f"{name}: {first.message}", first.remedy)
+            continue
+        if model.engine != "remote":
+            continue
+        from hpcbench.oauth import ask  # only for those who have such a model
+
+        options = ask.credential(model.engine, model.engine_options)
+        if options is None or options.key in asked:
+            continue
+        asked.add(options.key)
+        yield _token(name, options, allow_http=bool(model.engine_options.get("allow_http")))
+
+
+def _token(name: str, options: AuthOptions, *, allow_http: bool) -> Check:
+    from hpcbench.oauth import ask
+    from hpcbench.oauth.keeper import TokenFailed
+
+    try:
+        granted = ask.probe(options, say, allow_http=allow_http)
+    except EnvironmentFault as fault:
+        return Check("token", "warning", f"{name}: {fault.message}", fault.remedy)
+    except TokenFailed as failure:
+        remedy = "correct `auth` in the model's engine_options, or try it again later"
+        return Check("token", "failed", f"{name}: {failure}", remedy)
+    lifetime = granted.token.lifetime
+    return Check("token", "ok", f"{name}: {options.server} gives tokens that live {lifetime:g} s")
 
 
 def _print(check: Check) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
-What = Literal["responses", "scores", "metrics", "events", "resources"]
+What = Literal["responses", "scores", "metrics", "events", "resources", "token_refresh_metrics"]
 """The tables that can be exported."""
 
 Kind = Literal[
@@ -189,12 +189,33 @@ RESOURCES = (
     Column("energy_source", "text", "slurm: whole nodes, measured by Slurm; gpus: GPUs only"),
 )  # fmt: skip
 
+TOKEN_REFRESH_METRICS = (
+    Column("experiment", "text", "id of the experiment"),
+    Column("model", "text", "model whose endpoint needs tokens"),
+    Column("worker", "text", "worker whose relays asked, `JOB-RESTART`"),
+    Column("node", "text", "node of the worker"),
+    Column("refresh_type", "text", "kind of request: full_auth, refresh_token, or cache (another process had "
+           "asked)"),
+    Column("refreshes", "whole number", "tokens got"),
+    Column("failures", "whole number", "requests for a token that failed"),
+    Column("duration_s", "number", "time that these requests took, failed ones included, s"),
+    Column("longest_s", "number", "longest request for a token of any kind, s"),
+    Column("fallbacks", "whole number", "full authentications in place of a refresh token that no longer "
+           "worked; of all kinds"),
+    Column("rejected", "whole number", "tokens that the endpoint answered with 401; of all kinds"),
+    Column("waits", "whole number", "requests to the endpoint that waited for a token; of all kinds"),
+    Column("wait_s", "number", "time that they waited, summed, s; of all kinds"),
+    Column("token_age_s", "number", "age of the token at the last look, s; none: there was no token"),
+    Column("time", "time", "the last look at the relay's figures"),
+)  # fmt: skip
+
 TABLES: Mapping[What, tuple[Column, ...]] = {
     "responses": RESPONSES,
     "scores": SCORES,
     "metrics": METRICS,
     "events": EVENTS,
     "resources": RESOURCES,
+    "token_refresh_metrics": TOKEN_REFRESH_METRICS,
 }
 """Table → its columns, in order. Scores have more columns of the patterns with capital letters, or none."""
 

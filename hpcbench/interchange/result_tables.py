@@ -181,6 +181,7 @@ def _of(
             "metrics": rows.metric_rows,
             "events": rows.event_rows,
             "resources": rows.resource_rows,
+            "token_refresh_metrics": rows.token_rows,
         }
         names = [one.name for one in chosen]
         maker = makers[what]

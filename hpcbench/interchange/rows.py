@@ -259,3 +259,37 @@ def _seconds(hours: Hours | None) -> dict[str, float | None]:
         else None
         for name in ("allocated", "used", *CAUSES)
     }
+
+
+# --- tokens -------------------------------------------------------------------------------------------
+
+
+def token_rows(
+    experiment: Experiment, run_tasks: Sequence[str], note: Note, damage: Damage
+) -> Iterator[Row]:
+    """One row per worker, model and kind of request for a token: the last figures of the worker's relays.
+
+    Workers belong to no single run task, so with only some run tasks there are the rows of their models.
+    """
+    models = {experiment.resolved.run_task(name).model.name for name in run_tasks}
+    found = False
+    for run in worker_runs(experiment, tell=lambda path, line: damage(path, 1)):
+        last = {one["model"]: one for one in run.events if one["event"] == "token"}
+        for model, event in last.items():
+            if model not in models:
+                continue
+            kinds = {*event.get("granted", {}), *event.get("failed", {}), *event.get("seconds", {})}
+            for kind in sorted(kinds):
+                found = True
+                yield {
+                    "experiment": experiment.id, "model": model, "worker": run.id, "node": run.node,
+                    "refresh_type": kind, "refreshes": event.get("granted", {}).get(kind, 0),
+                    "failures": event.get("failed", {}).get(kind, 0),
+                    "duration_s": event.get("seconds", {}).get(kind, 0.0),
+                    "longest_s": event.get("longest"), "fallbacks": event.get("fallbacks"),
+                    "rejected": event.get("rejected"), "waits": event.get("waits"),
+                    "wait_s": event.get("wait_seconds"), "token_age_s": event.get("age"),
+                    "time": _moment(event.get("time")),
+                }  # fmt: skip
+    if not found:
+        note(f"{experiment.id} asked no token server: the table has no rows")

@@ -97,3 +97,21 @@ def get(
         return await source.obtain(None, full=False)
 
     return asyncio.run(asking())
+
+
+def probe(options: AuthOptions, say: Say, *, allow_http: bool = False) -> Granted:
+    """A token that the server gives now, to see that it does; the user's file stays as it is.
+
+    The grant `refresh_token` is the exception: a refresh token may work only once, so the file's token
+    counts, and a new one replaces it.
+
+    Raises:
+        TokenFailed: there is none.
+        EnvironmentFault: a secret is missing.
+    """
+    from hpcbench.oauth.token_server import TokenServer, source_of
+
+    source = source_of(options, allow_http=allow_http, say=say)
+    if options.grant_type != "refresh_token":
+        source = TokenServer(options, None, allow_http=allow_http)
+    return asyncio.run(source.obtain(None, full=False))

@@ -39,7 +39,9 @@ def _export(verb: Verb) -> None:
         help="format of a table, or of another kit's logs; default: by the suffix of --out",
     )  # fmt: skip
     export.add_argument(
-        "--what", choices=["responses", "scores", "metrics", "events", "resources"],
+        "--what", choices=[
+            "responses", "scores", "metrics", "events", "resources", "token_refresh_metrics",
+        ],
         help="the table; default: scores; docs/exports.md defines every column",
     )  # fmt: skip
     export.add_argument(

@@ -62,6 +62,7 @@ def add(verb: Verb) -> None:
         "--image", metavar="REF",
         help="image for that job (docker://… or a .sif) with transformers; default: this Python",
     )  # fmt: skip
+    with_registry(doctor)
     with_json(doctor)
     _cron(verb)
 

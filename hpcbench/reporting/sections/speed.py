@@ -79,6 +79,8 @@ def speed(tables: Tables) -> Section | None:
             *_sweeps(performance, heads),
             _chosen(performance.run_tasks),
             _memory(performance.run_tasks),
+            _tokens(performance.run_tasks),
+            _limits(performance.run_tasks),
             _doubts(performance.run_tasks),
         )
         if part is not None
@@ -184,6 +186,55 @@ def _memory(speeds: Mapping[str, Speed]) -> Part | None:
     figure = charts.memory(speeds)
     drawn = () if figure is None else (Plot(figure, with_table=False),)
     return Part("Memory", (table, Text(note, "note"), *drawn))
+
+
+def _tokens(speeds: Mapping[str, Speed]) -> Part | None:
+    """What workers did to get tokens of OAuth2."""
+    rows = tuple(
+        (
+            name, _by_kind(one.granted), _by_kind(one.failed) or "0", f"{sum(one.seconds.values()):.1f}",
+            f"{one.longest:.2f}", str(one.fallbacks), str(one.rejected), str(one.waits),
+            f"{one.wait_seconds:.1f}",
+        )
+        for name, table in speeds.items()
+        if (one := table.tokens) is not None
+    )  # fmt: skip
+    if not rows:
+        return None
+    heads = (
+        "run task", "tokens got", "failed requests", "for s", "longest, s", "fallbacks", "rejected",
+        "requests that waited", "waited, s",
+    )  # fmt: skip
+    note = (
+        "Tokens got: by a full authentication, by a refresh token, and from the file of the user, for which "
+        "another process had asked. Fallbacks: full authentications in place of a refresh token that no "
+        "longer worked. Rejected: tokens that the endpoint answered with 401."
+    )
+    table = Table("Tokens of the endpoints", heads, rows, texts=frozenset({1, 2}))
+    return Part("Tokens", (table, Text(note, "note")))
+
+
+def _by_kind(counts: Mapping[str, int]) -> str:
+    """`3 full_auth, 12 cache`."""
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()) if count)
+
+
+def _limits(speeds: Mapping[str, Speed]) -> Part | None:
+    """What the rate limits of gateways did."""
+    rows = tuple(
+        (name, str(one.refused), str(one.waits), f"{one.wait_seconds:.0f}")
+        for name, table in speeds.items()
+        if (one := table.limits) is not None
+    )
+    if not rows:
+        return None
+    heads = ("run task", "requests refused (429)", "requests that waited", "waited, s")
+    note = (
+        "The gateway limited the rate. Rates of answers include these waits, latencies do not: they are the "
+        "gateway's limits as much as the model's speed."
+    )
+    table = Table("Rate limits of gateways", heads, rows)
+    return Part("Rate limits", (table, Text(note, "note")))
 
 
 def _doubts(speeds: Mapping[str, Speed]) -> Part | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from test_remote_auth import SECRET, Gateway, gateway
 
 from hpcbench.cli.main import main
-from hpcbench.errors import UserError
+from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.oauth.ask import check
 
 __all__ = ["gateway"]
@@ -119,3 +120,30 @@ def test_login_takes_a_refresh_token_from_a_pipe(
     monkeypatch.setattr("sys.stdin", io.StringIO("first-refresh-token\n"))
     assert main(["auth", "login", str(model)]) == 0
     assert "first-refresh-token" not in "".join(capsys.readouterr())
+
+
+def test_doctor_asks_each_token_server_and_changes_nothing(
+    gateway: Gateway,
+    model: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def said() -> list[tuple[str, str]]:
+        with contextlib.suppress(EnvironmentFault):
+            main(["doctor", "--json", "--registry", str(model.parent.parent)])
+        found = json.loads(capsys.readouterr().out)
+        return [(one["state"], one["detail"]) for one in found if one["name"] == "token"]
+
+    twin = model.with_name("twin.yaml")
+    twin.write_text(model.read_text().replace("name: hosted", "name: twin"))
+    assert said() == [("ok", f"hosted: {gateway.token_url} gives tokens that live 3600 s")]
+    assert len(gateway.given) == 1
+    assert main(["auth", "status"]) == 0
+    assert "no tokens" in capsys.readouterr().out
+    monkeypatch.setenv("GATEWAY_SECRET", "wrong-key-here")
+    ((state, detail),) = said()
+    assert state == "failed"
+    assert "the token server answers 401: invalid_client: no client has the secret ***" in detail
+    monkeypatch.delenv("GATEWAY_SECRET")
+    for state, detail in said():
+        assert (state, "GATEWAY_SECRET" in detail) == ("warning", True)

@@ -272,6 +272,31 @@ def test_resources_are_told_of_experiment_run_task_and_job(here: Experiment) -> 
     assert (job["node"], job["seconds"], job["allocated_s"]) == ("n1", 60, 60 * gpus)
 
 
+def test_requests_for_tokens_are_told_by_worker_and_kind(here: Experiment) -> None:
+    assert rows(here, "token_refresh_metrics").height == 0
+    model = here.resolved.run_tasks[0].model.name
+    owner = {"job": "4711_0", "restart": 1, "node": "n1"}
+    token = {
+        "event": "token", "model": model, "granted": {"full_auth": 1, "cache": 4},
+        "failed": {"full_auth": 2}, "seconds": {"full_auth": 1.5, "cache": 0.1}, "longest": 0.75,
+        "fallbacks": 1, "rejected": 3, "waits": 7, "wait_seconds": 2.5, "age": 12.0,
+    }  # fmt: skip
+    with Appender(here.worker_events("g0", "4711_0-1")) as file:
+        file.write({"event": "started", "seq": 1, "time": 100.0, "owner": owner})
+        file.write({**token, "seq": 2, "time": 110.0, "granted": {"full_auth": 1}})
+        file.write({**token, "seq": 3, "time": 120.0})
+    found = {
+        row["refresh_type"]: row for row in rows(here, "token_refresh_metrics").rows(named=True)
+    }
+    assert set(found) == {"cache", "full_auth"}
+    whole = found["full_auth"]
+    assert (whole["refreshes"], whole["failures"], whole["duration_s"]) == (1, 2, 1.5)
+    assert (whole["worker"], whole["node"], whole["model"]) == ("4711_0-1", "n1", model)
+    assert (whole["fallbacks"], whole["rejected"], whole["waits"]) == (1, 3, 7)
+    assert (whole["token_age_s"], whole["time"].timestamp()) == (12.0, 120.0)
+    assert (found["cache"]["refreshes"], found["cache"]["failures"]) == (4, 0)
+
+
 def test_of_all_experiments_a_broken_one_is_left_out_and_told(
     tmp_path: Path, here: Experiment
 ) -> None:

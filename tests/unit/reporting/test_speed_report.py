@@ -150,3 +150,22 @@ def test_reporting_twice_gives_the_same_bytes(reported: Experiment) -> None:
     first = {path.name: path.read_bytes() for path in reported.report_dir.iterdir()}
     report(reported)
     assert first == {path.name: path.read_bytes() for path in reported.report_dir.iterdir()}
+
+
+def test_the_report_says_what_tokens_and_a_gateways_limits_took(tmp_path: Path) -> None:
+    here = swept(tmp_path)
+    evaluate(here)
+    whole = performance_of(here).to_json()
+    whole["run_tasks"]["alone"]["tokens"] = {
+        "granted": {"full_auth": 2, "cache": 5}, "failed": {"full_auth": 1},
+        "seconds": {"full_auth": 1.25, "cache": 0.05}, "longest": 0.75, "fallbacks": 1, "rejected": 3,
+        "waits": 4, "wait_seconds": 2.5,
+    }  # fmt: skip
+    whole["run_tasks"]["alone"]["limits"] = {"refused": 12, "waits": 30, "wait_seconds": 61.5}
+    write_json(here.performance_file, whole)
+    report(here)
+    text = (here.report_dir / "report.md").read_text()
+    assert "5 cache, 2 full_auth" in text
+    assert "1 full_auth" in text
+    (row,) = [line for line in text.splitlines() if "| 12 | 30 | 62 |" in line.replace("  ", " ")]
+    assert "alone" in row
