@@ -2,10 +2,12 @@
 
 Three processes beside this one: an endpoint that is its own token server and counts what it gets, a relay
 with a fixed key, and a relay with `auth`. Blocks of requests alternate between the relays, so both meet the
-same machine. The CPU time of a relay is that of its process (`/proc/PID/stat`), per request. Tokens live
-`--lifetime` seconds, so the run passes many lifetimes.
+same machine; the relay with the key gets a block for `--key-every` blocks of the other one. The CPU time of
+a relay is that of its process (`/proc/PID/stat`), per request. Tokens live `--lifetime` seconds, so the run
+passes many lifetimes.
 
-    python benchmarks/token_relay.py [--requests 1000000] [--lifetime 6] [--at-once 32] [--block 2000]
+    python benchmarks/token_relay.py [--requests 1000000] [--lifetime 20] [--at-once 32] [--block 2000]
+                                     [--key-every 5]
 """
 
 from __future__ import annotations
@@ -30,6 +32,10 @@ ANSWER = json.dumps(
     {"id": "x", "choices": [{"message": {"role": "assistant", "content": "42"}}]}
 ).encode()
 ASK = json.dumps({"model": "m", "messages": [{"role": "user", "content": "Total?"}]}).encode()
+REQUEST = (
+    b"POST /v1/chat/completions HTTP/1.1\r\nHost: engine\r\nContent-Type: application/json\r\n"
+    b"Content-Length: %d\r\n\r\n%s" % (len(ASK), ASK)
+)
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -37,7 +43,9 @@ class Endpoint(asyncio.Protocol):
     """HTTP/1.1, as little as does: models, chat completions, tokens, and counts of them."""
 
     lifetime = 6.0
-    counts = {"good": 0, "expired": 0, "unknown": 0, "tokens": 0}
+    counts = {"good": 0, "expired": 0, "unknown": 0, "tokens": 0, "used": 0}
+    """Requests by their token, tokens given, and different tokens that requests had."""
+    used: set[str] = set()
     ends: dict[str, float] = {"fixed-key": float("inf")}
 
     def connection_made(self, transport: Any) -> None:
@@ -75,6 +83,9 @@ class Endpoint(asyncio.Protocol):
         what = "unknown" if end is None else "good" if now < end else "expired"
         if path.endswith("completions"):
             counts[what] += 1
+            if access not in self.used and access != "fixed-key":
+                self.used.add(access)
+                counts["used"] += 1
         return (200, ANSWER) if what == "good" else (401, b"{}")
 
 
@@ -102,6 +113,9 @@ class Relay:
     def __init__(self, folder: Path, name: str, options: dict[str, Any]) -> None:
         self.name, self.socket = name, str(folder / name)
         self.cpu, self.requests, self.failed = 0.0, 0, 0
+        self.left = self.open = 0
+        """Requests that are still to be sent, and open connections."""
+        self.done: asyncio.Future[None]
         self.each: list[float] = []
         """CPU microseconds a request, block by block."""
         self.seconds: list[float] = []
@@ -115,26 +129,14 @@ class Relay:
             time.sleep(0.05)
 
     async def block(self, count: int, at_once: int) -> None:
-        """Send so many requests."""
-        before, left = cpu_seconds(self.process.pid), count
-        connector = aiohttp.UnixConnector(self.socket, limit=0)
-        async with aiohttp.ClientSession("http://engine", connector=connector) as session:
-
-            async def ask() -> None:
-                nonlocal left
-                while left > 0:
-                    left -= 1
-                    begin = time.perf_counter()
-                    async with session.post(
-                        "/v1/chat/completions",
-                        data=ASK,
-                        headers={"Content-Type": "application/json"},
-                    ) as answer:
-                        await answer.read()
-                        self.failed += answer.status != 200
-                    self.seconds.append(time.perf_counter() - begin)
-
-            await asyncio.gather(*(ask() for _ in range(at_once)))
+        """Send so many requests, each connection one after the other."""
+        loop = asyncio.get_running_loop()
+        before, self.left = cpu_seconds(self.process.pid), count
+        self.done = loop.create_future()
+        self.open = at_once
+        for _ in range(at_once):
+            await loop.create_unix_connection(lambda: Connection(self), self.socket)
+        await self.done
         used = cpu_seconds(self.process.pid) - before
         self.cpu, self.requests = self.cpu + used, self.requests + count
         self.each.append(used / count * 1e6)
@@ -153,20 +155,65 @@ class Relay:
         )
 
 
+class Connection(asyncio.Protocol):
+    """A client that takes little: it sends one request after the other, as long as there are any."""
+
+    def __init__(self, relay: Relay) -> None:
+        self.relay = relay
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        self.ask()
+
+    def ask(self) -> None:
+        """Send a request; close if there is none."""
+        relay = self.relay
+        if not relay.left:
+            self.transport.close()
+            return
+        relay.left -= 1
+        self.data, self.begin = b"", time.perf_counter()
+        self.transport.write(REQUEST)
+
+    def data_received(self, data: bytes) -> None:
+        self.data += data
+        head, end, body = self.data.partition(b"\r\n\r\n")
+        if not end or len(body) < _length(head):
+            return
+        self.relay.seconds.append(time.perf_counter() - self.begin)
+        self.relay.failed += not head.startswith(b"HTTP/1.1 200") or body != ANSWER
+        self.ask()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.relay.open -= 1
+        if not self.relay.open:
+            self.relay.done.set_result(None)
+
+
+def _length(head: bytes) -> int:
+    """Bytes of a body."""
+    return int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+
+
 async def measure(relays: list[Relay], args: argparse.Namespace) -> None:
     """Alternate blocks; the order turns each time."""
+    key, token = relays
     for number in range(max(1, args.requests // args.block)):
-        for relay in relays if number % 2 else relays[::-1]:
+        pair = (key, token) if number % (2 * args.key_every) else (token, key)
+        for relay in pair if number % args.key_every == 0 else (token,):
             await relay.block(args.block, args.at_once)
+        if number % 50 == 49:
+            print(f"{token.requests} requests", file=sys.stderr, flush=True)
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--requests", type=int, default=1_000_000, help="through each relay")
-    parser.add_argument("--lifetime", type=float, default=6.0)
+    parser.add_argument("--requests", type=int, default=1_000_000, help="with tokens")
+    parser.add_argument("--lifetime", type=float, default=20.0)
     parser.add_argument("--at-once", type=int, default=32)
     parser.add_argument("--block", type=int, default=2000)
+    parser.add_argument("--key-every", type=int, default=5)
     args = parser.parse_args()
     port: Any = multiprocessing.Queue()
     endpoint = multiprocessing.Process(target=serve, args=(args.lifetime, port), daemon=True)
@@ -197,13 +244,15 @@ def main() -> None:
     endpoint.terminate()
     for relay in relays:
         print(relay.line())
-    more = [two - one for one, two in zip(relays[0].each, relays[1].each, strict=True)]
+    beside = relays[1].each[:: args.key_every]
+    more = [two - one for one, two in zip(relays[0].each, beside, strict=True)]
     spread = statistics.stdev(more) / len(more) ** 0.5 if len(more) > 1 else float("nan")
     print(f"a token costs {statistics.fmean(more):+.1f} ± {1.96 * spread:.1f} µs of CPU a request")
     print(
-        f"{took:.0f} s, {took / args.lifetime:.1f} lifetimes, {found['tokens']} requests for a token; "
-        f"the endpoint got {found['expired']} expired and {found['unknown']} unknown tokens"
+        f"{took:.0f} s, {took / args.lifetime:.1f} lifetimes, {found['tokens']} requests for a token, "
+        f"{found['used']} tokens used"
     )
+    print(f"the endpoint got {found['expired']} expired and {found['unknown']} unknown tokens")
 
 
 if __name__ == "__main__":

@@ -239,7 +239,7 @@ class RateLimits:
         return (self._unheard + 1) * each
 
     def _listen(self) -> None:
-        """Take over a later moment that another process of this node was told."""
+        """Take over a later moment that another process of this node wrote."""
         until = -math.inf if self.shared is None else self.shared.read()
         if until > self._told:
             self._told = until

@@ -171,6 +171,8 @@ class WorkerStatus(Part):
     """Samples of that shard."""
     gpus: tuple[GpuUse, ...] = ()
     """Its GPUs."""
+    token: str | None = None
+    """The token of a model elsewhere, and what was done for it so far; None: it needs none."""
 
 
 class Failure(Part):

@@ -185,8 +185,9 @@ class Worker:
                 )  # fmt: skip
                 try:
                     await self._work()
-                    self.purse.close()
                 finally:
+                    with contextlib.suppress(OSError):  # then its last event `budget` counts
+                        self.purse.close()
                     await self.serving.end()
                 watch.engine(wrapper, None)
             return self.news.close("stopped" if self.stop.is_set() else "finished")

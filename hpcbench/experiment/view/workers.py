@@ -73,6 +73,8 @@ class WorkerRun:
     """A log file with details."""
     owner: Mapping[str, Any] = field(default_factory=dict)
     """Its record as an owner of shards; empty while its first line is not whole."""
+    token: Mapping[str, Any] = field(default_factory=dict)
+    """Its last event `token`, of the model that it holds; empty: there was none."""
     troubles: list[Mapping[str, Any]] = field(default_factory=list)
     """Events that report trouble, and signals that ended it."""
     events: list[Mapping[str, Any]] = field(default_factory=list)
@@ -114,6 +116,9 @@ class WorkerRun:
         elif kind == "model_loading":
             self.model, self.loading = event.get("model"), at
             self.shard = self.answered = None
+            self.token = {}
+        elif kind == "token":
+            self.token = event
         elif kind == "model_ready":
             self.model, self.loading = event.get("model"), None
         elif kind in ("progress", "shard_claimed"):

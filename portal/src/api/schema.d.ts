@@ -4879,6 +4879,8 @@ export interface components {
              * @enum {string}
              */
             readonly state: "starting" | "loading" | "working" | "idle" | "silent";
+            /** Token */
+            readonly token?: string | null;
         };
     };
     responses: never;

@@ -10,9 +10,12 @@ import pytest
 from test_keeper import Scripted, keeper
 from virtual_time import run
 
+from hpcbench.experiment.view.workers import WorkerRun
 from hpcbench.oauth import figures
 from hpcbench.oauth.keeper import TokenFailed
 from hpcbench.schema.definitions import Model
+from hpcbench.status.causes import complaints
+from hpcbench.status.render import _token as token_in_words
 from hpcbench.worker import token_watch
 from hpcbench.worker.token_watch import TokenWatch
 
@@ -81,6 +84,27 @@ def test_a_worker_logs_changes_and_why_there_is_no_token(monkeypatch: pytest.Mon
     assert [
         details["granted"]["full_auth"] for kind, details in news.events if kind == "token"
     ] == [1, 1, 2]
+
+
+def test_status_says_what_was_done_for_a_token_and_warns_when_there_is_none() -> None:
+    worker = WorkerRun(group="g0", id="1_0-0")
+    worker.take({"event": "model_ready", "model": "hosted", "time": 1.0})
+    assert token_in_words(worker.token) is None
+    got = {"full_auth": 1, "cache": 4}
+    said = {"event": "token", "model": "hosted", "state": "stale", "granted": got, "failed": {}}
+    worker.take({**said, "time": 2.0})
+    assert token_in_words(worker.token) == "stale; got 1 by full_auth, 4 by cache"
+    worker.take({**said, "time": 3.0, "failed": {"full_auth": 2}, "fallbacks": 1, "rejected": 3})
+    assert token_in_words(worker.token) == (
+        "stale; got 1 by full_auth, 4 by cache; 2 requests failed, 1 fallbacks, 3 rejected"
+    )
+    why = "no new token: the server is away"
+    worker.take({"event": "token_failed", "model": "hosted", "message": why, "time": 4.0})
+    worker.take({"event": "limited", "model": "hosted", "message": "12 refused", "time": 5.0})
+    alarms = {one.kind: one.message for one in complaints(worker, "slurm") if one.alarm}
+    assert alarms == {"token_failed": why, "limited": "12 refused"}
+    worker.take({"event": "model_loading", "model": "another", "time": 6.0})
+    assert token_in_words(worker.token) is None
 
 
 def test_workers_figures_are_summed() -> None:
