@@ -13,7 +13,8 @@ import json
 import re
 import site
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -445,11 +446,31 @@ def load(kind: str, name: str) -> Any:
         # Foreign code runs on import: any exception is reported as the plugin's fault.
         raise EnvironmentFault(
             f"plugin '{name}' of kind {kind} cannot be imported: {type(error).__name__}: {error}",
-            remedy=f"install the requirements of {origin(point)}, or fix it",
+            remedy=_import_remedy(error, point),
         ) from error
     if wrong := mismatch(kind, plugin):
         raise EnvironmentFault(f"plugin '{name}' of kind {kind} ({origin(point)}) {wrong}")
     return plugin
+
+
+def _import_remedy(error: Exception, point: EntryPoint) -> str:
+    """What its author or user does about a plugin that cannot be imported."""
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        install = f"install the package of '{error.name}'"
+        if point.dist is None or point.module.startswith("hpcbench."):
+            return install
+        project = point.dist.metadata["Name"]
+        return f"{install}, or name it under `dependencies` in the pyproject.toml of {project}"
+    place = place_in(error, {point.module.partition(".")[0]})
+    return f"correct {origin(point)}{f', at {place}' if place else ''}"
+
+
+def place_in(error: BaseException, modules: Collection[str]) -> str | None:
+    """FILE:LINE of the code of these top-level modules in which an error began; None: it was elsewhere."""
+    for frame, line in reversed([*traceback.walk_tb(error.__traceback__)]):
+        if str(frame.f_globals.get("__name__", "")).partition(".")[0] in modules:
+            return f"{frame.f_code.co_filename}:{line}"
+    return None
 
 
 def mismatch(kind: str, plugin: Any) -> str | None:

@@ -175,8 +175,6 @@ def _report_bug(bug: BaseException) -> int:
 
 def _place_in_plugin(bug: BaseException) -> str | None:
     """FILE:LINE of a plugin's code where an error began; None: no code but ours and that of libraries."""
-    import traceback
-
     from hpcbench import plugins
 
     known: set[str] = set()
@@ -184,11 +182,7 @@ def _place_in_plugin(bug: BaseException) -> str | None:
         for kind in plugins.REQUIRED:
             points = plugins.available(kind).values()
             known |= {point.module.partition(".")[0] for point in points}
-    for frame, line in reversed([*traceback.walk_tb(bug.__traceback__)]):
-        top = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-        if top in known - {"hpcbench"}:
-            return f"{frame.f_code.co_filename}:{line}"
-    return None
+    return plugins.place_in(bug, known - {"hpcbench"})
 
 
 if __name__ == "__main__":

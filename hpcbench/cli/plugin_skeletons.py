@@ -42,7 +42,7 @@ _README = """\
 A plugin of hpcbench: kind `{kind}`, name `{name}`.
 
     hpcbench plugins check .
-    python -m pytest
+    python -m pytest            # after `pip install pytest`
 
 To use it without installing it, write into a registry `packages/hpcbench-{dashed}.yaml`:
 
@@ -50,7 +50,10 @@ To use it without installing it, write into a registry `packages/hpcbench-{dashe
     source: {{type: local, path: PATH-OF-THIS-FOLDER}}
     provides: {{{kind}: [{name}]}}
 
-A local folder needs RUN_MODE=dev. For results use `type: git` with a tag, or `type: pypi` with a version.
+A local folder needs RUN_MODE=dev. For results use `type: git` with a tag, `type: pypi` with a
+version, or the wheel that `pip wheel . --no-deps -w dist` makes:
+
+    source: {{type: requirement, line: "hpcbench-{dashed} @ file:///PATH/dist/hpcbench_{name}-0.1.0-py3-none-any.whl"}}
 """
 
 _CODE: Mapping[str, str] = {

@@ -74,6 +74,9 @@ def new(arguments: argparse.Namespace) -> int:
         raise UserError(
             Problem("exists already", str(folder), remedy="name another folder: --out FOLDER")
         )
+    if plugins.ships(kind, name):
+        what = f"hpcbench has a {plugins.called(kind)} '{name}' already"
+        raise UserError(what, remedy="choose another name: two plugins of one name cannot be used")
     for path, text in package(kind, name).items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text, encoding="utf-8")
@@ -161,7 +164,8 @@ def tried(kind: str, name: str) -> list[dict[str, str | None]]:
             except AssertionError as error:
                 problem = str(error) or "an assertion without a message"
             except Exception as error:  # noqa: BLE001 - foreign code: any exception is the finding
-                problem = f"{type(error).__name__}: {error}"
+                place = plugins.place_in(error, {plugin.__module__.partition(".")[0]})
+                problem = f"{type(error).__name__}: {error}{f' ({place})' if place else ''}"
         rows.append({"contract": text, "problem": problem})
     return rows
 

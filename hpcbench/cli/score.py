@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from hpcbench.plugins import Environment
 
 MOST_NAMED = 5
-"""Number of run tasks that a line names; it counts the others."""
+"""Number of run tasks or metrics that a line names; it counts the others."""
+
+NOT_NAMED = "--metrics does not name"
+"""Beginning of why a metric of the plan is not scored."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -317,12 +320,12 @@ def _left_out(
         named = {one.metric.name for one in metrics}
         for metric in run_task.metrics:
             if metric.name not in named:
-                why = "--metrics does not name this metric of the plan"
+                why = f"{NOT_NAMED} it"
                 yield {"run_task": run_task.name, "metric": metric.name, "why": why}
 
 
 def _say_left_out(left_out: Sequence[dict[str, str]], arguments: argparse.Namespace) -> None:
-    """Print a line for each metric and reason, with its run tasks."""
+    """Print a line for each metric that does not fit, with its run tasks; one for the plan's others."""
     from hpcbench.number_format import few
 
     if arguments.json:
@@ -330,8 +333,13 @@ def _say_left_out(left_out: Sequence[dict[str, str]], arguments: argparse.Namesp
     by_reason: dict[tuple[str, str], list[str]] = {}
     for one in left_out:
         by_reason.setdefault((one["metric"], one["why"]), []).append(one["run_task"])
+    others = [metric for metric, why in by_reason if why.startswith(NOT_NAMED)]
     for (metric, why), names in by_reason.items():
-        say(f"left out: {metric} of {few(names, MOST_NAMED)}: {why}")
+        if not why.startswith(NOT_NAMED):
+            say(f"left out: {metric} of {few(names, MOST_NAMED)}: {why}")
+    if others:
+        it = "it" if len(others) == 1 else "them"
+        say(f"left out: {few(others, MOST_NAMED)}: {NOT_NAMED} {it}")
 
 
 def _subjects(
@@ -663,10 +671,11 @@ def _notes(rows: Sequence[Row]) -> Iterator[str]:
 def _say_faults(scored: Sequence[Scored]) -> None:
     from hpcbench import evaluation
     from hpcbench.metrics.base import OF_BOUNDS
+    from hpcbench.number_format import many
 
     for one in scored:
         for fault in evaluation.faults_of(one):
-            what = f"{fault['count']} samples without a score by {fault['metric']}"
+            what = f"{many(fault['count'], 'sample')} without a score by {fault['metric']}"
             text = f"{one.run_task.name}: {what}: {fault['message']}, e.g. {fault['sample']}"
             if fault["message"].endswith(OF_BOUNDS):
                 text += "; it has no value before the metric or its bounds are corrected"

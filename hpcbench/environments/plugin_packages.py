@@ -16,10 +16,14 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
+from types import MappingProxyType
 from urllib.parse import urlsplit, urlunsplit
+
+from packaging.requirements import InvalidRequirement, Requirement
 
 from hpcbench import secret
 from hpcbench.environments.packages import INDEX, TORCH, build_wheel, folder_for_host, why
@@ -110,7 +114,7 @@ def host_folder(locked: Sequence[Locked], cache: Path, say: Say = lambda line: N
     editable = [one.editable for one in locked if one.editable is not None]
     names = ", ".join(one.name for one in locked)
     return folder_for_host(
-        cache, requirements, editable, lambda: say(f"installing {names} and their dependencies")
+        cache, requirements, editable, lambda: say(f"installing {names}, with dependencies")
     )
 
 
@@ -120,18 +124,27 @@ def for_cpus(requirements: Sequence[str]) -> list[str]:
 
 
 def check_provides(
-    folder: Path, packages: Mapping[str, Package], origins: Mapping[str, str]
+    folder: Path,
+    packages: Mapping[str, Package],
+    origins: Mapping[str, str],
+    installed: Mapping[str, Locked] = MappingProxyType({}),
 ) -> None:
-    """Compare the plugins that packages declare with their installed entry points.
+    """Compare the plugins that packages declare with their entry points.
+
+    Args:
+        folder: where the packages are installed.
+        packages: name → definition.
+        origins: where each definition was read.
+        installed: packages that this Python may have already: then the folder does not have them.
 
     Raises:
         UserError: a declared entry point is missing.
     """
-    there = {
-        (point.group, point.name)
-        for one in distributions(path=[str(folder)])
-        for point in one.entry_points
-    }
+    found = [*distributions(path=[str(folder)])]
+    for locked in installed.values():
+        with suppress(InvalidRequirement):  # an address alone names no distribution
+            found += distributions(name=Requirement(locked.requirements[0]).name)
+    there = {(point.group, point.name) for one in found for point in one.entry_points}
     problems = [
         _place(origins.get(f"packages/{name}"), kind, plugin).problem(
             ("provides", kind, number),

@@ -90,7 +90,12 @@ class PluginChecks:
             known = brought.provides.get(kind, ()) if brought is not None else ()  # type: ignore[call-overload]
             if brought is not None and brought.provides and name not in known and "." not in name:
                 what = unknown(plugins.called(kind), name, known, of=f"package '{provider}'")
-                self.found.say(source, loc, what)
+                remedy = (
+                    f"if the package has it, add it to `provides` in {own}"
+                    if (own := self.origins.get(f"packages/{provider}"))
+                    else None
+                )
+                self.found.say(source, loc, what, remedy)
                 return None
         if elsewhere and not plugins.ships(kind, name):
             return None  # the image says whether it has the plugin
@@ -188,7 +193,12 @@ class PluginChecks:
         """Check that a package with absolute paths is locked: `prod` accepts only fixed contents."""
         origin = package.source
         if origin.type == "local":
-            if not Path(origin.path).is_dir():
+            if Path(origin.path).is_file():
+                self.found.say(
+                    source, (*loc, "path"), f"not a folder: {origin.path}",
+                    f"a wheel is a requirement: {{type: requirement, line: \"NAME @ file://{origin.path}\"}}",
+                )  # fmt: skip
+            elif not Path(origin.path).is_dir():
                 self.found.say(source, (*loc, "path"), f"no such folder: {origin.path}")
             elif self.prod:
                 self.found.say(

@@ -147,7 +147,7 @@ def validate(model: type[ModelT], source: Source) -> ModelT:
     except ValidationError as error:
         details: list[dict[str, Any]] = [dict(detail) for detail in error.errors()]
         typos = {
-            (*detail["loc"][:-1], _meant(model, source, detail))
+            (*detail["loc"][:-1], _meant(model, detail))
             for detail in details
             if detail["type"] in _UNKNOWN
         }
@@ -424,8 +424,8 @@ def _problem(model: type[BaseModel], source: Source, detail: dict[str, Any]) -> 
     loc = _known_loc(source, detail["loc"])
     kind, last, given = detail["type"], str(detail["loc"][-1]), detail["input"]
     if kind in _UNKNOWN:
-        meant = _meant(model, source, detail)
-        known = _fields(model, _known_loc(source, detail["loc"][:-1]))
+        meant = _meant(model, detail)
+        known = _fields(model, detail["loc"][:-1])
         listed = f"there are: {', '.join(known[:8])}{', …' if len(known) > 8 else ''}"
         remedy = f"did you mean '{meant}'?" if meant else listed if known else None
         at_key = loc[-1:] == detail["loc"][-1:]  # false if a merge added the key
@@ -451,9 +451,9 @@ def _meant_choice(detail: Mapping[str, Any], given: Any) -> str | None:
     return f"did you mean '{close}'?" if close else None
 
 
-def _meant(model: type[BaseModel], source: Source, detail: dict[str, Any]) -> str | None:
+def _meant(model: type[BaseModel], detail: dict[str, Any]) -> str | None:
     """The field whose name is nearest to an unknown key."""
-    known = _fields(model, _known_loc(source, detail["loc"][:-1]))
+    known = _fields(model, detail["loc"][:-1])
     return nearest(str(detail["loc"][-1]), known)
 
 
@@ -479,31 +479,37 @@ def _known_loc(source: Source, loc: Loc) -> Loc:
 
 
 def _fields(model: type[BaseModel], loc: Loc) -> list[str]:
-    """Field names of the model at a place inside `model`."""
-    current: Any = model
+    """Field names of the model at a place inside `model`; `loc` has the tags that pydantic adds."""
+    current: list[Any] = [model]
     for part in loc:
-        known = _members(current)
-        if isinstance(part, str) and part in known:
-            current = _model_in(known[part])
-    return list(_members(current))
+        fields = [_members(one)[part] for one in current if part in _members(one)]
+        tagged = [one for one in current if _is_tag(one, part)] if len(current) > 1 else []
+        if tagged:
+            current = tagged
+        elif fields:
+            current = _models_in(fields[0])
+    return [str(name) for name in _members(current[0])] if current else []
 
 
-def _members(model: Any) -> Mapping[str, Any]:
+def _is_tag(model: Any, part: str | int) -> bool:
+    """Whether pydantic names this member of a union so in a location: its class or its `type`."""
+    return part in (model.__name__, *get_args(_members(model).get("type")))
+
+
+def _members(model: Any) -> Mapping[str | int, Any]:
     """Field → annotation, of a pydantic model or a dataclass."""
-    if model is None:
-        return {}
     if issubclass(model, BaseModel):
         return {name: one.annotation for name, one in model.model_fields.items()}
     return {name: None for name in getattr(model, "__dataclass_fields__", ())}
 
 
-def _model_in(annotation: Any) -> Any:
+def _models_in(annotation: Any) -> list[Any]:
+    """All models and dataclasses in an annotation, in its order."""
     if isinstance(annotation, type) and (
         issubclass(annotation, BaseModel) or hasattr(annotation, "__dataclass_fields__")
     ):
-        return annotation
-    found = (_model_in(argument) for argument in get_args(annotation))
-    return next((model for model in found if model is not None), None)
+        return [annotation]
+    return [model for argument in get_args(annotation) for model in _models_in(argument)]
 
 
 def _shown(value: Any) -> str:

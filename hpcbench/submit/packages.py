@@ -194,6 +194,6 @@ def _on_host(
     if not packages:
         return None
     folder = host_folder([locked[name] for name in packages], cache, say)
-    check_provides(folder, packages, origins)
+    check_provides(folder, packages, origins, locked)
     plugins.add_folder(folder)
     return folder

@@ -453,6 +453,7 @@ def test_prod_takes_what_is_locked(files: Files, lock: str) -> None:
         ("{type: git, url: https://x/y.git}", "2:9: package 'mine' names no commit or tag"),
         ("{type: pypi, name: y}", "2:9: package 'mine' names no version"),
         ("{type: local, path: nowhere}", "2:29: no such folder: "),
+        ("{type: local, path: ../../p.yaml}", "2:29: not a folder: "),
         (
             "{type: gti, url: x}",
             "2:9: source: input tag 'gti' found using 'type' does not match any",
@@ -477,7 +478,8 @@ def test_a_package_brings_the_plugins_it_says(files: Files) -> None:
     files.write("metrics/anls.yaml", "name: anls\nplugin: closenes\npackage: mine\n")
     assert files.refusal() == [
         "registry/metrics/anls.yaml:2:9: unknown metric plugin 'closenes' of package 'mine' "
-        "(did you mean 'closeness'?)"
+        "(did you mean 'closeness'?) (if the package has it, add it to `provides` in "
+        "registry/packages/mine.yaml)"
     ]
 
 

@@ -72,8 +72,19 @@ def test_a_plugin_of_another_api_is_refused(site: Path) -> None:
 
 def test_a_plugin_whose_import_fails_says_why(site: Path) -> None:
     install(site, "needy", "needy = needy:Needy", "import not_there_at_all\n")
-    with pytest.raises(EnvironmentFault, match="not_there_at_all"):
+    with pytest.raises(EnvironmentFault, match="not_there_at_all") as caught:
         plugins.load("tasks", "needy")
+    assert caught.value.remedy == (
+        "install the package of 'not_there_at_all', or name it under `dependencies` in the "
+        "pyproject.toml of needy"
+    )
+
+
+def test_an_error_on_import_names_its_line(site: Path) -> None:
+    install(site, "hasty", "hasty = hasty:Hasty", "import os\n{}['x']\n")
+    with pytest.raises(EnvironmentFault, match="KeyError") as caught:
+        plugins.load("tasks", "hasty")
+    assert str(caught.value.remedy).endswith(f", at {site / 'hasty.py'}:2")
 
 
 def test_two_plugins_of_one_name_are_an_error_that_names_both(site: Path) -> None:

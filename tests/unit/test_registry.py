@@ -19,6 +19,7 @@ from hpcbench.schema.definitions import (
     ExperimentPlan,
     MLTask,
     Model,
+    Package,
     Prompt,
     RunTask,
     Site,
@@ -114,6 +115,26 @@ def refusal(folder: Path, registry: Path, text: str = PLAN) -> list[str]:
 
 
 # --- source: one file ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        ("{type: requirement, requirement: near}",
+         "unknown key 'requirement' (there are: type, line)"),
+        ("{type: git, url: x, rev: v1}", "unknown key 'rev' (did you mean 'ref'?)"),
+        ("{type: pypi, name: near, zzz: 1}",
+         "unknown key 'zzz' (there are: type, name, version, index)"),
+    ],
+)  # fmt: skip
+def test_an_unknown_key_of_one_of_several_forms_is_answered_with_keys_of_that_form(
+    tmp_path: Path, source: str, line: str
+) -> None:
+    path = tmp_path / "near.yaml"
+    path.write_text(f"name: near\nsource: {source}\n")
+    with pytest.raises(UserError) as caught:
+        validate(Package, read(path))
+    assert line in [str(one).partition(": ")[2] for one in caught.value.problems]
 
 
 @pytest.mark.parametrize(

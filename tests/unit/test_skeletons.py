@@ -17,7 +17,9 @@ from typing import Any
 import pytest
 
 from hpcbench import plugins
+from hpcbench.cli.main import main
 from hpcbench.cli.plugin_skeletons import package
+from hpcbench.cli.plugins import tried
 from hpcbench.errors import EnvironmentFault
 from hpcbench.plugins import EngineSpec
 from hpcbench.schema.definitions import ContainerSite
@@ -66,6 +68,31 @@ def is_ready(path: Path) -> bool:
         return ask(path, "GET", "/health")[0] == 200
     except OSError:
         return False
+
+
+def test_a_name_that_hpcbench_has_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["plugins", "new", "metrics", "anls"]) == 2
+    said = capsys.readouterr().err
+    assert "hpcbench has a metric plugin 'anls' already (choose another name" in said
+    assert not [*tmp_path.iterdir()]
+
+
+def test_an_error_inside_a_plugin_is_found_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = written("metrics", tmp_path, monkeypatch)
+    file = tmp_path / "hpcbench_broken.py"
+    lines = (tmp_path / f"{whole.__module__}.py").read_text().splitlines()
+    row = next(number for number, line in enumerate(lines) if "return len(wanted" in line)
+    lines[row] = "        raise KeyError('total')"
+    file.write_text("\n".join(lines))
+    broken = getattr(importlib.import_module("hpcbench_broken"), whole.__name__)
+    monkeypatch.setattr(plugins, "load", lambda kind, name: broken)
+    problems = [one["problem"] for one in tried("metrics", "broken") if one["problem"]]
+    assert f"KeyError: 'total' ({file}:{row + 1})" in problems
 
 
 def test_the_new_engine_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,7 +140,11 @@ def _plugins(verb: Verb) -> None:
         plugins, "new", "plugins:new", "write a package with a working plugin and its test",
         "hpcbench plugins new metrics word_count",
     )  # fmt: skip
-    new.add_argument("kind", help="datasets, engines, metrics, …")
+    new.add_argument(
+        "kind",
+        help="datasets, engines, environments, metrics, notifiers, parsers, prompts, reports, "
+        "storage, tasks or trackers",
+    )
     new.add_argument("name", help="name of the plugin: lower-case letters, digits and _")
     new.add_argument("--out", type=Path, help="the new folder; default: hpcbench-NAME")
     check = sub(
