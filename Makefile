@@ -20,6 +20,7 @@ PARTS = test-slurm test-engines test-runners test-apptainer test-packages test-p
 
 demo: .venv/demo.done
 	.venv/bin/hpcbench submit examples/demo/plan.yaml --wait
+	@echo "the command is .venv/bin/hpcbench here; after '. .venv/bin/activate' it is hpcbench"
 
 # The wheel and the source distribution, for machines that cannot see this folder.
 dist: .venv/bin/python
@@ -119,14 +120,15 @@ clean:
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
 .venv/bin/python:
+	@echo "making .venv and installing into it: a minute, or several with a slow connection"
 	$(PYTHON) -m venv .venv
 	.venv/bin/python -m pip install -q --disable-pip-version-check 'uv>=0.5'
 
 .venv/demo.done: .venv/bin/python pyproject.toml constraints.txt
-	# An environment of before the rename holds the same files under the old name.
-	.venv/bin/python -m pip uninstall -q -y hpcbench 2>/dev/null
+	@# An environment of before the rename holds the same files under the old name.
+	@.venv/bin/python -m pip uninstall -q -y hpcbench 2>/dev/null
 	$(call install,$(DEMO))
-	touch $@
+	@touch $@
 
 # Node is only needed to change the portal's pages; where there is none, it comes into the virtual environment.
 NPM = $(or $(shell command -v npm),$(CURDIR)/.venv/bin/npm) --no-audit --no-fund

@@ -30,6 +30,9 @@ POLL_SECONDS = {"local": 0.5, "slurm": 5.0}
 """Seconds between two looks of `watch` at the files; queries of Slurm are rarer and serve all readers."""
 
 
+PLAIN_SECONDS = 10.0
+"""Least time between two lines of progress when piped; a change of state or a failure is said at once."""
+
 TELLING_SECONDS = 60.0
 """Longest wait, in seconds, until trackers and notifiers know of an experiment's end."""
 
@@ -254,16 +257,18 @@ def _follow_plainly(
     from hpcbench.status import ENDED
     from hpcbench.status.models import counted
 
-    last = ""
+    printed, last, when = "", None, 0.0
     while True:
         line = f"{status.id} {status.state} {status.answered}/{status.samples} samples done"
         if wrong := counted(status.failures):
             line += f", {wrong}"
         if status.reason:
             line += f": {status.reason}"
-        if line != last and not silent:
+        news = (status.state, wrong, status.reason)
+        due = news != last or time.monotonic() - when >= PLAIN_SECONDS
+        if line != printed and due and not silent:
             print(line, flush=True)
-        last = line
+            printed, last, when = line, news, time.monotonic()
         if status.state in ENDED:
             return status
         if not do_what_is_due(experiment, status):

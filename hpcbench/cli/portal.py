@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 def portal(arguments: argparse.Namespace) -> int:
     """`hpcbench portal`: runs until Ctrl-C."""
     _need()
+    say("starting the portal")
     from hpcbench.portal import serve
     from hpcbench.portal.context import Options
 

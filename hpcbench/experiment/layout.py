@@ -50,6 +50,7 @@ from hpcbench.errors import Problem, UserError, nearest, unknown
 from hpcbench.experiment.baselines import Baseline, baselines, current
 from hpcbench.files.archive import Folder
 from hpcbench.files.atomic import Tell, read_json, read_lines
+from hpcbench.number_format import few
 from hpcbench.schema.names import id_of
 from hpcbench.schema.work import Planned, WorkPlan
 
@@ -564,7 +565,7 @@ def find(root: Path, wanted: str) -> Experiment:
         close = nearest(wanted, there)
         meant = f"did you mean '{close}'? " if close else ""
         raise UserError(Problem(f"no experiment '{wanted}' in {root}", remedy=meant + remedy))
-    names = ", ".join(experiment.id for experiment in matches[:5])
+    names = few([experiment.id for experiment in matches], 5)
     raise UserError(Problem(f"'{wanted}' matches several experiments: {names}", remedy=remedy))
 
 

@@ -348,6 +348,8 @@ _NO_TAG = "remove the tag"
 _CURES = {
     "unexpected end of stream": "close the quote",
     "<stream end>": "close the bracket",
+    "mapping values are not allowed": "check the indentation; quote a text with a colon",
+    "did not find expected": "check indentation and commas",
     "undefined alias": "define it before: &NAME",
     "alphabetic or numeric": "put it in quotes",
 }
