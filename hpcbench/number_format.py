@@ -103,6 +103,13 @@ def figure(number: float | None) -> str:
     return f"{number:,.{digits}f}".replace(",", "\N{NO-BREAK SPACE}")
 
 
+def four_digits(number: float, *, sign: bool = False) -> str:
+    """Four significant digits, never with an exponent: `547.1`, `24370`, `0.0001234`."""
+    from decimal import Decimal  # few callers need it
+
+    return f"{Decimal(f'{number:.4g}'):{'+' if sign else ''}f}"
+
+
 def figure_with_interval(number: float | None, low: float | None, high: float | None) -> str:
     """`12.1 [11.8, 12.6]`; without the interval where its ends are unknown."""
     if number is None or (low is None and high is None):

@@ -398,7 +398,9 @@ def available(kind: str) -> Mapping[str, EntryPoint]:
             raise EnvironmentFault(
                 f"two plugins of kind {kind} are called '{point.name}': "
                 f"{origin(other)} and {origin(point)}",
-                remedy="uninstall one of them",
+                remedy="give yours another name"
+                if any(one.module.startswith("hpcbench.") for one in (other, point))
+                else "uninstall one of them",
             )
         found[point.name] = point
     return found

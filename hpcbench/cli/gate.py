@@ -14,6 +14,7 @@ from hpcbench.errors import UserError, unknown
 from hpcbench.experiment import baselines
 from hpcbench.experiment.layout import Experiment, find, find_scored, home
 from hpcbench.experiment.outcome import outcome
+from hpcbench.number_format import four_digits
 from hpcbench.registry.catalog import user_site
 from hpcbench.registry.resolve import load_gate
 
@@ -88,13 +89,13 @@ def print_verdict(record: Mapping[str, Any]) -> None:
 def _number(value: float | None, *, of: str) -> str:
     if value is None:
         return "–"
-    return f"{value / 2**30:.4g} GiB" if of == "memory" else f"{value:.4g}"
+    return f"{four_digits(value / 2**30)} GiB" if of == "memory" else four_digits(value)
 
 
 def _difference(value: float | None, *, share: bool) -> str:
     if value is None:
         return "–"
-    return f"{value:+.1%}" if share else f"{value:+.4g}"
+    return f"{value:+.1%}" if share else four_digits(value, sign=True)
 
 
 # --- baselines -----------------------------------------------------------------------------------------

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING
 from hpcbench.cli.output import console, print_json, say, table
 from hpcbench.errors import UserError, unknown
 from hpcbench.experiment.layout import home
+from hpcbench.number_format import four_digits
 from hpcbench.registry.catalog import user_site
 
 if TYPE_CHECKING:
     from hpcbench.comparison.history import Trend
     from hpcbench.reporting.figures import Figure
+    from hpcbench.statistics.changes import Change
 
 BARS = "▁▂▃▄▅▆▇█"
 LONGEST = 40
@@ -91,7 +93,7 @@ def _print(found: Sequence[Trend]) -> None:
         arrow = "↑" if one.higher_is_better else "↓"
         of = f" ({one.made_by})" if one.made_by else ""
         out.print(f"{one.plan} / {one.run_task}: {one.name} {arrow}{of}", soft_wrap=True)
-        out.print(f"  {sparkline(values)}  {len(values)} points, newest {values[-1]:.4g}")
+        out.print(f"  {sparkline(values)}  {len(values)} points, newest {four_digits(values[-1])}")
         changed = {change.at: change for change in one.changes}
         titles = ("", "time", "experiment", "value", "95 % interval", "change")
         shown = table(*titles, right=("value", "95 % interval"))
@@ -99,15 +101,15 @@ def _print(found: Sequence[Trend]) -> None:
             point, change = one.points[place], changed.get(place)
             interval = ""
             if point.low is not None and point.high is not None:
-                interval = f"[{point.low:.4g}, {point.high:.4g}]"
+                interval = f"[{four_digits(point.low)}, {four_digits(point.high)}]"
             mark = ""
             if change is not None:
                 better = (change.after > change.before) == one.higher_is_better
                 word = "[green]better[/]" if better else "[bold red]worse[/]"
                 seen = time.strftime("%Y-%m-%d", time.localtime(one.points[change.seen].time))
-                mark = f"◆ {word}: {change.before:.4g} → {change.after:.4g}, detected {seen}"
+                mark = f"◆ {word}: {_step(change)}, detected {seen}"
             when = time.strftime("%Y-%m-%d %H:%M", time.localtime(point.time))
-            shown.add_row(" ", when, point.experiment, f"{point.value:.4g}", interval, mark)
+            shown.add_row(" ", when, point.experiment, four_digits(point.value), interval, mark)
         out.print(shown)
         out.print()
     for line in _read_otherwise(found):
@@ -211,7 +213,7 @@ def _figure(found: Sequence[Trend]) -> Figure:
             for place, point in enumerate(one.points)
         ]
         notes += [
-            f"{name}, {one.points[change.at].experiment}: {change.before:.4g} → {change.after:.4g} "
+            f"{name}, {one.points[change.at].experiment}: {_step(change)} "
             f"(detected with {one.points[change.seen].experiment})"
             for change in one.changes
         ]
@@ -219,6 +221,10 @@ def _figure(found: Sequence[Trend]) -> Figure:
     figure = history(f"{found[0].name} {arrow}", lines, notes=notes)
     assert figure is not None  # a trend has points
     return figure
+
+
+def _step(change: Change) -> str:
+    return f"{four_digits(change.before)} → {four_digits(change.after)}"
 
 
 def _page(drawn: Sequence[Figure], root: Path) -> str:

@@ -22,8 +22,9 @@ from hpcbench.experiment.access import use_umask
 from hpcbench.experiment.control import ControlState, control_request, control_state
 from hpcbench.experiment.layout import Experiment, all_experiments, find, home
 from hpcbench.experiment.outcome import ended, outcome
-from hpcbench.experiment.submission import rounds
+from hpcbench.experiment.submission import SUPERVISE, rounds
 from hpcbench.experiment.submission_lock import submitting
+from hpcbench.number_format import many
 from hpcbench.registry.catalog import user_site
 from hpcbench.schema.plan import ResolvedPlan
 from hpcbench.site.cron import Idle, if_idle
@@ -259,7 +260,7 @@ def cancel(arguments: argparse.Namespace) -> int:
         print(f"{', '.join(names)}: workers stop it within seconds")
     else:
         print(
-            f"{experiment.id}: requested the end of {count} jobs; "
+            f"{experiment.id}: requested the end of {many(count, 'job')}; "
             f"`hpcbench resume {experiment.id}` continues it"
         )
     return 0
@@ -316,13 +317,19 @@ def _outcome(experiment: Experiment) -> str | None:
     return known.state if known is not None and ended(experiment) else None
 
 
+def _job(step: str, job: str) -> str:
+    """A job of a round for people; the only one of a local run is a process, `HOST:PID`."""
+    host, _, pid = job.rpartition(":")
+    return f"process {pid} on {host}" if step == SUPERVISE else f"{step} {job}"
+
+
 def _submitted(experiment: Experiment, arguments: argparse.Namespace) -> int:
     last = rounds(experiment)[-1]
     if not arguments.wait:
         if arguments.json:
             print_json({"id": experiment.id, "path": str(experiment.path), "jobs": last.jobs})
         else:
-            jobs = ", ".join(f"{step} {job}" for step, job in last.jobs.items())
+            jobs = ", ".join(_job(step, job) for step, job in last.jobs.items())
             print(f"submitted {experiment.id} ({jobs})\n  hpcbench watch {experiment.id}")
         return 0
     if not arguments.json:

@@ -22,6 +22,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from hpcbench.number_format import four_digits
+
 Tone = Literal["good", "bad", "unsure"]
 """Tone of a message, for its colour; the words say the same."""
 
@@ -113,7 +115,7 @@ def number(value: object) -> str:
     """A figure of a verdict as text."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         return NONE
-    return f"{value:.4g}"
+    return four_digits(value)
 
 
 def _title(event: Mapping[str, Any], name: str) -> str:

@@ -226,6 +226,17 @@ def test_the_troubleshooting_page_quotes_messages_that_there_are() -> None:
             assert fragment.strip(" '()") in said, message
 
 
+def test_the_tutorial_shows_the_questions_of_data_add() -> None:
+    """Its other output is compared in a run without a terminal, which asks nothing."""
+    page = (ROOT / "docs/tutorial-own-data.md").read_text()
+    asked = re.findall(r"^([A-Z][^\n\[]*) \[[^\n]*\]:$", page, re.MULTILINE)
+    assert len(asked) == 3
+    code = "".join((PACKAGE / f"cli/{name}.py").read_text() for name in ("ask", "data_add"))
+    for question in asked:
+        for part in question.split(", "):
+            assert part in code, question
+
+
 def test_the_changelog_begins_with_what_is_not_released_and_the_version_there_is(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

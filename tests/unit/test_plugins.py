@@ -94,6 +94,13 @@ def test_two_plugins_of_one_name_are_an_error_that_names_both(site: Path) -> Non
         plugins.available("tasks")
 
 
+def test_a_name_that_hpcbench_has_is_changed_not_uninstalled(site: Path) -> None:
+    install(site, "theirs", "vqa = theirs:Vqa")
+    with pytest.raises(EnvironmentFault, match=r"'vqa'") as caught:
+        plugins.available("tasks")
+    assert caught.value.remedy == "give yours another name"
+
+
 @pytest.mark.parametrize("name", ["v../..llm", "a.b:", ":a.b", "a..b", "1a.b", "a.b:c:d", "a b.c"])
 def test_what_is_no_dotted_path_is_an_unknown_plugin(name: str) -> None:
     assert plugins.find("engines", name) is None
