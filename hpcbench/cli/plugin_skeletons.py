@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from textwrap import indent
 
 _PROJECT = """\
 [build-system]
@@ -50,11 +51,54 @@ To use it without installing it, write into a registry `packages/hpcbench-{dashe
     source: {{type: local, path: PATH-OF-THIS-FOLDER}}
     provides: {{{kind}: [{name}]}}
 
+It is used by {place}:
+
+{use}
+
 A local folder needs RUN_MODE=dev. For results use `type: git` with a tag, `type: pypi` with a
 version, or the wheel that `pip wheel . --no-deps -w dist` makes:
 
     source: {{type: requirement, line: "hpcbench-{dashed} @ file:///PATH/dist/hpcbench_{name}-0.1.0-py3-none-any.whl"}}
 """
+
+_USE: Mapping[str, tuple[str, str]] = {
+    "datasets": (
+        "`datasets/{name}.yaml`",
+        "name: {name}\nsource: FOLDER-WITH-THE-PAGES\niterator: {name}",
+    ),
+    "engines": (
+        "`models/{name}-model.yaml`",
+        "name: {name}-model\nsource: FOLDER-WITH-THE-WEIGHTS\nengine: {name}\ngpus: 0",
+    ),
+    "environments": (
+        "the image of a model, in `models/{name}-model.yaml`",
+        "name: {name}-model\nsource: FOLDER-WITH-THE-WEIGHTS\nengine: huggingface\nimage: '{name}:PROGRAM'",
+    ),
+    "metrics": (
+        "`metrics/{name}.yaml`, and a run task by `metrics: [{name}]`",
+        "name: {name}\nplugin: {name}",
+    ),
+    "notifiers": ("a plan", "notifications: [{{plugin: {name}, options: {{path: ended.txt}}}}]"),
+    "parsers": (
+        "`ml_tasks/{name}_task.yaml`, which a run task names as `ml_task: {name}_task`",
+        "name: {name}_task\nplugin: kie\nparser: {name}\noutput: object\nmetrics: [kie_f1_micro]",
+    ),
+    "prompts": (
+        "`prompts/{name}.yaml`, and a run task by `prompt: {name}`",
+        "name: {name}\nstrategy: {name}\nuser: Read all text.",
+    ),
+    "reports": (
+        "`reports/{name}.yaml`, and a plan by `reports: [{name}]`",
+        "name: {name}\nplugin: {name}",
+    ),
+    "storage": ("`datasets/{name}-pages.yaml`", "name: {name}-pages\nsource: '{name}://PLACE'"),
+    "tasks": (
+        "`ml_tasks/{name}.yaml`, and a run task by `ml_task: {name}`",
+        "name: {name}\nplugin: {name}\noutput: text\nmetrics: [exact_match]",
+    ),
+    "trackers": ("a plan", "trackers: [{{plugin: {name}, options: {{path: scores.txt}}}}]"),
+}
+"""Kind → who names its plugin, and the YAML."""
 
 _CODE: Mapping[str, str] = {
     "metrics": '''\
@@ -499,12 +543,15 @@ _NEEDS_PYDANTIC = {"trackers", "notifiers"}
 
 def package(kind: str, name: str) -> dict[str, str]:
     """Path in the new folder → text of the file."""
+    place, use = _USE[kind]
     words = {
         "kind": kind,
         "name": name,
         "dashed": name.replace("_", "-"),
         "module": f"hpcbench_{name}",
         "cls": "".join(word.capitalize() for word in name.split("_") if word),
+        "place": place.format(name=name),
+        "use": indent(use.format(name=name), "    "),
         "dependencies": '"pydantic>=2.6"' if kind in _NEEDS_PYDANTIC else "",
     }
     return {

@@ -7,11 +7,13 @@ import http.client
 import importlib
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -22,8 +24,16 @@ from hpcbench.cli.plugin_skeletons import package
 from hpcbench.cli.plugins import tried
 from hpcbench.errors import EnvironmentFault
 from hpcbench.plugins import EngineSpec
-from hpcbench.schema.definitions import ContainerSite
+from hpcbench.registry.catalog import KINDS
+from hpcbench.registry.source import read, validate
+from hpcbench.schema.definitions import ContainerSite, ExperimentPlan
 from hpcbench.testing import check
+
+PLAN = """\
+name: small
+run_tasks:
+  - {name: v, ml_task: vqa, model: tiny-vlm, dataset: demo_vqa, prompt: demo_vqa}
+"""
 
 
 def written(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -41,6 +51,22 @@ def test_what_is_written_for_a_kind_keeps_its_contract(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check(kind, written(kind, tmp_path, monkeypatch), tmp_path / "room")
+
+
+@pytest.mark.parametrize("kind", plugins.REQUIRED)
+def test_the_readme_shows_a_definition_that_is_valid(kind: str, tmp_path: Path) -> None:
+    """The YAML by which a package's README uses the plugin."""
+    readme = package(kind, "mine")["README.md"]
+    place, block = re.findall(r"^It is used by (.*):\n\n((?:    .*\n)+)", readme, re.MULTILINE)[0]
+    file = tmp_path / "used.yaml"
+    text = dedent(block)
+    if found := re.search(r"`(\w+)/\S+\.yaml`", place):
+        model = KINDS[found[1]]
+    else:
+        model, text = ExperimentPlan, PLAN + text
+    file.write_text(text)
+    validate(model, read(file))
+    assert "mine" in text
 
 
 class OnSocket(http.client.HTTPConnection):
