@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -41,6 +42,9 @@ BLOCK = 1 << 18
 
 ANSWERS = ("ok", "truncated", "refused")
 """Outcomes that are answers; requests with another outcome are asked again."""
+
+AT_ONCE = 1 << 20
+"""About the most keys that are looked up at once: sorting them takes a hundred bytes a key."""
 
 READ_TABLES = 64
 """Files of answers whose records are kept in memory."""
@@ -330,6 +334,39 @@ def _source(experiment: Experiment, basis: str) -> Source:
     return Source(experiment, None, len(columns[0]), 0, columns, places)
 
 
+def find(found: Sequence[Source], keys: Any, taken: Any) -> tuple[Any, Hits]:
+    """An answer for each key, as `assign` gives them, and only the hits that it chose.
+
+    Many keys are taken in ranges: equal keys are in one range, so the ranges do not depend on each other.
+
+    Args:
+        found: where to look.
+        keys: as in `look_up`.
+        taken: origins of answers that are used already.
+
+    Returns:
+        Number of the hit of each key, -1: none; and the hits.
+    """
+    import numpy
+
+    bits = max(0, math.ceil(math.log2(max(1, len(keys)) / AT_ONCE)))
+    chosen = numpy.full(len(keys), -1, "i4")
+    parts, count = list[Hits](), 0
+    for number in range(1 << bits):
+        own = numpy.flatnonzero(keys >> 64 - bits == number) if bits else numpy.arange(len(keys))
+        some = keys[own]
+        # In order, whatever sorts or searches them is faster; of equal keys, the first are served first.
+        order = numpy.argsort(some, kind="stable")
+        own, some = own[order], some[order]
+        hits = look_up(found, some)
+        nth = assign(some, hits, taken)
+        has = numpy.flatnonzero(nth >= 0)
+        parts.append(Hits(*(column[nth[has]] for column in hits)))
+        chosen[own[has]] = numpy.arange(count, count + len(has))
+        count += len(has)
+    return chosen, Hits(*(numpy.concatenate(column) for column in zip(*parts, strict=True)))
+
+
 def look_up(found: Sequence[Source], keys: Any) -> Hits:
     """Answers that fit keys.
 
@@ -339,7 +376,7 @@ def look_up(found: Sequence[Source], keys: Any) -> Hits:
     """
     import numpy
 
-    order = numpy.argsort(keys)
+    order = numpy.argsort(keys, kind="stable")
     wanted = keys[order]
     begin = int(numpy.searchsorted(wanted, 0, "right"))
     order, wanted = order[begin:], wanted[begin:]

@@ -135,8 +135,7 @@ def _known(
 
     short = {name: numpy.frombuffer(own, ">u8")[:: KEY_BYTES // 8] for name, own in keys.items()}
     whole = numpy.concatenate([*short.values()]).astype("u8")
-    hits = answer_index.look_up(sources, whole)
-    chosen = answer_index.assign(whole, hits, numpy.array([*taken], "u8"))
+    chosen, hits = answer_index.find(sources, whole, numpy.array([*taken], "u8"))
     at = 0
     for name, own in short.items():
         yield name, Known(keys[name], chosen[at : at + len(own)], hits, sources)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -452,9 +453,10 @@ def test_a_worker_finds_taken_answers_by_name_and_folded(tmp_path: Path) -> None
     st.lists(st.integers(1, 6), max_size=12),
     st.lists(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 5)), max_size=8), max_size=3),
     st.sets(st.integers(1, 5), max_size=2),
+    st.sampled_from((1, 3, 100)),
 )
 def test_each_key_gets_an_answer_of_its_own(
-    keys: list[int], given_: list[list[tuple[int, int]]], taken: set[int]
+    keys: list[int], given_: list[list[tuple[int, int]]], taken: set[int], at_once: int
 ) -> None:
     import numpy
 
@@ -462,15 +464,15 @@ def test_each_key_gets_an_answer_of_its_own(
     for rows in given_:
         ordered = sorted(rows)
         columns = (
-            numpy.array([key for key, _ in ordered], "u8"),
+            numpy.array([key << 61 for key, _ in ordered], "u8"),
             numpy.array([key * 10 + origin for key, origin in ordered], "u8"),
             numpy.arange(len(ordered), dtype="u4"),
         )
         found.append(answer_index.Source(Experiment(Path("x")), None, len(ordered), 0, columns, []))
-    wanted = numpy.array(keys, "u8")
+    wanted = numpy.array([key << 61 for key in keys], "u8")
     out = {key * 10 + origin for key in range(1, 7) for origin in taken}
-    hits = answer_index.look_up(found, wanted)
-    chosen = answer_index.assign(wanted, hits, numpy.array([*out], "u8"))
+    with mock.patch.object(answer_index, "AT_ONCE", at_once):
+        chosen, hits = answer_index.find(found, wanted, numpy.array([*out], "u8"))
     used = [int(hits.origin[one]) for one in chosen if one >= 0]
     assert len(used) == len(set(used))
     for key in set(keys):
