@@ -6,6 +6,7 @@ import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict
+from typing import Any
 
 from hpcbench.cli.output import print_json, say
 from hpcbench.errors import UserError
@@ -24,8 +25,8 @@ from hpcbench.submit.preview import (
     size_words,
     wrapped,
 )
-from hpcbench.submit.reuse import Policy
-from hpcbench.submit.reuse_forecast import forecast
+from hpcbench.submit.reuse import Policy, groups_with_work
+from hpcbench.submit.reuse_forecast import Forecast, forecast
 from hpcbench.submit.rounds import MAX_ARRAY_SIZE
 from hpcbench.submit.sbatch import sbatch_text
 
@@ -37,12 +38,10 @@ def show(preview: Preview, as_json: bool, reuse: Policy = "none") -> int:
     """
     resolved, work = preview.resolved, preview.work
     folder = home(resolved.site) / "experiments" / f"ID-{resolved.plan.name}"
-    groups = {group.id: group for group in work.groups}
     largest = resolved.site.slurm.max_array_size or MAX_ARRAY_SIZE
     answered = forecast(preview, reuse)
-    needed = [
-        one for one in work.groups if any(answered.asked(name) != 0 for name in one.run_tasks)
-    ]
+    needed = groups_with_work(work.groups, answered.shards)
+    groups = {group.id: group for group in needed}
     steps = arrays(needed, largest) if resolved.executor == "slurm" else []
     texts = {step.name: sbatch_text(folder, resolved, groups[step.group], step) for step in steps}
     if as_json:
@@ -50,10 +49,7 @@ def show(preview: Preview, as_json: bool, reuse: Policy = "none") -> int:
             {
                 "executor": resolved.executor,
                 "work": work.model_dump(mode="json"),
-                "samples": answered.samples,
-                "asked": {name: answered.asked(name) for name in answered.samples},
-                "reused": answered.reused,
-                "all_asked": answered.all_asked,
+                **_answered_json(answered),
                 "sbatch": texts,
                 **facts_json(preview),
             }
@@ -68,10 +64,10 @@ def show(preview: Preview, as_json: bool, reuse: Policy = "none") -> int:
     for line in spared(work.fewer):
         print(line)
     for group in work.groups:
-        if group not in needed:
+        if group.id not in groups:
             print(f"\ngroup {group.id}: no job, all of its samples have answers")
             continue
-        print("\n" + "\n".join(_group(preview, group)))
+        print("\n" + "\n".join(_group(preview, groups[group.id])))
         own = [step for step in steps if step.group == group.id]
         if len(own) > 1:
             print(f"\n  in {len(own)} array jobs: Slurm takes at most {largest} tasks in one")
@@ -81,16 +77,19 @@ def show(preview: Preview, as_json: bool, reuse: Policy = "none") -> int:
     return tell_findings(preview)
 
 
-def show_estimate(preview: Preview, as_json: bool) -> int:
-    """Print the estimated cost of a plan; nothing is submitted or written."""
-    resolved, found = preview.resolved, outlook(preview)
+def show_estimate(preview: Preview, as_json: bool, reuse: Policy = "none") -> int:
+    """Print the estimated cost of a plan; nothing is submitted or written. `reuse`: as of `show`."""
+    resolved, found = preview.resolved, outlook(preview, reuse)
     if as_json:
         queues = {name: [asdict(queue) for queue in known] for name, known in found.queues.items()}
         data = {**asdict(found.estimate), "measured": found.estimate.measured, "queues": queues}
+        data["last_job"] = found.estimate.last_job and found.estimate.last_job.model_dump(
+            exclude_none=True
+        )
         print_json(
             {
                 "plan": resolved.plan.name,
-                "samples": dict(found.samples),
+                **_answered_json(found.forecast),
                 **data,
                 **facts_json(preview),
             }
@@ -98,6 +97,17 @@ def show_estimate(preview: Preview, as_json: bool) -> int:
     else:
         print("\n".join(_folded(line) for line in words(preview, found)))
     return tell_findings(preview, warnings=not as_json)
+
+
+def _answered_json(answered: Forecast) -> dict[str, Any]:
+    """Samples of each run task, how many are asked, who answered the others, and why none is taken over."""
+    return {
+        "samples": dict(answered.samples),
+        "asked": {name: answered.asked(name) for name in answered.samples},
+        "reused": answered.reused,
+        "all_asked": answered.all_asked,
+        "assumed_images": answered.assumed,
+    }
 
 
 def tell_findings(preview: Preview, *, warnings: bool = True) -> int:

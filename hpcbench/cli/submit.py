@@ -87,7 +87,7 @@ def _look(arguments: argparse.Namespace) -> int:
         resolved, unlocked = read_only(plan, arguments.registry, _settings(arguments))
     preview = preview_of(resolved, unlocked, plan, say)
     if arguments.estimate:
-        return dry_run.show_estimate(preview, arguments.json)
+        return dry_run.show_estimate(preview, arguments.json, _reuse(arguments, resolved))
     return dry_run.show(preview, arguments.json, _reuse(arguments, resolved))
 
 
@@ -156,7 +156,7 @@ def _again(
 
         preview = preview_of(resolved, plan_file=then.plan_file, say=say)
         if estimate:
-            return dry_run.show_estimate(preview, arguments.json)
+            return dry_run.show_estimate(preview, arguments.json, reuse)
         return dry_run.show(preview, arguments.json, reuse)
     packages = build(resolved, say, today(then))
     if copied is None:

@@ -83,7 +83,10 @@ def _of_shard() -> tuple[Column[Any], ...]:
         Column(
             "shard", BigInteger, nullable=False, info={"meaning": "shard of the sample, from 0"}
         ),
-        _whole("attempt", "attempt at this shard that gave the answer, from 1"),
+        _whole(
+            "attempt",
+            "attempt at this shard that gave the answer, from 1; 0: of an earlier experiment",
+        ),
     )
 
 

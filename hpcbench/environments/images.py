@@ -251,14 +251,24 @@ def _opened(tar: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
 
 def file_digest(path: Path, cache: Path) -> str:
     """Hash of a file, cached while its size and times are the same."""
+    known = known_file_digest(path, cache)
+    if known is not None:
+        return known
+    digest = f"sha256:{hash_file(path)}"
+    write_json(_digest_file(path, cache), {"file": str(path), "digest": digest})
+    return digest
+
+
+def known_file_digest(path: Path, cache: Path) -> str | None:
+    """`file_digest` of a file that was hashed before; None: it has to be read."""
+    stored = _digest_file(path, cache)
+    return str(read_json(stored)["digest"]) if stored.exists() else None
+
+
+def _digest_file(path: Path, cache: Path) -> Path:
     state = path.stat()
     text = json.dumps([str(path), state.st_size, state.st_mtime_ns, state.st_ino])
-    stored = cache / "images" / f"file-{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
-    if stored.exists():
-        return str(read_json(stored)["digest"])
-    digest = f"sha256:{hash_file(path)}"
-    write_json(stored, {"file": str(path), "digest": digest})
-    return digest
+    return cache / "images" / f"file-{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
 
 
 def _record_file(sif: Path) -> Path:

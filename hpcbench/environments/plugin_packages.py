@@ -78,8 +78,7 @@ def lock(
     if isinstance(source, RequirementSource):
         return Locked(package.name, source.line, (source.line,))
     if isinstance(source, PypiSource):
-        version = f"=={source.version}" if source.version else ""
-        line = f"{source.name}{_extras(package)}{version}"
+        line = _pypi_line(package, source)
         index = (f"{INDEX}{source.index}",) if source.index else ()
         return Locked(package.name, line, (line, *index))
     if isinstance(source, GitSource):
@@ -96,6 +95,19 @@ def lock(
     identity = f"{source.path} {'editable' if editable else content}"
     wheel = _wheel(package, f"{source.path} {content}", cache, lambda room: folder, say)
     return Locked(package.name, identity, (_line(package, wheel),), folder if editable else None)
+
+
+def known_identity(package: Package) -> str | None:
+    """`Locked.identity` of a package whose definition says it; None: its files decide, or its repository."""
+    source = package.source
+    if isinstance(source, RequirementSource):
+        return source.line
+    return _pypi_line(package, source) if isinstance(source, PypiSource) else None
+
+
+def _pypi_line(package: Package, source: PypiSource) -> str:
+    version = f"=={source.version}" if source.version else ""
+    return f"{source.name}{_extras(package)}{version}"
 
 
 def host_folder(locked: Sequence[Locked], cache: Path, say: Say = lambda line: None) -> Path:

@@ -43,7 +43,8 @@ RESPONSES = (
     *_OF_RUN_TASKS,
     Column("sample", "text", "id of the sample"),
     Column("shard", "whole number", "shard of the sample, from 0"),
-    Column("attempt", "whole number", "attempt at this shard that gave the answer, from 1"),
+    Column("attempt", "whole number", "attempt at this shard that gave the answer, from 1; 0: an earlier "
+           "experiment gave it, and its times are of that one"),
     Column("outcome", "text", "how the request ended: ok, truncated, refused, invalid, failed"),
     Column("answer", "text", "answer of the model, unchanged; none: no answer"),
     Column("reasoning", "text", "text that the engine marked as reasoning; metrics do not use it"),

@@ -79,13 +79,19 @@ Here = Annotated[Portal, Depends(portal_of)]
 """The running portal, as an argument of a route."""
 
 
+def is_here(folder: Path, identity: str) -> bool:
+    """Whether a folder of experiments has one with this id."""
+    path = folder / identity
+    return is_id(identity) and not path.is_symlink() and (path / "manifest.json").is_file()
+
+
 def experiment_of(portal: Portal, identity: str) -> Experiment:
     """The experiment with an id; ids are names below the home, never paths.
 
     Raises:
         PortalFault: no experiment has the id.
     """
-    path = experiments_dir(portal.home) / identity
-    if is_id(identity) and not path.is_symlink() and (path / "manifest.json").is_file():
-        return Experiment(path)
+    folder = experiments_dir(portal.home)
+    if is_here(folder, identity):
+        return Experiment(folder / identity)
     raise PortalFault(404, "not_found", f"no experiment '{identity[:200]}'")

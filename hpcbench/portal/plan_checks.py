@@ -228,7 +228,7 @@ def _estimate(resolved: ResolvedPlan, path: Path) -> dict[str, Any]:
     preview = preview_of(resolved, (), path)
     ahead = outlook(preview)
     what = ahead.estimate
-    known = {name: count for name, count in ahead.samples.items() if count is not None}
+    known = {name: count for name, count in ahead.forecast.samples.items() if count is not None}
     misfits = [f"! {one.problem.message}" for one in preview.findings]
     holds = any(group.gpus for group in what.groups)
     return {

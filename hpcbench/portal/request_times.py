@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from hpcbench.experiment.claims import REUSED
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.answers import answer_frames
 from hpcbench.experiment.view.attempts import Attempts
@@ -25,14 +26,14 @@ Request = tuple[float, "float | None", float]
 
 
 def requests_of(experiment: Experiment, run_task: str) -> tuple[list[Request], bool]:
-    """Answered requests in order of shards, and whether these are all."""
+    """Requests that this experiment sent and that were answered, by shard, and whether these are all."""
     attempts, until = Attempts(experiment, run_task), time.monotonic() + SECONDS
     starts: dict[tuple[int, int], tuple[float, int]] = {}
     found: list[Request] = []
     columns = ("shard", "attempt", "send_ns", "ttft_ms", "e2e_ms")
     for number, frame in enumerate(answer_frames(experiment, run_task, columns=columns), 1):
         for shard, attempt, send, ttft, e2e in frame.select(columns).iter_rows():
-            if send is None or e2e is None:
+            if send is None or e2e is None or attempt == REUSED:
                 continue
             # The first request of an attempt was sent about when its shard was claimed.
             if (shard, attempt) not in starts:

@@ -9,15 +9,18 @@ from typing import Any
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import LAST_WORDS
 from hpcbench.experiment.outcome import outcome
+from hpcbench.experiment.reused import reused_of
 from hpcbench.experiment.view.evaluated import Memory, Speed
 from hpcbench.experiment.view.usage import Usage
 from hpcbench.experiment.view.workers import run_task_of
 from hpcbench.portal import figures
 from hpcbench.portal.advice import Took, advice
 from hpcbench.portal.commands import commands, without_secrets
+from hpcbench.portal.context import is_here
+from hpcbench.portal.json_safe import sound
 from hpcbench.portal.lru import Kept, stamp_of
 from hpcbench.portal.models.experiments import RunTaskRow
-from hpcbench.portal.models.run_tasks import RunTaskDetail
+from hpcbench.portal.models.run_tasks import RunTaskDetail, TakenAnswers
 from hpcbench.portal.resources import card_gb
 from hpcbench.portal.results_cache import Results, Seen
 from hpcbench.portal.timeline import timeline, troubles
@@ -73,10 +76,20 @@ def describe(
         mistakes=(scores.mistakes if scores is not None else None) or {},
         unnamed=scores.unnamed if scores is not None else 0,
         failures=troubles(runs, row.name, model, scores.errors if scores is not None else ()),
+        taken=tuple(_taken(experiment, row.name)),
         advice=advice(took),
         commands=commands(experiment, run_task, runs),
         figures=figures.names(experiment, results, row.name),
     )
+
+
+def _taken(experiment: Experiment, run_task: str) -> Iterator[TakenAnswers]:
+    """Answers of earlier experiments, the most first."""
+    reused = reused_of(experiment)
+    counts = reused.run_tasks.get(run_task, {}) if reused is not None else {}
+    for name, count in sorted(counts.items(), key=lambda one: (-one[1], one[0])):
+        here = is_here(experiment.path.parent, name)
+        yield TakenAnswers(experiment=sound(name), answers=count, here=here)
 
 
 def _definitions(run_task: ResolvedRunTask) -> dict[str, Any]:

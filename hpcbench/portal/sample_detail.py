@@ -14,13 +14,13 @@ from hpcbench.experiment.view.answer import MISSING, Recorded
 from hpcbench.experiment.view.scores import META, Place, fields_of
 from hpcbench.parsers.reasoning import strip_reasoning
 from hpcbench.portal.asked_samples import Gone
-from hpcbench.portal.context import Portal
+from hpcbench.portal.context import Portal, is_here
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.image_regions import MOST, boxes_of, marked_on
 from hpcbench.portal.json_safe import sound
 from hpcbench.portal.logs import masked
 from hpcbench.portal.media import Picture, Pictures, Size, described
-from hpcbench.portal.models.samples import MetricAccount, SampleDetail, SampleImage, Word
+from hpcbench.portal.models.samples import MetricAccount, Origin, SampleDetail, SampleImage, Word
 from hpcbench.portal.sample_table import Sheet
 from hpcbench.portal.samples import Chosen, Ordered, Sorted, row_of
 from hpcbench.reporting.worst_samples import compared_by_words, spread
@@ -122,6 +122,7 @@ def _detail(
         accounts=tuple(_accounts(sheet, row, references, of_fields)),
         times=recorded.times if recorded else {},
         usage=recorded.usage if recorded else {},
+        taken_from=_origin(sheet, recorded),
         rank=rank,
         previous=before,
         following=after,
@@ -242,6 +243,17 @@ def _images(sheet: Sheet, place: int, sample: Sample | None) -> list[SampleImage
         SampleImage(url=f"{below}/{number}", **facts)
         for number, facts in enumerate(described(sheet.run_task.dataset, sample.images))
     ]
+
+
+def _origin(sheet: Sheet, recorded: Recorded | None) -> Origin | None:
+    """Where an answer that was taken over comes from; None: this experiment asked."""
+    source = recorded.record.get("reused_from") if recorded is not None else None
+    if not isinstance(source, Mapping):
+        return None
+    names = {
+        name: sound(str(source.get(name, ""))) for name in ("experiment", "run_task", "sample")
+    }
+    return Origin(**names, here=is_here(sheet.experiment.path.parent, names["experiment"]))
 
 
 def _raw(recorded: Recorded | None, row: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,15 +10,19 @@ import re
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from hpcbench import slurm
 from hpcbench.errors import HpcbenchError
 from hpcbench.planning import plan_work, worst_gpu_hours
+from hpcbench.resume import last_job
 from hpcbench.schema.definitions import Model, Partition, Resources, seconds
 from hpcbench.schema.plan import Fewer, Group, Measured, ResolvedPlan, WorkPlan
+from hpcbench.schema.work import Cut
 from hpcbench.submit.plan_facts import Facts
+from hpcbench.submit.reuse import groups_with_work
 from hpcbench.submit.sbatch import clean_environment, sbatch_text
 from hpcbench.usage.history import Rate, Rates
 
@@ -33,6 +37,8 @@ FILES_OF_A_JOB = 8
 
 FILES_OF_AN_EXPERIMENT = 15
 """Plan, manifest, scores, report and similar files."""
+
+_ALL: Mapping[str, Left] = MappingProxyType({})
 
 ASK_SECONDS = 15
 """Longest wait for an answer of `sbatch --test-only`."""
@@ -140,6 +146,12 @@ class Estimate:
     """Effects of shorter jobs."""
     fewer: tuple[Fewer, ...] = ()
     """Models with fewer workers than the plan allows."""
+    last_job: Resources | None = None
+    """The job that scores and reports; under `executor: local` a process with the same work."""
+    last_cpu_hours: float = 0.0
+    """Its CPU-hours if it runs to its time limit."""
+    scoring: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Image → metrics that the last job scores in it."""
 
     @property
     def measured(self) -> bool:
@@ -147,8 +159,22 @@ class Estimate:
         return all(rate.known for rate in (*self.rates.values(), *self.loads.values()))
 
 
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What is left to ask of a run task."""
+
+    samples: int
+    """Samples without an answer of an earlier experiment."""
+    shards: int
+    """Shards with such samples."""
+
+
 def estimate(
-    resolved: ResolvedPlan, measured: Measured, rates: Rates, disk: Disk | None = None
+    resolved: ResolvedPlan,
+    measured: Measured,
+    rates: Rates,
+    disk: Disk | None = None,
+    left: Mapping[str, Left] = _ALL,
 ) -> Estimate:
     """Estimate a plan at its parallelism. Pure.
 
@@ -157,9 +183,10 @@ def estimate(
         measured: the measured facts about its files.
         rates: rates of earlier experiments.
         disk: known sizes of files here; None: unknown.
+        left: what is left to ask of run tasks that have answers of earlier experiments.
     """
-    work = plan_work(resolved, measured, *rates.for_planning)
-    groups = tuple(_group(resolved, work, rates, group) for group in work.groups)
+    work = _open(plan_work(resolved, measured, *rates.for_planning), left)
+    groups = tuple(_group(resolved, work, rates, group, left) for group in work.groups)
     zero = Interval(0, 0, 0)
     gpu_hours = cpu_hours = zero
     for planned, one in zip(work.groups, groups, strict=True):
@@ -169,7 +196,8 @@ def estimate(
         else:
             cpu_hours = cpu_hours.plus(_times(held, planned.resources.cpus))
     jobs = sum(group.workers for group in work.groups) + 1
-    shards = len(work.shards)
+    shards = sum(_left(cut, left).shards for cut in work.cuts)
+    last = last_job.resources(resolved)
     return Estimate(
         rates=rates.samples,
         loads=rates.loads,
@@ -181,13 +209,40 @@ def estimate(
         disk=disk or Disk(answer_bytes(measured, rates), None, 0, ()),
         jobs=jobs,
         files=2 * shards + FILES_OF_A_JOB * jobs + FILES_OF_AN_EXPERIMENT + len(work.cuts),
-        shorter=tuple(_shorter(resolved, measured, rates, work)),
-        fewer=work.fewer,
+        shorter=tuple(_shorter(resolved, measured, rates, work, left)),
+        fewer=work.fewer if not left else (),
+        last_job=last,
+        last_cpu_hours=last.cpus * seconds(last.time_limit) / 3600,
+        scoring=_scoring(resolved),
     )
 
 
+def _open(work: WorkPlan, left: Mapping[str, Left]) -> WorkPlan:
+    """The work without groups that have nothing to ask."""
+    shards = {cut.run_task: _left(cut, left).shards for cut in work.cuts}
+    return work.model_copy(update={"groups": groups_with_work(work.groups, shards)})
+
+
+def _left(cut: Cut, left: Mapping[str, Left]) -> Left:
+    """What is left of a run task; a cut of other size has other shards, and at most all of them are left."""
+    known = left.get(cut.run_task)
+    if known is None:
+        return Left(cut.samples, cut.count)
+    return Left(known.samples, min(known.shards, cut.count))
+
+
+def _scoring(resolved: ResolvedPlan) -> dict[str, tuple[str, ...]]:
+    """Image → metrics that score in it, in the plan's last job."""
+    found: dict[str, dict[str, None]] = {}
+    if "evaluation" in resolved.plan.stages:
+        for run_task in resolved.run_tasks:
+            for image in run_task.scoring_images:
+                found.setdefault(image.image, {}).update(dict.fromkeys(image.metrics))
+    return {image: tuple(metrics) for image, metrics in found.items()}
+
+
 def answer_bytes(measured: Measured, rates: Rates) -> float:
-    """Estimated bytes of a plan's answers on disk."""
+    """Estimated bytes of a plan's answers on disk, taken ones too."""
     return sum(
         samples * rates.answer_bytes.get(name, ANSWER_BYTES)
         for name, samples in measured.samples.items()
@@ -204,6 +259,10 @@ def disk_of(facts: Facts, measured: Measured, rates: Rates, cache: Path) -> Disk
         known.image.reference: known.image.size
         for known in facts.models.values()
         if known.image.reference and not known.image.reference.startswith("venv:")
+    } | {
+        known.reference: known.size
+        for known in facts.scoring
+        if known.reference and not known.reference.startswith("venv:")
     }
     built = round(sum(size.bytes or 0 for size in images.values() if size.here))
     unbuilt = tuple(name for name, size in images.items() if not size.here)
@@ -349,15 +408,18 @@ def _test_only(
     return None, re.sub(r"^(sbatch: |error: |fatal: |allocation failure: )+", "", last), True
 
 
-def _group(resolved: ResolvedPlan, work: WorkPlan, rates: Rates, group: Group) -> GroupEstimate:
+def _group(
+    resolved: ResolvedPlan, work: WorkPlan, rates: Rates, group: Group, left: Mapping[str, Left]
+) -> GroupEstimate:
     own = {name: cut for cut in work.cuts if (name := cut.run_task) in group.run_tasks}
     busy: dict[str, list[Interval]] = {}
     for name, cut in own.items():
         model = resolved.run_task(name).model.name
-        busy.setdefault(model, []).append(_times(_interval(rates.samples[name]), cut.samples))
+        count = _left(cut, left).samples
+        busy.setdefault(model, []).append(_times(_interval(rates.samples[name]), count))
     by_model = {model: _sum(parts) for model, parts in busy.items()}
     whole = _sum(by_model.values())
-    shards = sum(1 for cut in own.values() for _ in cut.shards())
+    shards = sum(_left(cut, left).shards for cut in own.values())
     load = max((rates.loads[model].seconds for model in by_model), default=0.0)
     drain = resolved.site.slurm.drain_seconds if resolved.executor == "slurm" else 0
     useful = max(60.0, seconds(group.resources.time_limit) - drain - load)
@@ -409,7 +471,11 @@ def _wall(work: WorkPlan, groups: tuple[GroupEstimate, ...]) -> Interval:
 
 
 def _shorter(
-    resolved: ResolvedPlan, measured: Measured, rates: Rates, now: WorkPlan
+    resolved: ResolvedPlan,
+    measured: Measured,
+    rates: Rates,
+    now: WorkPlan,
+    left: Mapping[str, Left],
 ) -> Iterator[Shorter]:
     """Effects of shorter jobs, for limits below the present limit."""
     longest = max((seconds(group.resources.time_limit) for group in now.groups), default=0)
@@ -419,10 +485,10 @@ def _shorter(
         plan = resolved.plan.model_copy(update={"max_job_minutes": minutes})
         try:
             changed = resolved.model_copy(update={"plan": plan})
-            work = plan_work(changed, measured, *rates.for_planning)
+            work = _open(plan_work(changed, measured, *rates.for_planning), left)
         except HpcbenchError:
             continue  # the plan would not fit into max_gpu_hours
-        groups = tuple(_group(changed, work, rates, group) for group in work.groups)
+        groups = tuple(_group(changed, work, rates, group, left) for group in work.groups)
         held = zip(work.groups, groups, strict=True)
         lost = resolved.site.slurm.drain_seconds + 60
         yield Shorter(

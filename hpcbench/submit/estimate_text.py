@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hpcbench.experiment.layout import home
+from hpcbench.resume.last_job import in_words
 from hpcbench.submit.estimate import (
     Estimate,
     GroupEstimate,
     Interval,
+    Left,
     Queue,
     disk_of,
     estimate,
@@ -19,6 +21,8 @@ from hpcbench.submit.estimate import (
     spared,
 )
 from hpcbench.submit.preview import Preview, size, size_words
+from hpcbench.submit.reuse import Policy, groups_with_work
+from hpcbench.submit.reuse_forecast import Forecast, forecast
 from hpcbench.usage.history import Rate
 
 DEFAULT = "default, not measured"
@@ -28,29 +32,45 @@ DEFAULT = "default, not measured"
 class Outlook:
     """The estimate of a plan on this machine now."""
 
-    samples: Mapping[str, int | None]
-    """Run task → samples; None: its dataset is not here, and its number of samples is unknown."""
+    forecast: Forecast
+    """Samples of each run task, and which of them earlier experiments answered."""
     estimate: Estimate
     """The estimate."""
     queues: Mapping[str, Sequence[Queue]]
     """Group → partitions with the first job's possible start; empty if Slurm is not asked."""
 
 
-def outlook(preview: Preview) -> Outlook:
-    """Estimate a plan by the rates of earlier experiments; Slurm is asked for possible start times."""
+def outlook(preview: Preview, reuse: Policy = "none") -> Outlook:
+    """Estimate a plan by the rates of earlier experiments; Slurm is asked for possible start times.
+
+    Args:
+        preview: the plan.
+        reuse: which answers of earlier experiments `submit` would take over.
+
+    Raises:
+        UserError: a prompt cannot be built.
+    """
     resolved, measured, rates = preview.resolved, preview.measured, preview.rates
     disk = disk_of(preview.facts, measured, rates, home(resolved.site) / "cache")
-    found = estimate(resolved, measured, rates, disk)
-    asked = queues(resolved, preview.work.groups) if resolved.executor == "slurm" else {}
-    samples = {one.name: preview.samples(one.name) for one in resolved.run_tasks}
-    return Outlook(samples, found, asked)
+    answered = forecast(preview, reuse)
+    left = {
+        name: Left(count, answered.shards.get(name, 0))
+        for name in answered.reused
+        if (count := answered.asked(name)) is not None
+    }
+    found = estimate(resolved, measured, rates, disk, left)
+    groups = groups_with_work(preview.work.groups, answered.shards)
+    asked = queues(resolved, groups) if resolved.executor == "slurm" else {}
+    return Outlook(answered, found, asked)
 
 
 def words(preview: Preview, outlook: Outlook) -> Iterator[str]:
     """The estimate as lines for people."""
     plan, found, asked = preview.resolved.plan, outlook.estimate, outlook.queues
-    known = sum(count for count in outlook.samples.values() if count is not None)
+    known = sum(count for count in outlook.forecast.samples.values() if count is not None)
     yield f"{plan.name}: {known} samples, parallelism {plan.parallelism}"
+    for line in outlook.forecast.lines():
+        yield f"  {line}"
     for name, why in preview.unknown.items():
         count = preview.measured.samples[name]
         said = (
@@ -82,6 +102,7 @@ def words(preview: Preview, outlook: Outlook) -> Iterator[str]:
         yield f"  to fetch   {line}"
     yield f"  files      {found.files} at most, fewer after the end"
     yield f"  jobs       {found.jobs}"
+    yield f"  last job   {_last_job(preview, found)}"
     for group in found.groups:
         yield ""
         yield from _group(group)
@@ -101,6 +122,28 @@ def words(preview: Preview, outlook: Outlook) -> Iterator[str]:
         line = f"  {one.minutes} min: {one.jobs} jobs, {_hours(one.gpu_hours)} GPU-hours"
         short = f"; too short to load {', '.join(one.too_short)}" if one.too_short else ""
         yield f"{line}, {span(one.wall_seconds)} of run time{short}"
+
+
+def _last_job(preview: Preview, found: Estimate) -> str:
+    """What the last job does, and what it may take."""
+    stages = preview.resolved.plan.stages
+    does = [
+        word
+        for stage, word in (("evaluation", "scores"), ("reporting", "reports"))
+        if stage in stages
+    ]
+    inside = "; ".join(
+        f"{', '.join(names)} in {_short(image)}" for image, names in found.scoring.items()
+    )
+    if preview.resolved.executor == "slurm" and found.last_job is not None:
+        most = (
+            f"{in_words(found.last_job)}, no GPU: at most {_hours(found.last_cpu_hours)} CPU-hours"
+        )
+    else:
+        most = "a process of this machine"
+    return (
+        f"{' and '.join(does) or 'ends the experiment'}{f' ({inside})' if inside else ''}; {most}"
+    )
 
 
 def _short(reference: str) -> str:

@@ -118,6 +118,8 @@ class Facts:
     """Dataset → its size."""
     here: Mapping[str, Dataset | None] = field(default_factory=dict)
     """Run task → its dataset on this machine; None: the dataset is not here yet."""
+    scoring: tuple[ImageFacts, ...] = ()
+    """Images in which metrics score."""
 
 
 def look(resolved: ResolvedPlan, cache: Cache) -> Facts:
@@ -149,7 +151,13 @@ def look(resolved: ResolvedPlan, cache: Cache) -> Facts:
         here[run_task.name] = found
         if run_task.dataset.name not in datasets:  # adding up its files takes time
             datasets[run_task.dataset.name] = _dataset_size(run_task.dataset, found, cache)
-    return Facts(models, datasets, here)
+    scoring = dict.fromkeys(
+        one.image for run_task in resolved.run_tasks for one in run_task.scoring_images
+    )
+    for reference in scoring:
+        if reference not in images:
+            images[reference] = _image(reference, resolved, built)
+    return Facts(models, datasets, here, tuple(images[reference] for reference in scoring))
 
 
 def _folder_bytes(folder: Path) -> int | None:

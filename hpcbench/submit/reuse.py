@@ -239,9 +239,19 @@ def open_groups(experiment: Experiment) -> tuple[Group, ...]:
     left = Counter(
         state.shard.run_task for state in shard_states(experiment, names) if state.state != "done"
     )
+    return groups_with_work(experiment.work.groups, left)
+
+
+def groups_with_work(groups: Sequence[Group], left: Mapping[str, int]) -> tuple[Group, ...]:
+    """Groups without run tasks that have all answers, and with no more workers than shards.
+
+    Args:
+        groups: the groups.
+        left: run task → shards with samples to ask.
+    """
     kept = []
-    for group in experiment.work.groups:
-        run_tasks = tuple(name for name in group.run_tasks if left[name])
+    for group in groups:
+        run_tasks = tuple(name for name in group.run_tasks if left.get(name))
         if run_tasks:
             workers = min(group.workers, sum(left[name] for name in run_tasks))
             kept.append(group.model_copy(update={"run_tasks": run_tasks, "workers": workers}))

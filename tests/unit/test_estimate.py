@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from hpcbench.cli.main import main
 from hpcbench.data.cache import Cache
 from hpcbench.planning import plan_work
-from hpcbench.schema.definitions import Model, Partition, Resources
+from hpcbench.schema.definitions import Metric, Model, Partition, Resources
 from hpcbench.schema.plan import ResolvedPlan, ResolvedRunTask
 from hpcbench.submit import estimate as estimating
 from hpcbench.submit.estimate import (
     ANSWER_BYTES,
     Estimate,
+    Left,
     disk_of,
     estimate,
     parse_test_only,
@@ -96,6 +97,36 @@ def test_groups_of_one_level_share_the_parallelism() -> None:
     assert [group.at_once for group in found.groups] == [1, 1]
     assert found.wall_seconds.value == pytest.approx(3660)
     assert found.gpu_hours.value == pytest.approx(3660 * 5 / 3600)
+
+
+def test_hours_are_of_what_is_left_to_ask() -> None:
+    plan = on_slurm(run_task("some"), run_task("none", model={"name": "n", "gpus": 4}), parallelism=4)
+    measured, rates = hashed(*plan.run_tasks, samples=3600), known(plan)
+    whole = estimate(plan, measured, rates)
+    (some, none) = whole.groups
+    left = {"some": Left(360, 2), "none": Left(0, 0)}
+    found = estimate(plan, measured, rates, left=left)
+    (group,) = found.groups
+    assert (group.models, group.jobs) == (some.models, 2)
+    assert group.work_seconds.value == pytest.approx(some.work_seconds.value / 10)
+    assert found.gpu_hours.value == pytest.approx((360 + 2 * 60) / 3600)
+    assert found.worst_gpu_hours < whole.worst_gpu_hours
+    assert found.jobs == 2 + 1 < whole.jobs
+    assert found.files < whole.files
+    assert none.models == ("n",)
+
+
+def test_the_last_job_and_the_images_that_it_scores_in_are_told(tmp_path: Path) -> None:
+    mine = Metric(name="mine", plugin="anls", image="reg/scorer:1")
+    task = run_task().model_copy(update={"metrics": (mine,)})
+    plan = on_slurm(task, last_job={"cpus": 4, "time_limit": "00:30:00"})
+    found = of(plan)
+    assert found.scoring == {"reg/scorer:1": ("mine",)}
+    assert found.last_cpu_hours == 2
+    disk = disk_of(look(plan, Cache(tmp_path, plan.site)), hashed(task), known(plan), tmp_path)
+    assert disk.unbuilt == ("reg/scorer:1",)
+    only = on_slurm(task, stages=["inference"])
+    assert of(only).scoring == {}
 
 
 def test_work_that_does_not_fit_into_its_jobs_takes_further_rounds() -> None:
@@ -288,6 +319,7 @@ def test_the_command_prints_an_estimate_and_writes_nothing(
     assert "vqa: 0.25 s (default, not measured)" in text
     assert "tiny: 120 s (default, not measured)" in text
     assert "jobs       3" in text
+    assert "last job   scores and reports; a process of this machine" in text
     assert main(["submit", str(plan_file), "--estimate", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["gpu_hours"]["value"] == pytest.approx((25 + 2 * 120) / 3600)

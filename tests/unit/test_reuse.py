@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.data.datasets import open_dataset
+from hpcbench.data.tree import content_hash, folder_files
+from hpcbench.environments.images import file_digest, note
 from hpcbench.errors import RunFailed
+from hpcbench.evaluation import evaluate
 from hpcbench.evaluation.performance import measure_performance
 from hpcbench.experiment import answer_index
 from hpcbench.experiment.archiving import fold
@@ -38,13 +42,26 @@ from hpcbench.files.atomic import read_json, write_json
 from hpcbench.inference.request_body import answer_key, prepare
 from hpcbench.planning import answer_basis
 from hpcbench.plugins import Environment
+from hpcbench.portal.models.experiments import RunTaskRow
+from hpcbench.portal.models.samples import Origin
+from hpcbench.portal.request_times import requests_of
+from hpcbench.portal.results_cache import results_of
+from hpcbench.portal.run_task_page import describe
+from hpcbench.portal.sample_detail import details_of
+from hpcbench.portal.sample_table import sheet_of
+from hpcbench.portal.samples import Chosen, Sorted
+from hpcbench.portal.worker_series import Workers
 from hpcbench.schema.plan import ResolvedPlan
 from hpcbench.schema.records import Response
 from hpcbench.site import gc
 from hpcbench.status.forecast import spans
 from hpcbench.submit import reuse
+from hpcbench.submit.estimate_text import outlook
+from hpcbench.submit.preview import preview_of
 from hpcbench.submit.reuse import open_groups, take_over_answers
+from hpcbench.submit.reuse_forecast import forecast
 from hpcbench.worker.requests import RequestBuilder
+from tests.unit.portal.asking import portal_over
 from tests.unit.small import record, resolved, response, run_task, submitted, write_dataset
 
 IMAGE = Environment("apptainer", "/x.sif", "sha256:" + "1" * 64)
@@ -222,6 +239,36 @@ def test_answers_carry_their_times_and_where_they_come_from(tmp_path: Path) -> N
         assert after["s0"].reused_from == source
         assert after["s0"].times == before["s0"].times
         assert Response.from_json(after["s0"].to_json()) == after["s0"]
+
+
+def test_the_portal_marks_taken_answers_and_names_who_asked(tmp_path: Path) -> None:
+    plan = planned(tmp_path, 2)
+    first = answered(prepared(tmp_path, plan, "aaaa", samples=2))
+    second = prepared(tmp_path, planned(tmp_path, 3), "bbbb", samples=3)
+    take_over_answers(second)
+    answered(second)
+    evaluate(second)
+    portal = portal_over(tmp_path)
+
+    def page() -> Any:
+        sheet = sheet_of(portal, second.id, "rt")
+        return details_of(sheet, [0, 1, 2], Chosen(), Sorted())
+
+    marks = [one.taken_from for one in page()]
+    whence = Origin(experiment=first.id, run_task="rt", sample="s0", here=True)
+    assert marks == [whence, whence.model_copy(update={"sample": "s1"}), None]
+    here = results_of(portal).experiment(portal, second.id)
+    row = RunTaskRow(
+        experiment=second.id, name="rt", ml_task="vqa", model="m", dataset="d", prompt="p",
+        state="done", samples=3, answered=3,
+    )  # fmt: skip
+    detail = describe(here, row, results_of(portal), Workers(here))
+    assert [(one.experiment, one.answers, one.here) for one in detail.taken] == [
+        (first.id, 2, True)
+    ]
+    assert len(requests_of(here, "rt")[0]) == 1, "its times are of another clock"
+    shutil.rmtree(first.path)
+    assert [one.taken_from.here for one in page() if one.taken_from is not None] == [False, False]
 
 
 def test_a_grown_dataset_asks_only_what_is_new(tmp_path: Path) -> None:
@@ -444,6 +491,62 @@ def test_a_worker_finds_taken_answers_by_name_and_folded(tmp_path: Path) -> None
     taken = claim(second, state, Owner("1_0", 0, "h", 1))
     assert isinstance(taken, Claim)
     assert taken.answered == {"s8", "s9"}
+
+
+# --- what a dry run knows ------------------------------------------------------------------------------
+
+
+def test_a_dry_run_counts_by_the_file_of_an_image_and_by_a_tag_that_was_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
+    cache, weights, sif = tmp_path / "cache", tmp_path / "weights", tmp_path / "x.sif"
+    weights.mkdir()
+    (weights / "model.safetensors").write_bytes(b"w")
+    sif.write_bytes(b"sif")
+    built = cache / "images" / f"{'1' * 64}-key.sif"
+    built.parent.mkdir(parents=True)
+    built.write_bytes(b"built")
+    note(built, "docker://reg/x:1", "docker", "reg/x", IMAGE.digest or "", "apptainer", 1.0)
+
+    def plan_of(image: str, count: int = 4) -> ResolvedPlan:
+        return planned(tmp_path, count, {"model": {"image": image, "source": str(weights)}})
+
+    def said(plan: ResolvedPlan) -> tuple[int | None, list[str]]:
+        found = forecast(preview_of(plan), "greedy")
+        return found.asked("rt"), [*found.lines()]
+
+    assert said(plan_of(str(sif))) == (
+        4, [f"asks all of 4 samples: {sif} was not prepared here before"],
+    )  # fmt: skip
+    digest = file_digest(sif, cache)
+    assert said(plan_of(str(sif)))[1] == [
+        "asks all of 4 samples: model m was not hashed here before"
+    ]
+    of_weights = content_hash(weights, folder_files(weights), cache / "hashes.json")
+    assert said(plan_of(str(sif)))[1] == [
+        "asks all of 4 samples: no earlier experiment has an answer that fits"
+    ]
+    for name, image, of_image in (
+        ("aaaa", str(sif), digest),
+        ("bbbb", "docker://reg/x:1", IMAGE.digest),
+    ):
+        plan = plan_of(image)
+        here = prepared(tmp_path, plan, name, samples=4)
+        (task,) = plan.run_tasks
+        basis = answer_basis(task, of_weights, Environment("apptainer", "", of_image))
+        write_json(here.manifest_file, {**here.manifest, "answer_bases": {"rt": basis}})
+        answered(Experiment(here.path))
+        answer_index.write_index(Experiment(here.path))
+        count, lines = said(plan_of(image, 5))
+        assert count == 1
+        assert lines[0].startswith(
+            f"asks 1 of 5 samples: 4 have an answer under the same key in {here.id}"
+        )
+    assert lines[1:] == ["this holds if docker://reg/x:1 has not changed since it was built here"]
+    ahead = outlook(preview_of(plan_of(str(sif), 9)), "greedy")
+    each = ahead.estimate.rates["rt"].seconds
+    assert ahead.estimate.groups[0].work_seconds.value == pytest.approx(5 * each)
 
 
 # --- the index ----------------------------------------------------------------------------------------

@@ -87,6 +87,17 @@ class CommandLine(Model):
     """The command."""
 
 
+class TakenAnswers(Model):
+    """Answers that a run task took over from an earlier experiment."""
+
+    experiment: str
+    """The experiment that gave them."""
+    answers: int
+    """Number of its answers."""
+    here: bool
+    """Whether that experiment is still here."""
+
+
 class RunTaskDetail(Model):
     """The content of the page of a run task."""
 
@@ -116,6 +127,8 @@ class RunTaskDetail(Model):
     """Wrong samples with an answer to which no rule of a mistake applies."""
     failures: tuple[Failure, ...]
     """Failures of the run task, by cause."""
+    taken: tuple[TakenAnswers, ...] = ()
+    """Answers of earlier experiments, the most first; the figures of speed leave them out."""
     advice: tuple[Advice, ...]
     """Advice on resources."""
     commands: tuple[CommandLine, ...]

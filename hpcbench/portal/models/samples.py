@@ -127,6 +127,19 @@ class Flag(Model):
     """The user's note."""
 
 
+class Origin(Model):
+    """Where an answer of an earlier experiment comes from."""
+
+    experiment: str
+    """The experiment that asked."""
+    run_task: str
+    """Its run task."""
+    sample: str
+    """Id of its sample."""
+    here: bool
+    """Whether that experiment is still here."""
+
+
 class SampleDetail(Model):
     """One sample with all its data."""
 
@@ -168,6 +181,8 @@ class SampleDetail(Model):
     """Times of the request, seconds: queue, ttft, latency …"""
     usage: Mapping[str, int | None]
     """Numbers of tokens."""
+    taken_from: Origin | None = None
+    """The earlier experiment that gave the answer and its times; None: this experiment asked."""
     raw: Mapping[str, Any]
     """The response as it was recorded; secrets are masked."""
     rank: int = 0

@@ -43,7 +43,35 @@ export function Header({ detail }: { readonly detail: RunTaskDetail }) {
         <About name="Engine" value={engine} />
       </dl>
       <Facts label="At a glance" facts={factsOf(row)} />
+      {detail.taken.length > 0 && <Taken taken={detail.taken} />}
     </header>
+  );
+}
+
+/** Earlier experiments named in one line. */
+const NAMED = 3;
+
+/** The earlier experiments that gave answers. */
+function Taken({ taken }: { readonly taken: RunTaskDetail["taken"] }) {
+  const left = taken.length - NAMED;
+  return (
+    <p className={styles.dim} data-testid="taken">
+      {counted(taken.reduce((sum, one) => sum + one.answers, 0), "answer")} of earlier experiments, which no figure of speed counts:{" "}
+      {taken.slice(0, NAMED).map((one, at) => (
+        <span key={one.experiment}>
+          {at > 0 && ", "}
+          {one.here ? (
+            <Link to="/e/$experiment" params={{ experiment: one.experiment }}>
+              {one.experiment}
+            </Link>
+          ) : (
+            one.experiment
+          )}{" "}
+          ({count(one.answers)})
+        </span>
+      ))}
+      {left > 0 && `, and ${count(left)} more`}
+    </p>
   );
 }
 

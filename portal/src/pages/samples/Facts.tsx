@@ -26,7 +26,7 @@ export function Facts({ detail }: { readonly detail: SampleDetail }) {
   return (
     <>
       {times.length + usage.length > 0 && (
-        <Part title="Time and tokens">
+        <Part title={detail.taken_from ? "Time and tokens, of the earlier experiment" : "Time and tokens"}>
           <List>
             {times.map(([name, value]) => (
               <Pair key={name} name={WORDS[name] ?? name} value={duration(value)} />

@@ -1,6 +1,7 @@
+import { Link } from "@tanstack/react-router";
 import { useState } from "react";
 
-import type { SampleDetail } from "../../api/schema";
+import type { Origin, SampleDetail } from "../../api/schema";
 import { Button, Diff, OutcomeChip, Toggle } from "../../ui";
 import { count, counted } from "../../ui/format";
 import { Accounts } from "./Accounts";
@@ -35,6 +36,7 @@ export function SamplePanel({ detail, withDiff, onDiff, withRaw, onRaw }: Props)
           <span>{detail.error ?? row.reason ?? ""}</span>
         </p>
       )}
+      {detail.taken_from && <Taken from={detail.taken_from} sample={row.sample} />}
       <Part title={asked === prompt ? "Prompt" : "Question"} copy={asked} folded={asked.length > LONG_QUESTION}>
         <Told text={asked} />
       </Part>
@@ -86,6 +88,23 @@ export function SamplePanel({ detail, withDiff, onDiff, withRaw, onRaw }: Props)
         <Json value={detail.raw} />
       </Part>
     </div>
+  );
+}
+
+/** Who gave an answer that this experiment did not ask for. */
+function Taken({ from, sample }: { readonly from: Origin; readonly sample: string }) {
+  const where = from.here ? (
+    <Link to="/e/$experiment/t/$task/samples" params={{ experiment: from.experiment, task: from.run_task }}>
+      {from.experiment}
+    </Link>
+  ) : (
+    `${from.experiment}, which is gone`
+  );
+  return (
+    <p className={styles["none"]} data-testid="taken">
+      Not asked here: the answer is of {where}
+      {from.sample === sample ? "" : `, sample ${from.sample}`}. Its times count in no figure of speed here.
+    </p>
   );
 }
 
