@@ -51,6 +51,7 @@ def portal(arguments: argparse.Namespace) -> int:
         options=options,
         site=site.name if site and site.name != "default" else "",
         index=_database(arguments.index),
+        database=site.database if site is not None else None,
         tcp=arguments.tcp,
         port=arguments.port,
         listen=arguments.listen,

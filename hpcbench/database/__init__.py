@@ -5,6 +5,7 @@
     place       a connection: who answers, and whether its tables fit this version
     parts       an experiment as parts with stamps, each a frame of rows
     sync        sends the parts that the database lacks, a transaction each
+    values      a metric over all experiments, in pages
     later       who sends what was left: the end of an experiment, and later commands
 
 Nothing is only there: `hpcbench database sync` makes all rows again from the experiments' directories.

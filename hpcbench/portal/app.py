@@ -19,6 +19,7 @@ from hpcbench.portal.context import Portal
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.guard import API, HEALTH, IDENTITY, PLAIN, Access, Asgi, Guard
 from hpcbench.portal.models.base import Fault
+from hpcbench.portal.results_database import database_of
 from hpcbench.portal.routes import (
     cluster,
     compare,
@@ -33,6 +34,7 @@ from hpcbench.portal.routes import (
     run_tasks,
     samples,
     session,
+    values,
 )
 from hpcbench.portal.static import Client
 from hpcbench.schema.forms import complaint
@@ -44,7 +46,7 @@ ROOMS: tuple[APIRouter, ...] = (
     session.router, live.router,
     export.router,  # before routes that would match `export` as an id
     experiments.router, run_tasks.router, figures.router, samples.router, compare.router,
-    regressions.router, plans.router, playground.router, cluster.router,
+    regressions.router, values.router, plans.router, playground.router, cluster.router,
 )  # fmt: skip
 """All routes of the API, in the order of matching."""
 
@@ -71,6 +73,8 @@ def application(portal: Portal | None) -> FastAPI:
     async def life(_: FastAPI) -> AsyncIterator[None]:
         anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
         yield
+        if portal is not None and (database := database_of(portal)) is not None:
+            await database.close()
 
     app = FastAPI(
         title="hpcbench portal",

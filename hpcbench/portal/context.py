@@ -17,6 +17,7 @@ from hpcbench.portal.faults import PortalFault
 if TYPE_CHECKING:
     from hpcbench.portal.broadcast import Hub
     from hpcbench.portal.index import Index
+    from hpcbench.schema.definitions import Database
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,199}")
 
@@ -57,6 +58,8 @@ class Portal:
     """Live messages."""
     tunnel: str = ""
     """The `ssh -L` line."""
+    database: Database | None = None
+    """Database of results, as the site profile names it."""
     used: float = field(default_factory=time.monotonic)
     """Time of the last request, by the monotonic clock; streams and renewals do not count."""
     extra: dict[str, object] = field(default_factory=dict)

@@ -219,7 +219,7 @@ class History:
         self, found: Sequence[Series], judged: Sequence[tuple[Change, ...] | None], since: float
     ) -> tuple[Trends, list[tuple[Series, tuple[Regression, ...]]]]:
         """An answer without its rows, and the rows in order."""
-        whole = self._table()
+        whole = self.table()
         if whole is None:
             return Trends(names=(), plans=(), rows=()), []
         notes = _by_trend(self.root)
@@ -237,7 +237,8 @@ class History:
         )
         return head, rows[:ROWS]
 
-    def _table(self) -> polars.DataFrame | None:
+    def table(self) -> polars.DataFrame | None:
+        """All rows of the history; None: there are none."""
         found: polars.DataFrame | None = self._tables.of(
             "table", past.stamp(self.root), lambda: past.table(self.root)
         )
@@ -247,7 +248,7 @@ class History:
         self, name: str | None, plan: str | None, since: float, *, every: bool = False
     ) -> list[Series]:
         """Series of a query."""
-        whole = self._table()
+        whole = self.table()
         if whole is None:
             return []
         found = self._series.of(

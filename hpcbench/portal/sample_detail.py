@@ -20,7 +20,13 @@ from hpcbench.portal.image_regions import MOST, boxes_of, marked_on
 from hpcbench.portal.json_safe import sound
 from hpcbench.portal.logs import masked
 from hpcbench.portal.media import Picture, Pictures, Size, described
-from hpcbench.portal.models.samples import MetricAccount, Origin, SampleDetail, SampleImage, Word
+from hpcbench.portal.models.samples import (
+    AnswerSource,
+    MetricAccount,
+    SampleDetail,
+    SampleImage,
+    Word,
+)
 from hpcbench.portal.sample_table import Sheet
 from hpcbench.portal.samples import Chosen, Ordered, Sorted, row_of
 from hpcbench.reporting.worst_samples import compared_by_words, spread
@@ -245,7 +251,7 @@ def _images(sheet: Sheet, place: int, sample: Sample | None) -> list[SampleImage
     ]
 
 
-def _origin(sheet: Sheet, recorded: Recorded | None) -> Origin | None:
+def _origin(sheet: Sheet, recorded: Recorded | None) -> AnswerSource | None:
     """Where an answer that was taken over comes from; None: this experiment asked."""
     source = recorded.record.get("reused_from") if recorded is not None else None
     if not isinstance(source, Mapping):
@@ -253,7 +259,7 @@ def _origin(sheet: Sheet, recorded: Recorded | None) -> Origin | None:
     names = {
         name: sound(str(source.get(name, ""))) for name in ("experiment", "run_task", "sample")
     }
-    return Origin(**names, here=is_here(sheet.experiment.path.parent, names["experiment"]))
+    return AnswerSource(**names, here=is_here(sheet.experiment.path.parent, names["experiment"]))
 
 
 def _raw(recorded: Recorded | None, row: Mapping[str, Any]) -> dict[str, Any]:

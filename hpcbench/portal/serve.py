@@ -33,6 +33,7 @@ from hpcbench.portal.guard import LARGEST_BODY, Access
 from hpcbench.portal.index import IndexFault, open_index
 from hpcbench.portal.local_client import Caller
 from hpcbench.portal.protocol import guarded_http, web_socket_protocol
+from hpcbench.schema.definitions import Database
 
 MEMORY = 1_000_000_000
 """Bytes of memory at which the portal ends itself; it needs a third of that with ten million samples."""
@@ -71,6 +72,8 @@ class Settings:
     """Name of the cluster; empty: unknown."""
     index: str | None = None
     """Database of the index; None: SQLite on a local disk."""
+    database: Database | None = None
+    """Database of results; None: the site profile names none."""
     tcp: bool = False
     """Whether it listens on a port, too."""
     port: int | None = None
@@ -209,7 +212,9 @@ class _Process:
                 f"the index cannot be opened: {fault}", remedy="leave --index out"
             ) from None
         stack.callback(index.close)
-        return Portal(self.settings.home, self.settings.options, index, Hub(), tunnel)
+        return Portal(
+            self.settings.home, self.settings.options, index, Hub(), tunnel, self.settings.database
+        )
 
     def _hosts(self) -> frozenset[str]:
         """Host names that a proxy may send; without a proxy, only names of the loopback are valid."""

@@ -100,7 +100,9 @@ def test_groups_of_one_level_share_the_parallelism() -> None:
 
 
 def test_hours_are_of_what_is_left_to_ask() -> None:
-    plan = on_slurm(run_task("some"), run_task("none", model={"name": "n", "gpus": 4}), parallelism=4)
+    plan = on_slurm(
+        run_task("some"), run_task("none", model={"name": "n", "gpus": 4}), parallelism=4
+    )
     measured, rates = hashed(*plan.run_tasks, samples=3600), known(plan)
     whole = estimate(plan, measured, rates)
     (some, none) = whole.groups

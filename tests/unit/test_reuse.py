@@ -43,7 +43,7 @@ from hpcbench.inference.request_body import answer_key, prepare
 from hpcbench.planning import answer_basis
 from hpcbench.plugins import Environment
 from hpcbench.portal.models.experiments import RunTaskRow
-from hpcbench.portal.models.samples import Origin
+from hpcbench.portal.models.samples import AnswerSource
 from hpcbench.portal.request_times import requests_of
 from hpcbench.portal.results_cache import results_of
 from hpcbench.portal.run_task_page import describe
@@ -255,7 +255,7 @@ def test_the_portal_marks_taken_answers_and_names_who_asked(tmp_path: Path) -> N
         return details_of(sheet, [0, 1, 2], Chosen(), Sorted())
 
     marks = [one.taken_from for one in page()]
-    whence = Origin(experiment=first.id, run_task="rt", sample="s0", here=True)
+    whence = AnswerSource(experiment=first.id, run_task="rt", sample="s0", here=True)
     assert marks == [whence, whence.model_copy(update={"sample": "s1"}), None]
     here = results_of(portal).experiment(portal, second.id)
     row = RunTaskRow(

@@ -127,7 +127,7 @@ class Flag(Model):
     """The user's note."""
 
 
-class Origin(Model):
+class AnswerSource(Model):
     """Where an answer of an earlier experiment comes from."""
 
     experiment: str
@@ -181,7 +181,7 @@ class SampleDetail(Model):
     """Times of the request, seconds: queue, ttft, latency …"""
     usage: Mapping[str, int | None]
     """Numbers of tokens."""
-    taken_from: Origin | None = None
+    taken_from: AnswerSource | None = None
     """The earlier experiment that gave the answer and its times; None: this experiment asked."""
     raw: Mapping[str, Any]
     """The response as it was recorded; secrets are masked."""

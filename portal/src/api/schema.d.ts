@@ -1156,6 +1156,49 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
+    readonly "/api/v1/values": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * Values
+         * @description A metric's values in ended experiments, the newest first.
+         *
+         *     Those of this home come from its files. Those of other homes come from the database of results; where it
+         *     gives no answer, `fault` says why.
+         */
+        readonly get: operations["metricValues"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/v1/values/metrics": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * Metrics
+         * @description Metrics of this home's history, and of the newest experiments in the database.
+         */
+        readonly get: operations["metricNames"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -1241,6 +1284,32 @@ export interface components {
              * @description The advice, with the figures.
              */
             readonly text: string;
+        };
+        /**
+         * AnswerSource
+         * @description Where an answer of an earlier experiment comes from.
+         */
+        readonly AnswerSource: {
+            /**
+             * Experiment
+             * @description The experiment that asked.
+             */
+            readonly experiment: string;
+            /**
+             * Here
+             * @description Whether that experiment is still here.
+             */
+            readonly here: boolean;
+            /**
+             * Run Task
+             * @description Its run task.
+             */
+            readonly run_task: string;
+            /**
+             * Sample
+             * @description Id of its sample.
+             */
+            readonly sample: string;
         };
         /**
          * Box
@@ -3087,6 +3156,128 @@ export interface components {
             readonly won: number;
         };
         /**
+         * MetricNames
+         * @description Known metrics.
+         */
+        readonly MetricNames: {
+            /**
+             * Names
+             * @description Names of metrics, in alphabetical order.
+             */
+            readonly names: readonly string[];
+        };
+        /**
+         * MetricValue
+         * @description A metric of one run task of an experiment.
+         */
+        readonly MetricValue: {
+            /**
+             * Created
+             * @description When the experiment was submitted, seconds since the epoch.
+             */
+            readonly created: number;
+            /**
+             * Dataset
+             * @description Name of the dataset.
+             */
+            readonly dataset: string;
+            /**
+             * Experiment
+             * @description Id of the experiment.
+             */
+            readonly experiment: string;
+            /**
+             * Here
+             * @description Whether the experiment is in this home, and has a page.
+             * @default false
+             */
+            readonly here: boolean;
+            /**
+             * High
+             * @description Upper end of its interval.
+             */
+            readonly high?: number | null;
+            /**
+             * Higher Is Better
+             * @description Whether higher values are better.
+             * @default true
+             */
+            readonly higher_is_better: boolean;
+            /**
+             * Low
+             * @description Lower end of its interval.
+             */
+            readonly low?: number | null;
+            /**
+             * Model
+             * @description Name of the model.
+             */
+            readonly model: string;
+            /**
+             * N
+             * @description Number of samples behind it.
+             */
+            readonly n?: number | null;
+            /**
+             * Only Files
+             * @description Whether the value is not in the database, which is configured and answers.
+             * @default false
+             */
+            readonly only_files: boolean;
+            /**
+             * Owner
+             * @description Account of the experiment; empty: the experiment is of this home.
+             */
+            readonly owner: string;
+            /**
+             * Plan
+             * @description Name of the plan.
+             */
+            readonly plan: string;
+            /**
+             * Run Task
+             * @description Name of the run task.
+             */
+            readonly run_task: string;
+            /**
+             * Signature
+             * @description The metric with all its options: only equal signatures are comparable.
+             * @default
+             */
+            readonly signature: string;
+            /**
+             * Value
+             * @description The value.
+             */
+            readonly value: number;
+        };
+        /**
+         * MetricValues
+         * @description A page of a metric's values.
+         */
+        readonly MetricValues: {
+            /**
+             * Database
+             * @description Whether the site profile names a database.
+             */
+            readonly database: boolean;
+            /**
+             * Fault
+             * @description Reason why the database gives no answer: then the values are those of this home, from files.
+             */
+            readonly fault?: string | null;
+            /**
+             * Items
+             * @description Values, of the newest experiments first.
+             */
+            readonly items: readonly components["schemas"]["MetricValue"][];
+            /**
+             * Next
+             * @description Give it as `after` to get the next page; None: this page is the last.
+             */
+            readonly next?: string | null;
+        };
+        /**
          * NewDefinition
          * @description A new plan or definition.
          */
@@ -3741,6 +3932,12 @@ export interface components {
             /** @description The row of the list of run tasks. */
             readonly row: components["schemas"]["RunTaskRow"];
             /**
+             * Taken
+             * @description Answers of earlier experiments, the most first; the figures of speed leave them out.
+             * @default []
+             */
+            readonly taken: readonly components["schemas"]["TakenAnswers"][];
+            /**
              * Timeline
              * @description Phases, in order of time.
              */
@@ -4053,6 +4250,8 @@ export interface components {
              * @description System prompt.
              */
             readonly system?: string | null;
+            /** @description The earlier experiment that gave the answer and its times; None: this experiment asked. */
+            readonly taken_from?: components["schemas"]["AnswerSource"] | null;
             /**
              * Times
              * @description Times of the request, seconds: queue, ttft, latency …
@@ -4584,6 +4783,27 @@ export interface components {
             readonly verb: "submit" | ("pause" | "resume" | "cancel" | "score");
         };
         /**
+         * TakenAnswers
+         * @description Answers that a run task took over from an earlier experiment.
+         */
+        readonly TakenAnswers: {
+            /**
+             * Answers
+             * @description Number of its answers.
+             */
+            readonly answers: number;
+            /**
+             * Experiment
+             * @description The experiment that gave them.
+             */
+            readonly experiment: string;
+            /**
+             * Here
+             * @description Whether that experiment is still here.
+             */
+            readonly here: boolean;
+        };
+        /**
          * TokenMade
          * @description A new token; the portal shows its secret only once.
          */
@@ -4893,6 +5113,7 @@ export type AcknowledgeRequest = components['schemas']['AcknowledgeRequest'];
 export type Acknowledgement = components['schemas']['Acknowledgement'];
 export type ActionAsked = components['schemas']['ActionAsked'];
 export type Advice = components['schemas']['Advice'];
+export type AnswerSource = components['schemas']['AnswerSource'];
 export type Box = components['schemas']['Box'];
 export type Candidate = components['schemas']['Candidate'];
 export type CheckAsked = components['schemas']['CheckAsked'];
@@ -4937,6 +5158,9 @@ export type MatrixCell = components['schemas']['MatrixCell'];
 export type MatrixRow = components['schemas']['MatrixRow'];
 export type MetricAccount = components['schemas']['MetricAccount'];
 export type MetricCompared = components['schemas']['MetricCompared'];
+export type MetricNames = components['schemas']['MetricNames'];
+export type MetricValue = components['schemas']['MetricValue'];
+export type MetricValues = components['schemas']['MetricValues'];
 export type NewDefinition = components['schemas']['NewDefinition'];
 export type NewToken = components['schemas']['NewToken'];
 export type NodeCell = components['schemas']['NodeCell'];
@@ -4974,6 +5198,7 @@ export type Starter = components['schemas']['Starter'];
 export type Strip = components['schemas']['Strip'];
 export type SubmissionAsked = components['schemas']['SubmissionAsked'];
 export type Submitted = components['schemas']['Submitted'];
+export type TakenAnswers = components['schemas']['TakenAnswers'];
 export type TokenMade = components['schemas']['TokenMade'];
 export type TokenRow = components['schemas']['TokenRow'];
 export type TrendPoint = components['schemas']['TrendPoint'];
@@ -7277,6 +7502,71 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description The error. */
+            readonly default: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Fault"];
+                };
+            };
+        };
+    };
+    readonly metricValues: {
+        readonly parameters: {
+            readonly query: {
+                /** @description Name of the metric. */
+                readonly metric: string;
+                /** @description Words in plan, owner, model, dataset or id. */
+                readonly text?: string;
+                readonly after?: string | null;
+                readonly limit?: number;
+            };
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["MetricValues"];
+                };
+            };
+            /** @description The error. */
+            readonly default: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Fault"];
+                };
+            };
+        };
+    };
+    readonly metricNames: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["MetricNames"];
+                };
             };
             /** @description The error. */
             readonly default: {

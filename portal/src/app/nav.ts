@@ -6,6 +6,7 @@ export const PAGES = [
   { to: "/", label: "Experiments", icon: "experiments" },
   { to: "/compare", label: "Compare", icon: "compare" },
   { to: "/regressions", label: "Regressions", icon: "regressions" },
+  { to: "/metrics", label: "Metrics", icon: "chart" },
   { to: "/plans", label: "Plans", icon: "plans" },
   { to: "/playground", label: "Playground", icon: "play" },
   { to: "/cluster", label: "Cluster", icon: "cluster" },

@@ -26,6 +26,7 @@ const tree = root.addChildren([
   page("/e/$experiment/t/$task/samples", () => import("../pages/samples")),
   page("/compare", () => import("../pages/compare")),
   page("/regressions", () => import("../pages/regressions")),
+  page("/metrics", () => import("../pages/metrics")),
   page("/plans", () => import("../pages/plans")),
   page("/plans/$definition", () => import("../pages/plan")),
   page("/playground", () => import("../pages/playground")),

@@ -2,6 +2,7 @@ import { search as cluster } from "../pages/cluster/search";
 import { search as compare } from "../pages/compare/search";
 import { search as experiment } from "../pages/experiment/search";
 import { search as experiments } from "../pages/experiments/search";
+import { search as metrics } from "../pages/metrics/search";
 import { search as plan } from "../pages/plan/search";
 import { search as plans } from "../pages/plans/search";
 import { search as playground } from "../pages/playground/search";
@@ -18,6 +19,7 @@ export const SEARCHES = {
   "/e/$experiment/t/$task/samples": samples,
   "/compare": compare,
   "/regressions": regressions,
+  "/metrics": metrics,
   "/plans": plans,
   "/plans/$definition": plan,
   "/playground": playground,

@@ -27,6 +27,7 @@ const DETAIL: RunTaskDetail = {
   failures: [],
   advice: [{ level: "warning", text: "Asked for 64 GiB, used 8.", change: "resources: {memory_gb: 11}" }],
   commands: [{ title: "Status", text: "hpcbench status e1" }],
+  taken: [{ experiment: "e0", answers: 30, here: true }, { experiment: "old", answers: 2, here: false }],
   figures: [],
 };
 
@@ -36,6 +37,14 @@ const OBJECTS = { items: [object(0, "done", 10), object(1, "lost", 4), object(2,
 const ANSWERS = { "/experiments/e1/run-tasks/vqa-a": DETAIL, "/experiments/e1/objects/vqa-a": OBJECTS };
 
 describe("the page of a run task", () => {
+  it("names the experiments that gave answers, and leads to those that are here", async () => {
+    serve(ANSWERS);
+    await renderAt("/e/e1/t/vqa-a");
+    const taken = await screen.findByTestId("taken");
+    expect(taken.textContent).toBe("32 answers of earlier experiments, which no figure of speed counts: e0 (30), old (2)");
+    expect(within(taken).getAllByRole("link").map((one) => one.textContent)).toEqual(["e0"]);
+  });
+
   it("gives every metric with its interval and n, and leads to its worst samples", async () => {
     serve(ANSWERS);
     await renderAt("/e/e1/t/vqa-a");

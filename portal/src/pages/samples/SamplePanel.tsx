@@ -1,7 +1,7 @@
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
 
-import type { Origin, SampleDetail } from "../../api/schema";
+import type { AnswerSource, SampleDetail } from "../../api/schema";
 import { Button, Diff, OutcomeChip, Toggle } from "../../ui";
 import { count, counted } from "../../ui/format";
 import { Accounts } from "./Accounts";
@@ -92,7 +92,7 @@ export function SamplePanel({ detail, withDiff, onDiff, withRaw, onRaw }: Props)
 }
 
 /** Who gave an answer that this experiment did not ask for. */
-function Taken({ from, sample }: { readonly from: Origin; readonly sample: string }) {
+function Taken({ from, sample }: { readonly from: AnswerSource; readonly sample: string }) {
   const where = from.here ? (
     <Link to="/e/$experiment/t/$task/samples" params={{ experiment: from.experiment, task: from.run_task }}>
       {from.experiment}
