@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -294,7 +295,7 @@ def _print(summary: Mapping[str, Any], arms: Arms) -> None:
         shown.add_row(*row)
     console().print(shown)
     for line in _notes(look, arms):
-        print(line)
+        print(textwrap.fill(line, console().width, subsequent_indent="  ", break_on_hyphens=False))
 
 
 def _row(one: ArmsRow) -> list[str]:
@@ -363,7 +364,8 @@ def _notes(look: Mapping[str, Any], arms: Arms) -> Iterator[str]:
 
     seen = f"{look['done']} of {look['of']} pairs of blocks, {look['samples']} samples"
     if look["stop"]:
-        yield f"stopped early at {seen}: {look['why']}"
+        found = ", ".join(f"{name} is {verdict}" for name, verdict in look["verdicts"].items())
+        yield f"stopped early at {seen}: {found} in b"
     elif look["last"]:
         yield seen
     else:
@@ -382,6 +384,16 @@ def _notes(look: Mapping[str, Any], arms: Arms) -> Iterator[str]:
         why = form.why_inconclusive(one, level)
         if why and (one["metric"] in look["deciding"] or form.excludes_zero(one["interval"])):
             yield f"{one['metric']} is inconclusive: {why}"
+    sure = [
+        f"{one['metric']} is {one['verdict']} (p = {one['p_value']:.2g})"
+        for one in look["quality"]
+        if one["verdict"] in ("better", "worse") and not form.excludes_zero(one["interval"])
+    ]
+    if sure:
+        yield (
+            f"{', '.join(sure)} by the p-value; the interval, which allows for changes that no document "
+            "here shows, contains 0"
+        )
     if not look["same_nodes"]:
         yield "the arms did not run on the same nodes: their speeds have no fair ratio"
     elif look["blocks_apart"]:

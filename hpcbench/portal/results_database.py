@@ -1,7 +1,7 @@
 """The database of results, where the site profile names one: reads for pages, which go on without it.
 
 A connection is kept. Where the database does not answer in time, or refuses, the caller gets the reason and
-goes on from files; for some seconds nobody asks again, so that no page waits for a server that is gone.
+goes on from files. For some seconds no page asks again, so that none waits for a server that is gone.
 """
 
 from __future__ import annotations

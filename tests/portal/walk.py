@@ -41,6 +41,7 @@ def pages(made: list[Experiment]) -> dict[str, str]:
         "a flipped sample": f"{both}&task={task}&other={task}&by=anls&change=both_right&flip=0",
         "regressions": "/regressions?since=all",
         "no regressions": "/regressions?text=nothing-is-called-that",
+        "metrics": "/metrics",
         "plans": "/plans",
         "other definitions": "/plans?kind=models",
         "new plan": "/plans/new?kind=plans",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hpcbench import evaluation
-from hpcbench.cli.ab import ab
+from hpcbench.cli.ab import _notes, ab
 from hpcbench.comparison.ab import (
     FIGURES,
     PairOfBlocks,
@@ -480,6 +480,21 @@ def comparison(p: float, low: float | None, high: float | None, **more: Any) -> 
 )
 def test_an_inconclusive_comparison_says_why(one: dict[str, Any], why: str | None) -> None:
     assert why_inconclusive(one, "the level of this look") == why
+
+
+def test_the_table_of_ab_says_why_a_verdict_stands_beside_an_interval_with_0(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene.answered("a", many(0.75))
+    scene.answered("b", many(0.75), right=lambda number: number % 12 != 0)
+    found = look(scene.experiment, "x")
+    assert found is not None
+    for one in found["quality"]:
+        one["verdict"], one["interval"] = "worse", {**one["interval"], "low": -0.5, "high": 0.1}
+    lines = [*_notes(found, scene.experiment.resolved.arms)]
+    (said,) = (line for line in lines if "contains 0" in line)
+    for one in found["quality"]:
+        assert f"{one['metric']} is worse (p = {one['p_value']:.2g})" in said
 
 
 def test_the_table_of_ab_says_why_with_p_and_the_level_of_the_look(
