@@ -31,10 +31,11 @@ def make(file: Path) -> Source:
         chance.integers(1, 2**64 - 1, ANSWERS, dtype="u8"),
         (np.arange(ANSWERS) // A_SHARD).astype("u4"),
     )
+    experiment = Experiment(file.parent)
     start = write_rows(
-        file, "x", columns, [("rt", n, 1) for n in range(ANSWERS // A_SHARD + 1)], []
+        file, experiment, columns, [("rt", n, 1) for n in range(ANSWERS // A_SHARD + 1)], []
     )
-    return Source(Experiment(Path("x")), file, ANSWERS, start)
+    return Source(experiment, file, ANSWERS, start)
 
 
 def wanted(source: Source, count: int) -> Any:

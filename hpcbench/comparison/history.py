@@ -9,6 +9,7 @@ that still exist. Rows of deleted experiments are kept, because no other file re
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from hpcbench import statistics
 from hpcbench.comparison.gate.sides import runs_of
 from hpcbench.comparison.gate.speed_checks import measured
 from hpcbench.errors import EnvironmentFault
+from hpcbench.experiment.access import readable_like
 from hpcbench.experiment.layout import Experiment, all_experiments
 from hpcbench.experiment.outcome import state_of
 from hpcbench.experiment.view.evaluated import metrics_of
@@ -76,7 +78,7 @@ def record(experiment: Experiment) -> Path:
         if frame is None or experiment.id not in frame["experiment"]:
             return path
         rows = [{**_of_all(experiment), "kind": "coverage", "name": "coverage", "run_task": ""}]
-    _write(path, rows)
+    _write(path, rows, experiment.path)
     if len(_files(folder)) > LOOSE:
         put_together(folder)
     return path
@@ -100,7 +102,7 @@ def rebuild(root: Path, tell: Callable[[str], None] = lambda line: None) -> int:
             tell(f"{experiment.id}: {error}")
     folder = results_dir(root)
     for path in _files(folder):
-        if _read(path) is None:
+        if _read(path) is None and os.access(path, os.R_OK):
             tell(f"removed {path}: the file is damaged")
             path.unlink(missing_ok=True)
     put_together(folder)
@@ -122,16 +124,31 @@ def catch_up(root: Path) -> None:
 
 
 def put_together(folder: Path) -> None:
-    """Merge many files into one. After a kill or two merges at once, duplicate rows exist, and count once."""
-    files = _files(folder)
+    """Merge many files into one, apart for each group of readers.
+
+    After a kill or two merges at once, duplicate rows exist, and count once.
+    """
+    alike: dict[tuple[int, int], list[tuple[Path, os.stat_result]]] = {}
+    for path in _files(folder):
+        with contextlib.suppress(OSError):  # merged meanwhile
+            state = path.stat()
+            alike.setdefault((state.st_gid, state.st_mode & 0o077), []).append((path, state))
+    for found in alike.values():
+        _merge(folder, [path for path, _ in found], found[0][1])
+
+
+def _merge(folder: Path, files: Sequence[Path], like: os.stat_result) -> None:
+    files = [
+        path for path in files if _read(path) is not None
+    ]  # others may be whole on another node
     frame = _all(files)
     if frame is None or len(files) < 2:
         return
     with replacing(folder / f"together-{secrets.token_hex(4)}.parquet") as temporary:
+        readable_like(temporary, like)
         frame.write_parquet(temporary)
     for path in files:
-        if _read(path) is not None:  # a file that is damaged here may be whole on another node
-            path.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,11 +375,13 @@ def _files(folder: Path) -> list[Path]:
         return []
 
 
-def _write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+def _write(path: Path, rows: Sequence[Mapping[str, Any]], of: Path) -> None:
+    """Write an experiment's rows for those who may read its folder."""
     import polars
 
     schema = {name: getattr(polars, kind) for name, kind in COLUMNS.items()}
     with replacing(path) as temporary:
+        readable_like(temporary, of.stat())
         polars.DataFrame(list(rows), schema=schema).write_parquet(temporary)
 
 

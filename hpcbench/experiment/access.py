@@ -74,6 +74,23 @@ def close_to_others(folder: Path) -> None:
             path.chmod(stat.S_IMODE(state.st_mode) & ~OTHERS_WRITE)
 
 
+def readable_like(path: Path, like: os.stat_result) -> None:
+    """Let only those accounts read a file that another file or folder lets in: its group and permissions.
+
+    For what is kept of an experiment outside its folder. The file belongs to this user. A group that this
+    user is not in gets nothing.
+    """
+    own = path.stat()
+    mode = like.st_mode & 0o666
+    if own.st_gid != like.st_gid:
+        path.chmod(own.st_mode & 0o600)  # the other group must not see it meanwhile
+        try:
+            os.chown(path, -1, like.st_gid)
+        except PermissionError:
+            mode &= ~0o070
+    path.chmod(mode | 0o600)
+
+
 def others_write(path: Path) -> bool:
     """Whether group or others can change a file, or the entries of a folder."""
     return bool(path.stat().st_mode & OTHERS_WRITE)

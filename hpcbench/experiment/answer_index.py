@@ -27,11 +27,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hpcbench.experiment.access import ensure_folder
+from hpcbench.experiment.access import ensure_folder, readable_like
 from hpcbench.experiment.claims import numbered_attempts_of
 from hpcbench.experiment.layout import Experiment, experiments_dir, responses_name
 from hpcbench.files.archive import FOLDED
-from hpcbench.files.atomic import write_atomic
+from hpcbench.files.atomic import replacing
 
 INDEX_VERSION = 1
 
@@ -122,7 +122,7 @@ def announce(experiment: Experiment) -> None:
         file = _index_of(experiment, basis)
         if not file.exists():
             ensure_folder(file.parent, experiment.resolved.site)
-            write_rows(file, experiment.id, (array("Q"), array("Q"), array("I")), [], [])
+            write_rows(file, experiment, (array("Q"), array("Q"), array("I")), [], [])
 
 
 def write_index(experiment: Experiment) -> None:
@@ -138,7 +138,7 @@ def write_index(experiment: Experiment) -> None:
             continue
         columns, places = _rows(experiment, run_tasks)
         ensure_folder(file.parent, experiment.resolved.site)
-        write_rows(file, experiment.id, columns, places, stamp)
+        write_rows(file, experiment, columns, places, stamp)
 
 
 def unused(root: Path) -> Iterator[Path]:
@@ -254,16 +254,16 @@ def _rows(
 
 def write_rows(
     file: Path,
-    experiment: str,
+    experiment: Experiment,
     columns: Sequence[Any],
     places: Sequence[Place],
     stamp: Sequence[Any],
 ) -> int:
-    """Write an index file whole; returns the offset of its first key.
+    """Write an index file whole, for the readers of the experiment; returns the offset of its first key.
 
     Args:
         file: its path.
-        experiment: the experiment's id.
+        experiment: the experiment.
         columns: keys in order, their origins and the numbers of their places.
         places: what these numbers mean.
         stamp: changes with the experiment's answers.
@@ -271,11 +271,13 @@ def write_rows(
     count = len(columns[0])
     table = _line(places)
     header = {
-        "version": INDEX_VERSION, "experiment": experiment, "count": count, "table": len(table),
+        "version": INDEX_VERSION, "experiment": experiment.id, "count": count, "table": len(table),
         "stamp": stamp,
     }  # fmt: skip
     head = _line(header)
-    write_atomic(file, b"".join([head, *(one.tobytes() for one in columns), table]))
+    with replacing(file) as temporary:
+        readable_like(temporary, experiment.path.stat())
+        temporary.write_bytes(b"".join([head, *(one.tobytes() for one in columns), table]))
     return len(head)
 
 

@@ -27,7 +27,7 @@ def ran(home: Path, at: datetime.datetime, value: float, run_task: str = "invoic
     }  # fmt: skip
     path = history.results_dir(home) / f"{experiment}-{run_task}.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
-    history._write(path, [row])
+    history._write(path, [row], path.parent)
 
 
 @pytest.fixture

@@ -227,3 +227,28 @@ def test_it_can_be_drawn(root: Path) -> None:
     assert "<svg" in page
     assert "<table>" in page
     assert "http://" not in page.replace("http://www.w3.org", "")
+
+
+def test_who_may_not_read_an_experiment_reads_none_of_its_scores(root: Path) -> None:
+    """Merged files too: the rows of a private experiment do not get into a file of the others."""
+    made = nights(root, 6)
+    modes = [0o750, 0o750, 0o700, 0o700, 0o755, 0o755]
+    for here, mode in zip(made, modes, strict=True):
+        here.path.chmod(mode)
+        history.record(here)
+
+    def readers() -> dict[int, set[str]]:
+        found: dict[int, set[str]] = {}
+        for path in history.results_dir(root).glob("*.parquet"):
+            ids = polars.read_parquet(path)["experiment"].to_list()
+            found.setdefault(path.stat().st_mode & 0o777, set()).update(ids)
+        return found
+
+    ids = [here.id for here in made]
+    wanted = {0o640: {*ids[:2]}, 0o600: {*ids[2:4]}, 0o644: {*ids[4:]}}
+    assert readers() == wanted
+    history.put_together(history.results_dir(root))
+    assert readers() == wanted
+    assert len(list(history.results_dir(root).glob("*.parquet"))) == 3
+    (trend,) = history.trends(root, "exact_match")
+    assert [point.experiment for point in trend.points] == ids
