@@ -82,7 +82,8 @@ class Reference:
         return f"{self.host}/{self.repository}@{digest}"
 
     def __str__(self) -> str:
-        return f"docker://{self.host}/{self.repository}:{self.tag}"
+        named = self.at(self.digest) if self.digest else f"{self.host}/{self.repository}:{self.tag}"
+        return f"docker://{named}"
 
 
 def download_size(reference: Reference, insecure: Sequence[str]) -> int:
@@ -160,8 +161,12 @@ def _asked_of(reference: Reference) -> Iterator[None]:
             f"cannot reach the registry of {reference}, {reference.host}: "
             f"{why or getattr(error, 'reason', error)}",
             remedy=f"{NO_NETWORK if why else 'check the network'}; for a registry without TLS, add "
-            f"{reference.host} to container.insecure_registries in the site profile; for an image in "
-            "the cache, pin it by @sha256",
+            f"{reference.host} to container.insecure_registries in the site profile; "
+            + (
+                "without a way to it, `hpcbench images restore` brings the image from another machine"
+                if reference.digest
+                else "for an image in the cache, pin it by @sha256"
+            ),
         ) from error
 
 

@@ -39,12 +39,15 @@ if [ "$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')" != VE
     exit 1
 fi
 "$python" -m venv "$folder"
-"$folder/bin/python" -m pip install --quiet --no-index --find-links "$here/wheels" "NAME[EXTRAS]"
+"$folder/bin/python" -m pip install --quiet --no-index --find-links "$here/wheels" "NAME[EXTRAS]" BUILDERS
 "$folder/bin/hpcbench" --version
 """
 
-EXTRAS = "s3,http"
+EXTRAS = "s3,http,pdf,excel,portal"
 """Extras that a login node may need."""
+
+BUILDERS = ("hatchling>=1.25", "editables>=0.5")
+"""Packages that build a package which `hpcbench plugins new` wrote."""
 
 NEWEST_GLIBC, OLDEST_GLIBC = 28, 5
 """Minor versions of glibc 2 whose wheels are taken: of Red Hat 8 and older systems."""
@@ -64,10 +67,11 @@ def collect(folder: Path, python: str) -> None:
     wheels.mkdir(parents=True)
     own = own_wheel(wheels)
     pins = _pins(own, python)
-    wanted = ["--no-deps", *pins] if pins else [f"{own}[{EXTRAS}]"]
+    wanted = ["--no-deps", *pins] if pins else [f"{own}[{EXTRAS}]", *BUILDERS]
     _download(wanted, wheels, python, platform.machine(), NEWEST_GLIBC, "hpcbench's dependencies")
     script = INSTALL.replace("NAME", installed.own().name).replace("EXTRAS", EXTRAS)
-    script = script.replace("VERSION", python)
+    builders = " ".join(f"'{one}'" for one in BUILDERS)
+    script = script.replace("BUILDERS", builders).replace("VERSION", python)
     (folder / "install.sh").write_text(script, encoding="utf-8")
 
 
@@ -133,7 +137,7 @@ def _pins(own: Path, python: str) -> list[str]:
     argv = [uv, "pip", "compile", "-q", "--no-header", "--no-annotate", "--only-binary", ":all:"]
     argv += ["--python-version", python]
     argv += ["--python-platform", f"{platform.machine()}-manylinux_2_{NEWEST_GLIBC}", "-"]
-    wanted = f"{installed.own().name}[{EXTRAS}] @ {own.as_uri()}"
+    wanted = "\n".join([f"{installed.own().name}[{EXTRAS}] @ {own.as_uri()}", *BUILDERS])
     done = subprocess.run(argv, input=wanted, capture_output=True, text=True, check=False)
     found = done.stdout.splitlines() if done.returncode == 0 else []
     return [line for line in found if "==" in line]

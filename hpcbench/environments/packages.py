@@ -605,10 +605,12 @@ class _Installer:
 
     def install_editable(self, path: Path, folder: Path) -> None:
         """Link a package's own folder into a folder, so that its changes take effect at once."""
-        argv = [self.uv, "pip"] if self.uv is not None else [sys.executable, "-m", "pip", "-q"]
-        self._run(
-            [*argv, "install", "--no-deps", "--target", str(folder), "--editable", str(path)], ()
-        )
+        if self.uv is not None:
+            argv = [self.uv, "pip", "install", "-q", "--python", sys.executable]
+        else:
+            argv = self._pip("install")
+        argv += ["--no-deps", "--target", str(folder), "--editable", str(path)]
+        _build(argv, self.env)
 
     def _pip(self, verb: str) -> list[str]:
         return [sys.executable, "-m", "pip", verb, "-q", "--disable-pip-version-check"]
@@ -621,6 +623,8 @@ class _Installer:
         env = dict(self.env)
         if self.wheels is not None:
             argv = [*argv, "--no-index", "--find-links", str(self.wheels)]
+            # A copy of the wheels in the cache would only cost files.
+            argv += ["--no-cache-dir" if self.uv is None else "--no-cache"]
         if indexes:
             # Through the environment: an index's password must not appear in an argument list.
             urls = " ".join(secret.reveal(index) for index in indexes)
@@ -630,6 +634,8 @@ class _Installer:
             argv, capture_output=True, text=True, check=False, env=env, stdin=subprocess.DEVNULL,
         )  # fmt: skip
         if done.returncode:
+            if (full := _full(done.stderr)) is not None:
+                raise full
             remedy = (
                 "without internet: `hpcbench images save` on another machine packs the wrapper's "
                 "packages with an image; for a plan's packages set UV_INDEX to a mirror"
@@ -648,25 +654,78 @@ class _Installer:
 def build_wheel(source: Path, target: Path, cache: Path) -> None:
     """Build the wheel of a folder into another folder, by uv, or by pip where uv is missing.
 
+    Where no index answers, the build tools of this Python build it, if it has those that the package names.
+
     Raises:
         EnvironmentFault: the build fails.
     """
     if (uv := find_uv()) is not None:
-        tool = "uv build"
         argv = [uv, "build", "--wheel", "-q", "--python", sys.executable]
         argv += ["-o", str(target), str(source)]
     else:
-        tool = "pip wheel ."
         argv = [sys.executable, "-m", "pip", "wheel", "-q", "--disable-pip-version-check"]
         argv += ["--no-deps", "-w", str(target), str(source)]
-    done = subprocess.run(
-        argv, capture_output=True, text=True, check=False, env=_with_caches(cache),
-        stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    if done.returncode:
+    _build(argv, _with_caches(cache))
+
+
+def _build(argv: Sequence[str], env: Mapping[str, str]) -> None:
+    """Run uv or pip, which build a package in an environment of its own; without an index, in this Python's.
+
+    Raises:
+        EnvironmentFault: the build fails.
+    """
+
+    def run(*more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*argv, *more], capture_output=True, text=True, check=False, env=env,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    done = run()
+    offline = done.returncode != 0 and _NO_INDEX.search(done.stderr) is not None
+    if offline:
+        done = run("--no-build-isolation")
+    if not done.returncode:
+        return
+    if (full := _full(done.stderr)) is not None:
+        raise full
+    if offline and (lacking := _LACKING.search(done.stderr)) is not None:
+        name = lacking[1] or lacking[2]
         raise EnvironmentFault(
-            why(done.stderr), remedy=f"run `{tool}` in its folder to see the whole output"
+            f"no package index answers, and this Python has no {name} to build it with",
+            remedy=f"install {name} beside hpcbench, without internet from a wheel; or set UV_INDEX to "
+            "a mirror",
         )
+    tool = "pip wheel ." if find_uv() is None else "uv build"
+    raise EnvironmentFault(
+        why(done.stderr), remedy=f"run `{tool}` in its folder to see the whole output"
+    )
+
+
+_NO_INDEX = re.compile(
+    r"error sending request|failed to establish a new connection|network connectivity is disabled"
+    r"|no matching distribution found|was not found in the (cache|package registry|provided package)",
+    re.IGNORECASE,
+)
+"""Words of uv and pip where they cannot fetch the packages that build a package."""
+
+_LACKING = re.compile(
+    r"depends on `([\w.-]+)`, but doesn't declare it|(?:No module named|Cannot import) '([\w-]+)[.']"
+)
+"""Words of uv and pip where this Python cannot build a package: the name of what it lacks."""
+
+
+def _full(output: str) -> EnvironmentFault | None:
+    """The fault of a file system without room, as uv and pip report it; None: something else failed."""
+    words = re.search(r"no space left on device|disk quota exceeded", output, re.IGNORECASE)
+    if words is None:
+        return None
+    return EnvironmentFault(
+        f"no room for Python packages: {words[0]}",
+        remedy="`df -h`, `df -i` and `quota -s` say whether bytes or files are used up; `hpcbench gc "
+        "--dry-run` lists what can go; `squash_packages: true` in the profile's `container:` keeps the "
+        "packages beside an image in one file",
+    )
 
 
 def _with_caches(cache: Path) -> dict[str, str]:

@@ -40,6 +40,17 @@ def test_a_login_node_without_internet_installs_hpcbench_from_one_file(
     assert "apptainer" in listed.stdout, listed.stderr
     tasks = subprocess.run([str(program), "schema"], env=env, capture_output=True, text=True)
     assert tasks.returncode == 0, tasks.stderr
+    # A plugin of one's own is built there, and the portal has what it needs.
+    (tmp_path / "home").mkdir()
+    env |= {"HOME": str(tmp_path / "home"), "HPCBENCH_HOME": str(tmp_path / "home/hpcbench")}
+    for verb in (["new", "metrics", "same_total"], ["check", "hpcbench-same-total"]):
+        done = subprocess.run(
+            ["unshare", "--net", str(program), "plugins", *verb],
+            env=env, cwd=tmp_path / "home", capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    portal = [str(program.with_name("python")), "-c", "import hpcbench.portal.serve"]
+    subprocess.run(portal, env=env, check=True)
 
 
 BESIDE = """

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.environments.oci import Reference, resolve
+from hpcbench.environments.oci import Reference, download_size, resolve
 from hpcbench.errors import EnvironmentFault, UserError
 
 DIGEST = "sha256:" + "ab" * 32
@@ -186,3 +186,13 @@ def test_a_refusal_says_what_to_do(registry: str, name: str, what: str) -> None:
 def test_a_registry_without_tls_or_answer_is_told_with_the_remedy(registry: str) -> None:
     with pytest.raises(EnvironmentFault, match="insecure_registries"):
         resolve(Reference.parse(f"docker://{registry}/team/image:1"), [])
+
+
+def test_an_image_that_is_pinned_already_is_named_by_its_digest_and_the_remedy_fits(
+    registry: str,
+) -> None:
+    pinned = Reference.parse(f"docker://{registry}/team/image@{DIGEST}")
+    with pytest.raises(EnvironmentFault, match=f"image@{DIGEST}") as caught:
+        download_size(pinned, [])
+    assert "images restore" in (caught.value.remedy or "")
+    assert "pin it" not in (caught.value.remedy or "")
