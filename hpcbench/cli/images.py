@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from hpcbench.cli.output import console, print_json, say, table
+from hpcbench.cli.output import console, print_json, say, table, working
 from hpcbench.data.progress import size_text
 from hpcbench.environments.images import BuiltImage, built_images, restore, save, unfinished
 from hpcbench.errors import EnvironmentFault, Problem, RunFailed, UserError
@@ -31,10 +31,8 @@ def build(arguments: argparse.Namespace) -> int:
     for given in arguments.images:
         reference = _reference(given, arguments.registry)
         start = time.monotonic()
-        with console().status(f"preparing {reference}") as status:
-            found = environments.prepare(
-                reference, _cache(), site.container, say=lambda line: status.update(line)
-            )
+        with working(f"preparing {reference}") as show_line:
+            found = environments.prepare(reference, _cache(), site.container, say=show_line)
         took = round(time.monotonic() - start, 2)
         done.append({"image": given, "path": found.path, "digest": found.digest, "seconds": took})
         if not arguments.json:
@@ -103,7 +101,7 @@ def verify(arguments: argparse.Namespace) -> int:
     chosen = _matching(arguments.images) or built_images(_cache())
     found = []
     for image in chosen:
-        with console().status(f"reading {image.path.name}"):
+        with working(f"reading {image.path.name}"):
             damage = image.damage(label)
         found.append({"name": image.name, "path": str(image.path), "damage": damage})
         if not arguments.json:
@@ -154,16 +152,24 @@ def save_images(arguments: argparse.Namespace) -> int:
         raise UserError(
             "the command names no image", remedy="name one, or --with-hpcbench for hpcbench alone"
         )
-    with console().status(f"writing {out}"), _no_room(out), tempfile.TemporaryDirectory() as folder:
+    with (
+        working(f"collecting {out}") as show_line,
+        _no_room(out),
+        tempfile.TemporaryDirectory() as folder,
+    ):
         beside = Path(folder, "hpcbench") if arguments.with_hpcbench else None
         if beside is not None:
+            show_line("fetching hpcbench's packages")
             collect(beside, arguments.python)
         wheels: dict[str, Path] = {}
+        if chosen:
+            show_line("fetching the wrapper's packages for the images")
         for probed in filter(None, (image.probe for image in chosen)):
             name = saved_wheels(probed, _cache()).name
             place = Path(folder, name)
             if name not in wheels and wheels_for(probed, place, _cache()):
                 wheels[name] = place
+        show_line(f"writing {out}")
         save(chosen, out, beside, wheels)
         count = sum(len(list(place.glob("*.whl"))) for place in wheels.values())
     beside_them = f" with {count} Python packages of the wrapper" if count else ""
@@ -179,7 +185,7 @@ def restore_images(arguments: argparse.Namespace) -> int:
     """`hpcbench images restore FILE`."""
     if not arguments.file.is_file():
         raise UserError(Problem("no such file", str(arguments.file), remedy="check the path"))
-    with console().status(f"reading {arguments.file}"), _no_room(_cache()):
+    with working(f"reading {arguments.file}"), _no_room(_cache()):
         found = restore(arguments.file, _cache())
     for image in found:
         print(f"{image.name[:12]} {image.record.reference if image.record else '?'}")

@@ -10,7 +10,7 @@ import json
 import platform
 import sys
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,6 +53,21 @@ def print_json(data: Any) -> None:
 def say(line: str) -> None:
     """Print news for people to stderr, as stdout may be piped."""
     print(line, file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def working(line: str) -> Iterator[Callable[[str], None]]:
+    """A line with a moving sign on a terminal while the block runs, plain lines when piped.
+
+    Yields a function that replaces the line.
+    """
+    out = console()
+    if not out.is_terminal:
+        say(line)
+        yield say
+        return
+    with out.status(line) as status:
+        yield status.update
 
 
 def table(*titles: str, right: Collection[str] = ()) -> Table:

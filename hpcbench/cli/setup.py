@@ -255,7 +255,17 @@ def _real_run(image: str | None) -> int:
             _remember(answer, resolved.site)
         if (found := gpus_of_nodes(resolved.site)) is not None:
             _remember_gpus(found, resolved.site)
+        elif _expects_cuda(resolved.site):
+            say(
+                "nvidia-smi did not answer on the node, so hpcbench cannot check the CUDA of images"
+            )
     return code
+
+
+def _expects_cuda(site: Site) -> bool:
+    """Whether the profile has NVIDIA GPUs, and not the CUDA that their driver supports."""
+    gpus = any(one.gpus for one in site.slurm.partitions.values())
+    return gpus and site.container.gpu_maker == "nvidia" and site.container.cuda is None
 
 
 def _remember(answer: bool, site: Site) -> None:

@@ -37,6 +37,9 @@ PIPED = 400
 """Columns for programs as readers: nothing is cut."""
 
 EMPTY = "·"
+
+FAILED = "×"
+"""Cells of the bar of failed shards, also without colour."""
 """Character of a bar's unfilled part, which differs even without colours."""
 
 LEAST_ROWS = 2
@@ -121,7 +124,7 @@ def shards_bar(shards: ShardCounts, width: int) -> Text:
         cells = min(width - used, max(1, round(width * count / total))) if count else 0
         if name == "done" and count < total:
             cells = min(cells, width - 1)
-        bar.append("━" * cells, colour)
+        bar.append((FAILED if name == "failed" else "━") * cells, colour)
         used += cells
     return bar.append(EMPTY * (width - used), "bright_black")
 

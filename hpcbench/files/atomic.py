@@ -213,7 +213,8 @@ def create_whole(path: Path, content: bytes) -> bool:
 def open_beside(path: Path) -> tuple[int, Path]:
     """Create a private file in the folder of `path`, and the folder if need be; return descriptor and name.
 
-    For a device or pipe the file is in the folder for temporary files: no process should write files to /dev.
+    An error names `path`: users know no other name. For a device or pipe the file is in the folder for
+    temporary files: no process should write files to /dev.
     """
     if _is_stream(path):
         import tempfile
@@ -231,6 +232,9 @@ def open_beside(path: Path) -> tuple[int, Path]:
             made = True
         except FileExistsError:
             continue
+        except OSError as error:
+            error.filename = os.fspath(path)
+            raise
 
 
 def link_exclusive(temporary: Path, path: Path) -> bool:

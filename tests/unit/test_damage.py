@@ -232,3 +232,11 @@ def test_a_damaged_line_is_read_as_json_reads_it_or_left_out(line: bytes) -> Non
         known = None
     found = parse_line(line)
     assert repr(found) == repr(known if isinstance(known, dict) else None)
+
+
+def test_a_file_that_cannot_be_written_is_named_as_the_user_knows_it(tmp_path: Path) -> None:
+    """Not by the temporary name beside it."""
+    long = tmp_path / ("n" * 250)
+    with pytest.raises(OSError, match="too long") as caught:
+        atomic.write_atomic(long, "x")
+    assert caught.value.filename == str(long)

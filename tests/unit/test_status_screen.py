@@ -124,6 +124,11 @@ def test_a_bar_is_as_wide_as_it_is_and_full_only_at_the_end(counts: list[int], w
     assert (done == width) == (bool(shards.total()) and shards.done == shards.total())
 
 
+def test_a_bar_of_failed_shards_is_not_that_of_a_run_that_is_done_without_colour_too() -> None:
+    assert shards_bar(ShardCounts(failed=3), 6).plain == "×" * 6
+    assert shards_bar(ShardCounts(done=2, failed=1), 6).plain == "━━━━××"
+
+
 def test_watch_prints_a_line_a_change_when_piped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
