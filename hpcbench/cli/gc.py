@@ -187,10 +187,11 @@ def _print(rows: Sequence[dict[str, Any]], plan: _Plan, *, dry: bool = False) ->
         said = row["done"] + (f": {row['reason']}" if row["reason"] else "")
         if dry and not row["reason"]:
             said += f": {row['loose']} files to fold, {len(row['leftovers'])} to remove"
+        files_now, bytes_now = f"→ {after['files']}", f"→ {size_text(after['bytes'])}"
         shown.add_row(
             row["id"], said,
-            str(before["files"]), f"→ {after['files']}",
-            size_text(before["bytes"]), f"→ {size_text(after['bytes'])}",
+            str(before["files"]), "" if dry else files_now,
+            size_text(before["bytes"]), "" if dry else bytes_now,
         )  # fmt: skip
     console().print(shown)
     for path, size in plan.lying:
