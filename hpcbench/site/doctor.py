@@ -144,6 +144,11 @@ def _home(site: Site) -> Check:
             "home", "failed", f"{folder}: {error.strerror}",
             f"set HPCBENCH_HOME, or `home` in the site profile, to a {kind} that supports hard links",
         )  # fmt: skip
+    if (folder / "pyproject.toml").exists():
+        return Check(
+            "home", "warning", f"{folder} is a folder of source code",
+            "experiments and caches come into it: set `home` in the site profile to another folder",
+        )  # fmt: skip
     free = shutil.disk_usage(folder).free / 1e9
     if free < MIN_FREE_GB:
         return Check(

@@ -333,7 +333,10 @@ def _homes() -> Iterator[Choice]:
         facts = [f"${name}", f"{shutil.disk_usage(real).free / 1e9:.0f} GB free"]
         facts += [OFTEN_PURGED] if name in PURGED else []
         facts += [quota] if (quota := _quota(real)) else []
-        yield Choice(str(folder / "hpcbench"), ", ".join(facts))
+        # Where hpcbench was cloned into such a folder, experiments do not belong among its source.
+        cloned = (folder / "hpcbench" / "pyproject.toml").exists()
+        place = folder / ("hpcbench-home" if cloned else "hpcbench")
+        yield Choice(str(place), ", ".join(facts))
 
 
 def _quota(folder: Path) -> str:

@@ -182,6 +182,16 @@ def test_the_home_is_asked_for_where_there_is_a_choice(
     assert detect().home == f"{tmp_path}/hpcbench", "not where files are removed, unless it is said"
 
 
+def test_experiments_do_not_come_among_the_source_of_a_clone(
+    slurm: FakeSlurm, tmp_path: Path
+) -> None:
+    (tmp_path / "hpcbench").mkdir()
+    (tmp_path / "hpcbench/pyproject.toml").touch()
+    assert detect().home == f"{tmp_path}/hpcbench-home"
+    state, what = looked_at(home=str(tmp_path / "hpcbench"))["home"][:2]
+    assert (state, "source code" in what) == ("warning", True)
+
+
 def test_proxies_go_into_the_profile_but_no_password(
     slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
