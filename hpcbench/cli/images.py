@@ -11,7 +11,14 @@ from pathlib import Path
 
 from hpcbench.cli.output import console, print_json, say, table, working
 from hpcbench.data.progress import size_text
-from hpcbench.environments.images import BuiltImage, built_images, restore, save, unfinished
+from hpcbench.environments.images import (
+    INSTALLER,
+    BuiltImage,
+    built_images,
+    restore,
+    save,
+    unfinished,
+)
 from hpcbench.errors import EnvironmentFault, Problem, RunFailed, UserError
 from hpcbench.experiment.layout import home
 from hpcbench.files.lease import remove
@@ -157,7 +164,7 @@ def save_images(arguments: argparse.Namespace) -> int:
         _no_room(out),
         tempfile.TemporaryDirectory() as folder,
     ):
-        beside = Path(folder, "hpcbench") if arguments.with_hpcbench else None
+        beside = Path(folder, INSTALLER) if arguments.with_hpcbench else None
         if beside is not None:
             show_line("fetching hpcbench's packages")
             collect(beside, arguments.python)
@@ -175,7 +182,7 @@ def save_images(arguments: argparse.Namespace) -> int:
     beside_them = f" with {count} Python packages of the wrapper" if count else ""
     say(f"{len(chosen)} images{beside_them}, {size_text(out.stat().st_size)}")
     if beside is not None:
-        print(f"tar xf {out.name} hpcbench && sh hpcbench/install.sh FOLDER")
+        print(f"tar xf {out.name} {INSTALLER} && sh {INSTALLER}/install.sh FOLDER")
     if chosen:
         print(f"hpcbench images restore {out.name}")
     return 0

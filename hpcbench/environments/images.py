@@ -34,6 +34,10 @@ _NAME = re.compile(r"[0-9a-f]{64}-[0-9a-f]{12}\.(sif|json|probe\.json)")
 _WHEEL = re.compile(rf"wheelhouse/([0-9a-f]{{24}})/([A-Za-z0-9_][A-Za-z0-9_.+!-]*\.whl|{SUMS})")
 
 
+INSTALLER = "hpcbench-install"
+"""Folder of a bundle with hpcbench's own wheels. Users unpack and remove it: never the name of a home."""
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     """Facts of a built image."""
@@ -161,7 +165,7 @@ def save(
     Args:
         images: the images to write.
         bundle: the tar file.
-        beside: a folder to add as `hpcbench`.
+        beside: a folder to add as `INSTALLER`.
         wheels: name of a folder of wheels, see `packages.saved_wheels` → the folder.
 
     Raises:
@@ -172,7 +176,7 @@ def save(
         tarfile.open(temporary, "w", format=tarfile.PAX_FORMAT) as tar,
     ):
         if beside is not None:
-            tar.add(beside, "hpcbench")
+            tar.add(beside, INSTALLER)
         for wheelhouse, folder in wheels.items():
             tar.add(folder, f"wheelhouse/{wheelhouse}")
         for image in images:

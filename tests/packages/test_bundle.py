@@ -21,12 +21,17 @@ def test_a_login_node_without_internet_installs_hpcbench_from_one_file(
 ) -> None:
     bundle, there = tmp_path / "bundle.tar", tmp_path / "there"
     assert main(["images", "save", "--with-hpcbench", "--out", str(bundle)]) == 0
-    assert "sh hpcbench/install.sh FOLDER" in capsys.readouterr().out
+    assert "sh hpcbench-install/install.sh FOLDER" in capsys.readouterr().out
     there.mkdir()
-    subprocess.run(["tar", "xf", str(bundle), "-C", str(there), "hpcbench"], check=True)
+    subprocess.run(["tar", "xf", str(bundle), "-C", str(there), "hpcbench-install"], check=True)
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
     env = clean | {"PIP_CONFIG_FILE": "/dev/null", "HOME": str(tmp_path)}
-    install = ["sh", str(there / "hpcbench/install.sh"), str(there / "here"), sys.executable]
+    install = [
+        "sh",
+        str(there / "hpcbench-install/install.sh"),
+        str(there / "here"),
+        sys.executable,
+    ]
     # Without a network at all: another namespace has no interface that is up.
     done = subprocess.run(
         ["unshare", "--net", *install], env=env, capture_output=True, text=True, check=False
