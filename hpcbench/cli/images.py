@@ -20,6 +20,7 @@ from hpcbench.environments.images import (
     unfinished,
 )
 from hpcbench.errors import EnvironmentFault, Problem, RunFailed, UserError
+from hpcbench.experiment.access import ensure_folder, use_umask
 from hpcbench.experiment.layout import home
 from hpcbench.files.lease import remove
 from hpcbench.registry.catalog import Catalog, user_site
@@ -34,6 +35,7 @@ def build(arguments: argparse.Namespace) -> int:
     from hpcbench import environments
 
     site = _site()
+    _share(site)
     done = []
     for given in arguments.images:
         reference = _reference(given, arguments.registry)
@@ -192,6 +194,7 @@ def restore_images(arguments: argparse.Namespace) -> int:
     """`hpcbench images restore FILE`."""
     if not arguments.file.is_file():
         raise UserError(Problem("no such file", str(arguments.file), remedy="check the path"))
+    _share(_site())
     with working(f"reading {arguments.file}"), _no_room(_cache()):
         found = restore(arguments.file, _cache())
     for image in found:
@@ -205,6 +208,13 @@ def _no_room(place: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise EnvironmentFault(f"{place}: {error.strerror or error}") from error
+
+
+def _share(site: Site) -> None:
+    """Give new files and folders the site's permissions and group, a new home too."""
+    use_umask(site)
+    with _no_room(home(site)):
+        ensure_folder(home(site), site)
 
 
 def _site() -> Site:

@@ -225,7 +225,6 @@ def restore(bundle: Path, cache: Path) -> list[BuiltImage]:
             kept.append(BuiltImage(folder / image.path.name, image.record))
             for path in (_record_file(image.path), _probe_file(image.path), image.path):
                 if path.exists():
-                    path.chmod(0o644)  # the whole group may read it, whatever the bundle says
                     path.replace(folder / path.name)
     return kept
 

@@ -185,6 +185,29 @@ def test_images_go_to_another_cluster_in_one_file(
     assert [path.name for path in (there / "images").iterdir() if path.name.startswith("tmp")] == []
 
 
+@pytest.mark.parametrize(("umask", "readers"), [("077", 0), ("027", 0o040), ("007", 0o040)])
+def test_the_sites_umask_holds_for_images_that_are_restored(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, umask: str, readers: int
+) -> None:
+    an_image(cache, "a")
+    bundle, there = tmp_path / "one.tar", tmp_path / "elsewhere"
+    assert main(("images", "save", "aaaa", "--out", str(bundle))) == 0
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    profile = tmp_path / "config/hpcbench/sites/default.yaml"
+    profile.parent.mkdir(parents=True)
+    profile.write_text(f'name: default\nhome: {there}\numask: "{umask}"\n')
+    monkeypatch.delenv("HPCBENCH_HOME")
+    before = os.umask(0o022)
+    try:
+        assert main(("images", "restore", str(bundle))) == 0
+    finally:
+        os.umask(before)
+    files = [path.stat().st_mode & 0o177 for path in there.rglob("*") if path.is_file()]
+    assert len(files) == 3
+    assert set(files) == {readers}  # only the owner writes: images are code
+    assert there.stat().st_mode & 0o007 == 0
+
+
 @pytest.mark.parametrize("how", ["cut", "flipped", "other", "empty"])
 def test_a_bundle_that_was_damaged_is_refused_whole(
     cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str
