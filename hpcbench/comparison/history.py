@@ -106,7 +106,22 @@ def rebuild(root: Path, tell: Callable[[str], None] = lambda line: None) -> int:
             tell(f"removed {path}: the file is damaged")
             path.unlink(missing_ok=True)
     put_together(folder)
+    _drop_replaced(folder)
     return count
+
+
+def _drop_replaced(folder: Path) -> None:
+    """Remove files whose rows all count no longer: others may read them who may not read the experiments."""
+    files = _files(folder)
+    frames = {path: frame for path in files if (frame := _read(path)) is not None}
+    newest: dict[str, float] = {}
+    for frame in frames.values():
+        for experiment, recorded in frame.select("experiment", "recorded").iter_rows():
+            newest[experiment] = max(recorded, newest.get(experiment, recorded))
+    for path, frame in frames.items():
+        rows = frame.select("experiment", "recorded").iter_rows()
+        if all(recorded < newest[experiment] for experiment, recorded in rows):
+            path.unlink(missing_ok=True)
 
 
 def catch_up(root: Path) -> None:

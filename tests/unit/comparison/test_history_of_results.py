@@ -252,3 +252,18 @@ def test_who_may_not_read_an_experiment_reads_none_of_its_scores(root: Path) -> 
     assert len(list(history.results_dir(root).glob("*.parquet"))) == 3
     (trend,) = history.trends(root, "exact_match")
     assert [point.experiment for point in trend.points] == ids
+
+
+def test_a_rebuild_closes_what_an_earlier_version_left_open(root: Path) -> None:
+    made = nights(root, 4)
+    for here in made:
+        here.path.chmod(0o750)
+        history.record(here)
+    folder = history.results_dir(root)
+    history.put_together(folder)
+    (merged,) = folder.glob("*.parquet")
+    merged.chmod(0o644)
+    assert history.rebuild(root) == 4
+    assert {path.stat().st_mode & 0o777 for path in folder.glob("*.parquet")} == {0o640}
+    (trend,) = history.trends(root, "exact_match")
+    assert [point.experiment for point in trend.points] == [here.id for here in made]
