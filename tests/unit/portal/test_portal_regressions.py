@@ -37,7 +37,7 @@ def wrote(
         }  # fmt: skip
         path = past.results_dir(root) / f"e{number:03d}-{name}-{run_task}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
-        past._write(path, [row])
+        past._write(path, [row], path.parent)
 
 
 def judged(history: History, **question: Any) -> Trends:
