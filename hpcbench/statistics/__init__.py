@@ -9,7 +9,8 @@ each value has a cluster, its document, and documents are the sampling unit:
   Student's t with the clustered standard error CR1 (G-1 degrees of freedom for G clusters) for very many
   clusters, and for values without a bound (`limits`);
 - any other value computed from sums (BLEU, macro F1): the same for the jackknife's pseudo-values;
-- a quantile (the 95th percentile of a latency): order statistics, which assume no form of distribution;
+- a quantile (the 95th percentile of a latency): order statistics, which assume no form of distribution, by
+  clusters where there are any;
 - repeated answers to the same samples: variance within and between (`repeats`);
 - two runs: differences by sample, clustered by document, with a verdict (`compare`), and Holm's correction
   for many (`with_holm`);
@@ -45,6 +46,7 @@ from hpcbench.statistics.paired import (
     compare,
     documents_needed,
     holm,
+    judged,
     mcnemar,
     pair,
     with_holm,
@@ -64,6 +66,7 @@ from hpcbench.statistics.power import (
     usual_cv,
 )
 from hpcbench.statistics.quantiles import (
+    clustered_quantile_interval,
     early_stopping_estimate,
     fewest_for_quantile,
     quantile_interval,
@@ -86,6 +89,7 @@ __all__ = [
     "Verdict",
     "changes",
     "cluster_sums",
+    "clustered_quantile_interval",
     "clustered_standard_error",
     "combine_of",
     "compare",
@@ -98,6 +102,7 @@ __all__ = [
     "fewest_for_quantile",
     "holm",
     "intraclass_correlation",
+    "judged",
     "log_widths",
     "mcnemar",
     "mean_interval",

@@ -207,7 +207,7 @@ def compare(
         non_inferior=None,
         verdict="inconclusive",
     )
-    return _judged(compared)
+    return judged(compared)
 
 
 def documents_needed(found: Comparison, margin: float) -> int | None:
@@ -292,7 +292,7 @@ def with_holm(comparisons: Sequence[Comparison]) -> list[Comparison]:
     """Joint comparisons: p-values adjusted, and `better` and `worse` only where they still hold."""
     adjusted = holm([one.p_value for one in comparisons])
     return [
-        _judged(dataclasses.replace(one, p_adjusted=value))
+        judged(dataclasses.replace(one, p_adjusted=value))
         for one, value in zip(comparisons, adjusted, strict=True)
     ]
 
@@ -510,7 +510,7 @@ def _effect(
     return middle / deviation, effective
 
 
-def _judged(one: Comparison) -> Comparison:
+def judged(one: Comparison) -> Comparison:
     """The comparison with its verdict, as `compare` defines it."""
     low, high, margin = one.interval.low, one.interval.high, one.margin
     p_value = one.p_value if one.p_adjusted is None else one.p_adjusted

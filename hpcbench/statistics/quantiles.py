@@ -5,11 +5,27 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from hpcbench.statistics.clusters import Interval, as_values, check_level, check_share
+from hpcbench.statistics.clusters import (
+    ONE_CLUSTER,
+    Interval,
+    as_values,
+    check_level,
+    check_share,
+    codes_of,
+)
+from hpcbench.statistics.intervals import mean_interval
+
+if TYPE_CHECKING:
+    from hpcbench.statistics.clusters import Clusters, Values
 
 
-def quantile_interval(values: Sequence[float], share: float, level: float = 0.95) -> Interval:
+ORDER_STATISTICS = "order statistics"
+BY_CLUSTERS = "order statistics by documents"
+
+
+def quantile_interval(values: Values, share: float, level: float = 0.95) -> Interval:
     """Quantile with an interval of two order statistics (David & Nagaraja 2003, section 7.1).
 
     The number of values below the true quantile, out of n, is binomial (n, share) for any distribution. So
@@ -45,7 +61,60 @@ def quantile_interval(values: Sequence[float], share: float, level: float = 0.95
     # With few values, the estimate between two of them may be beyond a rank: the end is moved to it.
     least = min(ordered[low - 1], estimate) if low >= 1 else None
     most = max(ordered[high - 1], estimate) if high <= n else None
-    return Interval(estimate, least, most, n, n, "order statistics", level)
+    return Interval(estimate, least, most, n, n, ORDER_STATISTICS, level)
+
+
+def clustered_quantile_interval(
+    values: Values, clusters: Clusters, share: float, level: float = 0.95
+) -> Interval:
+    """Quantile of dependent values with an interval of two order statistics (Woodruff 1952).
+
+    The share of the values up to the estimate has an interval for clustered samples; the values at its ends
+    are the ends for the quantile (Woodruff, "Confidence intervals for medians and other position measures",
+    Journal of the American Statistical Association 47:635). Where every value is a cluster of its own, it is
+    `quantile_interval`.
+
+    Args:
+        values: the values, in any order.
+        clusters: the cluster of each value, as for `mean_interval`.
+        share: share of the values below the quantile, between 0 and 1.
+        level: confidence, between 0 and 1.
+
+    Returns:
+        The interval; both ends are None for one cluster, an end where the values are too few for it.
+
+    Raises:
+        ValueError: there are no values, a value that is not finite, or a share or level out of range.
+    """
+    import numpy
+
+    found = as_values(values)
+    check_level(level)
+    check_share(share)
+    _, count = codes_of(clusters, len(found))
+    if count == len(found):
+        return quantile_interval(values, share, level)
+    estimate = float(numpy.quantile(found, share))
+    ordered, n = numpy.sort(found), len(found)
+    if count == 1:
+        return Interval(estimate, None, None, n, 1, ONE_CLUSTER, level)
+    under, tied = found < estimate, found == estimate
+    # Values that equal the estimate are below it in part, so that the share of all is the quantile's.
+    part = (share * n - under.sum()) / max(1, tied.sum())
+    portions = numpy.where(under, 1.0, numpy.where(tied, min(1.0, max(0.0, part)), 0.0))
+    below = mean_interval(portions, clusters, level, bounds=(0.0, 1.0))
+    low, high = below.low, below.high
+    least = None if low is None or low <= 0 else float(ordered[max(0, math.ceil(low * n) - 1)])
+    most = None if high is None or high >= 1 else float(ordered[min(n - 1, math.floor(high * n))])
+    return Interval(
+        estimate,
+        None if least is None else min(least, estimate),
+        None if most is None else max(most, estimate),
+        n,
+        count,
+        BY_CLUSTERS,
+        level,
+    )
 
 
 def fewest_for_quantile(share: float, confidence: float = 0.99) -> int:
