@@ -151,6 +151,12 @@ def arrow(*, higher_is_better: bool) -> str:
     return "↑" if higher_is_better else "↓"
 
 
+def metric(name: str, unit: str, *, higher_is_better: bool) -> str:
+    """A metric with its unit, if it has one, and its better direction: `anls ↑`, `ttft_p50, ms ↓`."""
+    shown = f"{name}, {unit}" if unit else name
+    return f"{shown} {arrow(higher_is_better=higher_is_better)}"
+
+
 def _digits(number: float) -> int:
     return 3 if abs(number) < 10 else 2
 

@@ -74,7 +74,7 @@ TABLES: Mapping[str, Any] = {
     ],
     "matrix": [
         {
-            "ml_task": "vqa", "metric": "anls", "higher_is_better": True, "primary": True,
+            "ml_task": "vqa", "metric": "anls", "unit": "", "higher_is_better": True, "primary": True,
             "columns": [{"dataset": "d", "split": None}],
             "rows": [
                 {

@@ -145,6 +145,7 @@ def _packages(a: Packages, b: Packages) -> Packages:
 
 def _check_metrics(resolved: ResolvedPlan) -> None:
     from hpcbench.comparison.ab import FIGURES
+    from hpcbench.registry.fitting_metrics import is_resource
 
     assert resolved.arms is not None
     if "evaluation" not in resolved.plan.stages:
@@ -152,7 +153,11 @@ def _check_metrics(resolved: ResolvedPlan) -> None:
             "hpcbench cannot compare arms without the stage 'evaluation'",
             remedy="add it to `stages:` of the plan",
         )
-    known = {metric.name for one in resolved.run_tasks for metric in one.metrics} | {*FIGURES}
+    every = [metric for one in resolved.run_tasks for metric in one.metrics]
+    known = {metric.name for metric in every if not is_resource(metric)} | {*FIGURES}
+    if not (known - {*FIGURES} or resolved.arms.metrics):
+        what = "the plan names only metrics of resources, and arms are compared by their answers"
+        raise UserError(what, remedy=f"name a figure: --metric {min(FIGURES)}")
     for name in (*resolved.arms.metrics, *(key for key in resolved.arms.margins if key != "*")):
         if name not in known:
             raise UserError(unknown("metric or figure", name, sorted(known)))

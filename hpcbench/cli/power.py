@@ -16,6 +16,7 @@ from hpcbench.errors import RunFailed, UserError
 from hpcbench.experiment.layout import Experiment, find, home
 from hpcbench.experiment.view.scores import rows_of
 from hpcbench.registry.catalog import user_site
+from hpcbench.registry.fitting_metrics import is_resource
 
 ALPHA, POWER = 0.05, 0.8
 """Rate of false alarms, two-sided; probability of detecting the difference."""
@@ -146,9 +147,10 @@ def _seen(experiment: Experiment, arguments: argparse.Namespace) -> Iterator[Spr
 
 
 def _wanted(experiment: Experiment, arguments: argparse.Namespace) -> dict[str, list[str]]:
-    """Run task → metrics to use."""
+    """Run task → metrics to use: those of answers, whose samples a comparison pairs."""
     there = {
-        one.name: [metric.name for metric in one.metrics] for one in experiment.resolved.run_tasks
+        one.name: [metric.name for metric in one.metrics if not is_resource(metric)]
+        for one in experiment.resolved.run_tasks
     }
     if not any(experiment.scores_file(name).exists() for name in there):
         raise RunFailed(f"{experiment.id} has no scores yet: see `hpcbench status {experiment.id}`")

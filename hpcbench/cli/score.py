@@ -146,7 +146,7 @@ def _score_experiment(
             if arguments.anew or set(image.metrics) & set(due):
                 image.check()  # before a score is written
         one, changes[name] = evaluation.score(experiment, subject, scores, again=arguments.anew)
-        scored.append(one)
+        scored.append(_with_figures(experiment, one))
     if arguments.dry_run:
         return _print_changes(experiment, changes, left_out, arguments)
     if folder is None and not arguments.run_task:
@@ -404,6 +404,8 @@ def _definitions(
 ) -> list[_Chosen]:
     """Metrics of a run task: the plan's or the named ones, with the options of the command line."""
     from hpcbench import plugins
+    from hpcbench.registry.fitting_metrics import fits as does_fit
+    from hpcbench.registry.fitting_metrics import is_resource
     from hpcbench.tasks.alone import metric_of
 
     if not arguments.metrics:
@@ -415,11 +417,12 @@ def _definitions(
         planned = None if _given(catalog, name, arguments.registry) else own.get(name)
         one = planned or metric_of(catalog, name)
         image = one.image or run_task.ml_task.image or plan.evaluation.image
+        image = None if is_resource(one) else image
         one = one.model_copy(update={"image": image})
         accepts: tuple[str, ...] = ()  # of a metric that only its image has: it is not asked yet
         if image is None or plugins.ships("metrics", one.plugin):
             accepts = getattr(plugins.load("metrics", one.plugin), "accepts", ())
-        fits = not accepts or "reading" in accepts or run_task.ml_task.output in accepts
+        fits = does_fit(accepts, run_task.ml_task)
         source = _source(catalog, name, planned, in_plan=name in own)
         metric = _with_options(one, arguments.options)
         found.append(_Chosen(metric, ", ".join(accepts), fits, source))
@@ -462,6 +465,20 @@ def _columns(run_task: ResolvedRunTask, arguments: argparse.Namespace) -> list[s
     known = {*OF_RUN_TASKS, *OF_SAMPLES, FIELD, *run_task.dataset.group_by}
     wanted = [*arguments.by, *([arguments.weight] if arguments.weight else [])]
     return [name for name in dict.fromkeys(wanted) if name not in known]
+
+
+def _with_figures(experiment: Experiment, scored: Scored) -> Scored:
+    """The scores with resource metrics of the whole run task, which are made of its speed."""
+    from hpcbench import evaluation
+
+    if not scored.of_run:
+        return scored
+    name = scored.run_task.name
+    try:
+        speed = performance_of(experiment).run_tasks[name]
+    except (EnvironmentFault, KeyError):
+        speed = evaluation.performance(experiment).run_tasks[name]
+    return evaluation.with_figures(experiment, scored, speed)
 
 
 def _check_columns(subject: Subject) -> None:
@@ -587,6 +604,9 @@ def _print_rows(
     if arguments.json:
         print_json({**header, "rows": [row.to_json() for row in rows]})
         return 0
+    whole = dict.fromkeys(name for one in scored for name in one.figures)
+    if whole and not {row.metric for row in rows} & {*whole}:
+        say(f"left out: {', '.join(whole)}: such a metric has one value for a whole run task")
     if not rows:
         print("no sample has been sent to the model yet")
         return 0
@@ -616,7 +636,7 @@ def _listed(rows: Sequence[Row]) -> Table:
     shown = table(*keys, "metric", *numbers, right=numbers)
     for row in rows:
         cells = [label(row.by[key]) for key in keys]
-        cells.append(f"{row.metric} {form.arrow(higher_is_better=row.higher_is_better)}")
+        cells.append(form.metric(row.metric, row.unit, higher_is_better=row.higher_is_better))
         cells += [form.value(row.value), form.interval(row.low, row.high)]
         cells += [form.count(row.n), form.count(row.documents), form.share(row.coverage)]
         if invalid:
@@ -661,6 +681,11 @@ def _notes(rows: Sequence[Row]) -> Iterator[str]:
         why = ", ".join(f"{count:,} of {row.asked:,} {what}" for count, what in parts if count)
         yield f"– {name or 'these samples'}: no sample has a score{f': {why}' if why else ''}"
     for row in rows:
+        groups = ", ".join(label(value) for value in row.by.values())
+        if row.unit and row.value is None:
+            yield f"– {groups or 'these samples'}: {row.metric} has no value: {row.method}"
+        elif row.without:
+            yield f"! {groups or 'these samples'}: {row.metric} leaves out {row.without:,} answers"
         if row.refused and not row.faults:
             groups = ", ".join(f"{key} {label(value)}" for key, value in row.by.items())
             yield f"– {row.metric} of {groups or 'these samples'}: {row.refused}"

@@ -86,7 +86,8 @@ def _of_candidate(
 ) -> dict[str, Any]:
     candidate = result.candidate
     speeds = speed(baseline, candidate, result.pairs, result.other_samples)
-    shown = result.compared if every_metric else result.first_metrics
+    paired = [one for one in result.compared if one.paired]
+    shown = paired if every_metric else result.first_metrics
     return {
         "id": candidate.id,
         "path": str(candidate.path),

@@ -21,11 +21,13 @@ from hpcbench.comparison.pairing import (
     match_run_tasks,
     pair_run_tasks,
 )
+from hpcbench.comparison.resources import ONE_JOB_EACH, difference, resource_of, why_not
 from hpcbench.comparison.results import CandidateResult, MetricDifference, Refusal
 from hpcbench.errors import UserError
 from hpcbench.evaluation.aggregate import refused, scored_any
 from hpcbench.evaluation.versions import other_reading
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.view.evaluated import scores_of, speed_of
 from hpcbench.metrics.base import outside
 
 Margins = Mapping[str, float]
@@ -113,6 +115,9 @@ def compare_candidate(
         progress(number / len(matched))
         some = samples[one.name, other.name] = pair_run_tasks(baseline, candidate, one, other)
         found += _compared(some, ids, metrics, margins or {}, counting, common=common)
+        if some.why_other_samples and not common:
+            continue  # refused as a whole
+        found += _resources(baseline, candidate, some, metrics, margins or {})
     return CandidateResult(
         candidate,
         tuple(one for one in found if isinstance(one, MetricDifference)),
@@ -178,6 +183,48 @@ def _compared(
             continue
         yield MetricDifference(
             *samples.names, name, first.signature(name), both[0], differs, worst=both[1]
+        )
+
+
+def _resources(
+    baseline: Experiment,
+    candidate: Experiment,
+    samples: SamplePairs,
+    metrics: Sequence[str],
+    margins: Margins,
+) -> Iterator[MetricDifference | Refusal]:
+    """Each resource metric that both run tasks have, or why it is not compared."""
+    tables = [
+        (scores_of(here, name), speed_of(here, name))
+        for here, name in zip((baseline, candidate), samples.names, strict=True)
+    ]
+    for name in tables[0][0].measured if tables[0][0] is not None else ():
+        one, other = (resource_of(name, *table) for table in tables)
+        if one is None or other is None or (metrics and name not in metrics):
+            continue
+        why = why_not(name, [one], [other])
+        if not why and samples.why_other_samples:
+            why = f"'{name}' is of all samples of a run: {samples.why_other_samples}"
+        if why or one.entry is None:
+            yield Refusal(
+                *samples.names,
+                name,
+                why,
+                "compare runs that both have a value, under the same load",
+            )
+            continue
+        # A margin for all metrics is meant for scores: their units differ from these.
+        found = difference([one], [other], margins.get(name))
+        signature = one.entry.signature
+        careful = () if one.measured.basis == "answers" else (ONE_JOB_EACH,)
+        yield MetricDifference(
+            *samples.names,
+            name,
+            signature,
+            found,
+            careful,
+            paired=False,
+            unit=one.measured.unit,
         )
 
 

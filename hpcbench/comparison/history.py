@@ -334,23 +334,30 @@ def _rows(experiment: Experiment) -> Iterator[dict[str, Any]]:
             **whole, "run_task": run_task.name, "model": run_task.model.name,
             "dataset": run_task.dataset.name, "prompt": run_task.prompt.name,
         }  # fmt: skip
+        hardware, figures = measured(run)
+        machine = ", ".join(filter(None, (hardware, _batched(run_task))))
         for name, entry in table.values.items():
+            basis = table.measured[name].basis if name in table.measured else "answers"
+            kind, signature = "quality", entry.signature
+            if name in figures:
+                continue  # the same figure, measured of every run
+            if basis != "answers":
+                kind = "memory" if basis == "memory" else "speed"
+                signature = ", ".join(filter(None, (signature, machine)))
             yield {
-                **of, "kind": "quality", "name": name, "value": entry.value, "low": entry.low,
+                **of, "kind": kind, "name": name, "value": entry.value, "low": entry.low,
                 "high": entry.high, "n": entry.n, "higher_is_better": entry.higher_is_better,
-                "signature": entry.signature, "reading": entry.reading,
+                "signature": signature, "reading": entry.reading,
             }  # fmt: skip
         yield {
             **of, "kind": "coverage", "name": "coverage", "value": table.coverage,
             "n": table.asked, "higher_is_better": True, "signature": "",
         }  # fmt: skip
-        hardware, figures = measured(run)
-        signature = ", ".join(filter(None, (hardware, _batched(run_task))))
         for name, figure in figures.items():
             yield {
                 **of, "kind": "memory" if name in MEMORY_FIGURES else "speed", "name": name,
                 "value": figure.value, "low": figure.low, "high": figure.high,
-                "higher_is_better": name.endswith("_per_s"), "signature": signature,
+                "higher_is_better": name.endswith("_per_s"), "signature": machine,
             }  # fmt: skip
 
 

@@ -31,6 +31,7 @@ from hpcbench.experiment.interim import (
     states_in,
 )
 from hpcbench.experiment.layout import Experiment
+from hpcbench.registry.fitting_metrics import is_resource
 from hpcbench.schema.plan import Arms, ResolvedPlan
 
 LEAST = 1e-12
@@ -48,7 +49,11 @@ def main(argv: Sequence[str]) -> None:
 def endpoints(resolved: ResolvedPlan, pair: str) -> tuple[str, ...]:
     """Endpoints that decide a run task: the plan's metrics and figures of speed, else its first metric."""
     assert resolved.arms is not None
-    metrics = [one.name for one in resolved.run_task(resolved.pairs[pair][0]).metrics]
+    metrics = [
+        one.name
+        for one in resolved.run_task(resolved.pairs[pair][0]).metrics
+        if not is_resource(one)  # arms have their own figures of these, in pairs of blocks
+    ]
     known = {*metrics, *speed_of.FIGURES}
     asked = tuple(name for name in resolved.arms.metrics if name in known)
     return asked or (() if resolved.arms.metrics else tuple(metrics[:1]))

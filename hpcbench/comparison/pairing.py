@@ -29,7 +29,7 @@ from hpcbench.experiment.view.answer import MISSING
 from hpcbench.experiment.view.scores import Place, rows_of, scan
 from hpcbench.metrics.base import Parts, value_of
 from hpcbench.schema.plan import ResolvedRunTask
-from hpcbench.scorer.one import is_corpus
+from hpcbench.scorer.one import is_corpus, takes_measurement
 from hpcbench.speed import ANSWERED
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def pair_name(one: str, other: str) -> str:
 
 
 def load_scores(experiment: Experiment, run_task: ResolvedRunTask) -> Scored:
-    """A run task's scores, with their metrics.
+    """A run task's scores, with their metrics; without resource metrics, whose samples are not paired.
 
     Raises:
         RunFailed: there are none, or they cannot be read.
@@ -117,7 +117,11 @@ def load_scores(experiment: Experiment, run_task: ResolvedRunTask) -> Scored:
         what = f"another version of hpcbench wrote the scores of {run_task.name}"
         raise RunFailed(f"{experiment.id}: {what}: {again} again")
     experiment.use_packages()
-    metrics = {name: one for name, one in load_metrics(run_task).items() if name in there}
+    metrics = {
+        name: one
+        for name, one in load_metrics(run_task).items()
+        if name in there and not takes_measurement(one)
+    }
     made = made_by(experiment, place, run_task.name)
     seed = experiment.alone(run_task.name).plan.seed
     return Scored(run_task, metrics, place, seed, made.reading, made.signatures)

@@ -33,6 +33,10 @@ class MetricDifference:
     """Other differences of the two, in words."""
     worst: statistics.Comparison | None = None
     """The comparison if samples that only one side has scored count as the worst; None: no such sample."""
+    paired: bool = True
+    """Whether samples are paired: not for resource metrics, of which each side has a value alone."""
+    unit: str = ""
+    """Unit of a resource metric."""
 
     @property
     def difference(self) -> float:
@@ -77,6 +81,8 @@ class MetricDifference:
             "if_worst": self.if_worst,
             "documents_needed": self.documents_needed,
             "holds_zero": self.holds_zero,
+            "paired": self.paired,
+            "unit": self.unit,
         }
 
     def to_look(self) -> dict[str, Any]:
@@ -202,16 +208,19 @@ class CandidateResult:
 
     @property
     def first_metrics(self) -> Iterator[MetricDifference]:
-        """The first metric of each pair of run tasks."""
+        """The first metric of each pair of run tasks whose samples are paired."""
         seen = set[tuple[str, str]]()
         for one in self.compared:
-            if (one.baseline, one.candidate) not in seen:
+            if one.paired and (one.baseline, one.candidate) not in seen:
                 seen.add((one.baseline, one.candidate))
                 yield one
 
     @property
     def caveats(self) -> Iterator[str]:
         """Differences other than the candidate's own work, in words."""
-        for one in self.first_metrics:
-            for text in one.differs:
-                yield f"{pair_name(one.baseline, one.candidate)}: {text}"
+        texts = {
+            f"{pair_name(one.baseline, one.candidate)}: {text}": None
+            for one in self.compared
+            for text in one.differs
+        }
+        yield from texts

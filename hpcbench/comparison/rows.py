@@ -22,13 +22,13 @@ def metric_cells(one: Mapping[str, Any]) -> tuple[str, ...]:
     p_value = what["p_value"] if what["p_adjusted"] is None else what["p_adjusted"]
     return (
         pair_name(one["baseline"], one["candidate"]),
-        f"{one['metric']} {form.arrow(higher_is_better=what['higher_is_better'])}",
+        form.metric(one["metric"], one["unit"], higher_is_better=what["higher_is_better"]),
         form.value(what["baseline"]),
         form.value(what["candidate"]),
         form.difference(what["candidate"] - what["baseline"]),
         form.interval(what["interval"]["low"], what["interval"]["high"], sign=True),
-        form.p_value(p_value),
-        f"{what['wins']}/{what['losses']}/{what['ties']}",
+        form.DASH if what["interval"]["low"] is None else form.p_value(p_value),
+        f"{what['wins']}/{what['losses']}/{what['ties']}" if one["paired"] else form.DASH,
         form.count(what["clusters"]),
         what["verdict"],
     )

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import geometric_mean
 from typing import Any, Literal
 
 from hpcbench import statistics
@@ -22,6 +23,7 @@ from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.evaluated import Figure, Memory, Speed, performance_of
 from hpcbench.number_format import few
+from hpcbench.statistics.clusters import t_quantile
 
 LATENCIES = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "e2e_ms": "E2E", "e2e_due_ms": "E2E from due"}
 PERCENTILES = ("mean", "p50", "p90", "p95", "p99")
@@ -92,7 +94,9 @@ def speed(
     return Speeds(tuple(figures), tuple(notes))
 
 
-def incomparable(one: Speed, other: Speed, memory: str | None = None) -> list[str]:
+def incomparable(
+    one: Speed, other: Speed, memory: str | None = None, *, machines: bool = True
+) -> list[str]:
     """Why figures of two run tasks of `performance.json` cannot be compared; empty: they can.
 
     It does not check the samples.
@@ -102,8 +106,9 @@ def incomparable(one: Speed, other: Speed, memory: str | None = None) -> list[st
         other: another run task's table.
         memory: a figure of memory, which does not depend on the client's load but on how it was measured;
             None: figures of speed.
+        machines: whether the machines must be of one kind.
     """
-    why = [*_other_machines(one, other), *_other_load(one, other)]
+    why = [*(_other_machines(one, other) if machines else ()), *_other_load(one, other)]
     if memory is None:
         return [*why, *_client_bound(one, other)]
     return [*why, *_measured_otherwise(one, other, memory)]
@@ -118,6 +123,63 @@ def ratio_interval(one: Figure, other: Figure) -> tuple[float, float] | None:
     below, above = widths
     ratio = math.log(other.value / one.value)
     return math.exp(ratio - below), math.exp(ratio + above)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredFigure:
+    """One figure of one run."""
+
+    value: float
+    """In its unit, above 0."""
+    low: float | None = None
+    """Lower end of its interval; None: it has none."""
+    high: float | None = None
+    """Upper end."""
+
+
+def ratio_of_runs(
+    baseline: Sequence[MeasuredFigure], candidate: Sequence[MeasuredFigure], level: float = 0.95
+) -> tuple[float, float | None, float | None]:
+    """Candidate ÷ baseline with its interval, from the runs of either side.
+
+    With one run on each side the figures' own intervals are combined; with several, the interval is Student's
+    t over the runs' logarithms with pooled variance, unless the first is wider.
+
+    Args:
+        baseline: one or more, above 0; intervals of the confidence `level`, or none.
+        candidate: the same.
+        level: confidence of the interval between runs.
+
+    Returns:
+        The ratio of geometric means, and both ends; None where no data shows random variation.
+    """
+    logs = [[math.log(one.value) for one in some] for some in (baseline, candidate)]
+    means = [math.fsum(some) / len(some) for some in logs]
+    middle = means[1] - means[0]
+    sides = [[(one.low, one.value, one.high) for one in some] for some in (baseline, candidate)]
+    ends: list[tuple[float, float]] = []
+    if (within := statistics.log_widths(*sides)) is not None:
+        ends.append((middle - within[0], middle + within[1]))
+    degrees = len(baseline) + len(candidate) - 2
+    if degrees:
+        squares = math.fsum(
+            (one - mean) ** 2 for some, mean in zip(logs, means, strict=True) for one in some
+        )
+        error = math.sqrt(squares / degrees * (1 / len(baseline) + 1 / len(candidate)))
+        half = t_quantile((1 + level) / 2, degrees) * error
+        ends.append((middle - half, middle + half))
+    return (
+        math.exp(middle),
+        math.exp(min(low for low, _ in ends)) if ends else None,
+        math.exp(max(high for _, high in ends)) if ends else None,
+    )
+
+
+def middle_of(values: Sequence[MeasuredFigure]) -> float:
+    """The geometric mean."""
+    if len(values) == 1:
+        return values[0].value
+    return geometric_mean(one.value for one in values)
 
 
 def _latencies_and_rates(

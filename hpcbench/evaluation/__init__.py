@@ -7,9 +7,9 @@ with such samples also gives the value under the other policy. An exception or a
 fault of that sample: it is counted and reported, and gives no score.
 
 Samples pass in batches (`scoring`) into columns on the disk (`scores`), and every table is computed from
-these columns (`aggregate`, `summary`). `metrics.json` holds nothing of time or place: the same answers give
-the same bytes, whatever the size of shards and batches. `speed`'s figures of times and tokens go to
-`performance.json`.
+these columns (`aggregate`, `summary`). `metrics.json` holds nothing of time or place, unless the plan names
+metrics of resources (`resources`): the same answers give the same bytes, whatever the size of shards and
+batches. `speed`'s figures of times and tokens go to `performance.json`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from hpcbench.evaluation.aggregate import (
     table,
 )
 from hpcbench.evaluation.images import scorers_of
-from hpcbench.evaluation.performance import measure_performance, write_performance
+from hpcbench.evaluation.performance import measure_performance, performance, write_performance
+from hpcbench.evaluation.resources import with_figures
 from hpcbench.evaluation.scores import Change, Subject, update
 from hpcbench.evaluation.scores import what_is_due as _what_is_due
 from hpcbench.evaluation.summary import faults_of, tabulate
@@ -46,11 +47,12 @@ from hpcbench.schema.definitions import Metric
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Sample
 from hpcbench.scorer.facts import Described
+from hpcbench.scorer.one import is_of_run, takes_measurement
 
 __all__ = [
     "Answer", "Change", "Place", "Row", "Scored", "Subject", "evaluate", "faults_of", "load_metrics",
-    "measure_performance", "pivot", "score", "subject_of", "table", "tabulate", "what_is_due",
-    "write_metrics", "write_performance",
+    "measure_performance", "performance", "pivot", "run_metrics", "score", "subject_of", "table", "tabulate",
+    "what_is_due", "with_figures", "write_metrics", "write_performance",
 ]  # fmt: skip
 
 
@@ -70,9 +72,11 @@ def evaluate(experiment: Experiment, say: Callable[[str], None] = lambda line: N
         scored.append(one)
         for why in change.failed:
             say(f"{run_task.name}: {why}")
-    metrics = write_metrics(experiment, scored, experiment.metrics_file)
-    write_performance(experiment)
-    return metrics
+    measured = write_performance(experiment)  # metrics of resources are made of it
+    scored = [
+        with_figures(experiment, one, measured.run_tasks[one.run_task.name]) for one in scored
+    ]
+    return write_metrics(experiment, scored, experiment.metrics_file)
 
 
 def score(
@@ -93,7 +97,15 @@ def score(
     seed = experiment.resolved.plan.seed
     reading = reading_of(subject.run_task.ml_task)
     skipped = experiment.skipped(subject.run_task.name)
-    scored = Scored(subject.run_task, subject.metrics, place, seed, reading, skipped=skipped)
+    scored = Scored(
+        subject.run_task,
+        subject.metrics,
+        place,
+        seed,
+        reading,
+        skipped=skipped,
+        of_run=run_metrics(subject.run_task),
+    )
     return scored, change
 
 
@@ -154,10 +166,12 @@ def subject_of(
         experiment.chosen(run_task.name),
         *([] if only is None else [sorted(only)]),
     ]
+    loaded = load_metrics(run_task)
+    measured_too = any(map(takes_measurement, loaded.values()))
     return Subject(
         run_task,
-        load_metrics(run_task),
-        _Answered(experiment, run_task, only),
+        loaded,
+        _Answered(experiment, run_task, only, measured_too),
         repr(source),
         tuple(columns),
         scorers_of(experiment.resolved, run_task, {**stored, **(prepared or {})}),
@@ -165,7 +179,7 @@ def subject_of(
 
 
 def load_metrics(run_task: ResolvedRunTask) -> dict[str, Any]:
-    """A run task's metrics by the names of their definitions, options filled in.
+    """A run task's metrics by the names of their definitions, options filled in; without `run_metrics`.
 
     A metric that scores in an image need not be importable here, unless it is a corpus metric: then the facts
     from its image take its place.
@@ -174,6 +188,19 @@ def load_metrics(run_task: ResolvedRunTask) -> dict[str, Any]:
         UserError: there is no such metric, it does not know an option, or a definition has the name of a
             column of scores.
     """
+    return {name: one for name, one in _every_metric(run_task).items() if not is_of_run(one)}
+
+
+def run_metrics(run_task: ResolvedRunTask) -> dict[str, Any]:
+    """The run task's resource metrics that have one value for the whole, and no column of scores.
+
+    Raises:
+        UserError: as `load_metrics`.
+    """
+    return {name: one for name, one in _every_metric(run_task).items() if is_of_run(one)}
+
+
+def _every_metric(run_task: ResolvedRunTask) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for definition in run_task.metrics:
         if definition.name in OF_SAMPLES:
@@ -208,13 +235,16 @@ class _Answered:
     run_task: ResolvedRunTask
     only: frozenset[int] | None = None
     """Numbers of the shards whose samples these are; None: all."""
+    measured: bool = False
+    """Whether a metric looks at what answers took."""
 
     def __iter__(self) -> Iterator[tuple[Sample, Answer | None]]:
         experiment, name, dataset = self.experiment, self.run_task.name, self.run_task.dataset
         iterator = open_dataset(dataset, experiment.cache_dir)
         chosen = experiment.chosen(name)
         check_places(iterator, dataset.name, 0, chosen)
-        for shard, answers in answers_of(experiment, name, Answer.from_json):
+        read = Answer.measured_from_json if self.measured else Answer.from_json
+        for shard, answers in answers_of(experiment, name, read):
             if self.only is not None and shard.index not in self.only:
                 continue
             met = set[str]()

@@ -20,11 +20,11 @@ from hpcbench.errors import Problem, UserError, unknown
 from hpcbench.evaluation import pooling
 from hpcbench.evaluation.scoring import Policy
 from hpcbench.experiment.counts import Counts
-from hpcbench.experiment.view.scores import META, Place, fields_of, scan
+from hpcbench.experiment.view.scores import META, Place, fields_of, rows_of, scan
 from hpcbench.metrics.base import OF_BOUNDS, limits, outside
 from hpcbench.number_format import many
 from hpcbench.schema.plan import ResolvedRunTask
-from hpcbench.scorer.one import is_corpus, takes_reading
+from hpcbench.scorer.one import is_corpus, takes_measurement, takes_reading
 from hpcbench.speed import ANSWERED
 
 if TYPE_CHECKING:
@@ -43,9 +43,36 @@ FIELD = "field"
 
 POLICIES = ("exclude", "zero")
 
+NOTHING_SCORED = "no sample was scored"
+"""Method of the interval of a row without a value."""
+
 _ARRAYS = (
     "ok", "answered", "invalid", "lost", "counted_exclude", "counted_zero", "beyond", "#document", "#weight",
 )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class RunFigure:
+    """A resource metric of a whole run task."""
+
+    metric: Any
+    """The metric."""
+    unit: str
+    """Unit of the value."""
+    value: float | None = None
+    """None: it was not measured."""
+    low: float | None = None
+    """Lower end of its interval; None where undefined."""
+    high: float | None = None
+    """Upper end."""
+    n: int = 0
+    """Answers that it was measured over."""
+    documents: int = 0
+    """Documents of these answers."""
+    method: str = ""
+    """Method of the interval, why there is none, or why there is no value."""
+    signature: str = ""
+    """The metric, with what its value means."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +93,10 @@ class Scored:
     """Metric → the signature it was scored by, where that may differ from its present signature."""
     skipped: int = 0
     """Unusable samples, in addition to the samples of the run task."""
+    of_run: Mapping[str, Any] = field(default_factory=dict)
+    """Resource metrics of the whole run task, which have no columns."""
+    figures: Mapping[str, RunFigure] = field(default_factory=dict)
+    """Their values, as `resources.with_figures` computes them."""
 
     def signature(self, metric: str) -> str:
         """The metric with its options and version at the time of scoring."""
@@ -119,6 +150,10 @@ class Row:
     higher_is_better: bool
     value_if: Mapping[str, float | None] | None = None
     """Where there are invalid answers: the value under each policy, `exclude` and `zero`."""
+    unit: str = ""
+    """Unit of a resource metric; empty: a metric of answers."""
+    without: int = 0
+    """Answers for which a resource metric has no value."""
     refused: str = ""
     """Why the metric's number is no value: it is outside the metric's bounds. Empty: it is one."""
 
@@ -130,8 +165,9 @@ class Row:
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
         whole = {**asdict(self), "by": dict(self.by), "coverage": self.coverage}
-        if not self.refused:
-            del whole["refused"]
+        for name in ("unit", "without", "refused"):
+            if not whole[name]:
+                del whole[name]
         return whole
 
 
@@ -153,18 +189,65 @@ def table(
         macro: one row with the mean of the groups' values, instead of one row per group.
 
     Raises:
-        UserError: no sample has such a column, or a weight is no number of 0 or more.
+        UserError: no sample has such a column, or a weight is no number of 0 or more; a percentile is to be
+            weighed, or averaged over groups.
     """
     names = list(dict.fromkeys(name for one in scored for name in one.metrics))
     keys = list(dict.fromkeys(by))
     outer = [] if {"run_task", "model"} & set(keys) else ["run_task"]
     rows: list[Row] = []
     for name in names if metrics is None else metrics:
+        if macro or weight:
+            _check_percentile(scored, name, "--macro" if macro else "--weight")
         for signature, some in _alike(scored, name).items():
             samples = _Samples.read(some, name, signature, [*outer, *keys], weight)
             if samples is not None:
                 rows += samples.macro_rows(outer, keys) if macro and keys else samples.rows()
+    if [*outer, *keys] == ["run_task"] and not (macro or weight):
+        rows += [
+            _figure_row(one, name)
+            for name in dict.fromkeys(name for one in scored for name in one.figures)
+            if metrics is None or name in metrics
+            for one in scored
+            if name in one.figures
+        ]
     return rows
+
+
+def _check_percentile(scored: Sequence[Scored], name: str, option: str) -> None:
+    """Refuse to weigh a percentile, or to average percentiles of groups."""
+    metric = next((one.metrics[name] for one in scored if name in one.metrics), None)
+    if metric is not None and metric.aggregation == "quantile":
+        what = f"'{name}' is a percentile, to which {option} does not apply"
+        raise UserError(what, remedy=f"leave out {option}, or the metric, with --metrics")
+
+
+def _figure_row(one: Scored, name: str) -> Row:
+    """The row of a resource metric of a whole run task."""
+    found = one.figures[name]
+    outcomes = rows_of(one.place.scores, ["outcome"])["outcome"]
+    answered = int(outcomes.is_in(list(ANSWERED)).sum())
+    return Row(
+        by={"run_task": one.run_task.name},
+        metric=name,
+        asked=len(outcomes),
+        answered=answered,
+        ok=answered,
+        skipped=one.skipped,
+        invalid=0,
+        faults=0,
+        n=found.n,
+        documents=found.documents,
+        value=found.value,
+        low=found.low,
+        high=found.high,
+        method=found.method,
+        average="run",
+        weight=None,
+        signature=found.signature,
+        higher_is_better=found.metric.higher_is_better,
+        unit=found.unit,
+    )
 
 
 def pivot(
@@ -219,6 +302,8 @@ class _Samples:
     weight: str | None
     skipped: int
     """Samples that could not be used, where these rows are of whole run tasks that stay separate."""
+    lacking: str = ""
+    """Most frequent reason why a resource metric has no value of an answer."""
 
     @classmethod
     def read(
@@ -250,7 +335,8 @@ class _Samples:
         groups = frame.select(["#", *keys])
         whole = keys == ["run_task"] and len(scored) == 1
         skipped = scored[0].skipped if whole else 0
-        return cls(name, metric, groups, arrays, addends, keys, policy, weight, skipped)
+        lacking = reason_of(frame["fault"]) if takes_measurement(metric) else ""
+        return cls(name, metric, groups, arrays, addends, keys, policy, weight, skipped, lacking)
 
     def rows(self) -> list[Row]:
         """One row per group."""
@@ -327,6 +413,9 @@ class _Samples:
         if (value := entry.get("value")) is not None and (wrong := outside(self.metric, value)):
             refused = f"its value {value:g} is {wrong}"
             entry = {"method": refused}
+        unit: str = getattr(self.metric, "unit", "")
+        without, lost = (lost, 0) if unit else (0, lost)
+        nothing = self.lacking or NOTHING_SCORED
         value_if = None
         if invalid and entry.get("average") != "macro":
             value_if = {policy: self._value(self._counted(numbers, policy)) for policy in POLICIES}
@@ -344,12 +433,14 @@ class _Samples:
             value=entry.get("value"),
             low=entry.get("low"),
             high=entry.get("high"),
-            method=entry.get("method", refused or "no sample was scored"),
+            method=entry.get("method", refused or nothing),
             average=entry.get("average", "micro"),
             weight=self.weight,
             signature=self.metric.signature,
             higher_is_better=self.metric.higher_is_better,
             value_if=value_if,
+            unit=unit,
+            without=without,
             refused=refused,
         )
 
@@ -359,6 +450,12 @@ class _Samples:
             return None
         value = pooling.value(self.metric, self.addends.of(numbers).times(weights))
         return None if value is None or outside(self.metric, value) else value
+
+
+def reason_of(faults: Any) -> str:
+    """The most frequent of the reasons in a column; empty: there is none."""
+    found = faults.drop_nulls().value_counts(sort=True, name="#")
+    return str(found[0, 0]) if found.height else ""
 
 
 def _beyond(count: int) -> str:
@@ -394,10 +491,14 @@ def read_parts(
     col, lit = polars.col, polars.lit
     answered = col("outcome").is_in(list(ANSWERED))
     ok = answered & ~col("invalid")
-    invalid = col("invalid") if not takes_reading(one.metrics[metric]) else lit(value=False)
+    measures = takes_measurement(one.metrics[metric])
+    any_answer = measures or takes_reading(one.metrics[metric])
+    invalid = lit(value=False) if any_answer else col("invalid")
     whole = lit(one.policy.on_failed == "zero")
     usable = polars.when(answered).then(~invalid).otherwise(whole)
     zero = polars.when(answered).then(statement=True).otherwise(whole)
+    if measures:  # no policy makes a time of an answer that took none
+        usable = zero = col(metric).is_not_null()
     lost = col(f"{metric}.fault").is_not_null()
     low, high = limits(one.metrics[metric])
     beyond = (col(metric) < low) | (col(metric) > high)  # in files of earlier versions of hpcbench

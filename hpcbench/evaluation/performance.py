@@ -28,9 +28,11 @@ _READ = (
 """Events of workers that `performance.json` is computed from."""
 
 
-def write_performance(experiment: Experiment) -> None:
-    """Measure every run task, and write `performance.json`."""
-    write_json(experiment.performance_file, performance(experiment).to_json())
+def write_performance(experiment: Experiment) -> Performance:
+    """Measure every run task, and write `performance.json`; returns its contents."""
+    found = performance(experiment)
+    write_json(experiment.performance_file, found.to_json())
+    return found
 
 
 def performance(experiment: Experiment, *, reused: bool = False) -> Performance:

@@ -110,7 +110,10 @@ def value_of_sums(metric: Any, sums: Mapping[str, float]) -> float:
 
 
 def value(metric: Any, addends: Addends) -> float | None:
-    """The value of a set of samples; None for an empty set."""
+    """The value of a set of samples; None for an empty set, and for a percentile of too few samples."""
+    if metric.aggregation == "quantile":
+        found = _quantile(metric, addends, None)
+        return None if found is None else found["value"]
     return value_of_sums(metric, addends.sums()) if addends.size else None
 
 
@@ -130,10 +133,30 @@ def estimate(
     """
     if not addends.size or (weights is not None and not weights.any()):
         return None
+    if metric.aggregation == "quantile":
+        return _quantile(metric, addends, clusters)
     weighed = addends.times(weights)
     found = value(metric, weighed)
     assert found is not None
     return _entry(metric, found, _interval(metric, addends, weighed, clusters, weights))
+
+
+def _quantile(
+    metric: Any, addends: Addends, clusters: NDArray[Any] | None
+) -> dict[str, Any] | None:
+    """A percentile of the samples' values with its interval by documents; None for an empty set.
+
+    It has no value of so few samples that it may be beyond all of them (`fewest_for_quantile`).
+    """
+    if not addends.size:
+        return None
+    values, needs = addends.column("numerator"), statistics.fewest_for_quantile(metric.share)
+    found = statistics.clustered_quantile_interval(values, clusters, metric.share)
+    entry = _entry(metric, found.estimate, found)
+    if addends.size < needs:
+        why = f"a percentile of {metric.share:.0%} needs {needs} answers, and {addends.size} have a value"
+        return {**entry, "value": None, "low": None, "high": None, "method": why.replace("%", " %")}
+    return entry
 
 
 def macro(

@@ -16,11 +16,12 @@ from hpcbench.experiment.view.answer import (
     is_answered,
 )
 from hpcbench.experiment.view.scores import ENDINGS, META, OF_FIELDS, OF_SAMPLES
+from hpcbench.metrics.resources import NotMeasuredError
 from hpcbench.parsers import Read
 from hpcbench.schema.records import Fault, Reading, Sample
 from hpcbench.scorer.exchange import Asked
 from hpcbench.scorer.isolate import Guard
-from hpcbench.scorer.one import Score, Scorer
+from hpcbench.scorer.one import Score, Scorer, takes_measurement
 
 BATCH = 20_000
 """Samples in memory as objects at a time."""
@@ -108,10 +109,14 @@ def _scored(
 ) -> Batch:
     scorers = {name: _Scorer(name, metric, policy) for name, metric in metrics.items()}
     away = {name for one in elsewhere for name in one.metrics}
-    here = [one for name, one in scorers.items() if name not in away]
+    measuring = [one for one in scorers.values() if one.measures]
+    here = [one for name, one in scorers.items() if name not in away and not one.measures]
     asked: list[Asked] = []
     with guard:
         samples = _read(pairs, reader, columns, guard, here, asked if away else None)
+    for sample, answer in pairs if measuring else ():
+        for scorer in measuring:
+            scorer.take(sample, None, *_measured(scorer.metric, answer))
     for one in elsewhere:
         for name, found in one.score(asked).items():
             for (sample, reading), outcome in zip(asked, found, strict=True):
@@ -169,6 +174,17 @@ def _read(
     return samples
 
 
+def _measured(metric: Any, answer: Answer | None) -> Outcome:
+    """What an answer took, by a resource metric; neither value nor fault where there is no answer."""
+    if answer is None or not is_answered(answer):
+        return None, None
+    try:
+        parts = metric.score(answer.measured, ())
+    except NotMeasuredError as error:
+        return None, str(error)
+    return Score((parts.numerator, parts.denominator), parts.numerator), None
+
+
 @dataclass(slots=True)
 class _Scorer:
     """The columns of one metric over the samples of a batch.
@@ -184,11 +200,14 @@ class _Scorer:
     fields: dict[str, list[Any]] = field(init=False)
     score: Callable[[Sample, Reading | None], Score] = field(init=False)
     """Scores one sample in this process."""
+    measures: bool = field(init=False)
+    """Whether it looks at what answers took, not at what they say."""
     _scorer: Scorer = field(init=False)
 
     def __post_init__(self) -> None:
         self._scorer = Scorer(self.metric)
         self.score = self._scorer.score
+        self.measures = takes_measurement(self.metric)
         endings = (
             ("", ".counts", ".fault") if self._scorer.is_corpus else ("", *ENDINGS[:2], ".fault")
         )
@@ -199,7 +218,9 @@ class _Scorer:
         self, sample: Sample, reading: Reading | None, score: Score | None, fault: str | None
     ) -> None:
         """Add the score of one sample, or why it has none."""
-        if self._scorer.takes_reading or reading is None:
+        if self.measures:
+            counted = score is not None
+        elif self._scorer.takes_reading or reading is None:
             counted = reading is not None or self.policy.on_failed == "zero"
         else:
             counted = reading.value is not None or self.policy.on_invalid == "zero"

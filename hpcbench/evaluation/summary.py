@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hpcbench.evaluation.aggregate import (
     FIELD,
     Row,
     Scored,
+    reason_of,
     table,
 )
 from hpcbench.evaluation.mistakes import MISTAKES
 from hpcbench.experiment.counts import Counts
 from hpcbench.experiment.view.evaluated import Scores
 from hpcbench.experiment.view.scores import META, fields_of, rows_of, wrong
+from hpcbench.scorer.one import takes_measurement
 from hpcbench.speed import ANSWERED
 
 EXAMPLES = 5
@@ -37,7 +39,11 @@ def tabulate(scored: Scored, unusable: int = 0) -> Scores:
     outcomes = dict(sorted(frame["outcome"].value_counts().iter_rows()))
     counts = counts_of(scored)
     rows = {row.metric: row for row in table([scored])}
-    metrics = {name: _entry(rows.get(name), scored.reading) for name in scored.metrics}
+    measured = _measured(scored, rows)
+    metrics = {
+        name: _entry(rows.get(name), "" if name in measured else scored.reading)
+        for name in (*scored.metrics, *scored.figures)
+    }
     entry = {
         "ml_task": run_task.ml_task.name,
         "model": run_task.model.name,
@@ -56,6 +62,7 @@ def tabulate(scored: Scored, unusable: int = 0) -> Scores:
         "outcomes": outcomes,
         "errors": _errors(frame),
         "metrics": metrics,
+        **({"measured": measured} if measured else {}),
         "faults": [*refusals(rows.values()), *faults_of(scored)],
         "groups": list(_levels(scored)),
     }
@@ -73,10 +80,10 @@ def counts_of(scored: Scored) -> Counts:
 
 
 def faults_of(scored: Scored) -> list[dict[str, Any]]:
-    """The most frequent reasons why each metric lost samples."""
-    columns = ["sample", *(f"{name}.fault" for name in scored.metrics)]
-    frame = rows_of(scored.place.scores, columns)
-    return [fault for name in scored.metrics for fault in _faults(frame, name)]
+    """The most frequent reasons why each metric lost samples; what was not measured is not lost."""
+    names = [name for name, metric in scored.metrics.items() if not takes_measurement(metric)]
+    frame = rows_of(scored.place.scores, ["sample", *(f"{name}.fault" for name in names)])
+    return [fault for name in names for fault in _faults(frame, name)]
 
 
 def refusals(rows: Iterable[Row]) -> Iterator[dict[str, Any]]:
@@ -118,8 +125,8 @@ def _groups(scored: Scored, level: Sequence[str]) -> int:
 def _group(row: Row) -> dict[str, Any]:
     """A row without the fields that the run task's own entry has."""
     whole = row.to_json()
-    for name in ("signature", "higher_is_better", "weight"):
-        del whole[name]
+    for name in ("signature", "higher_is_better", "weight", "unit"):
+        whole.pop(name, None)
     whole["by"].pop("run_task", None)
     return whole
 
@@ -144,6 +151,30 @@ def _entry(row: Row | None, reading: str) -> dict[str, Any] | None:
         "faults": row.faults,
     }
     return {**fields, "value_if": None if row.value_if is None else dict(row.value_if)}
+
+
+def _measured(scored: Scored, rows: Mapping[str, Row]) -> dict[str, dict[str, Any]]:
+    """What `metrics.json` says of resource metrics beside their values."""
+    metrics = {name: one for name, one in scored.metrics.items() if takes_measurement(one)}
+    metrics |= {name: one.metric for name, one in scored.figures.items()}
+    found = {}
+    for name, metric in metrics.items():
+        row = rows.get(name)
+        found[name] = {
+            "unit": metric.unit if row is None else row.unit,
+            "basis": metric.basis,
+            "higher_is_better": metric.higher_is_better,
+            "why": "no sample was asked"
+            if row is None
+            else row.method
+            if row.value is None
+            else "",
+            "without": 0 if row is None else row.without,
+            "reason": reason_of(rows_of(scored.place.scores, [f"{name}.fault"]).to_series())
+            if row is not None and row.without
+            else "",
+        }
+    return found
 
 
 def _documents(frame: Any) -> int:
@@ -176,7 +207,8 @@ def _reasons(frame: Any) -> list[dict[str, Any]]:
 
 def _wrong(scored: Scored) -> dict[str, Any]:
     """Number of wrong samples by the first metric, and of each kind of mistake in them."""
-    leading = next(iter(scored.metrics), None)
+    names = (name for name, one in scored.metrics.items() if not takes_measurement(one))
+    leading = next(names, None)
     columns = ["outcome", "invalid", "mistake", *([leading] if leading else [])]
     frame = rows_of(scored.place.scores, columns)
     if "mistake" not in frame.columns:

@@ -66,6 +66,10 @@ def _left_out(table: Scores) -> Iterator[str]:
             why = f", most often: {quoted(cause)}" if cause else ""
             yield f"{name} could not score {entry.faults:,} samples, its value leaves them out{why}"
 
+    for name, measured in table.measured.items():
+        if measured.without and not measured.why:
+            yield f"{name} leaves out {measured.without:,} answers, most often: {measured.reason}"
+
 
 def _dashes(table: Scores) -> Iterator[str]:
     if not table.is_scored:
@@ -73,6 +77,9 @@ def _dashes(table: Scores) -> Iterator[str]:
         return
     lacking = [name for name, entry in table.metrics.items() if entry is None]
     for name in lacking:
+        if name in table.measured:
+            yield f"{name} has no value: {table.measured[name].why}"
+            continue
         faults = [one for one in table.faults if one.metric == name]
         why = f": {quoted(faults[0].message)}" if faults else ""
         yield f"{name} scored no sample{why}"

@@ -22,7 +22,7 @@ from typing import Any
 
 from hpcbench import secret
 from hpcbench.comparison.compare import compare_candidate, with_holm
-from hpcbench.comparison.flips import SampleChanges, changes_of
+from hpcbench.comparison.flips import CHANGES, SampleChanges, changes_of
 from hpcbench.comparison.pairing import match_run_tasks, pair_name, pair_run_tasks, question_of
 from hpcbench.comparison.results import CandidateResult, MetricDifference
 from hpcbench.errors import HpcbenchError, UserError
@@ -410,7 +410,9 @@ def _refusal(error: HpcbenchError) -> Iterator[dict[str, Any]]:
 
 def _compared(result: CandidateResult, one: MetricDifference) -> comparisons.MetricCompared:
     what = one.comparison
-    counts = changes_of(result.samples[one.baseline, one.candidate], one.metric).counts
+    counts = dict.fromkeys(CHANGES, 0)
+    if one.paired:
+        counts = changes_of(result.samples[one.baseline, one.candidate], one.metric).counts
     return comparisons.MetricCompared(
         baseline=one.baseline,
         candidate=one.candidate,

@@ -37,7 +37,7 @@ from hpcbench.reporting.figures import (
     plotly,
     table,
 )
-from hpcbench.reporting.tables import metric_rows
+from hpcbench.reporting.tables import first_metric, metric_rows
 from hpcbench.reporting.usage_rows import WASTE
 
 MOST_POINTS = 5_000
@@ -294,7 +294,7 @@ def _distributions(experiment: Experiment, run_tasks: Mapping[str, Scores]) -> I
     """Distributions of each run task's first metric, one figure per metric."""
     places: dict[str, dict[str, Place]] = {}
     for name, one in run_tasks.items():
-        metric = next(iter(one.values), None)
+        metric = first_metric(one)
         if metric is not None:
             places.setdefault(metric, {})[name] = Place(experiment.scores_dir, name)
     for metric, some in places.items():

@@ -318,7 +318,9 @@ def _scores(task: PlannedTask, scored: Scores) -> Iterator[Score]:
     for name in (*planned, *sorted(scored.metrics.keys() - set(planned))):
         one = scored.metrics[name]
         if one is None:
-            yield Score(metric=_text(name), value=None)
+            measured = scored.measured.get(name)
+            up = measured is None or measured.higher_is_better
+            yield Score(metric=_text(name), value=None, higher_is_better=up)
             continue
         yield Score(
             metric=_text(name), value=one.value, low=one.low, high=one.high, n=one.n,

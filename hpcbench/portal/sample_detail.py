@@ -167,8 +167,8 @@ def _is_right(sheet: Sheet, row: Mapping[str, Any]) -> bool:
     if not sheet.metrics:
         return False
     name = sheet.metrics[0]
-    best = sheet.kinds[name].best
-    return best is not None and row.get(name) == best
+    kind = sheet.kinds[name]
+    return not kind.measures and kind.best is not None and row.get(name) == kind.best
 
 
 def _beyond(text: str) -> int:

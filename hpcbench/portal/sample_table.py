@@ -39,6 +39,7 @@ from hpcbench.portal.sample_flags import Flags
 from hpcbench.portal.slow_work import Slow
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Sample
+from hpcbench.scorer.one import takes_measurement
 
 if TYPE_CHECKING:
     from hpcbench.prompts import TaskPrompt
@@ -71,6 +72,11 @@ class Kind:
     """The metric with all its options."""
     metric: Any = None
     """The metric itself; None: its plugin is not available here."""
+
+    @property
+    def measures(self) -> bool:
+        """Whether it says what an answer took, and so makes none wrong."""
+        return takes_measurement(self.metric)
 
 
 @dataclass

@@ -411,6 +411,8 @@ def _wrong(sheet: Sheet, frame: Any) -> Any:
         return wrong()
     name = sheet.metrics[0]
     kind = sheet.kinds[name]
+    if kind.measures:
+        return wrong()
     return wrong(frame[name], kind.best, higher_is_better=kind.higher_is_better)
 
 

@@ -6,13 +6,15 @@ comparisons know it before anything runs.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any
 
+from hpcbench import plugins
 from hpcbench.errors import UserError
+from hpcbench.registry.fitting_metrics import is_resource
 from hpcbench.schema.definitions import MEMORY_FIGURES, SPEED_FIGURES, Gate, Slo
 from hpcbench.schema.plan import ResolvedRunTask
-from hpcbench.schema.rules import rule_for
+from hpcbench.schema.rules import by_name, rule_for
 
 RATES = frozenset({"answers_per_s", "documents_per_s", "good_per_s", "tokens_per_s"})
 """Figures of speed that need a busy engine; all others are latencies."""
@@ -73,5 +75,13 @@ def measures_latency(
     rules = [
         *(rule_for(gate.speed, run_task.name, name) for name in latencies),
         *(rule_for(gate.memory, run_task.name, name) for name in MEMORY_FIGURES),
+        *(rule_for(by_name(gate.metrics), run_task.name, name) for name in _alone(run_task)),
     ]
     return any(rule is not None and rule.level == "critical" for rule in rules)
+
+
+def _alone(run_task: ResolvedRunTask) -> Iterator[str]:
+    """Resource metrics of a run task that are clean only where one request at a time is in flight."""
+    for metric in run_task.metrics:
+        if is_resource(metric) and plugins.load("metrics", metric.plugin).unit in ("ms", "GiB"):
+            yield metric.name

@@ -12,7 +12,7 @@ from hpcbench.registry import sites
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.database_address import problems
 from hpcbench.registry.engine_limits import beyond
-from hpcbench.registry.fitting_metrics import fits, metrics_of
+from hpcbench.registry.fitting_metrics import fits, measures, metrics_of
 from hpcbench.registry.model_checks import ModelChecks
 from hpcbench.registry.paths import is_reference, with_absolute_paths
 from hpcbench.registry.plugin_checks import Findings, PluginChecks, absent, failed
@@ -85,6 +85,9 @@ class Checks:
             self.plugins.options(plugin, definition.options, source, ("options",))
             self._version(plugin, definition, source)
             self.scoring_image(definition, source)
+            if definition.image is not None and measures(plugin):
+                what = f"metric '{definition.name}' reads no answer, so it scores in no image"
+                self.found.say(source, ("image",), what, "remove `image`")
         elif isinstance(definition, Prompt):
             self.prompts.prompt(definition, source)
         elif isinstance(definition, Report):

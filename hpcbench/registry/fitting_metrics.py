@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from hpcbench import plugins
 from hpcbench.errors import EnvironmentFault, UserError
+from hpcbench.metrics.resources import MEASURED
 from hpcbench.registry.catalog import Catalog
 from hpcbench.schema.definitions import Metric, MLTask
 
@@ -34,6 +36,38 @@ def accepted(metric: Metric) -> Sequence[str]:
     return tuple(getattr(plugins.load("metrics", metric.plugin), "accepts", None) or ())
 
 
+def measures(plugin: Any) -> bool:
+    """Whether a metric's class measures what answers take, and reads none; None is no such class."""
+    return MEASURED in (getattr(plugin, "accepts", None) or ())
+
+
+def is_resource(metric: Metric) -> bool:
+    """Whether a definition is a resource metric; all of them ship with hpcbench, and load at once."""
+    return measures(_shipped(metric))
+
+
+def first_scores(metrics: Iterable[Metric]) -> tuple[Metric, ...]:
+    """Metrics of answers, then those of resources: the first metric ranks models and finds wrong answers."""
+
+    def place(metric: Metric) -> int:
+        plugin = _shipped(metric)
+        return 1 + (plugin.aggregation == "run") if measures(plugin) else 0
+
+    return tuple(sorted(metrics, key=place))
+
+
+def _shipped(metric: Metric) -> Any:
+    """The class of a metric that ships with hpcbench; None: it is another's, or cannot be loaded."""
+    try:
+        return (
+            plugins.load("metrics", metric.plugin)
+            if plugins.find("metrics", metric.plugin) and plugins.ships("metrics", metric.plugin)
+            else None
+        )
+    except (EnvironmentFault, UserError):
+        return None  # reported where it is used
+
+
 def fits(accepts: Sequence[str], ml_task: MLTask) -> bool:
     """Whether a metric that accepts these forms can score an ML task's answers."""
-    return not accepts or ml_task.output in accepts or "reading" in accepts
+    return not accepts or ml_task.output in accepts or bool({"reading", MEASURED} & {*accepts})

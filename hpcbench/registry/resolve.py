@@ -29,6 +29,7 @@ from hpcbench.registry.expansion import (
     limited,
     twice,
 )
+from hpcbench.registry.fitting_metrics import first_scores, is_resource
 from hpcbench.registry.paths import is_reference, with_absolute_paths
 from hpcbench.registry.plugin_checks import Findings, PluginChecks
 from hpcbench.registry.settings import read_settings
@@ -544,7 +545,9 @@ class _Resolver:
         return image
 
     def _scores_in(self, metric: Metric, ml_task: MLTask) -> Metric:
-        """The metric with the image in which it scores for an ML task."""
+        """The metric with the image in which it scores for an ML task; one of resources scores in none."""
+        if is_resource(metric):
+            return metric
         image = metric.image or ml_task.image or self.scoring
         return metric if image == metric.image else metric.model_copy(update={"image": image})
 
@@ -605,7 +608,7 @@ class _Resolver:
                 what = f"two metrics would have the column '{metric.name}'"
                 self.problems.append(source.problem(place, what, "rename one of the definitions"))
             found.append(metric)
-        return tuple(found)
+        return first_scores(found)
 
     def _reports(
         self, plan: ExperimentPlan, source: Source, written: Sequence[Written]

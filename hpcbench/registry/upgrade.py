@@ -34,10 +34,10 @@ TASKS: Mapping[str, Mapping[str, Any]] = {
 }
 """Task module of v0.2, which is also our plugin → what a definition of v0.2 leaves to the module."""
 
-MEASURED = ("latency", "peak_memory", "throughput", "tpot", "ttft")
-"""Metrics of v0.2 that every run measures and every report shows: a list that names them is obeyed."""
-
-METRICS = {"structural_fidelity": "schema_valid"}
+METRICS = {
+    "structural_fidelity": "schema_valid", "latency": "latency_mean", "peak_memory": "peak_gpu_memory",
+    "throughput": "tokens_per_second", "ttft": "ttft_mean",
+}  # fmt: skip
 """Metric of v0.2 → its name here, where it is another one."""
 
 _RENAMED: Mapping[str, Mapping[str, str]] = {
@@ -389,9 +389,8 @@ class _Translation:
                 for key in one.keys() - {"name", "backend", *(["version"] if version else [])}:
                     self.say((*loc, key), f"a metric in a list has no '{key}'",
                              "write it in a definition in metrics/, and its name here")  # fmt: skip
-            if isinstance(name, str) and name.lower() in MEASURED:
-                continue
-            name = METRICS.get(name, name) if isinstance(name, str) else name
+            if isinstance(name, str):
+                name = METRICS.get(name.lower(), name)
             kept.append((loc, name if version is None else {"name": name, "version": version}))
         if isinstance(self.get(at), list):
             places = [self.source.marks.get(loc) for loc, _ in kept]

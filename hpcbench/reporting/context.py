@@ -222,9 +222,13 @@ def _matrix(
     ]
     heads: list[MatrixColumn] = [{"dataset": dataset, "split": split} for dataset, split in columns]
     return {
-        "ml_task": ml_task, "metric": metric, "higher_is_better": up, "primary": False,
-        "columns": heads, "rows": found,
+        "ml_task": ml_task, "metric": metric, "unit": _unit(run_tasks[having[0]], metric),
+        "higher_is_better": up, "primary": False, "columns": heads, "rows": found,
     }  # fmt: skip
+
+
+def _unit(table: Scores, metric: str) -> str:
+    return table.measured[metric].unit if metric in table.measured else ""
 
 
 def _column(table: Scores) -> tuple[str, str | None]:

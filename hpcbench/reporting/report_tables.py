@@ -128,6 +128,8 @@ class Matrix(TypedDict):
 
     ml_task: str
     metric: str
+    unit: str
+    """Unit of a resource metric; else empty."""
     higher_is_better: bool
     primary: bool
     """Whether it is the first metric of its run tasks: what models are ranked by."""

@@ -60,6 +60,13 @@ class MetricRow:
     """Metric with all its options."""
     method: str
     """How the interval was found, or why there is none."""
+    unit: str = ""
+    """Unit of a resource metric."""
+
+    @property
+    def label(self) -> str:
+        """The metric with its unit and better direction: `anls ↑`, `ttft_p50, ms ↓`."""
+        return form.metric(self.metric, self.unit, higher_is_better=self.higher_is_better)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +109,17 @@ class SpeedRow:
 
 
 def first_metric(table: Scores) -> str | None:
-    """The first metric that has a value."""
-    return next(iter(table.values), None)
+    """The first metric that has a value, one of answers before one of resources."""
+    return min(table.values, key=lambda name: name in table.measured, default=None)
 
 
 def metric_rows(run_tasks: Mapping[str, Scores]) -> Iterator[MetricRow]:
     """One row for each metric, in the order of run tasks and metrics."""
     for run_task, table in run_tasks.items():
         for name, entry in table.metrics.items():
+            measured = table.measured.get(name)
+            none = measured.why if measured else "no sample was scored"
+            up = entry.higher_is_better if entry else not measured or measured.higher_is_better
             yield MetricRow(
                 run_task=run_task,
                 ml_task=table.ml_task,
@@ -123,9 +133,10 @@ def metric_rows(run_tasks: Mapping[str, Scores]) -> Iterator[MetricRow]:
                 n=entry.n if entry else 0,
                 clusters=entry.clusters if entry else 0,
                 coverage=table.coverage,
-                higher_is_better=entry.higher_is_better if entry else True,
+                higher_is_better=up,
                 signature=entry.signature if entry else "",
-                method=entry.method if entry else "no sample was scored",
+                method=entry.method if entry else none,
+                unit=measured.unit if measured else "",
             )
 
 
@@ -133,7 +144,7 @@ def metric_cells(row: MetricRow) -> tuple[str, ...]:
     """A metric for people: run task, metric, value, interval, samples, documents, coverage."""
     return (
         row.run_task,
-        f"{row.metric} {form.arrow(higher_is_better=row.higher_is_better)}",
+        row.label,
         form.value(row.value),
         form.interval(row.low, row.high),
         form.count(row.n),
@@ -154,8 +165,11 @@ def group_tables(run_tasks: Mapping[str, Scores]) -> Iterator[GroupTable]:
                 group = tuple(row.by[name] or "–" for name in level.by)
                 lines.setdefault(group, {})[row.metric] = row
                 entry = table.metrics.get(row.metric)
-                better = entry is None or entry.higher_is_better
-                heads.setdefault(row.metric, f"{row.metric} {form.arrow(higher_is_better=better)}")
+                measured = table.measured.get(row.metric)
+                better = entry.higher_is_better if entry else measured is None
+                unit = measured.unit if measured else ""
+                head = form.metric(row.metric, unit, higher_is_better=better)
+                heads.setdefault(row.metric, head)
             shown = list(lines.items())[:GROUPS]
             yield GroupTable(
                 run_task,

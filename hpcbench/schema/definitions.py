@@ -751,7 +751,7 @@ class Gate(Definition):
     """
 
     metrics: Mapping[str, QualityRule] = Field(default_factory=dict)
-    """Metric → its margin."""
+    """Metric → its margin. For a resource metric only a key with its own name counts."""
     speed: Mapping[str, RatioRule] = Field(default_factory=dict)
     """Figure of speed → its margin: `ttft_p95`, `e2e_*`, `answers_per_s`, see docs/gate.md."""
     memory: Mapping[str, RatioRule] = Field(default_factory=dict)

@@ -20,3 +20,11 @@ def rule_for(rules: Mapping[str, RuleT], run_task: str, name: str) -> RuleT | No
         if (not colon or fnmatchcase(run_task, of)) and fnmatchcase(name, what):
             found.append((bool(colon), what == name, rule))
     return max(found, key=lambda one: one[:2])[2] if found else None  # the first of the greatest
+
+
+def by_name(rules: Mapping[str, RuleT]) -> dict[str, RuleT]:
+    """The rules that name a metric without `*` or `?`: only these are for resource metrics.
+
+    A rule for all metrics is meant for scores: a margin of 0.02 means nothing in milliseconds.
+    """
+    return {key: one for key, one in rules.items() if not {*"*?["} & {*key.rpartition(":")[2]}}

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from hpcbench.metrics.base import outside, value_of
+from hpcbench.metrics.resources import MEASURED
 from hpcbench.schema.records import Reading, Sample
 
 
@@ -100,6 +101,16 @@ def takes_reading(metric: Any) -> bool:
 def takes_sample(metric: Any) -> bool:
     """Whether a metric receives the sample instead of its references: numbers that came with the sample."""
     return "sample" in getattr(metric, "accepts", ())
+
+
+def takes_measurement(metric: Any) -> bool:
+    """Whether a metric reads no answer, but what it took: time, tokens, memory."""
+    return MEASURED in getattr(metric, "accepts", ())
+
+
+def is_of_run(metric: Any) -> bool:
+    """Whether a metric has one value for a whole run task, and none for single samples."""
+    return bool(metric.aggregation == "run")
 
 
 def is_ours(metric: Any) -> bool:

@@ -17,7 +17,7 @@ from hpcbench.plugins import DatasetIterator
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Sample
 from hpcbench.scorer.isolate import Guard
-from hpcbench.scorer.one import is_ours, parts_of, takes_reading, takes_sample
+from hpcbench.scorer.one import is_ours, parts_of, takes_measurement, takes_reading, takes_sample
 
 ASKED = 5
 """Number of checked samples, spread from the first to the last to cover all kinds of a mixed dataset."""
@@ -40,7 +40,8 @@ def check_references(run_task: ResolvedRunTask, iterator: DatasetIterator, range
     """
     asked = [one for one in _some(iterator, ranges) if one.references]
     here = tuple(one for one in run_task.metrics if one.image is None)
-    metrics = load_metrics(run_task.model_copy(update={"metrics": here}))
+    loaded = load_metrics(run_task.model_copy(update={"metrics": here}))
+    metrics = {name: one for name, one in loaded.items() if not takes_measurement(one)}
     if not asked or not metrics:
         return
     read, guard = reader(run_task.ml_task), Guard(run_task.task.score_timeout)

@@ -27,6 +27,7 @@ from hpcbench.data.table import TableDataset
 from hpcbench.errors import HpcbenchError, Problem, UserError
 from hpcbench.evaluation import Answer, Change, Place, Scored, Subject
 from hpcbench.evaluation.images import ImageScorer
+from hpcbench.evaluation.resources import empty_figures
 from hpcbench.evaluation.scores import update
 from hpcbench.experiment.layout import home
 from hpcbench.experiment.view.evaluated import Scores
@@ -121,7 +122,10 @@ def score_file(
     subject = Subject(run_task, metrics, answered, more_columns=tuple(columns), images=images)
     place = Place(folder, run_task.name)
     change = update(subject, place)
-    return Scored(run_task, metrics, place, reading=reading_of(run_task.ml_task)), change
+    of_run = evaluation.run_metrics(run_task)
+    figures = empty_figures(of_run, "a file of answers does not have it")
+    reading = reading_of(run_task.ml_task)
+    return Scored(run_task, metrics, place, reading=reading, of_run=of_run, figures=figures), change
 
 
 def run_task_of(
@@ -264,7 +268,7 @@ def _jsonl(text: str, path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 def _answer(name: str, row: Mapping[str, Any]) -> Answer:
     if "times" in row:
-        return Answer.from_json(row)
+        return Answer.measured_from_json(row)
     answer = next((row[key] for key in ANSWERS if key in row), None)
     if answer is None:
         return Answer(name, str(row.get("outcome", "failed")), None)

@@ -12,7 +12,6 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Literal
 
 from hpcbench import slurm
@@ -21,7 +20,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import LAST_WORDS
 from hpcbench.experiment.submission import job_name, rounds, submitted_at
 from hpcbench.experiment.view.attempts import Attempt, Attempts
-from hpcbench.experiment.view.readings import readings
+from hpcbench.experiment.view.readings import GpuUse, readings
 from hpcbench.experiment.view.usage import CAUSES, Hours, Unit, Usage, written_usage
 from hpcbench.experiment.view.workers import WorkerRun, worker_runs
 from hpcbench.files.atomic import write_json
@@ -33,9 +32,6 @@ By = Literal["run_task", "model", "experiment", "month"]
 
 CLOCKS = 5.0
 """Largest lag of a node's clock behind the clock of Slurm's controller, in seconds."""
-
-LONGEST_GAP = 120.0
-"""Readings of a monitor cover the time between them only if it is shorter than this, in seconds."""
 
 
 def account(experiment: Experiment) -> Usage:
@@ -73,7 +69,7 @@ def look(experiment: Experiment) -> Usage:
     workers = list(_workers(experiment))
     allocated = _allocations(experiment, _said(workers))
     runs = list(_matched(experiment, workers, allocated))
-    seen = list(map(_Gpus.of, readings(experiment))) if any(run.gpus for run in runs) else []
+    seen = list(map(GpuUse.of, readings(experiment))) if any(run.gpus for run in runs) else []
     watts = sum(one.watt_hours for one in seen)
     joules = [run.joules for run in runs if run.joules]
     over = [one.over for one in allocated] or [one.worker.over for one in workers]
@@ -346,41 +342,7 @@ def _rounded(one: Hours) -> Hours:
     return one.model_copy(update={**parts, "allocated": round(sum(parts.values()), 6)})
 
 
-@dataclass(frozen=True, slots=True)
-class _Gpus:
-    """Readings of a worker's monitor about its GPUs."""
-
-    utilisation: Mapping[str, tuple[float, float]]
-    """Phase → sum of percent × seconds, seconds."""
-    watt_hours: float
-    """Energy of the GPUs."""
-
-    @classmethod
-    def of(cls, blocks: Iterable[Sequence[Mapping[str, Any]]]) -> _Gpus:
-        """Sums over the readings of one worker: one block, or several blocks that each have no gap."""
-        busy: dict[str, tuple[float, float]] = {}
-        joules = covered = 0.0
-        first = last = None
-        for block in blocks:
-            for one, after in pairwise(block):
-                seconds = float(after["time"]) - float(one["time"])
-                gpus = one.get("gpus") or ()
-                if not 0 < seconds < LONGEST_GAP:
-                    continue
-                first = one["time"] if first is None else first
-                last = after["time"]
-                covered += seconds
-                joules += seconds * sum(gpu.get("watts", 0.0) for gpu in gpus)
-                known = [gpu["utilisation"] for gpu in gpus if "utilisation" in gpu]
-                if known:
-                    percent, time_seen = busy.get(one["phase"], (0.0, 0.0))
-                    mean = sum(known) / len(known)
-                    busy[one["phase"]] = (percent + mean * seconds, time_seen + seconds)
-        whole = last - first if first is not None and last is not None else 0.0
-        return cls(busy, joules / covered * whole / 3600 if covered else 0.0)
-
-
-def _utilisation(experiment: Experiment, seen: Iterable[_Gpus]) -> dict[str, float]:
+def _utilisation(experiment: Experiment, seen: Iterable[GpuUse]) -> dict[str, float]:
     """Run task → mean utilisation of the GPUs during its requests, percent."""
     found = {}
     workers = list(seen)

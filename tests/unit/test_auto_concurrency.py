@@ -195,3 +195,20 @@ def test_a_number_in_the_plan_is_no_choice(tmp_path: Path) -> None:
     performance = read_json(one.experiment.performance_file)
     assert performance["run_tasks"]["rt"]["load"]["chosen"] is None
     assert _chosen(performance_of(one.experiment).run_tasks) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "count"),
+    [
+        ("ttft_p50", 1),
+        ("rt:peak_gpu_memory", 1),
+        ("other:ttft_p50", 3),
+        ("answer_tokens", 3),
+        ("*", 3),
+    ],
+)
+def test_a_gate_that_is_decided_by_a_metric_of_latency_measures_it(key: str, count: int) -> None:
+    gate = Gate.model_validate({"name": "g", "metrics": {key: {"relative": 0.1}}})
+    named = wanting_auto(metrics=["anls", "ttft_p50", "peak_gpu_memory", "answer_tokens"])
+    assert auto(named, Batching, gate) == count
+    assert auto(wanting_auto(metrics=["anls"]), Batching, gate) == 3

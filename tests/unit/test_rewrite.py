@@ -66,7 +66,7 @@ model:
 dataset: demo_mini
 metrics:
   - anls
-  # always
+  - latency_mean # always
   - cer
 packages:
   - name: mine

@@ -136,7 +136,10 @@ def test_the_same_file_in_an_old_and_a_new_folder_is_two_definitions(tmp_path: P
          "required_fields: [image_path, question, answer]}",
          {"iterator": "v01", "sample_fields": ["question"]}),
         ("ml_tasks", "name: T\nentry_point: vqa\nsupported_metrics: [Latency, anls, structural_fidelity]",
-         {"metrics": ["anls", "schema_valid"]}),
+         {"metrics": ["latency_mean", "anls", "schema_valid"]}),
+        ("run_tasks", "name: R\nmodel: {name: M, framework: HF}\n"
+         "metrics: [ttft, tpot, throughput, peak_memory]",
+         {"metrics": ["ttft_mean", "tpot", "tokens_per_second", "peak_gpu_memory"]}),
         ("ml_tasks", "name: T\nentry_point: vqa\ncustom_packages: [{name: m, source: git+https://x/y.git@v1}]",
          {"required_packages": [{"name": "m", "source": {"type": "git", "url": "https://x/y.git",
                                                           "ref": "v1"}}]}),

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from hpcbench.comparison.gate.quality_checks import coverage_check, quality_checks
+from hpcbench.comparison.gate.resource_checks import resource_checks
 from hpcbench.comparison.gate.sides import Side, side_of
 from hpcbench.comparison.gate.speed_checks import speed_checks
 from hpcbench.comparison.gate.verdict import (
@@ -72,6 +73,7 @@ def _checks(baseline: Side, candidate: Side, policy: Gate) -> Iterator[Check]:
             continue
         yield coverage_check(name, ours, theirs, policy)
         yield from quality_checks(name, ours, theirs, policy)
+        yield from resource_checks(name, ours, theirs, policy)
         yield from speed_checks(name, ours, theirs, policy)
 
 

@@ -31,6 +31,7 @@ from hpcbench.evaluation.versions import other_reading
 from hpcbench.experiment.ending import why_nothing
 from hpcbench.schema.definitions import Gate, QualityRule
 from hpcbench.schema.rules import rule_for
+from hpcbench.scorer.one import takes_measurement
 
 
 def quality_checks(
@@ -55,7 +56,9 @@ def quality_checks(
     differs += _read_otherwise((*baseline, *candidate), (*ours, *theirs))
     if samples is not None and samples.why_other_samples and "samples" in policy.same:
         differs.append(samples.why_other_samples)
-    for metric in load_metrics(baseline[0].run_task):
+    for metric, loaded in load_metrics(baseline[0].run_task).items():
+        if takes_measurement(loaded):
+            continue  # `resource_checks`
         rule = rule_for(policy.metrics, name, metric)
         if rule is None:
             continue

@@ -13,33 +13,21 @@ figure that only one side has are inconclusive, with the reason.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from statistics import geometric_mean
 from typing import Any
 
 from hpcbench.comparison.gate.sides import Run
 from hpcbench.comparison.gate.verdict import Check, CheckKind, Found
 from hpcbench.comparison.results import SpeedRatio
-from hpcbench.comparison.speed import incomparable
+from hpcbench.comparison.speed import (
+    MeasuredFigure,
+    incomparable,
+    middle_of,
+    ratio_of_runs,
+)
 from hpcbench.experiment.view.evaluated import Figure, Speed
 from hpcbench.schema.definitions import MEMORY_FIGURES, SPEED_FIGURES, Gate, RatioRule
 from hpcbench.schema.rules import rule_for
-from hpcbench.statistics import log_widths
-from hpcbench.statistics.clusters import t_quantile
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredFigure:
-    """One figure of one run."""
-
-    value: float
-    """In its unit, above 0."""
-    low: float | None = None
-    """Lower end of its interval; None: it has none."""
-    high: float | None = None
-    """Upper end."""
 
 
 def speed_checks(
@@ -91,7 +79,7 @@ def _checked(
         side for side, runs, some in zip(names, sides, values, strict=True) if len(some) < len(runs)
     ]
     shown: dict[str, Any] = {
-        side: _middle(some) for side, some in zip(names, values, strict=True) if some
+        side: middle_of(some) for side, some in zip(names, values, strict=True) if some
     }
     why = _why_not(kind, figure, sides)
     if lacking:
@@ -168,40 +156,19 @@ def ratio(
     Returns:
         The ratio of geometric means; without an interval where no data shows random variation.
     """
-    logs = [[math.log(one.value) for one in some] for some in (baseline, candidate)]
-    means = [math.fsum(some) / len(some) for some in logs]
-    middle = means[1] - means[0]
-    sides = [[(one.low, one.value, one.high) for one in some] for some in (baseline, candidate)]
-    ends: list[tuple[float, float]] = []
-    if (within := log_widths(*sides)) is not None:
-        ends.append((middle - within[0], middle + within[1]))
-    degrees = len(baseline) + len(candidate) - 2
-    if degrees:
-        squares = math.fsum(
-            (one - mean) ** 2 for some, mean in zip(logs, means, strict=True) for one in some
-        )
-        error = math.sqrt(squares / degrees * (1 / len(baseline) + 1 / len(candidate)))
-        half = t_quantile((1 + level) / 2, degrees) * error
-        ends.append((middle - half, middle + half))
+    middle, low, high = ratio_of_runs(baseline, candidate, level)
     rate = figure.endswith("_per_s")
     return SpeedRatio(
         figure=figure,
         unit="bytes" if figure in MEMORY_FIGURES else "1/s" if rate else "ms",
         higher_is_better=rate,
-        baseline=_middle(baseline),
-        candidate=_middle(candidate),
-        ratio=math.exp(middle),
-        low=math.exp(min(low for low, _ in ends)) if ends else None,
-        high=math.exp(max(high for _, high in ends)) if ends else None,
+        baseline=middle_of(baseline),
+        candidate=middle_of(candidate),
+        ratio=middle,
+        low=low,
+        high=high,
         level=level,
     )
-
-
-def _middle(values: Sequence[MeasuredFigure]) -> float:
-    """The geometric mean."""
-    if len(values) == 1:
-        return values[0].value
-    return geometric_mean(one.value for one in values)
 
 
 def _why_not(kind: CheckKind, figure: str, sides: Sequence[Sequence[Run]]) -> str:

@@ -11,6 +11,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.as_written import verdict_data
 from hpcbench.files.atomic import write_json
 from hpcbench.schema.definitions import Gate, GateLevel
+from hpcbench.schema.rules import by_name
 
 VERSION = 1
 """Of `verdict.json`."""
@@ -192,5 +193,11 @@ def _nothing_judged(
 ) -> Iterator[str]:
     if not critical:
         yield "the policy has no critical check that applies to these experiments: nothing was judged"
-    elif policy.metrics and not any(one.kind == "quality" for one in checks):
+    elif policy.metrics and not any(_is_of_metric(policy, one) for one in checks):
         yield "the baseline has no metric of the policy: quality was not judged"
+
+
+def _is_of_metric(policy: Gate, check: Check) -> bool:
+    """Whether a check is of a metric of the policy: of answers, or of a resource that a rule names."""
+    named = {key.rpartition(":")[2] for key in by_name(policy.metrics)}
+    return check.kind == "quality" or (check.kind != "coverage" and check.what in named)

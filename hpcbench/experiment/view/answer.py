@@ -11,8 +11,9 @@ from hpcbench.experiment.claims import withdrawn
 from hpcbench.experiment.layout import Experiment, attempts_in, responses_name
 from hpcbench.files.archive import Folder
 from hpcbench.files.atomic import parse_line
+from hpcbench.metrics.resources import Measurement
 from hpcbench.schema.records import Response
-from hpcbench.speed import ANSWERED, LATENCIES
+from hpcbench.speed import ANSWERED, LATENCIES, Timed, tpot, ttft
 
 MISSING = "missing"
 """Outcome of a sample that no worker has asked about yet."""
@@ -37,6 +38,8 @@ class Answer(NamedTuple):
     """End to end, ms: send → last chunk; None without an answer to a request that was sent."""
     completion_tokens: int | None = None
     """The engine's count; None: the engine gave none."""
+    measured: Measurement = Measurement()
+    """What it took, for resource metrics; only `measured_from_json` fills it."""
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Answer:
@@ -59,6 +62,25 @@ class Answer(NamedTuple):
             e2e_ms(record),
             _count(usage),
         )
+
+    @classmethod
+    def measured_from_json(cls, record: Mapping[str, Any]) -> Answer:
+        """As `from_json`, with what the answer took."""
+        return cls.from_json(record)._replace(measured=measurement_of(record))
+
+
+def measurement_of(record: Mapping[str, Any]) -> Measurement:
+    """What an answer took, by the formulas of `speed`; damaged times lose the times, not the answer."""
+    reused, count = record.get("reused_from") is not None, _count(record.get("usage"))
+    try:
+        one = Timed.from_json(record)
+        known = {
+            name: round(float(latency.value(one)), 6) if one.tries and latency.has(one) else None
+            for name, latency in (("ttft_ms", ttft), ("tpot_ms", tpot))
+        }
+    except (KeyError, TypeError, IndexError, AttributeError, OverflowError):
+        known = {}
+    return Measurement(**known, e2e_ms=e2e_ms(record), completion_tokens=count, reused=reused)
 
 
 def e2e_ms(record: Mapping[str, Any]) -> float | None:

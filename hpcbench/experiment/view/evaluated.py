@@ -151,6 +151,22 @@ class Level(Part):
     """Empty for a level with too many groups."""
 
 
+class Measured(Part):
+    """What `metrics.json` says of a resource metric beside its value."""
+
+    unit: str = ""
+    """Unit of the value."""
+    basis: str = "times"
+    """What two values must have in common to be compared, see `hpcbench.metrics.resources.Basis`."""
+    higher_is_better: bool = False
+    why: str = ""
+    """Why there is no value; empty: there is one."""
+    without: int = 0
+    """Answers that the value leaves out."""
+    reason: str = ""
+    """Most frequent reason for that."""
+
+
 class Scores(Part):
     """A run task in `metrics.json`, see docs/scores.md."""
 
@@ -192,6 +208,8 @@ class Scores(Part):
     """Kind of mistake → number of wrong samples with it, the most telling kind first."""
     metrics: Mapping[str, MetricValue | None] = {}
     """Metric → its value; None where no sample is scored."""
+    measured: Mapping[str, Measured] = {}
+    """Resource metrics among them: values of times, tokens, memory, energy and cost."""
     faults: tuple[Fault, ...] = ()
     """Samples that metrics failed on, by cause, the most frequent first."""
     groups: tuple[Level, ...] = ()
@@ -206,7 +224,9 @@ class Scores(Part):
             counts = _counts_of(table)
             entries = table.get("metrics") or {}
             merged = {**table, **counts.to_json()}
-            valued = not entries or any(one is not None for one in entries.values())
+            measured = table.get("measured") or {}
+            scores = [one for name, one in entries.items() if name not in measured]
+            valued = not scores or any(one is not None for one in scores)
             return merged if counts.ok and valued else _without_values(merged)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"counts of samples are missing or damaged: {error!r}") from None
@@ -224,8 +244,9 @@ class Scores(Part):
 
     @property
     def is_scored(self) -> bool:
-        """Whether any sample was scored; without metrics: whether any is ok."""
-        return self.ok > 0 and (not self.metrics or bool(self.values))
+        """Whether any sample was scored; without metrics of answers: whether any is ok."""
+        scores = [one for name, one in self.metrics.items() if name not in self.measured]
+        return self.ok > 0 and (not scores or any(one is not None for one in scores))
 
     @property
     def values(self) -> dict[str, MetricValue]:

@@ -102,11 +102,12 @@ class Latex(Format):
             else:
                 rows.append([escaped(name), *(value for value, _ in cells)])
                 rows.append(["", *(ends for _, ends in cells)])
-        arrow = form.arrow(higher_is_better=one["higher_is_better"])
+        up = one["higher_is_better"]
+        shown = form.metric(one["metric"], one["unit"], higher_is_better=up)
         legend = (
             " Bold: best of its column; [\\,]: 95\\,\\% interval." if self.options.intervals else ""
         )
-        caption = f"{escaped(one['ml_task'])}: {escaped(one['metric'])} {escaped(arrow)}.{legend}"
+        caption = f"{escaped(one['ml_task'])}: {escaped(shown)}.{legend}"
         return _table(caption, [escaped(head) for head in heads], rows, "r")
 
     def _cell(self, cell: Mapping[str, Any] | None) -> tuple[str, str]:

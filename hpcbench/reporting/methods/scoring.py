@@ -9,6 +9,7 @@ import hpcbench
 from hpcbench import number_format as form
 from hpcbench import plugins
 from hpcbench.errors import HpcbenchError
+from hpcbench.evaluation.resources import ONE_VALUE, SLICES, TOO_SHORT
 from hpcbench.experiment.interim import looks_at
 from hpcbench.experiment.view.evaluated import MetricValue
 from hpcbench.metrics.citations import CITATIONS
@@ -18,9 +19,11 @@ from hpcbench.reporting.leaderboard import leaders
 from hpcbench.reporting.methods.facts import Cited, Facts, Missing, Said, joined
 from hpcbench.reporting.report_tables import Leader
 from hpcbench.schema.definitions import Metric
+from hpcbench.scorer.one import takes_measurement
 from hpcbench.statistics import NO_SPREAD, ONE_CLUSTER
 from hpcbench.statistics.limits import BAYESIAN, CR1, EXACT
 from hpcbench.statistics.paired import NOTHING_DIFFERS
+from hpcbench.statistics.quantiles import BY_CLUSTERS, ORDER_STATISTICS
 
 _INTERVALS = {
     BAYESIAN: (
@@ -38,6 +41,18 @@ _INTERVALS = {
     CR1: ("is Student's t with the standard error CR1, clustered by document", ()),
     ONE_CLUSTER: ("stands for no interval: all samples belong to one document", ()),
     NO_SPREAD: ("stands for no interval: documents do not differ", ()),
+    ORDER_STATISTICS: (
+        "is two order statistics whose ranks come from the binomial distribution",
+        ("David and Nagaraja 2003, Order Statistics, section 7.1",),
+    ),
+    BY_CLUSTERS: (
+        "is the values at the ends of the interval of the share of values up to the percentile, clustered by "
+        "document",
+        ("Woodruff 1952, J. Am. Stat. Assoc. 47:635",),
+    ),
+    SLICES: ("is Student's t over 20 equal slices of the steady window", ()),
+    TOO_SHORT: ("stands for no interval: the steady window has too few slices", ()),
+    ONE_VALUE: ("stands for no interval: a run has one such value", ()),
 }
 """Method of an interval as `metrics.json` names it → what it is, and its publications."""
 
@@ -61,7 +76,9 @@ def metrics(facts: Facts) -> Iterator[Said]:
         for metric in one.metrics:
             entry = facts.scores[one.name].values.get(metric.name)
             if entry is None:
-                yield Missing(f"Metric {metric.name} of run task {one.name}: it scored no sample.")
+                measured = facts.scores[one.name].measured.get(metric.name)
+                why = f"it has no value: {measured.why}" if measured else "it scored no sample"
+                yield Missing(f"Metric {metric.name} of run task {one.name}: {why}.")
                 continue
             key = metric.model_dump_json(), entry.signature
             found.setdefault(key, []).append(one.name)
@@ -94,6 +111,9 @@ def _source(metric: Metric, entry: MetricValue) -> tuple[str, str]:
         installed: Any = plugins.with_options(kind, metric.options)
     except (HpcbenchError, TypeError, ValueError):
         return f"the metric's plugin {metric.plugin} is not installed here", ""
+    if takes_measurement(installed):
+        unit = installed.unit.format(currency="the site's currency")
+        return f"measured in {unit}, not scored", ""
     if installed.signature != entry.signature:
         return "the installed version of the metric has another signature", ""
     kind = type(installed)

@@ -86,13 +86,12 @@ def _distributions(tables: Tables) -> Iterator[Figure]:
 
 
 def _matrix(one: Matrix) -> Table:
-    arrow = form.arrow(higher_is_better=one["higher_is_better"])
     heads = ("model", *(dataset_of(column) for column in one["columns"]))
     rows = []
     for row in one["rows"]:
         name = f"{row['model']} ({row['variant']})" if row["variant"] else row["model"]
         rows.append((name, *(_cell(cell) for cell in row["cells"])))
-    caption = f"{one['metric']} {arrow}"
+    caption = form.metric(one["metric"], one["unit"], higher_is_better=one["higher_is_better"])
     return Table(caption, heads, tuple(rows), title="" if one["primary"] else caption)
 
 

@@ -1,0 +1,177 @@
+"""Resource metrics of whole run tasks, from figures that are measured already.
+
+`performance.json` has rates and memory, monitors have power, the site profile has a price. What lacks its
+basis has no value, and says why: it is never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from hpcbench.evaluation.aggregate import RunFigure, Scored
+from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.view.evaluated import Figure, Memory, Speed
+from hpcbench.experiment.view.readings import GpuUse, readings
+from hpcbench.experiment.view.scores import Place, rows_of
+from hpcbench.schema.plan import ResolvedRunTask
+from hpcbench.speed import ANSWERED
+
+ONE_VALUE = "undefined: one value of the run"
+"""Why a figure has no interval: only runs beside each other show its spread."""
+
+SLICES = "Student's t over slices of the steady window"
+"""Method of the interval of rates."""
+
+TOO_SHORT = "undefined: the steady window is too short"
+_REUSED = "earlier experiments asked for all its answers"
+
+
+def with_figures(experiment: Experiment, scored: Scored, speed: Speed) -> Scored:
+    """The scores of a run task with its resource metrics that have one value for the whole.
+
+    Args:
+        experiment: the experiment of the run task.
+        scored: its scores; `of_run` names these metrics.
+        speed: its speed.
+    """
+    if not scored.of_run:
+        return scored
+    run = _Run(experiment, scored.run_task, speed, scored.place)
+    return replace(scored, figures={name: run.figure(one) for name, one in scored.of_run.items()})
+
+
+class _Run:
+    """The figures of one run task; each is computed when a metric needs it."""
+
+    def __init__(
+        self, experiment: Experiment, run_task: ResolvedRunTask, speed: Speed, place: Place
+    ) -> None:
+        self.experiment, self.run_task, self.speed = experiment, run_task, speed
+        frame = rows_of(place.scores, ["document", "outcome"])
+        answered = frame.filter(frame["outcome"].is_in(list(ANSWERED)))
+        self.answered = answered.height
+        """Answers, also those of earlier experiments."""
+        self.measured = min(speed.answered or 0, self.answered) if self.answered else 0
+        """Answers that this experiment asked for."""
+        each = int(answered["document"].n_unique()) / self.answered if self.answered else 0.0
+        self.documents_per_answer = each
+
+    def figure(self, metric: Any) -> RunFigure:
+        """The value of a metric."""
+        documents = round(self.measured * self.documents_per_answer)
+        empty = RunFigure(
+            metric, metric.unit, n=self.measured, documents=documents, signature=metric.signature
+        )
+        found = _FIGURES[metric.name](self, empty)
+        return found if found.value is not None else replace(found, n=0, documents=0)
+
+    def tokens_per_second(self, empty: RunFigure) -> RunFigure:
+        """Tokens per second of one engine."""
+        if self.speed.answers_per_s is not None and self.speed.tokens_per_s is None:
+            return replace(empty, method="the engine did not count the tokens of every answer")
+        return self._rate(empty, self.speed.tokens_per_s, 1.0)
+
+    def documents_per_hour(self, empty: RunFigure) -> RunFigure:
+        """Documents per hour of one engine."""
+        return self._rate(empty, self.speed.answers_per_s, self.documents_per_answer * 3600)
+
+    def _rate(self, empty: RunFigure, rate: Figure | None, factor: float) -> RunFigure:
+        if rate is None or not rate.value or not factor:
+            return replace(empty, method=self._why_no_rate())
+        value, low, high = (
+            None if end is None else end * factor for end in (rate.value, rate.low, rate.high)
+        )
+        method = SLICES if low is not None else TOO_SHORT
+        return replace(empty, value=value, low=low, high=high, method=method)
+
+    def _why_no_rate(self) -> str:
+        if self.answered and not self.speed.answered:
+            return _REUSED
+        notes = [one for one in self.speed.notes if one.startswith("no steady rates")]
+        return notes[0] if notes else "no answer was measured"
+
+    def peak_gpu_memory(self, empty: RunFigure) -> RunFigure:
+        """Greatest memory of one GPU, GiB."""
+        peak = (self.speed.memory or Memory()).gpu_peak
+        if peak is None:
+            return replace(empty, method=self._why_no_gpu("memory"))
+        return replace(empty, value=peak / 2**30, method=ONE_VALUE)
+
+    def energy(self, empty: RunFigure) -> RunFigure:
+        """Energy of the GPUs, Wh per 1,000 documents."""
+        phase = self.run_task.name
+        try:
+            uses = map(GpuUse.of, readings(self.experiment))
+            known = [use.energy[phase] for use in uses if phase in use.energy]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            return replace(empty, method=f"a monitor's readings are damaged: {error}")
+        if not sum(known):
+            return replace(empty, method=self._why_no_gpu("power"))
+        workers = sum(one.workers for one in self.speed.hardware or ())
+        if len(known) < workers:
+            why = (
+                f"only {len(known)} of {workers} workers have a monitor that read the power of GPUs"
+            )
+            return replace(empty, method=why)
+        if not empty.documents:
+            return replace(empty, method=self._why_no_rate())
+        return replace(empty, value=sum(known) / empty.documents * 1000, method=ONE_VALUE)
+
+    def _why_no_gpu(self, what: str) -> str:
+        if self.answered and not self.speed.answered:
+            return _REUSED
+        if not self.run_task.model.gpus:
+            return f"model '{self.run_task.model.name}' uses no GPU"
+        return f"no monitor of its workers read the {what} of a GPU"
+
+    def cost(self, empty: RunFigure) -> RunFigure:
+        """Price of the GPUs of one engine at its steady rate, per 1,000 documents."""
+        site = self.experiment.resolved.site
+        empty = replace(
+            empty,
+            unit=_unit(empty.metric, site.currency),
+            signature=empty.signature.replace("|", f"|currency:{site.currency or 'none'}|", 1),
+        )
+        if site.gpu_hour_price is None:
+            return replace(empty, method=f"site profile '{site.name}' has no gpu_hour_price")
+        if not (gpus := self._gpus()):
+            return replace(empty, method=f"model '{self.run_task.model.name}' uses no GPU")
+        hourly = self._rate(empty, self.speed.answers_per_s, self.documents_per_answer * 3600)
+        if hourly.value is None:
+            return hourly
+        price = gpus * site.gpu_hour_price * 1000
+        ends = [
+            None if end is None or end <= 0 else price / end for end in (hourly.high, hourly.low)
+        ]
+        low, high = ends if None not in ends else (None, None)
+        return replace(hourly, value=price / hourly.value, low=low, high=high)
+
+    def _gpus(self) -> int:
+        """GPUs of one engine: as its workers saw them, else as the model's definition says."""
+        seen = {len(one.gpus) for one in self.speed.hardware or () if one.gpus}
+        return seen.pop() if len(seen) == 1 else self.run_task.model.gpus
+
+
+_FIGURES: Mapping[str, Callable[[_Run, RunFigure], RunFigure]] = {
+    "cost": _Run.cost,
+    "documents_per_hour": _Run.documents_per_hour,
+    "energy": _Run.energy,
+    "peak_gpu_memory": _Run.peak_gpu_memory,
+    "tokens_per_second": _Run.tokens_per_second,
+}
+"""Name of a metric's class → how it is computed."""
+
+
+def empty_figures(metrics: Mapping[str, Any], why: str) -> dict[str, RunFigure]:
+    """The figures of metrics for which nothing was measured at all."""
+    return {
+        name: RunFigure(one, _unit(one), method=why, signature=one.signature)
+        for name, one in metrics.items()
+    }
+
+
+def _unit(metric: Any, currency: str = "") -> str:
+    unit: str = metric.unit.format(currency=currency)
+    return unit.strip()

@@ -1,0 +1,239 @@
+"""Resource metrics: what answers took, in time, tokens, memory, energy and money.
+
+A resource metric reads no prediction. Its values are measured: those of a sample by the stamps and counts of
+its answer (`SampleResource`), those of a run task as a whole by figures that its workers recorded
+(`RunResource`). docs/measuring.md has each definition with its source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from hpcbench.metrics.base import Parts, SampleMetric
+
+Basis = Literal["times", "memory", "machine", "answers"]
+"""What two values must have in common before they may be compared.
+
+`times`: machines and load · `memory`: machines, load and the source of the figure · `machine`: load; the
+metric exists to compare machines · `answers`: nothing, because neither machine nor load changes it.
+"""
+
+MEASURED = "measurement"
+"""What these metrics accept in place of a prediction."""
+
+
+class NotMeasuredError(ValueError):
+    """A sample has an answer, and this measure has no value for it; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What one answer took; None: unknown, or not defined for this answer."""
+
+    ttft_ms: float | None = None
+    """Time to first token, ms: `send` → first chunk with new text."""
+    tpot_ms: float | None = None
+    """Time per output token, ms."""
+    e2e_ms: float | None = None
+    """End to end, ms: `send` → last chunk with new text."""
+    completion_tokens: int | None = None
+    """Tokens of the answer, by the engine's count."""
+    reused: bool = False
+    """Whether an earlier experiment asked for the answer."""
+
+
+class Resource(SampleMetric):
+    """What resource metrics have in common: no options, no upper bound, less is better."""
+
+    __slots__ = ()
+    higher_is_better: ClassVar[bool] = False
+    accepts: ClassVar[tuple[str, ...]] = (MEASURED,)
+    bounds: ClassVar[tuple[float, float | None]] = (0.0, None)
+    unit: ClassVar[str]
+    """Unit of its values; `{currency}` stands for the currency of the site's price."""
+    basis: ClassVar[Basis] = "times"
+
+    def score(self, prediction: object, references: Sequence[object]) -> Parts:
+        """Never called for a prediction.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError(
+            f"{self.name} reads no prediction: it needs the answers of an experiment, with their times"
+        )
+
+
+class SampleResource(Resource):
+    """A resource metric with a value of each answer; its set is the mean of the answers' values."""
+
+    __slots__ = ()
+    field: ClassVar[str]
+    """Field of a `Measurement` that is its value."""
+    lacking: ClassVar[str]
+    """Why an answer has no such value."""
+    of_reused: ClassVar[bool] = False
+    """Whether answers count that an earlier experiment asked for."""
+
+    def score(self, prediction: object, references: Sequence[object]) -> Parts:
+        """The value of one answer.
+
+        Raises:
+            NotMeasuredError: the answer has none.
+            TypeError: the prediction is no `Measurement`.
+        """
+        if not isinstance(prediction, Measurement):
+            return super().score(prediction, references)
+        if prediction.reused and not self.of_reused:
+            raise NotMeasuredError("an earlier experiment asked for the answer")
+        value: Any = getattr(prediction, self.field)
+        if value is None:
+            raise NotMeasuredError(self.lacking)
+        return Parts(float(value), 1.0)
+
+
+class Percentile(SampleResource):
+    """A percentile of the answers' values, linear between order statistics (numpy's default)."""
+
+    __slots__ = ()
+    aggregation: ClassVar[Any] = "quantile"
+    share: ClassVar[float]
+    """Share of the values below it."""
+
+    def aggregate(self, parts: Sequence[Parts]) -> float:
+        """The percentile of the samples' values.
+
+        Raises:
+            ValueError: there are no samples.
+        """
+        import numpy
+
+        if not parts:
+            raise ValueError("a metric over no samples has no value")
+        return float(numpy.quantile([one.numerator for one in parts], self.share))
+
+
+class RunResource(Resource):
+    """A resource metric with one value for a whole run task, and none for single samples."""
+
+    __slots__ = ()
+    aggregation: ClassVar[Any] = "run"
+
+
+_NO_TEXT = "the answer has no text, or no times"
+_ONE_CHUNK = "an answer of one chunk has no time between tokens"
+_NO_COUNT = "the engine did not count its tokens"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TtftMean(SampleResource):
+    """Mean time to first token: from sending a request to the first chunk with new text."""
+
+    name: ClassVar[str] = "ttft_mean"
+    unit: ClassVar[str] = "ms"
+    field: ClassVar[str] = "ttft_ms"
+    lacking: ClassVar[str] = _NO_TEXT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TtftP50(Percentile):
+    """Median time to first token: from sending a request to the first chunk with new text."""
+
+    name: ClassVar[str] = "ttft_p50"
+    unit: ClassVar[str] = "ms"
+    field: ClassVar[str] = "ttft_ms"
+    lacking: ClassVar[str] = _NO_TEXT
+    share: ClassVar[float] = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyMean(SampleResource):
+    """Mean latency of answers: from sending a request to the last chunk with new text."""
+
+    name: ClassVar[str] = "latency_mean"
+    unit: ClassVar[str] = "ms"
+    field: ClassVar[str] = "e2e_ms"
+    lacking: ClassVar[str] = _NO_TEXT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyP95(Percentile):
+    """95th percentile of the latency: from sending a request to the last chunk with new text."""
+
+    name: ClassVar[str] = "latency_p95"
+    unit: ClassVar[str] = "ms"
+    field: ClassVar[str] = "e2e_ms"
+    lacking: ClassVar[str] = _NO_TEXT
+    share: ClassVar[float] = 0.95
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tpot(SampleResource):
+    """Mean time per output token after the first chunk; each answer counts once."""
+
+    name: ClassVar[str] = "tpot"
+    unit: ClassVar[str] = "ms"
+    field: ClassVar[str] = "tpot_ms"
+    lacking: ClassVar[str] = _ONE_CHUNK
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerTokens(SampleResource):
+    """Mean number of tokens in an answer, by the engine's count.
+
+    Answers of earlier experiments count: neither machine nor load changes the number.
+    """
+
+    name: ClassVar[str] = "answer_tokens"
+    unit: ClassVar[str] = "tokens"
+    field: ClassVar[str] = "completion_tokens"
+    lacking: ClassVar[str] = _NO_COUNT
+    of_reused: ClassVar[bool] = True
+    basis: ClassVar[Basis] = "answers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokensPerSecond(RunResource):
+    """Tokens of answers per second of one engine, in the steady window."""
+
+    name: ClassVar[str] = "tokens_per_second"
+    unit: ClassVar[str] = "tokens/s"
+    higher_is_better: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentsPerHour(RunResource):
+    """Documents per hour of one engine: its answers in the steady window × documents per answer."""
+
+    name: ClassVar[str] = "documents_per_hour"
+    unit: ClassVar[str] = "documents/h"
+    higher_is_better: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeakGpuMemory(RunResource):
+    """Greatest memory in use on one GPU while the run task's samples were asked."""
+
+    name: ClassVar[str] = "peak_gpu_memory"
+    unit: ClassVar[str] = "GiB"
+    basis: ClassVar[Basis] = "memory"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Energy(RunResource):
+    """Energy of the GPUs for 1,000 documents, while the run task's samples were asked."""
+
+    name: ClassVar[str] = "energy"
+    unit: ClassVar[str] = "Wh per 1,000 documents"
+    basis: ClassVar[Basis] = "machine"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost(RunResource):
+    """Price of the GPUs of one engine for 1,000 documents at its steady rate; loading and waits are extra."""
+
+    name: ClassVar[str] = "cost"
+    unit: ClassVar[str] = "{currency} per 1,000 documents"
+    basis: ClassVar[Basis] = "machine"
