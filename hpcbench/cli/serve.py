@@ -5,16 +5,19 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import ipaddress
 import os
+import re
 import secrets as random
 import shlex
 import signal
+import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hpcbench import environments, secret
 from hpcbench.cli.output import say, transfer_bar
@@ -24,34 +27,109 @@ from hpcbench.inference import Client, EngineGone, LoadFailed, load_body
 from hpcbench.plugins import Environment
 from hpcbench.registry.catalog import user_site
 from hpcbench.registry.resolve import load_model
-from hpcbench.schema.definitions import Model, Site
+from hpcbench.schema.definitions import Model, Site, seconds
 from hpcbench.submit.local_data import open_cache
 from hpcbench.wrapper.descriptors import allow_many
 from hpcbench.wrapper.served_models import Announcement
+
+if TYPE_CHECKING:
+    from hpcbench.submit.serve_job import ServeJob
+
+DEFAULT_LIMIT = "01:00:00"
+"""Time limit of a job."""
+
+_LIMIT = r"(\d+-)?\d{1,2}:\d{2}:\d{2}"
 
 LOOK_SECONDS = 0.5
 """Seconds between two looks at a running engine's state."""
 
 
 def serve(arguments: argparse.Namespace) -> int:
-    """`hpcbench serve MODEL`: runs until Ctrl-C."""
-    allow_many()
-    if arguments.port is not None and not 0 < arguments.port < 2**16:
-        raise UserError(f"--port {arguments.port} is not a port", remedy="give 1 to 65535")
+    """`hpcbench serve MODEL`: runs until Ctrl-C or its time limit; `--job`: until its job ends."""
+    if arguments.port is not None and not 0 <= arguments.port < 2**16:
+        remedy = "give 1 to 65535, or 0 for a free one"
+        raise UserError(f"--port {arguments.port} is not a port", remedy=remedy)
+    if arguments.time_limit is not None and not re.fullmatch(_LIMIT, arguments.time_limit):
+        remedy = "write it as Slurm does, [D-]HH:MM:SS, e.g. 01:00:00"
+        raise UserError(f"--time-limit {arguments.time_limit} is not a time", remedy=remedy)
     site = user_site() or Site(name="default")
+    if arguments.stop:
+        return _stop(arguments, site)
+    if arguments.job:
+        return _start(arguments, site)
+    if arguments.as_job is None:
+        return _serve(arguments, site)
+    from hpcbench.submit.serve_job import ending
+
+    with ending(home(site), arguments.as_job):
+        if site.executor == "slurm" and arguments.port is None:
+            arguments.port, arguments.host = 0, _host_for_others()
+        return _serve(arguments, site)
+
+
+def _stop(arguments: argparse.Namespace, site: Site) -> int:
+    """`--stop`: end the jobs of this model or id."""
+    from hpcbench.submit import serve_job
+
+    root = home(site)
+    for job in serve_job.find(root, arguments.model):
+        serve_job.stop(root, job)
+        say(f"ended {job.id} ({job.model})")
+    return 0
+
+
+def _start(arguments: argparse.Namespace, site: Site) -> int:
+    """`--job`: fetch what the model needs, then let a job serve it."""
+    from hpcbench.submit import serve_job
+
+    root = home(site)
+    model, _ = _prepared(arguments, site)
+    given = Path(arguments.model)
+    words = [str(given.absolute()) if given.is_file() else arguments.model]
+    words += [word for one in arguments.registry for word in ("--registry", str(one.absolute()))]
+    words += ["--restarts", str(arguments.restarts)]
+    if arguments.port is not None:
+        words += ["--port", str(arguments.port), "--host", arguments.host]
+    if arguments.media_root:
+        words += ["--media-root", str(arguments.media_root.absolute())]
+    job = serve_job.start(root, site, model, words, arguments.time_limit or DEFAULT_LIMIT)
+    print(_how_to_end(job, serve_job.folder_of(root, job.id)), flush=True)
+    return 0
+
+
+def _how_to_end(job: ServeJob, folder: Path) -> str:
+    what = f"job {job.job} of Slurm" if job.job else "a process of this host"
+    return (
+        f"{what} serves {job.model} for {job.time_limit / 60:g} min; its id: {job.id}; log: {folder}\n"
+        f"end it: hpcbench serve {job.id} --stop"
+    )
+
+
+def _prepared(arguments: argparse.Namespace, site: Site) -> tuple[Model, Environment]:
+    """The model with its weights on this machine, and the environment of its engine."""
     found = load_model(arguments.model, arguments.registry)
     env = {**secret.variables(found.engine_options), **secret.reveal_all(dict(found.env))}
     found = found.model_copy(update={"env": env})
     with transfer_bar() as progress:
         model = open_cache(site, progress).local(found)
     environment = environments.prepare(model.image, home(site) / "cache", site.container, [], say)
+    return model, environment
+
+
+def _serve(arguments: argparse.Namespace, site: Site) -> int:
+    """Serve in this process, until a signal or the time limit."""
+    allow_many()
+    until = time.time() + seconds(arguments.time_limit) if arguments.time_limit else None
+    model, environment = _prepared(arguments, site)
     near = os.environ.get("SLURM_TMPDIR") or "/tmp"
     with tempfile.TemporaryDirectory(prefix="hpcbench-", dir=near) as name:
         folder, key = Path(name), random.token_urlsafe(32)
-        announcement = Announcement(home(site), key)
+        announcement = Announcement(home(site), key, arguments.as_job)
         try:
             with _running(model, site, environment, folder, key, arguments) as process:
-                served = _served(model, environment, folder, key, process, arguments, announcement)
+                served = _served(
+                    model, environment, folder, key, process, arguments, announcement, until
+                )
                 asyncio.run(served)
         finally:
             announcement.end()
@@ -121,8 +199,13 @@ async def _served(
     process: subprocess.Popen[bytes],
     arguments: argparse.Namespace,
     announcement: Announcement,
+    until: float | None,
 ) -> None:
-    """Load the model, print how to send requests, reload after a crash; returns at a signal to end."""
+    """Load the model, print how to send requests, reload after a crash; returns when it is to end.
+
+    Args:
+        until: end of its time limit, seconds since the epoch; None: it has none. A signal ends it, too.
+    """
     stop = asyncio.Event()
     signals = [signal.SIGINT, signal.SIGTERM]
     # If SIGHUP is ignored, nohup wants this process to outlive the terminal.
@@ -132,10 +215,15 @@ async def _served(
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with Client(str(folder / "socket"), key, model.name) as client:
         working = asyncio.ensure_future(
-            _keep(client, model, environment, process, folder, arguments, announcement)
+            _keep(client, model, environment, process, folder, arguments, announcement, until)
         )
         stopping = asyncio.ensure_future(stop.wait())
-        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        left = None if until is None else max(0.0, until - time.time())
+        done, _ = await asyncio.wait(
+            {working, stopping}, timeout=left, return_when=asyncio.FIRST_COMPLETED
+        )
+        if not done:
+            say("its time limit has ended")
         stopping.cancel()
         if working.done():
             working.result()
@@ -150,6 +238,7 @@ async def _keep(
     folder: Path,
     arguments: argparse.Namespace,
     announcement: Announcement,
+    until: float | None,
 ) -> None:
     """Keep the engine running: restart it after each crash, until it has crashed too often."""
     await _up(client, process, folder / "engine.log", environment.start_seconds)
@@ -171,11 +260,12 @@ async def _keep(
             raise fault(said) from None
         say(f"ready after {ready['seconds']:g} s")
         if deaths == 0:
+            address = _address(arguments, folder / "engine.log")
             announcement.made(
-                model=model.name, engine=model.engine, socket=str(folder / "socket"),
-                address=_address(arguments),
+                until, model=model.name, engine=model.engine, socket=str(folder / "socket"),
+                address=address,
             )  # fmt: skip
-            print(_how_to_ask(folder, model.name, arguments), flush=True)
+            print(_how_to_ask(folder, model.name, address), flush=True)
         while (status := await client.status())["state"] == "ready":
             announcement.beat()
             await asyncio.sleep(LOOK_SECONDS)
@@ -218,20 +308,32 @@ def _teller() -> Callable[[str], None]:
     return tell
 
 
-def _address(arguments: argparse.Namespace) -> str:
+def _host_for_others() -> str:
+    """Address of this node that other nodes reach: its name's, or all of them if its name is local."""
+    with contextlib.suppress(OSError, ValueError):
+        found = socket.getaddrinfo(socket.gethostname(), None)[0][4][0]
+        if not ipaddress.ip_address(found).is_loopback:
+            return str(found)
+    return "0.0.0.0"  # noqa: S104 - every request needs the key
+
+
+def _address(arguments: argparse.Namespace, log: Path) -> str:
     """Its address for other programs; empty: it has no port."""
     if arguments.port is None:
         return ""
-    host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
-    return f"http://{host}:{arguments.port}"
+    port = arguments.port
+    if port == 0:  # the wrapper's first lines name the one that it took
+        port = int(re.findall(r"serving on http://\S*:(\d+)$", log.read_text(), re.MULTILINE)[0])
+    host = socket.gethostname() if arguments.host in ("0.0.0.0", "::") else arguments.host  # noqa: S104
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _how_to_ask(folder: Path, name: str, arguments: argparse.Namespace) -> str:
+def _how_to_ask(folder: Path, name: str, address: str) -> str:
     """Address and an example call; curl reads the key from a file, so that no argument contains it."""
     where, over = "localhost", f" --unix-socket {folder / 'socket'}"
     sdk = ""
-    if arguments.port is not None:
-        where, over = _address(arguments).removeprefix("http://"), ""
+    if address:
+        where, over = address.removeprefix("http://"), ""
         key = f"open('{folder / 'key'}').read().strip()"
         sdk = f"OpenAI's SDK: OpenAI(base_url='http://{where}/v1', api_key={key})\n"
     body = f'{{"model": "{name}", "messages": [{{"role": "user", "content": "Hello"}}]}}'

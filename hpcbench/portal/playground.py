@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcbench import secret
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.models.playground import Question, ServedRow
+from hpcbench.submit import serve_job
 from hpcbench.wrapper.served_models import ServedModel, key_of, served_models
 
 if TYPE_CHECKING:
@@ -28,13 +29,32 @@ PREFIX = "data:image/"
 
 
 def rows(home: Path) -> tuple[ServedRow, ...]:
-    """Models that the user serves."""
-    return tuple(
+    """Models that the user serves, the newest first; then those that a job is about to serve."""
+    served, jobs = served_models(home), serve_job.serve_jobs(home)
+    of_jobs = {one.id for one in jobs}
+    ready = [
         ServedRow(
             id=one.id, model=one.model, engine=one.engine, host=one.host, started=one.started,
-            reachable=bool(one.is_here or one.address),
+            reachable=bool(one.is_here or one.address), is_job=one.id in of_jobs, ends=one.ends,
         )
-        for one in served_models(home)
+        for one in served
+    ]  # fmt: skip
+    others = [one for one in jobs if one.id not in {each.id for each in served}]
+    return (*ready, *(_row(home, one, *state) for one, state in _with_states(home, others)))
+
+
+def _with_states(
+    home: Path, jobs: Sequence[serve_job.ServeJob]
+) -> Iterator[tuple[serve_job.ServeJob, tuple[serve_job.State, str]]]:
+    known = serve_job.states(home, jobs)
+    return ((one, known[one.id]) for one in jobs)
+
+
+def _row(home: Path, job: serve_job.ServeJob, state: serve_job.State, why: str) -> ServedRow:
+    return ServedRow(
+        id=job.id, model=job.model, engine=job.engine, started=job.submitted, state=state, is_job=True,
+        why=secret.mask(why)[:1000],
+        log=tuple(secret.mask(line)[:500] for line in serve_job.tail(home, job.id)),
     )  # fmt: skip
 
 

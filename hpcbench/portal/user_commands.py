@@ -1,8 +1,8 @@
 """Commands that the portal runs for its user, each a process of its own that survives portal and browser.
 
-They are `hpcbench submit` of a plan, and `pause`, `resume`, `cancel` and `score` of an experiment. Each has a
-folder `HOME/portal/submissions/ID` that only the user can read: the request, the command's output, the exit
-code. A plan or an experiment has at most one running command.
+They are `hpcbench submit` of a plan, `pause`, `resume`, `cancel` and `score` of an experiment, and `serve` of
+a model in a job. Each has a folder `HOME/portal/submissions/ID` that only the user can read: the request, the
+command's output, the exit code. A plan, an experiment or a model has at most one running command.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ from hpcbench import secret
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import read_json, write_atomic, write_json
+from hpcbench.planning import clock
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.models.plans import Action, Submitted
 from hpcbench.portal.user_definitions import Definitions, File
+from hpcbench.submit.serve_job import serve_jobs
 
 KEPT = 50
 """Folders of ended commands that are kept."""
@@ -107,6 +109,31 @@ class UserCommands:
         request = {"definition": None, "name": experiment.id}
         words = (action, str(experiment.path))
         return self._begin(experiment.id, words, self._folder.parent, request)
+
+    def serve(self, model: str, minutes: int) -> str:
+        """Start a job that serves a model; returns the command's id.
+
+        Raises:
+            PortalFault: a command for this model runs already (409).
+        """
+        words = ("serve", model, "--job", "--time-limit", clock(60 * minutes))
+        return self._for_serving(model, words)
+
+    def end_serving(self, job: str) -> str:
+        """Start to end a job that serves a model; returns the command's id.
+
+        Raises:
+            PortalFault: there is no such job, or a command for it runs already (409).
+        """
+        found = [one for one in serve_jobs(self._folder.parent.parent) if one.id == job]
+        if not found:
+            raise PortalFault(404, "not_found", "no job serves this model any more")
+        return self._for_serving(job, ("serve", job, "--stop"), found[0].model)
+
+    def _for_serving(self, key: str, words: Sequence[str], model: str | None = None) -> str:
+        # The folder of plans: its registries are the project's.
+        request = {"definition": None, "name": model or key}
+        return self._begin(f"serve {key}", words, self._definitions.plans, request)
 
     def _begin(
         self, key: str, words: Sequence[str], folder: Path, request: Mapping[str, Any]

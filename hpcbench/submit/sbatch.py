@@ -51,8 +51,6 @@ def sbatch_text(
     Raises:
         UserError: see `parameters`.
     """
-    from submitit.slurm import slurm as submitit_slurm
-
     step = array or Step(group.id if group else FINALISE, workers=group.workers if group else 1)
     resources = group.resources if group else last_job.resources(resolved)
     name = f"hpcbench:ID:{step.name}.0"
@@ -61,9 +59,20 @@ def sbatch_text(
         at_once = step.throttle or group.throttle
         options |= {"array_parallelism": at_once, "map_count": step.workers}
     command = f"{python()} -u -m submitit.core._submit {shlex.quote(str(experiment_dir / 'jobs'))}"
-    text: str = submitit_slurm._make_sbatch_string(
-        command=command, folder=experiment_dir / "jobs", **options
-    )
+    return script(command, experiment_dir / "jobs", options)
+
+
+def script(command: str, folder: Path, options: Mapping[str, Any]) -> str:
+    """A batch script.
+
+    Args:
+        command: its last line.
+        folder: where its output goes.
+        options: see `parameters`.
+    """
+    from submitit.slurm import slurm as submitit_slurm
+
+    text: str = submitit_slurm._make_sbatch_string(command=command, folder=folder, **options)
     return text
 
 

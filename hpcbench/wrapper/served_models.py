@@ -44,6 +44,8 @@ class ServedModel:
     """`http://HOST:PORT`, for programs elsewhere; empty: it has no port."""
     started: float
     """When it was ready, seconds since the epoch."""
+    ends: float | None = None
+    """When its time limit ends it, seconds since the epoch; None: it has none."""
 
     @property
     def is_here(self) -> bool:
@@ -57,10 +59,12 @@ class Announcement:
     Args:
         home: folder of experiments and caches.
         key: what its requests have to show.
+        identity: by what it is known among the user's; None: a new one.
     """
 
-    def __init__(self, home: Path, key: str) -> None:
-        self._folder, self._id, self._key = home / "serving", secrets.token_hex(6), key
+    def __init__(self, home: Path, key: str, identity: str | None = None) -> None:
+        self._folder, self._key = home / "serving", key
+        self._id = identity or secrets.token_hex(6)
         self._beat = 0.0
 
     @property
@@ -68,14 +72,17 @@ class Announcement:
         """File with its key."""
         return self._folder / f"{self._id}.key"
 
-    def made(self, **fields: str) -> None:
+    def made(self, ends: float | None = None, **fields: str) -> None:
         """Announce that the model is ready.
 
         Args:
+            ends: when its time limit ends it, seconds since the epoch.
             fields: `model`, `engine`, `socket` and `address` of a `ServedModel`.
         """
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        served = ServedModel(id=self._id, host=socket.gethostname(), started=time.time(), **fields)
+        served = ServedModel(
+            id=self._id, host=socket.gethostname(), started=time.time(), ends=ends, **fields
+        )
         write_private(self.key_file, self._key)
         write_private(self._file, json.dumps(asdict(served)))
         self._beat = time.monotonic()
@@ -109,6 +116,12 @@ def key_of(home: Path, served: ServedModel) -> str:
         OSError: it has ended.
     """
     return (home / "serving" / f"{served.id}.key").read_text().strip()
+
+
+def forget(home: Path, identity: str) -> None:
+    """Remove the files of a served model, which another process is ending."""
+    for name in (f"{identity}.json", f"{identity}.key"):
+        (home / "serving" / name).unlink(missing_ok=True)
 
 
 def _found(folder: Path) -> Iterator[ServedModel]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 from typing import Any
@@ -275,14 +276,20 @@ def _serve(verb: Verb) -> None:
     """Add the verb that serves one model behind the wrapper."""
     serve = verb(
         "serve", "serve:serve", "serve one model by OpenAI's API until Ctrl-C",
-        "hpcbench serve tiny-vlm --port 8000",
+        ("hpcbench serve tiny-vlm --port 8000", "here, until Ctrl-C"),
+        ("hpcbench serve tiny-vlm --job --time-limit 00:30:00", "in a job; the playground finds it"),
+        ("hpcbench serve tiny-vlm --stop", "end its jobs"),
         note="Then, with OpenAI's SDK: OpenAI(base_url=\"http://127.0.0.1:8000/v1\", api_key=KEY),\n"
         "with the key from the file that the command prints.",
     )  # fmt: skip
-    serve.add_argument("model", help="name of a models/ definition, or its YAML file")
+    serve.add_argument(
+        "model", help="name of a models/ definition, or its YAML file; with --stop also a job's id"
+    )
     with_registry(serve)
     serve.add_argument(
-        "--port", type=int, help="also listen on this TCP port; default: a Unix socket only"
+        "--port",
+        type=int,
+        help="also listen on this TCP port, 0: any free one; default: a Unix socket only",
     )
     serve.add_argument(
         "--host", default="127.0.0.1", help="address for --port; default: %(default)s"
@@ -295,3 +302,14 @@ def _serve(verb: Verb) -> None:
         "--restarts", type=int, default=3, metavar="N",
         help="restart an engine that died up to N times; default: %(default)s",
     )  # fmt: skip
+    serve.add_argument(
+        "--time-limit", metavar="[D-]HH:MM:SS",
+        help="end after this time; default: none, with --job one hour",
+    )  # fmt: skip
+    way = serve.add_mutually_exclusive_group()
+    way.add_argument(
+        "--job", action="store_true",
+        help="serve in a job of Slurm, or in the background where the site has no Slurm",
+    )  # fmt: skip
+    way.add_argument("--stop", action="store_true", help="end jobs that --job has started")
+    way.add_argument("--as-job", metavar="ID", help=argparse.SUPPRESS)

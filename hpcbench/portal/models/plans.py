@@ -231,12 +231,12 @@ class Submitted(Model):
 
     submission: str
     """Id of the command in requests."""
-    verb: Literal["submit"] | Action
+    verb: Literal["submit", "serve"] | Action
     """The verb of hpcbench."""
     definition: str | None
     """Id of the plan of `submit`."""
     name: str
-    """Name of the plan, or id of the experiment."""
+    """Name of the plan or of the model, or id of the experiment."""
     started: float
     """Start time, seconds since the epoch."""
     id: str | None

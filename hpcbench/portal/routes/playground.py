@@ -12,9 +12,10 @@ from hpcbench.errors import HpcbenchError
 from hpcbench.portal import playground
 from hpcbench.portal.context import Here
 from hpcbench.portal.faults import PortalFault
-from hpcbench.portal.models.playground import Question, ServedRow
+from hpcbench.portal.models.plans import Submitted
+from hpcbench.portal.models.playground import Question, ServeAsked, ServedRow
 from hpcbench.portal.routes import room
-from hpcbench.portal.routes.plans import DONE
+from hpcbench.portal.routes.plans import DONE, AtDesk, list_choices
 
 PAGE_DPI = 150
 """Resolution of a page of a PDF; the default of datasets."""
@@ -24,8 +25,27 @@ router = room("playground")
 
 @router.get("/playground/served", operation_id="listServed")
 def list_served(portal: Here) -> tuple[ServedRow, ...]:
-    """Models that `hpcbench serve` serves for the user, the newest first."""
+    """Models that `hpcbench serve` serves for the user, the newest first, and jobs that are about to."""
     return playground.rows(portal.home)
+
+
+@router.post("/playground/served", status_code=202, operation_id="startServing")
+def start_serving(asked: ServeAsked, desk: AtDesk, request: Request) -> Submitted:
+    """Serve a model in a job of its own; `/submissions/{id}` has the output of the command."""
+    known = {one.name for one in list_choices(desk) if one.kind == "models" and not one.fault}
+    if asked.model not in known:
+        raise PortalFault(422, "bad_request", f"there is no valid model '{asked.model}'")
+    identity = desk.commands.serve(asked.model, asked.minutes)
+    request.scope[DONE] = f"serve {asked.model} for {asked.minutes} min ({identity})"
+    return desk.commands.look(identity)
+
+
+@router.delete("/playground/served/{id}", status_code=202, operation_id="stopServing")
+def stop_serving(id: str, desk: AtDesk, request: Request) -> Submitted:
+    """End a job that serves a model; `/submissions/{id}` has the output of the command."""
+    identity = desk.commands.end_serving(id)
+    request.scope[DONE] = f"end serving {id} ({identity})"
+    return desk.commands.look(identity)
 
 
 @router.post("/playground/questions", operation_id="askServed", response_class=StreamingResponse)

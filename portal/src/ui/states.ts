@@ -31,6 +31,7 @@ const LOOKS: Readonly<Record<string, Look>> = {
   unreadable: look("bad", "warning", "unreadable", "Its files cannot be read."),
   stopped: look("warn", "stop", "stopped", "hpcbench stopped it and recorded the reason."),
   failed: look("bad", "cross", "failed", "Ended, and nothing was scored."),
+  unserved: look("bad", "cross", "ended", "Its job ended before the model was ready."),
   claimed: look("info", "clock", "claimed", "A worker has claimed it; no answer yet."),
   acknowledged: look("away", "half", "partly done", "Part of it is answered; no worker has claimed the rest."),
   silent: look("warn", "question", "silent", "Its job runs, but its worker sent no message for minutes."),

@@ -10,6 +10,7 @@ import { type AnswerSoFar, follow, NOTHING } from "./answer";
 import { DropZone } from "./DropZone";
 import { MakeRunTask } from "./MakeRunTask";
 import type { PageImage } from "./pages";
+import { Ends, ServeJobs, StartModel, StopModel } from "./Serving";
 import layout from "../../ui/layout.module.css";
 import styles from "./playground.module.css";
 
@@ -20,20 +21,24 @@ export default function PlaygroundPage() {
   usePageTitle("Playground");
   const found = useApi("/playground/served", {}, { every: EVERY });
   const { session } = useSession();
+  const ready = found.data?.filter(({ state }) => state === "ready") ?? [];
+  const others = found.data?.filter(({ state }) => state !== "ready") ?? [];
   return (
     <div className={layout.page}>
       <div className={layout.bar}>
         <h1>Playground</h1>
+        {session?.may_submit && <StartModel />}
       </div>
       {found.error && <FaultBox fault={found.error} retry={() => void found.refetch()} />}
       {session?.may_submit === false ? (
         <Empty title="This portal only shows">Start it with <code>--allow-submit</code> to send questions to a model.</Empty>
       ) : !found.data ? (
         !found.error && <Skeleton lines={8} />
-      ) : found.data.length === 0 ? (
-        <NoModel />
       ) : (
-        <Bench served={found.data} />
+        <>
+          <ServeJobs rows={others} />
+          {ready.length > 0 ? <Bench served={ready} /> : others.length === 0 && <NoModel />}
+        </>
       )}
     </div>
   );
@@ -43,10 +48,9 @@ function NoModel() {
   return (
     <Panel title="No model is served">
       <div className={layout.stack}>
-        <p>Start one in a terminal; this page finds it when it is ready. Its answers go nowhere else, and nothing is kept.</p>
-        <Command title="On this host" text="hpcbench serve tiny-vlm" />
-        <Command title="In a Slurm job: a shell on a node that this host can reach, and there" text="srun --gpus=1 --mem=64G --time=01:00:00 --pty bash" />
-        <Command text="hpcbench serve MODEL --port 8000 --host NODE" />
+        <p>Start one here or in a terminal; this page finds it when it is ready. Its answers go nowhere else, and nothing is kept.</p>
+        <Command title="On this host, until Ctrl-C" text="hpcbench serve tiny-vlm" />
+        <Command title="In a job, as the button does" text="hpcbench serve tiny-vlm --job" />
       </div>
     </Panel>
   );
@@ -78,7 +82,9 @@ function Bench({ served }: { readonly served: readonly ServedRow[] }) {
               <Select label="Served model" value={one.id} options={served.map((each) => ({ value: each.id, label: `${each.model} on ${each.host}` }))} onChange={(id) => update({ served: id }, { replace: true })} />
               <span className={layout.soft}>
                 {one.engine}, ready <Ago time={one.started} />
+                <Ends row={one} />
               </span>
+              <StopModel row={one} />
             </div>
             {!one.reachable && <p className={layout.soft}>It is served on {one.host} without a port; start it again with <code>{`--port PORT --host ${one.host}`}</code>.</p>}
             <details>
