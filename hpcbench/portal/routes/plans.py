@@ -174,7 +174,7 @@ def get_schema(kind: DefinitionKind, response: Response) -> Mapping[str, Any]:
 @router.post("/submissions", status_code=202, operation_id="submitPlan")
 def submit_plan(asked: SubmissionAsked, desk: AtDesk, portal: Here, request: Request) -> Submitted:
     """Submit a plan; `/submissions/{id}` has the output of the command."""
-    _refuse_commands(portal)
+    refuse_commands(portal)
     file = desk.definitions.find(asked.definition)
     identity = desk.commands.begin(file, asked.etag)
     request.scope[DONE] = f"submit {file.name} ({identity})"
@@ -186,7 +186,7 @@ def act_on_experiment(
     asked: ActionAsked, desk: AtDesk, portal: Here, request: Request
 ) -> Submitted:
     """Pause, resume, cancel or score an experiment; `/submissions/{id}` has the output of the command."""
-    _refuse_commands(portal)
+    refuse_commands(portal)
     identity = desk.commands.act(experiment_of(portal, asked.experiment), asked.action)
     request.scope[DONE] = f"{asked.action} {asked.experiment} ({identity})"
     return desk.commands.look(identity)
@@ -198,7 +198,7 @@ def get_submission(id: str, desk: AtDesk) -> Submitted:
     return desk.commands.look(id)
 
 
-def _refuse_commands(portal: Portal) -> None:
+def refuse_commands(portal: Portal) -> None:
     """Refuse to run a command where the user's options do not allow it.
 
     Raises:

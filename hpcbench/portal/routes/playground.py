@@ -15,7 +15,7 @@ from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.models.plans import Submitted
 from hpcbench.portal.models.playground import Question, ServeAsked, ServedRow
 from hpcbench.portal.routes import room
-from hpcbench.portal.routes.plans import DONE, AtDesk, list_choices
+from hpcbench.portal.routes.plans import DONE, AtDesk, list_choices, refuse_commands
 
 PAGE_DPI = 150
 """Resolution of a page of a PDF; the default of datasets."""
@@ -30,8 +30,9 @@ def list_served(portal: Here) -> tuple[ServedRow, ...]:
 
 
 @router.post("/playground/served", status_code=202, operation_id="startServing")
-def start_serving(asked: ServeAsked, desk: AtDesk, request: Request) -> Submitted:
+def start_serving(asked: ServeAsked, desk: AtDesk, portal: Here, request: Request) -> Submitted:
     """Serve a model in a job of its own; `/submissions/{id}` has the output of the command."""
+    refuse_commands(portal)
     known = {one.name for one in list_choices(desk) if one.kind == "models" and not one.fault}
     if asked.model not in known:
         raise PortalFault(422, "bad_request", f"there is no valid model '{asked.model}'")
@@ -41,8 +42,9 @@ def start_serving(asked: ServeAsked, desk: AtDesk, request: Request) -> Submitte
 
 
 @router.delete("/playground/served/{id}", status_code=202, operation_id="stopServing")
-def stop_serving(id: str, desk: AtDesk, request: Request) -> Submitted:
+def stop_serving(id: str, desk: AtDesk, portal: Here, request: Request) -> Submitted:
     """End a job that serves a model; `/submissions/{id}` has the output of the command."""
+    refuse_commands(portal)
     identity = desk.commands.end_serving(id)
     request.scope[DONE] = f"end serving {id} ({identity})"
     return desk.commands.look(identity)

@@ -11,19 +11,23 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
 
+from hpcbench.experiment.process_identity import identity
 from hpcbench.portal import playground
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.models.playground import Question
+from hpcbench.submit import serve_job
 from hpcbench.wrapper.served_models import GONE_SECONDS, Announcement, served_models
 from tests.mock_openai import Script, Server
 from tests.unit.portal.asking import portal_over
 from tests.unit.portal.unguarded import Unguarded, unguarded
+from tests.user import until
 
 KEY = "key-of-the-engine-123456"
 PAGE = f"data:image/png;base64,{base64.b64encode(b'page').decode()}"
@@ -123,6 +127,77 @@ def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Unguarded]:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     with unguarded(portal_over(tmp_path)) as found:
         yield found
+
+
+SPY = """
+import json, sys
+from pathlib import Path
+print(json.dumps(sys.argv[2:]))
+(Path(sys.argv[1]) / "code").write_text("0")
+"""
+
+
+def test_a_model_is_started_and_ended_by_the_command_that_a_user_would_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setattr("hpcbench.portal.user_commands._START", SPY)
+    asked = {"model": "tiny-vlm", "minutes": 90}
+    with unguarded(portal_over(tmp_path)) as api:
+        refused = api.ask("POST", "playground/served", asked)
+        assert (refused.status, refused.body["code"]) == (403, "refused")
+        assert api.ask("DELETE", "playground/served/abc").status == 403
+    portal = portal_over(tmp_path)
+    portal.options = replace(portal.options, may_submit=True)
+    job = serve_job.ServeJob("abc", "tiny-vlm", "huggingface", 60, 1.0, process={})
+    folder = serve_job.folder_of(tmp_path, "abc")
+    folder.mkdir(parents=True)
+    (folder / "job.json").write_text(json.dumps(asdict(job)))
+    with unguarded(portal) as api:
+        assert api.ask("POST", "playground/served", {**asked, "model": "--as-job"}).status == 422
+        assert api.ask("POST", "playground/served", {**asked, "minutes": 0}).status == 422
+        assert api.ask("DELETE", "playground/served/abd").status == 404
+        for method, path, words in (
+            ("POST", "", ["serve", "tiny-vlm", "--job", "--time-limit", "01:30:00"]),
+            ("DELETE", "/abc", ["serve", "abc", "--stop"]),
+        ):
+            begun = api.ask(method, f"playground/served{path}", asked if not path else None)
+            assert (begun.status, begun.body["verb"], begun.body["name"]) == (
+                202, "serve", "tiny-vlm"
+            )  # fmt: skip
+            until(lambda: _ended(api, begun.body["submission"]), 60, "its end")  # noqa: B023
+            log = api.ask("GET", f"submissions/{begun.body['submission']}").body["log"]
+            assert json.loads(log[0]) == words
+
+
+def _ended(api: Unguarded, submission: str) -> bool:
+    return bool(api.ask("GET", f"submissions/{submission}").body["state"] != "running")
+
+
+def test_a_job_is_listed_with_its_log_until_its_model_is_ready(tmp_path: Path) -> None:
+    job = serve_job.ServeJob(
+        "abc", "tiny", "scripted", 60, time.time(), process=identity(os.getpid())
+    )
+    folder = serve_job.folder_of(tmp_path, "abc")
+    folder.mkdir(parents=True)
+    (folder / "job.json").write_text(json.dumps(asdict(job)))
+    (folder / "host.out").write_text("loading tiny\n")
+    (row,) = playground.rows(tmp_path)
+    assert (row.id, row.state, row.is_job, row.reachable) == ("abc", "starting", True, False)
+    assert row.log == ("loading tiny",)
+    made = Announcement(tmp_path, KEY, "abc")
+    made.made(2e9, model="tiny", engine="scripted", socket="/s", address="")
+    (row,) = playground.rows(tmp_path)
+    assert (row.state, row.is_job, row.reachable, row.ends, row.log) == (
+        "ready",
+        True,
+        True,
+        2e9,
+        (),
+    )
+    with serving(tmp_path, tmp_path / "s"):
+        rows = playground.rows(tmp_path)
+        assert sorted(one.is_job for one in rows) == [False, True], "a terminal's is not a job"
 
 
 def test_a_page_of_a_document_comes_as_an_image(api: Unguarded) -> None:

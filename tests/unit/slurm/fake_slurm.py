@@ -32,7 +32,7 @@ cat {folder}/{name}.answer 2>/dev/null
 exit 0
 """
 
-PROGRAMS = ("squeue", "sacct", "scontrol", "scancel")
+PROGRAMS = ("squeue", "sacct", "scontrol", "scancel", "sbatch")
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -20,6 +21,7 @@ import pytest
 
 from hpcbench.wrapper.__main__ import _listen
 from tests.unit.wrapper.running import KEY, ROOT, Wrapper
+from tests.user import until
 
 pytestmark = pytest.mark.long
 
@@ -155,19 +157,26 @@ def test_a_websocket_upgrade_is_answered_as_any_request(
 class Serving:
     """`hpcbench serve` of a scripted engine, as a process."""
 
-    def __init__(self, folder: Path, options: str, *arguments: str) -> None:
+    def __init__(self, folder: Path, options: str, *arguments: str, model: str = "") -> None:
         document = folder / "m.yaml"
         document.write_text(
             "schema_version: 1\nname: m\nsource: weights\ngpus: 0\n"
             f"engine: tests.mock_openai:ScriptedEngine\nengine_options: {options}\n"
         )
-        (folder / "weights").mkdir()
+        (folder / "weights").mkdir(exist_ok=True)
         self.out, self.err = folder / "out", folder / "err"
         environment = {**os.environ, "HOME": str(folder), "PYTHONPATH": str(ROOT)}
         environment |= {"XDG_CONFIG_HOME": str(folder), "HPCBENCH_HOME": str(folder / "home")}
         with self.out.open("wb") as out, self.err.open("wb") as err:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "hpcbench.cli.main", "serve", str(document), *arguments],
+                [
+                    sys.executable,
+                    "-m",
+                    "hpcbench.cli.main",
+                    "serve",
+                    model or str(document),
+                    *arguments,
+                ],
                 stdout=out,
                 stderr=err,
                 env=environment,
@@ -187,8 +196,8 @@ class Serving:
 def serving(tmp_path: Path) -> Iterator[Callable[..., Serving]]:
     running: list[Serving] = []
 
-    def one(options: str, *arguments: str) -> Serving:
-        running.append(Serving(tmp_path, options, *arguments))
+    def one(options: str, *arguments: str, model: str = "") -> Serving:
+        running.append(Serving(tmp_path, options, *arguments, model=model))
         return running[-1]
 
     yield one
@@ -245,6 +254,52 @@ def test_serve_starts_an_engine_that_died_again_but_not_for_ever(
     assert "(cause: out_of_memory)" in said
 
 
+def test_serve_ends_on_its_time_limit(serving: Callable[..., Serving]) -> None:
+    one = serving("{}", "--time-limit", "00:00:01", "--port", "0")
+    assert one.process.wait(60) == 0
+    assert one.err.read_text().endswith("its time limit has ended\nended\n")
+
+
+def test_serve_announces_the_free_port_that_it_took(
+    serving: Callable[..., Serving], tmp_path: Path
+) -> None:
+    one = serving("{}", "--port", "0")
+    said = one.until("curl ")
+    [port] = re.findall(r"http://127\.0\.0\.1:(\d+)/v1/chat", said)
+    [path] = (tmp_path / "home" / "serving").glob("*.json")
+    assert json.loads(path.read_text())["address"] == f"http://127.0.0.1:{port}"
+
+
+def test_a_job_serves_until_it_is_stopped(serving: Callable[..., Serving], tmp_path: Path) -> None:
+    """Where the site has no Slurm the job is a process, which outlives the command."""
+    one = serving("{}", "--job")
+    assert one.process.wait(60) == 0
+    assert "a process of this host serves m for 60 min" in one.out.read_text()
+    folder = tmp_path / "home" / "serving"
+    until(lambda: list(folder.glob("*.json")), 60, "the model")
+    [ready] = folder.glob("*.json")
+    ends = json.loads(ready.read_text())["ends"]
+    assert 3500 < ends - time.time() < 3600
+    [job] = folder.glob("*/job.json")
+    pid = json.loads(job.read_text())["process"]["pid"]
+    ended = serving("{}", "--stop", model="m")
+    assert ended.process.wait(60) == 0, ended.err.read_text()
+    until(lambda: not Path(f"/proc/{pid}").exists(), 60, "its end")
+    assert list(folder.iterdir()) == []
+
+
+def test_a_job_that_cannot_load_its_model_keeps_the_reason(
+    serving: Callable[..., Serving], tmp_path: Path
+) -> None:
+    assert serving("{start: exit}", "--job").process.wait(60) == 0
+    folder = tmp_path / "home" / "serving"
+    until(lambda: list(folder.glob("*/failed")), 60, "the reason")
+    [failed] = folder.glob("*/failed")
+    assert "missing_weights" in failed.read_text()
+    [log] = failed.parent.glob("*.out")
+    assert "engine ended with exit code 1 while loading" in log.read_text()
+
+
 def test_serve_tells_why_a_model_cannot_be_loaded(serving: Callable[..., Serving]) -> None:
     one = serving("{start: exit}")
     assert one.process.wait(60) == 1
@@ -259,7 +314,9 @@ def test_serve_tells_why_a_model_cannot_be_loaded(serving: Callable[..., Serving
     [
         (["none.yaml"], "none.yaml: no such file"),
         (["tiny-vln"], "unknown model 'tiny-vln' (did you mean 'tiny-vlm'?)"),
-        (["tiny-vlm", "--port", "0"], "--port 0 is not a port"),
+        (["tiny-vlm", "--port", "65536"], "--port 65536 is not a port"),
+        (["tiny-vlm", "--time-limit", "1h"], "--time-limit 1h is not a time"),
+        (["tiny-vlm", "--stop"], "no job serves 'tiny-vlm'"),
     ],
 )
 def test_serve_tells_what_it_cannot_do(arguments: list[str], said: str) -> None:
