@@ -78,6 +78,11 @@ def remember(secret: str) -> None:
         _revealed.add(secret)
 
 
+def known() -> int:
+    """Number of secrets that `mask` removes; until it changes, `mask` does the same."""
+    return len(_revealed)
+
+
 def mask(text: str) -> str:
     """The text without any secret that this process revealed."""
     for secret in sorted(_revealed, key=len, reverse=True):

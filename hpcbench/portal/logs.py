@@ -13,6 +13,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -44,6 +45,9 @@ COUNTED = 4 << 20
 
 WIDTH = 4000
 """Bytes of a line in one piece."""
+
+SHORT = 200
+"""Longest text whose masked form is kept, characters."""
 
 AROUND = 8192
 """Bytes before and after a part of a line that are searched for secrets that cross its ends."""
@@ -442,6 +446,14 @@ def readable(lines: Sequence[bytes]) -> list[str]:
 
 def masked(text: str) -> str:
     """A text without secrets and without texts that look like secrets."""
+    # Definitions repeat the same short texts in every run task.
+    if len(text) <= SHORT:
+        return _masked(text, secret.known())
+    return secret.mask(_mask(text))
+
+
+@lru_cache(maxsize=4096)
+def _masked(text: str, _known: int) -> str:
     return secret.mask(_mask(text))
 
 

@@ -11,7 +11,7 @@ from hpcbench.comparison.differences import ConfigDifference, config_differences
 from hpcbench.errors import HpcbenchError
 from hpcbench.experiment.baselines import current
 from hpcbench.experiment.layout import Experiment, named_by
-from hpcbench.experiment.view.as_written import plan_data
+from hpcbench.experiment.view.as_written import plan_part
 from hpcbench.portal.commands import without_secrets
 from hpcbench.portal.context import Portal
 from hpcbench.portal.faults import PortalFault
@@ -23,7 +23,7 @@ from hpcbench.portal.models.run_tasks import (
     Origin,
     WholeConfiguration,
 )
-from hpcbench.portal.results_cache import results_of
+from hpcbench.portal.results_cache import Seen, results_of
 from hpcbench.portal.safe_open import open_beneath
 from hpcbench.reporting.provenance import provenance, reproduce
 
@@ -112,20 +112,21 @@ def configuration(portal: Portal, experiment: Experiment, wanted: str | None) ->
     )
 
 
-def whole_configuration(experiment: Experiment) -> WholeConfiguration:
+def whole_configuration(experiment: Seen) -> WholeConfiguration:
     """The resolved configuration, with references to secrets instead of secrets.
 
     Raises:
         PortalFault: the resolved plan cannot be read.
     """
     try:
-        resolved = plan_data(experiment)
-        run_tasks = resolved["run_tasks"]
-        shown = {one["task"]["name"]: without_secrets(one) for one in run_tasks[:RUN_TASKS]}
+        places = experiment.places
+        names = list(places.numbers)
+        resolved = plan_part(experiment, names[:RUN_TASKS], places)
+        shown = {one["task"]["name"]: without_secrets(one) for one in resolved["run_tasks"]}
         plan, site = (without_secrets(resolved[name]) for name in ("plan", "site"))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise PortalFault(500, "unreadable", "the resolved plan cannot be read") from error
-    return WholeConfiguration(plan=plan, site=site, run_tasks=shown, total=len(run_tasks))
+    return WholeConfiguration(plan=plan, site=site, run_tasks=shown, total=len(names))
 
 
 def _stamp(experiment: Experiment) -> tuple[Stamp, ...]:

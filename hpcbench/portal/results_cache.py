@@ -16,7 +16,7 @@ from pydantic_core import to_json
 
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.view.as_written import manifest_data, plan_of_one
+from hpcbench.experiment.view.as_written import manifest_data, plan_of_one, plan_places
 from hpcbench.experiment.view.evaluated import (
     Metrics,
     Performance,
@@ -26,8 +26,10 @@ from hpcbench.experiment.view.evaluated import (
     performance_of,
     scores_of,
     speed_of,
+    table_places,
 )
 from hpcbench.experiment.view.usage import Usage, written_usage
+from hpcbench.files.json_places import Places
 from hpcbench.portal.context import Portal, experiment_of
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.lru import Kept, stamp_of
@@ -48,6 +50,9 @@ PLANS = 4
 ALONE = 128
 """Plans of a single run task that are kept."""
 
+PLACES = 50_000
+"""Parts of files whose places are kept, 16 bytes each: with them, reading one run task parses no other."""
+
 WholeT = TypeVar("WholeT", Metrics, Performance)
 PartT = TypeVar("PartT", Scores, Speed)
 
@@ -66,8 +71,13 @@ def _parts() -> Kept[PartT | None]:
     return Kept(PARTS_BYTES, lambda part: len(to_json(part)))
 
 
+def _places() -> Kept[Places | None]:
+    return Kept(PLACES, lambda places: len(places) + 10 if places is not None else 1)
+
+
 @dataclass(frozen=True)
 class _Plans:
+    places: Kept[Places] = field(default_factory=lambda: Kept(PLACES, len))
     whole: Kept[ResolvedPlan] = field(default_factory=lambda: Kept(PLANS))
     alone: Kept[ResolvedPlan] = field(default_factory=lambda: Kept(ALONE))
 
@@ -112,7 +122,19 @@ class Seen(Experiment):
         """
         key, stamp = (self.path, run_task), stamp_of(self.resolved_file)
         with self._readable():
-            return self._plans.alone.of(key, stamp, lambda: plan_of_one(self, run_task))
+            return self._plans.alone.of(
+                key, stamp, lambda: plan_of_one(self, run_task, self.places)
+            )
+
+    @property
+    def places(self) -> Places:
+        """Where the run tasks are in the resolved plan.
+
+        Raises:
+            OSError, ValueError: it cannot be read.
+        """
+        path = self.resolved_file
+        return self._plans.places.of(path, stamp_of(path), lambda: plan_places(self))
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
@@ -136,6 +158,7 @@ class Results:
 
     _experiments: Kept[Seen] = field(default_factory=lambda: Kept(EXPERIMENTS))
     _plans: _Plans = field(default_factory=_Plans)
+    _places: Kept[Places | None] = field(default_factory=_places)
     _scores: Kept[Scores | None] = field(default_factory=_parts)
     _speeds: Kept[Speed | None] = field(default_factory=_parts)
     _usages: Kept[Usage | None] = field(default_factory=lambda: Kept(EXPERIMENTS))
@@ -172,14 +195,19 @@ class Results:
         metrics, performance = experiment.metrics_file, experiment.performance_file
         return (
             self._scores.of(
-                (metrics, run_task), stamp_of(metrics), lambda: scores_of(experiment, run_task)
+                (metrics, run_task),
+                stamp_of(metrics),
+                lambda: scores_of(experiment, run_task, self._tables(metrics)),
             ),
             self._speeds.of(
                 (performance, run_task),
                 stamp_of(performance),
-                lambda: speed_of(experiment, run_task),
+                lambda: speed_of(experiment, run_task, self._tables(performance)),
             ),
         )
+
+    def _tables(self, path: Path) -> Places | None:
+        return self._places.of(path, stamp_of(path), lambda: table_places(path))
 
 
 def _whole(

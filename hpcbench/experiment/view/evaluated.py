@@ -19,7 +19,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.counts import Counts
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.view.as_written import json_object
+from hpcbench.experiment.view.as_written import LARGEST, json_object
+from hpcbench.files.json_places import Changed, Places, locate, read
 
 METRICS_VERSION = 2
 """Version of `metrics.json`: 2 since it has invalid answers, faults and groups."""
@@ -546,14 +547,34 @@ def performance_of(experiment: Experiment) -> Performance:
     return _whole(Performance, experiment, experiment.performance_file, PERFORMANCE_VERSION)
 
 
-def scores_of(experiment: Experiment, run_task: str) -> Scores | None:
-    """Scores of one run task; None: there are none, or they are damaged. Others are not checked."""
-    return _one(Scores, experiment.metrics_file, METRICS_VERSION, run_task)
+def scores_of(experiment: Experiment, run_task: str, places: Places | None = None) -> Scores | None:
+    """Scores of one run task; None: there are none, or they are damaged. Others are not checked.
+
+    Args:
+        experiment: the experiment.
+        run_task: name of the run task.
+        places: `table_places` of its metrics file; None: the file is parsed whole.
+    """
+    return _one(Scores, experiment.metrics_file, METRICS_VERSION, run_task, places)
 
 
-def speed_of(experiment: Experiment, run_task: str) -> Speed | None:
-    """Speed of one run task; None: there is none, or it is damaged. Others are not checked."""
-    return _one(Speed, experiment.performance_file, PERFORMANCE_VERSION, run_task)
+def speed_of(experiment: Experiment, run_task: str, places: Places | None = None) -> Speed | None:
+    """Speed of one run task; None: there is none, or it is damaged. Others are not checked.
+
+    Args:
+        experiment: the experiment.
+        run_task: name of the run task.
+        places: `table_places` of its performance file; None: the file is parsed whole.
+    """
+    return _one(Speed, experiment.performance_file, PERFORMANCE_VERSION, run_task, places)
+
+
+def table_places(path: Path) -> Places | None:
+    """Where the tables of run tasks are in a metrics or performance file; None: it cannot be read."""
+    try:
+        return locate(path, "run_tasks", most=LARGEST)
+    except (OSError, ValueError):
+        return None
 
 
 def scores(experiment: Experiment) -> Mapping[str, Scores]:
@@ -574,8 +595,22 @@ def sound(kind: type[PartT], table: object) -> PartT | None:
         return None
 
 
-def _one(kind: type[PartT], path: Path, version: int, run_task: str) -> PartT | None:
-    table = _tables(path, version).get(run_task)
+def _one(
+    kind: type[PartT], path: Path, version: int, run_task: str, places: Places | None
+) -> PartT | None:
+    table = None
+    if places is None:
+        table = _tables(path, version).get(run_task)
+    elif (place := places.part(run_task)) is not None:
+        versions = [places.whole[name] for name in ("version",) if name in places.whole]
+        try:
+            table, *written = read(path, places, [place, *versions])
+        except Changed:
+            return _one(kind, path, version, run_task, None)
+        except (OSError, ValueError):
+            return None
+        if written not in ([], [version]):
+            return None
     return sound(kind, table) if table is not None else None
 
 

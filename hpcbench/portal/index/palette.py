@@ -44,12 +44,16 @@ def search(connection: Connection, home: str, text: str, limit: int) -> tuple[Hi
     ordered = sorted(found, key=lambda one: (one[0], KINDS.index(one[1]), one[2]))
     # Names outlive their experiments: some of the chosen names may have no experiment any more.
     best = [(kind, name) for _, kind, name in ordered[: 2 * limit]]
-    known: dict[tuple[str, str], list[Hit]] = {}
-    for kind in KINDS:
-        names = [name for own, name in best if own == kind]
-        if names:
-            for hit in _hits(connection, home, kind, names, words, limit):
-                known.setdefault((kind, hit.name), []).append(hit)
+    # Hits are taken in turns, one of each name: a few of each name are mostly enough.
+    for each in sorted({-(-limit // max(1, len(best))), limit}):
+        known: dict[tuple[str, str], list[Hit]] = {}
+        for kind in KINDS:
+            names = [name for own, name in best if own == kind]
+            if names:
+                for hit in _hits(connection, home, kind, names, words, each):
+                    known.setdefault((kind, hit.name), []).append(hit)
+        if sum(map(len, known.values())) >= limit:
+            break
     return _chosen([known[one] for one in best if one in known], limit)
 
 
@@ -98,7 +102,7 @@ def _hits(
     kind: str,
     names: Sequence[str],
     words: Sequence[str],
-    limit: int,
+    each: int,
 ) -> Iterator[Hit]:
     if kind != "run_task":
         yield from _HITS[kind](connection, home, names)
@@ -107,13 +111,21 @@ def _hits(
     for name in names:
         alike.setdefault(_left(name, words), []).append(name)
     for left, some in alike.items():
-        yield from _run_tasks(connection, home, some, left, limit)
+        yield from _run_tasks(connection, home, some, left, each)
 
 
 def _run_tasks(
-    connection: Connection, home: str, names: Sequence[str], left: Sequence[str], limit: int
+    connection: Connection, home: str, names: Sequence[str], left: Sequence[str], each: int
 ) -> Iterator[Hit]:
-    """Run tasks of these names in experiments whose ids contain the words of `left`, newest first."""
+    """Run tasks of these names in experiments whose ids contain the words of `left`, newest first.
+
+    Args:
+        connection: the index.
+        home: the home in it.
+        names: names of run tasks.
+        left: words that the experiments' ids contain.
+        each: most hits of a name.
+    """
     own = RUN_TASKS.c
     within = (func.lower(own.experiment).contains(word, autoescape=True) for word in left)
     ranked = (
@@ -124,7 +136,7 @@ def _run_tasks(
         .where(own.home == home, own.name.in_(names), *within)
         .subquery()
     )  # fmt: skip
-    query = select(ranked).where(ranked.c.turn <= limit).order_by(ranked.c.name, ranked.c.turn)
+    query = select(ranked).where(ranked.c.turn <= each).order_by(ranked.c.name, ranked.c.turn)
     for name, experiment, model, dataset, _ in connection.execute(query):
         if not _left(experiment, left):
             detail = f"{model} on {dataset}"

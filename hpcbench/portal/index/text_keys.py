@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 
 _BETWEEN = re.compile(r"[\W_]+|(?<=[^\W\d_])(?=\d)")
 _CANNOT = re.compile("[\x00\ud800-\udfff]")
@@ -30,8 +31,10 @@ def asked(text: str) -> list[str]:
     return folded(text[:LONGEST]).split()[:MOST_WORDS]
 
 
-def heads(name: str) -> list[str]:
+@lru_cache(maxsize=4096)
+def heads(name: str) -> tuple[str, ...]:
     """Texts from each word and number of a name on: `a-b7` → `a-b7`, `b7`, `7`; at most eight."""
     text = folded(name)[:LONGEST]
     begins = [0, *(match.end() for match in _BETWEEN.finditer(text))]
-    return [text[begin:] for begin in dict.fromkeys(begins) if begin < len(text)][:MOST_WORDS]
+    found = [text[begin:] for begin in dict.fromkeys(begins) if begin < len(text)]
+    return tuple(found[:MOST_WORDS])
