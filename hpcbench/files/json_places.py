@@ -80,7 +80,7 @@ def locate(
             return _scan(text, start)[1]
         if text[start] == "[" and name_of is not None:
             found, stop = _elements(text, start)
-            parts.extend((name_of(from_json(data[one[0] : one[1]])), one) for one in found)
+            parts.extend((_name(name_of, value, data, one), one) for value, one in found)
         else:
             named, stop = _members(text, start, lambda _, at: _scan(text, at)[1])
             parts.extend(named)
@@ -153,15 +153,21 @@ def _members(
         at = _skip(text, _expect(text, at, ","))
 
 
-def _elements(text: str, at: int) -> tuple[list[Place], int]:
-    """Elements of the list that begins at a place, and the place after it."""
-    found: list[Place] = []
+def _name(name_of: Callable[[Any], str], value: Any, data: bytes, place: Place) -> str:
+    """Name of an element; its value was read as if each byte were a character."""
+    name = name_of(value)
+    return name if name.isascii() else name_of(from_json(data[slice(*place)]))
+
+
+def _elements(text: str, at: int) -> tuple[list[tuple[Any, Place]], int]:
+    """Elements of the list that begins at a place, each with its place, and the place after the list."""
+    found: list[tuple[Any, Place]] = []
     at = _skip(text, _expect(text, at, "["))
     if text[at] == "]":
         return found, at + 1
     while True:
-        stop = _scan(text, at)[1]
-        found.append((at, stop))
+        value, stop = _scan(text, at)
+        found.append((value, (at, stop)))
         at = _skip(text, stop)
         if text[at] == "]":
             return found, at + 1

@@ -128,16 +128,19 @@ def _run_tasks(
     """
     own = RUN_TASKS.c
     within = (func.lower(own.experiment).contains(word, autoescape=True) for word in left)
-    ranked = (
-        select(
-            own.name, own.experiment, own.model, own.dataset,
-            func.row_number().over(partition_by=own.name, order_by=own.experiment.desc()).label("turn"),
-        )
-        .where(own.home == home, own.name.in_(names), *within)
-        .subquery()
-    )  # fmt: skip
-    query = select(ranked).where(ranked.c.turn <= each).order_by(ranked.c.name, ranked.c.turn)
-    for name, experiment, model, dataset, _ in connection.execute(query):
+    where = (own.home == home, own.name.in_(names), *within)
+    if each == 1:  # without numbering the rows of each name
+        newest = func.max(own.experiment).label("experiment")
+        chosen = select(own.name, newest).where(*where).group_by(own.name).subquery()
+    else:
+        turn = func.row_number().over(partition_by=own.name, order_by=own.experiment.desc())
+        ranked = select(own.name, own.experiment, turn.label("turn")).where(*where).subquery()
+        chosen = select(ranked).where(ranked.c.turn <= each).subquery()
+    # All rows of these names are looked at in an index; only the chosen ones are read.
+    same = (own.home == home, own.experiment == chosen.c.experiment, own.name == chosen.c.name)
+    query = select(own.name, own.experiment, own.model, own.dataset).where(*same)
+    query = query.order_by(own.name, own.experiment.desc())
+    for name, experiment, model, dataset in connection.execute(query):
         if not _left(experiment, left):
             detail = f"{model} on {dataset}"
             yield Hit(kind="run_task", name=name, experiment=experiment, detail=detail)
