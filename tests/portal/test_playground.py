@@ -16,6 +16,7 @@ from playwright.sync_api import Page, expect
 from tests.portal.browsing import Running
 from tests.portal.test_accessible import found
 from tests.portal.test_journeys import heading
+from tests.user import until
 
 DATA = Path(__file__).parents[2] / "examples" / "demo" / "data"
 
@@ -64,4 +65,38 @@ def test_a_dropped_page_is_answered_and_becomes_a_plan(
     page.get_by_role("radio", name="demo_vqa").check()
     expect(page.get_by_role("textbox", name=re.compile("YAML"))).to_contain_text(
         "dataset: demo_vqa"
+    )
+
+
+def test_a_model_is_started_asked_and_stopped_from_the_page(page: Page, running: Running) -> None:
+    """The site of the tests has no Slurm: the job is a process, which the page finds and ends."""
+    page.get_by_role("link", name="Playground").click()
+    heading(page, "Playground")
+    page.get_by_role("button", name="Start a model").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("combobox", name="Model").select_option("tiny-vlm")
+    dialog.get_by_role("combobox", name="Time limit").select_option("30")
+    expect(dialog).to_contain_text("hpcbench serve tiny-vlm --job --time-limit 00:30:00")
+    assert found(page) == []
+    dialog.get_by_role("button", name="Start", exact=True).click()
+    expect(page.get_by_role("log")).to_contain_text("a process of this host serves tiny-vlm")
+    page.get_by_role("dialog").get_by_role("button", name="Close").last.click()
+    expect(page.get_by_role("button", name="Ask", exact=True)).to_be_visible()
+    expect(page.get_by_text(re.compile("ends in"))).to_be_visible()
+    page.get_by_role("textbox", name="Prompt").fill("Read all text.")
+    page.get_by_role("button", name="Ask", exact=True).click()
+    expect(page.get_by_role("region", name="Answer")).to_contain_text("tokens of answer")
+    page.get_by_role("button", name="Stop model").click()
+    page.get_by_role("dialog").get_by_role("button", name="Stop model").click()
+    expect(page.get_by_role("log")).to_contain_text("ended")
+    page.get_by_role("dialog").get_by_role("button", name="Close").last.click()
+    expect(page.get_by_text("No model is served")).to_be_visible()
+    until(lambda: not list((running.home / "serving").iterdir()), 60, "the end of its files")
+    assert (
+        "serve tiny-vlm for 30 min"
+        in (running.folder / "state")
+        .joinpath("hpcbench", "portal")
+        .glob("changes-*.jsonl")
+        .__next__()
+        .read_text()
     )

@@ -37,6 +37,7 @@ _REASONS: Mapping[str, Sequence[str]] = {
     ),
     "it serves until a signal ends it": (
         "serve tiny-vlm --port 8000",
+        "serve tiny-vlm --job --time-limit 00:30:00",
         "portal",
         "portal --allow-edit --allow-submit --plans .",
         "portal --tcp",
@@ -82,6 +83,7 @@ _REASONS: Mapping[str, Sequence[str]] = {
         "images restore images.tar",
     ),
     "it needs an experiment or files of another kind than those of the home": (
+        "serve tiny-vlm --stop",
         "ab @last",
         "compare @last @last --run-task vqa-easy=vqa-hard",
         "notify @last",
