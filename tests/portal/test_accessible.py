@@ -143,6 +143,7 @@ def states(made: list[Experiment]) -> dict[str, tuple[str, Callable[[Page], None
         "another run": (f"/e/{first}?tab=config", button("Another run")),
         "note": (samples, button("Note")),
         "picker of runs": (f"/compare?runs={first}", button("Add a run")),
+        "start of a model": ("/playground", button("Start a model")),
         "new token": ("/settings", button("New token")),
         "more of a plan": ("/plans/new?kind=plans", button("More")),
         "name of a plan": ("/plans/new?kind=plans", button(re.compile("^Save"))),

@@ -1,4 +1,4 @@
-import type { CommandLine, ExperimentRow, Submitted } from "../../api/schema";
+import type { ActionAsked, CommandLine, ExperimentRow } from "../../api/schema";
 
 /** States that no job will change. */
 const ENDED: readonly string[] = ["done", "incomplete", "failed", "cancelled", "lost", "interrupted"];
@@ -6,7 +6,7 @@ const ENDED: readonly string[] = ["done", "incomplete", "failed", "cancelled", "
 type Row = Pick<ExperimentRow, "id" | "state">;
 
 /** A verb of hpcbench that the portal can run for an experiment. */
-export type Action = Exclude<Submitted["verb"], "submit">;
+export type Action = ActionAsked["action"];
 
 interface About {
   /** The name of the action. */

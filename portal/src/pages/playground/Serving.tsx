@@ -81,7 +81,8 @@ function figuresOf(model: Choice): string {
   const facts = [
     model.engine,
     gpus === 0 ? "no GPU" : gpus === 1 ? "1 GPU" : `${gpus} GPUs`,
-    model.gpu_memory_gb ? `${model.gpu_memory_gb} GB of GPU memory each` : "",
+    model.gpu_memory_gb ? `${model.gpu_memory_gb} GB of GPU memory${gpus > 1 ? " each" : ""}` : "",
+    model.parameters_b ? `${model.parameters_b} B parameters` : "",
     model.size_gb ? `${model.size_gb} GB of files` : "",
   ];
   return facts.filter(Boolean).join(" · ");
@@ -91,7 +92,7 @@ function figuresOf(model: Choice): string {
 export function ServeJobs({ rows }: { readonly rows: readonly ServedRow[] }) {
   if (rows.length === 0) return null;
   return (
-    <Panel title="Models on their way">
+    <Panel title="Jobs">
       <ul className={layout.stack}>
         {rows.map((row) => (
           <li key={row.id} className={layout.tight}>

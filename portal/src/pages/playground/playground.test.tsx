@@ -5,7 +5,7 @@ import { renderAt, serve, SESSION } from "../../testing";
 import { follow, grown, NOTHING } from "./answer";
 import { planText, promptText } from "./definitions";
 
-const SERVED = [{ id: "s1", model: "tiny-vlm", engine: "huggingface", host: "login1", started: 1, reachable: true }];
+const SERVED = [{ id: "s1", model: "tiny-vlm", engine: "huggingface", host: "login1", started: 1, reachable: true, state: "ready", is_job: false, why: "", log: [], ends: null }];
 const event = (data: object) => `data: ${JSON.stringify(data)}\n\n`;
 const STREAM = event({ choices: [{ delta: { content: "12" } }] }) + event({ choices: [{ delta: { content: ",50" }, finish_reason: "stop" }] }) + event({ choices: [], usage: { prompt_tokens: 90, completion_tokens: 4 } }) + "data: [DONE]\n\n";
 
@@ -45,6 +45,39 @@ describe("the page", () => {
     serve({ "/session": { ...SESSION, may_submit: true }, "/playground/served": [] });
     await renderAt("/playground");
     expect(await screen.findByText("hpcbench serve tiny-vlm")).toBeTruthy();
+  });
+
+  it("says why a job waits and why one has failed, and asks only models that are ready", async () => {
+    const job = { id: "j1", model: "big", engine: "vllm", host: "", started: 1, reachable: false, is_job: true, log: [], ends: null };
+    const rows = [...SERVED, { ...job, state: "waiting", why: "waits for 2 × A100; 14 jobs ahead" }, { ...job, id: "j2", state: "failed", why: "out of memory", log: ["loading", "CUDA out of memory"] }];
+    serve({ "/session": { ...SESSION, may_submit: true }, "/playground/served": rows });
+    await renderAt("/playground");
+    expect(await screen.findByText("waits for 2 × A100; 14 jobs ahead")).toBeTruthy();
+    expect(screen.getByText("out of memory")).toBeTruthy();
+    expect(screen.getByText("CUDA out of memory")).toBeTruthy();
+    expect(screen.getByRole("button", { name: "Remove" })).toBeTruthy();
+    const options = screen.getByRole("combobox", { name: "Served model" }).querySelectorAll("option");
+    expect([...options].map(({ textContent }) => textContent)).toEqual(["tiny-vlm on login1"]);
+  });
+
+  it("starts a model only after a confirmation that names the command", async () => {
+    const choice = { kind: "models", name: "org/M 1", description: "", fault: "", engine: "vllm", gpus: 2, gpu_memory_gb: 40, parameters_b: 7, size_gb: 16, samples: null, fields: [] };
+    const begun = { submission: "abc", verb: "serve", definition: null, name: "org/M 1", started: 1, id: null, log: ["a process of this host"], state: "done" };
+    const { asked } = serve({
+      "/session": { ...SESSION, may_submit: true },
+      "/playground/served": [],
+      "POST /playground/served": begun,
+      "/definitions/choices": [choice],
+      "/submissions/abc": begun,
+    });
+    await renderAt("/playground");
+    const user = userEvent.setup();
+    await user.click(await screen.findByRole("button", { name: "Start a model" }));
+    expect(await screen.findByText("hpcbench serve 'org/M 1' --job --time-limit 01:00:00")).toBeTruthy();
+    expect(screen.getByText(/2 GPUs · 40 GB of GPU memory each · 7 B parameters · 16 GB of files/)).toBeTruthy();
+    await user.click(screen.getByRole("button", { name: "Start" }));
+    expect(await screen.findByText("a process of this host")).toBeTruthy();
+    expect(asked.some(({ url, init }) => url.pathname.endsWith("/playground/served") && init.method === "POST")).toBe(true);
   });
 
   it("asks nothing where the portal only shows", async () => {
