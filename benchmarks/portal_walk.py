@@ -120,8 +120,7 @@ def main() -> None:
             alone = memory(portal)
             paint, client, api = first_load(browser, portal)
             first = memory(portal)
-            # A demo has one experiment, and the walk compares two.
-            count = walk(browser, portal, made if len(made) > 1 else made * 2)
+            count = walk(browser, portal, made) if len(made) > 1 else 0  # it compares two
             walked = memory(portal)
             took, cpu, files = bundle(portal, chosen, folder / "bundle")
         browser.close()
