@@ -47,7 +47,7 @@ EXPERIMENTS = 32
 PLANS = 4
 """Whole plans that are kept: a plan of a hundred run tasks takes 2 MB."""
 
-ALONE = 128
+ALONE = 48
 """Plans of a single run task that are kept."""
 
 PLACES = 50_000

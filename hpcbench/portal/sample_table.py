@@ -44,7 +44,7 @@ from hpcbench.scorer.one import takes_measurement
 if TYPE_CHECKING:
     from hpcbench.prompts import TaskPrompt
 
-COLUMNS_BYTES = 8 << 20
+COLUMNS_BYTES = 6 << 20
 """Bytes of columns that are kept."""
 
 PLACES_BYTES = 8 << 20
