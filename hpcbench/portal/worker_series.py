@@ -32,7 +32,7 @@ LOOK_SECONDS = 0.015
 WORKERS = 64
 """Most workers that are read, those of the newest jobs."""
 
-KEPT_BYTES = 10 << 20
+KEPT_BYTES = 5 << 20
 """Bytes of memory for the workers of all experiments."""
 
 SERIES = 120
