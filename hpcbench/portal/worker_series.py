@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -174,7 +175,14 @@ class Workers:
 
     def __init__(self, experiment: Experiment, grown: Callable[[], object] = lambda: None) -> None:
         self._experiment, self._grown = experiment, grown
-        self._runs = WorkerRuns(experiment, self._hear, dull=True)
+        # A circle of references would keep what the cache drops until a collection, megabytes each.
+        hear = weakref.WeakMethod(self._hear)
+
+        def told(run: WorkerRun, event: Mapping[str, Any]) -> None:
+            if (listener := hear()) is not None:
+                listener(run, event)
+
+        self._runs = WorkerRuns(experiment, told, dull=True)
         self._known: dict[str, Worker] = {}
         self._lock = threading.Lock()
 

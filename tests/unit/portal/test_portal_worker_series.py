@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -285,3 +287,16 @@ def test_a_torn_last_line_is_read_when_it_is_whole(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_cards_memory_is_known_where_its_name_says_it(name: str, size: float | None) -> None:
     assert card_gb(name) == size
+
+
+def test_workers_that_the_cache_drops_are_freed_without_a_collection(tmp_path: Path) -> None:
+    """The portal collects rarely, and readings take megabytes."""
+    found = Workers(lived(tmp_path).experiment)
+    found.look(monitors=True)
+    kept = weakref.ref(found)
+    gc.disable()
+    try:
+        del found
+        assert kept() is None
+    finally:
+        gc.enable()
