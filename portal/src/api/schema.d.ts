@@ -849,12 +849,36 @@ export interface paths {
         };
         /**
          * List Served
-         * @description Models that `hpcbench serve` serves for the user, the newest first.
+         * @description Models that `hpcbench serve` serves for the user, the newest first, and jobs that are about to.
          */
         readonly get: operations["listServed"];
         readonly put?: never;
-        readonly post?: never;
+        /**
+         * Start Serving
+         * @description Serve a model in a job of its own; `/submissions/{id}` has the output of the command.
+         */
+        readonly post: operations["startServing"];
         readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/v1/playground/served/{id}": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly get?: never;
+        readonly put?: never;
+        readonly post?: never;
+        /**
+         * Stop Serving
+         * @description End a job that serves a model; `/submissions/{id}` has the output of the command.
+         */
+        readonly delete: operations["stopServing"];
         readonly options?: never;
         readonly head?: never;
         readonly patch?: never;
@@ -4480,10 +4504,31 @@ export interface components {
             readonly metric: string;
         };
         /**
+         * ServeAsked
+         * @description A model to serve in a job of its own.
+         */
+        readonly ServeAsked: {
+            /**
+             * Minutes
+             * @description Time limit of the job, minutes.
+             */
+            readonly minutes: number;
+            /**
+             * Model
+             * @description Name of the model's definition.
+             */
+            readonly model: string;
+        };
+        /**
          * ServedRow
-         * @description A model that `hpcbench serve` serves for the user.
+         * @description A model that `hpcbench serve` serves for the user, or that a job of it is about to serve.
          */
         readonly ServedRow: {
+            /**
+             * Ends
+             * @description When its time limit ends it, seconds since the epoch; None: no limit, or not started yet.
+             */
+            readonly ends?: number | null;
             /**
              * Engine
              * @description Engine of the model.
@@ -4491,7 +4536,8 @@ export interface components {
             readonly engine: string;
             /**
              * Host
-             * @description Host where it is served.
+             * @description Host where it is served; empty: it is not ready.
+             * @default
              */
             readonly host: string;
             /**
@@ -4500,6 +4546,18 @@ export interface components {
              */
             readonly id: string;
             /**
+             * Is Job
+             * @description Whether a job serves it, which the portal can end; else a command in a terminal.
+             * @default false
+             */
+            readonly is_job: boolean;
+            /**
+             * Log
+             * @description Last lines of its job's output, until it is ready.
+             * @default []
+             */
+            readonly log: readonly string[];
+            /**
              * Model
              * @description Name of the model's definition.
              */
@@ -4507,13 +4565,27 @@ export interface components {
             /**
              * Reachable
              * @description Whether the portal can send requests: it is served on this host, or with a port.
+             * @default false
              */
             readonly reachable: boolean;
             /**
              * Started
-             * @description When it was ready, seconds since the epoch.
+             * @description When it was ready, or else when its job was submitted, seconds since the epoch.
              */
             readonly started: number;
+            /**
+             * State
+             * @description State: its job waits for Slurm; the model is being loaded; it is ready; its job ended too early.
+             * @default ready
+             * @enum {string}
+             */
+            readonly state: "waiting" | "starting" | "ready" | "failed";
+            /**
+             * Why
+             * @description Why its job waits or has failed.
+             * @default
+             */
+            readonly why: string;
         };
         /**
          * Session
@@ -4757,7 +4829,7 @@ export interface components {
             readonly log: readonly string[];
             /**
              * Name
-             * @description Name of the plan, or id of the experiment.
+             * @description Name of the plan or of the model, or id of the experiment.
              */
             readonly name: string;
             /**
@@ -4780,7 +4852,7 @@ export interface components {
              * Verb
              * @description The verb of hpcbench.
              */
-            readonly verb: "submit" | ("pause" | "resume" | "cancel" | "score");
+            readonly verb: ("submit" | "serve") | ("pause" | "resume" | "cancel" | "score");
         };
         /**
          * TakenAnswers
@@ -5188,6 +5260,7 @@ export type SamplePage = components['schemas']['SamplePage'];
 export type SampleRow = components['schemas']['SampleRow'];
 export type Score = components['schemas']['Score'];
 export type ScoreColumn = components['schemas']['ScoreColumn'];
+export type ServeAsked = components['schemas']['ServeAsked'];
 export type ServedRow = components['schemas']['ServedRow'];
 export type Session = components['schemas']['Session'];
 export type ShardCounts = components['schemas']['ShardCounts'];
@@ -6916,6 +6989,70 @@ export interface operations {
                 };
                 content: {
                     readonly "application/json": readonly components["schemas"]["ServedRow"][];
+                };
+            };
+            /** @description The error. */
+            readonly default: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Fault"];
+                };
+            };
+        };
+    };
+    readonly startServing: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody: {
+            readonly content: {
+                readonly "application/json": components["schemas"]["ServeAsked"];
+            };
+        };
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 202: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Submitted"];
+                };
+            };
+            /** @description The error. */
+            readonly default: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Fault"];
+                };
+            };
+        };
+    };
+    readonly stopServing: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path: {
+                readonly id: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 202: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Submitted"];
                 };
             };
             /** @description The error. */

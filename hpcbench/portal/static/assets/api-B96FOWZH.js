@@ -1,0 +1,1 @@
+import"./ui-2TM0Fxg7.js";

@@ -1,1 +1,0 @@
-import"./ui-DA7wuiMH.js";
