@@ -1,7 +1,7 @@
 """Resource metrics of whole run tasks, from figures that are measured already.
 
-`performance.json` has rates and memory, monitors have power, the site profile has a price. What lacks its
-basis has no value, and says why: it is never 0.
+`performance.json` has rates and memory, monitors have power, the site profile or the model has a price. What
+lacks its basis has no value, and says why: it is never 0.
 """
 
 from __future__ import annotations
@@ -10,11 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from hpcbench import statistics
 from hpcbench.evaluation.aggregate import RunFigure, Scored
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.view.answers import answer_frames
 from hpcbench.experiment.view.evaluated import Figure, Memory, Speed
 from hpcbench.experiment.view.readings import GpuUse, readings
 from hpcbench.experiment.view.scores import Place, rows_of
+from hpcbench.schema.definitions import Prices
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.speed import ANSWERED
 
@@ -49,8 +52,10 @@ class _Run:
         self, experiment: Experiment, run_task: ResolvedRunTask, speed: Speed, place: Place
     ) -> None:
         self.experiment, self.run_task, self.speed = experiment, run_task, speed
-        frame = rows_of(place.scores, ["document", "outcome"])
+        frame = rows_of(place.scores, ["sample", "document", "outcome"])
         answered = frame.filter(frame["outcome"].is_in(list(ANSWERED)))
+        self.documents = answered.select("sample", "document")
+        """Sample → document, of answered samples."""
         self.answered = answered.height
         """Answers, also those of earlier experiments."""
         self.measured = min(speed.answered or 0, self.answered) if self.answered else 0
@@ -127,13 +132,16 @@ class _Run:
         return f"no monitor of its workers read the {what} of a GPU"
 
     def cost(self, empty: RunFigure) -> RunFigure:
-        """Price of the GPUs of one engine at its steady rate, per 1,000 documents."""
-        site = self.experiment.resolved.site
+        """Price of 1,000 documents: what the model's provider charges, else the GPUs at the steady rate."""
+        site, prices = self.experiment.resolved.site, self.run_task.model.prices
+        currency = site.currency if prices is None else prices.currency
         empty = replace(
             empty,
-            unit=_unit(empty.metric, site.currency),
-            signature=empty.signature.replace("|", f"|currency:{site.currency or 'none'}|", 1),
+            unit=_unit(empty.metric, currency),
+            signature=empty.signature.replace("|", f"|currency:{currency or 'none'}|", 1),
         )
+        if prices is not None:
+            return self._charged(empty, prices)
         if site.gpu_hour_price is None:
             return replace(empty, method=f"site profile '{site.name}' has no gpu_hour_price")
         if not (gpus := self._gpus()):
@@ -147,6 +155,32 @@ class _Run:
         ]
         low, high = ends if None not in ends else (None, None)
         return replace(hourly, value=price / hourly.value, low=low, high=high)
+
+    def _charged(self, empty: RunFigure, prices: Prices) -> RunFigure:
+        """What a provider charges for the answers; those of earlier experiments took as many tokens."""
+        columns = ("sample", "prompt_tokens", "completion_tokens", "images")
+        frames = [
+            frame.join(self.documents, on="sample")
+            for frame in answer_frames(self.experiment, self.run_task.name, columns=columns)
+        ]
+        charged: dict[str, float] = {}
+        answers = uncounted = 0
+        for frame in frames:
+            for document, *used in frame.select("document", *columns[1:]).iter_rows():
+                answers += 1
+                uncounted += None in used[:2]
+                cost = prices.cost(*(one or 0 for one in used))
+                charged[document] = charged.get(document, 0.0) + cost
+        if not charged:
+            return replace(empty, method="no sample was answered")
+        if uncounted:
+            why = f"the engine did not count the tokens of {uncounted} of {answers} answers"
+            return replace(empty, method=why)
+        found = statistics.mean_interval([1000 * one for one in charged.values()])
+        return replace(
+            empty, value=found.estimate, low=found.low, high=found.high,
+            n=answers, documents=len(charged), method=found.method,
+        )  # fmt: skip
 
     def _gpus(self) -> int:
         """GPUs of one engine: as its workers saw them, else as the model's definition says."""

@@ -232,7 +232,8 @@ class Energy(RunResource):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost(RunResource):
-    """Price of the GPUs of one engine for 1,000 documents at its steady rate; loading and waits are extra."""
+    """Price of 1,000 documents: what the model's provider charges for answers, where the model has `prices`;
+    else the GPUs of one engine at its steady rate. Failed requests, loading and waits are extra."""
 
     name: ClassVar[str] = "cost"
     unit: ClassVar[str] = "{currency} per 1,000 documents"

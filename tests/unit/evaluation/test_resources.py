@@ -56,6 +56,7 @@ def run(
     site: Mapping[str, Any] | None = None,
     memory: Mapping[str, Any] | None = None,
     watts: float | None = 300.0,
+    prices: Mapping[str, Any] | None = None,
     name: str = "20261120-1432-plan-aaaa",
 ) -> Experiment:
     """A finished run of two questions to each document, with a GPU and its monitor."""
@@ -71,6 +72,7 @@ def run(
     )  # fmt: skip
     plan = json.loads(here.resolved_file.read_text())
     plan["run_tasks"][0]["dataset"] |= dataset
+    plan["run_tasks"][0]["model"]["prices"] = prices
     plan["site"] |= site or {}
     write_atomic(here.resolved_file, json.dumps(plan))
     here = Experiment(here.path)
@@ -179,6 +181,41 @@ def test_memory_energy_and_cost(measured: Experiment) -> None:
     assert cost.value == pytest.approx(2.0 * 1000 / hourly.value)
     assert cost.low == pytest.approx(2000.0 / (hourly.high or math.nan))
     assert cost.signature == "cost|currency:EUR|v1"
+
+
+PRICES = {"input": 2.0, "output": 10.0, "currency": "EUR", "image": 0.001}
+
+
+def test_a_providers_prices_make_the_cost_with_an_interval_by_documents(tmp_path: Path) -> None:
+    answers = [
+        answer(
+            number,
+            usage={"prompt_tokens": 1000 + number, "completion_tokens": 3},
+            image_sha256=("a",) * (number % 2),
+        )
+        for number in range(COUNT)
+    ]
+    answers[7] = answer(7, outcome="failed", usage=None, text="")
+    here = run(tmp_path, answers, prices=PRICES, site={"gpu_hour_price": 2.0, "currency": "USD"})
+    charged = [(1000 + number) * 2e-6 + 3e-5 + 0.001 * (number % 2) for number in range(COUNT)]
+    charged[7] = 0.0
+    documents = [1000 * (one + two) for one, two in zip(charged[::2], charged[1::2], strict=True)]
+    cost = value(here, "cost")
+    assert cost.value == pytest.approx(numpy.mean(documents))
+    assert cost.low is not None and cost.high is not None
+    assert cost.high - cost.value == pytest.approx(cost.value - cost.low)
+    assert (cost.n, cost.clusters) == (COUNT - 1, COUNT // 2)
+    assert cost.signature == "cost|currency:EUR|v1"
+    assert scores(here).measured["cost"].unit == "EUR per 1,000 documents"
+
+
+def test_answers_without_a_count_of_tokens_have_no_cost(tmp_path: Path) -> None:
+    answers = [answer(0), answer(1, usage=None), answer(2)]
+    here = run(tmp_path, answers, prices=PRICES, metrics=["exact_match", "cost"])
+    assert scores(here).metrics["cost"] is None
+    assert scores(here).measured["cost"].why == (
+        "the engine did not count the tokens of 1 of 3 answers"
+    )
 
 
 def test_what_has_no_basis_has_no_value_and_says_why(tmp_path: Path) -> None:
