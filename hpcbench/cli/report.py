@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import platform
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -208,5 +209,5 @@ def _open(files: Sequence[Path], arguments: argparse.Namespace) -> None:
     if not webbrowser.open(pages[0].resolve().as_uri()):
         raise EnvironmentFault(
             "this machine opens no browser",
-            remedy=f"copy the report to your own machine: `scp HOST:{pages[0].resolve()} .`",
+            remedy=f"on your own machine: `scp {platform.node()}:{pages[0].resolve()} .`",
         )
