@@ -30,7 +30,8 @@ import aiohttp
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from hpcbench.inference import Client, drive  # noqa: E402
+from hpcbench.inference.client import Client  # noqa: E402
+from hpcbench.inference.load_driver import drive  # noqa: E402
 from hpcbench.schema.records import Message, Request  # noqa: E402
 
 PAGE_BYTES = 950_000

@@ -28,7 +28,7 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from hpcbench.evaluation import evaluate  # noqa: E402
+from hpcbench.evaluation.stage import evaluate  # noqa: E402
 from hpcbench.experiment.layout import Experiment  # noqa: E402
 from hpcbench.files.atomic import create_exclusive, write_atomic, write_json  # noqa: E402
 from hpcbench.planning import plan_work  # noqa: E402

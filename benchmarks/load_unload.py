@@ -22,7 +22,7 @@ from typing import Any
 
 from wrapped import KEY, ROOT, Wrapper
 
-from hpcbench.inference import Client
+from hpcbench.inference.client import Client
 from hpcbench.schema.records import Message, Request
 
 NAME, TIMEOUT = "m", 600

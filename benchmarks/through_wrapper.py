@@ -35,7 +35,8 @@ from typing import Any
 import aiohttp
 from wrapped import KEY, ROOT, Wrapper
 
-from hpcbench.inference import Client, drive
+from hpcbench.inference.client import Client
+from hpcbench.inference.load_driver import drive
 from hpcbench.inference.request_body import prepare
 from hpcbench.schema.records import Message, Request
 

@@ -34,7 +34,9 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from hpcbench import speed  # noqa: E402
-from hpcbench.inference import Client, Health, drive  # noqa: E402
+from hpcbench.inference.client import Client  # noqa: E402
+from hpcbench.inference.client_health import Health  # noqa: E402
+from hpcbench.inference.load_driver import drive  # noqa: E402
 from hpcbench.schema.records import Message, Request  # noqa: E402
 
 FIRST, GAP, TOKENS = 0.2, 0.02, 75

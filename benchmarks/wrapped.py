@@ -14,7 +14,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from hpcbench.inference import Client, EngineGone  # noqa: E402
+from hpcbench.inference.client import Client, EngineGone  # noqa: E402
 
 KEY = "a-key-of-the-benchmark"
 

@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hpcbench import evaluation, slurm
+from hpcbench import slurm
 from hpcbench.comparison import gate, history
 from hpcbench.comparison.interim import last_looks
 from hpcbench.database import later
 from hpcbench.errors import EnvironmentFault, HpcbenchError, Problem, RunFailed, UserError
+from hpcbench.evaluation import stage
 from hpcbench.evaluation.endings import endings
 from hpcbench.experiment.answer_index import write_index
 from hpcbench.experiment.archiving import fold, fold_workers
@@ -201,7 +202,7 @@ def conclude(experiment: Experiment) -> None:
     secrets_file.load(experiment)  # a login node's shell need not have them
     stages = experiment.resolved.plan.stages
     if "evaluation" in stages:
-        evaluation.evaluate(experiment, lambda line: print(line, file=sys.stderr))  # noqa: T201 - the job's log
+        stage.evaluate(experiment, lambda line: print(line, file=sys.stderr))  # noqa: T201 - the job's log
         last_looks(experiment)
     ended = _ended_as(experiment)
     state = ended.state

@@ -26,8 +26,9 @@ from hpcbench.schema.plan import ResolvedRunTask
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from hpcbench.evaluation import Change, Row, Scored, Subject
+    from hpcbench.evaluation.aggregate import Row, Scored
     from hpcbench.evaluation.images import ImageScorer
+    from hpcbench.evaluation.scores import Change, Subject
     from hpcbench.plugins import Environment
 
 MOST_NAMED = 5
@@ -125,7 +126,7 @@ def _score_experiment(
     arguments: argparse.Namespace,
     packages: Path | None,
 ) -> int:
-    from hpcbench import evaluation
+    from hpcbench.evaluation import stage
 
     scores = folder / "scores" if folder is not None else None
     scored: list[Scored] = []
@@ -139,20 +140,20 @@ def _score_experiment(
     for subject in _subjects(experiment, chosen, arguments, prepared):
         name = subject.run_task.name
         if arguments.dry_run:
-            changes[name] = evaluation.what_is_due(experiment, subject, scores)
+            changes[name] = stage.what_is_due(experiment, subject, scores)
             continue
-        due = evaluation.what_is_due(experiment, subject, scores).scored
+        due = stage.what_is_due(experiment, subject, scores).scored
         for image in subject.images:
             if arguments.anew or set(image.metrics) & set(due):
                 image.check()  # before a score is written
-        one, changes[name] = evaluation.score(experiment, subject, scores, again=arguments.anew)
+        one, changes[name] = stage.score(experiment, subject, scores, again=arguments.anew)
         scored.append(_with_figures(experiment, one))
     if arguments.dry_run:
         return _print_changes(experiment, changes, left_out, arguments)
     if folder is None and not arguments.run_task:
         from hpcbench.finalise import scored_again
 
-        evaluation.write_metrics(experiment, scored, experiment.metrics_file)
+        stage.write_metrics(experiment, scored, experiment.metrics_file)
         scored_again(experiment)
         _mend_performance(experiment)
         if (short := not_whole(experiment)) is not None:
@@ -271,10 +272,10 @@ def _is_unknown(
 
 def _save(stored: Rescored, scored: Sequence[Scored], packages: Path | None) -> None:
     """Write `metrics.json`, and last how it was scored: readers need the definitions and their packages."""
-    from hpcbench import evaluation
+    from hpcbench.evaluation import stage
     from hpcbench.files.atomic import write_json
 
-    evaluation.write_metrics(stored, scored, stored.metrics_file)
+    stage.write_metrics(stored, scored, stored.metrics_file)
     run_tasks = {
         one.run_task.name: {
             "metrics": [metric.model_dump(mode="json") for metric in one.run_task.metrics],
@@ -349,7 +350,7 @@ def _subjects(
     prepared: Mapping[str, Environment],
 ) -> Iterator[Subject]:
     """The requested run tasks, each with the metrics that fit it."""
-    from hpcbench import evaluation
+    from hpcbench.evaluation import stage
 
     for name in arguments.metrics:
         found = [
@@ -367,7 +368,7 @@ def _subjects(
         if arguments.on_invalid:
             task = task.model_copy(update={"on_invalid": arguments.on_invalid})
         run_task = one.model_copy(update={"task": task})
-        subject = evaluation.subject_of(
+        subject = stage.subject_of(
             experiment,
             run_task,
             definitions,
@@ -469,7 +470,7 @@ def _columns(run_task: ResolvedRunTask, arguments: argparse.Namespace) -> list[s
 
 def _with_figures(experiment: Experiment, scored: Scored) -> Scored:
     """The scores with resource metrics of the whole run task, which are made of its speed."""
-    from hpcbench import evaluation
+    from hpcbench.evaluation import performance, resources
 
     if not scored.of_run:
         return scored
@@ -477,8 +478,8 @@ def _with_figures(experiment: Experiment, scored: Scored) -> Scored:
     try:
         speed = performance_of(experiment).run_tasks[name]
     except (EnvironmentFault, KeyError):
-        speed = evaluation.performance(experiment).run_tasks[name]
-    return evaluation.with_figures(experiment, scored, speed)
+        speed = performance.performance(experiment).run_tasks[name]
+    return resources.with_figures(experiment, scored, speed)
 
 
 def _check_columns(subject: Subject) -> None:
@@ -498,12 +499,12 @@ def _check_columns(subject: Subject) -> None:
 
 def _mend_performance(experiment: Experiment) -> None:
     """Write `performance.json` if it is missing or unreadable."""
-    from hpcbench import evaluation
+    from hpcbench.evaluation import performance
 
     try:
         performance_of(experiment)
     except EnvironmentFault:
-        evaluation.write_performance(experiment)
+        performance.write_performance(experiment)
 
 
 @contextlib.contextmanager
@@ -598,9 +599,9 @@ def _images_of_file(
 def _print_rows(
     scored: Sequence[Scored], header: dict[str, Any], arguments: argparse.Namespace
 ) -> int:
-    from hpcbench import evaluation
+    from hpcbench.evaluation import aggregate
 
-    rows = evaluation.table(scored, arguments.by, weight=arguments.weight, macro=arguments.macro)
+    rows = aggregate.table(scored, arguments.by, weight=arguments.weight, macro=arguments.macro)
     if arguments.json:
         print_json({**header, "rows": [row.to_json() for row in rows]})
         return 0
@@ -649,11 +650,11 @@ def _listed(rows: Sequence[Row]) -> Table:
 
 
 def _pivoted(rows: Sequence[Row], arguments: argparse.Namespace) -> Table:
-    from hpcbench import evaluation
     from hpcbench import number_format as form
+    from hpcbench.evaluation import aggregate
 
     (index,) = [key for key in rows[0].by if key != arguments.pivot][-1:] or ["metric"]
-    heads, lines = evaluation.pivot(rows, index, arguments.pivot)
+    heads, lines = aggregate.pivot(rows, index, arguments.pivot)
     names = ("metric", index) if index != "metric" else ("metric",)
     shown = table(*names, *heads, right=heads)
     for metric, line, cells in lines:
@@ -694,12 +695,12 @@ def _notes(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _say_faults(scored: Sequence[Scored]) -> None:
-    from hpcbench import evaluation
+    from hpcbench.evaluation import summary
     from hpcbench.metrics.base import OF_BOUNDS
     from hpcbench.number_format import many
 
     for one in scored:
-        for fault in evaluation.faults_of(one):
+        for fault in summary.faults_of(one):
             what = f"{many(fault['count'], 'sample')} without a score by {fault['metric']}"
             text = f"{one.run_task.name}: {what}: {fault['message']}, e.g. {fault['sample']}"
             if fault["message"].endswith(OF_BOUNDS):

@@ -23,7 +23,7 @@ from hpcbench import environments, secret
 from hpcbench.cli.output import say, transfer_bar
 from hpcbench.errors import EnvironmentFault, RunFailed, UserError
 from hpcbench.experiment.layout import home
-from hpcbench.inference import Client, EngineGone, LoadFailed, load_body
+from hpcbench.inference.client import Client, EngineGone, LoadFailed, load_body
 from hpcbench.plugins import Environment
 from hpcbench.registry.catalog import user_site
 from hpcbench.registry.resolve import load_model

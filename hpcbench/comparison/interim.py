@@ -13,10 +13,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hpcbench import evaluation, statistics
+from hpcbench import statistics
 from hpcbench.comparison import ab as speed_of
 from hpcbench.comparison.pairing import SamplePairs
 from hpcbench.comparison.results import MetricDifference
+from hpcbench.evaluation import stage
 from hpcbench.evaluation.aggregate import Scored
 from hpcbench.evaluation.summary import counts_of
 from hpcbench.experiment.claims import answers_of
@@ -194,8 +195,8 @@ def same_nodes(experiment: Experiment, pair: str) -> bool:
 def _scored(experiment: Experiment, name: str, done: Halves, folder: Path) -> Scored:
     """Scores of an arm over the samples that both arms have done."""
     run_task = experiment.resolved.run_task(name)
-    subject = evaluation.subject_of(experiment, run_task, shards=done.both)
-    return evaluation.score(experiment, subject, folder)[0]
+    subject = stage.subject_of(experiment, run_task, shards=done.both)
+    return stage.score(experiment, subject, folder)[0]
 
 
 def _differences(

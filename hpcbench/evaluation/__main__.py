@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from hpcbench.evaluation import evaluate
+from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.layout import Experiment
 
 

@@ -21,7 +21,7 @@ from hpcbench.inference.http_client import Answer, Connections, NotConnected
 from hpcbench.inference.rate_limits import RateLimits, now, retry_after
 from hpcbench.inference.request_body import Prepared, answer_key, prepare
 from hpcbench.inference.stream import Stream, as_object
-from hpcbench.monitor import engine_state
+from hpcbench.monitor.gauges import engine_state
 from hpcbench.schema.definitions import Model
 from hpcbench.schema.records import Outcome, Request, Response, Times
 

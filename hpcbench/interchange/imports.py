@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import hpcbench
-from hpcbench import evaluation
 from hpcbench.errors import Problem, UserError
+from hpcbench.evaluation import stage
 from hpcbench.evaluation.endings import endings
 from hpcbench.experiment.access import ensure_folder, new_folder, use_umask
 from hpcbench.experiment.claims import Owner
@@ -224,7 +224,7 @@ def _fill(
     vars(experiment)["manifest"] = manifest
     for one in found:
         _write_answers(experiment, one)
-    evaluation.evaluate(experiment)
+    stage.evaluate(experiment)
     with EventLog(experiment.submission_file) as log:  # a finished round without jobs
         log.write("round", round=0, groups=[], excluded=[], answered=0)
         log.write("handed", sync=True)

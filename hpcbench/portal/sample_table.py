@@ -155,7 +155,7 @@ class Sheet(ABC):
         return self.room.kinds.of(self.key, stamp, self._kinds)
 
     def _kinds(self) -> Mapping[str, Kind]:
-        from hpcbench.evaluation import load_metrics
+        from hpcbench.evaluation.plan_metrics import load_metrics
 
         try:
             self.experiment.use_packages()

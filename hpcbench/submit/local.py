@@ -28,7 +28,7 @@ from hpcbench.experiment.last_word import NO_ROOM, finaliser_found_no_room
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.seal import check_seal
 from hpcbench.experiment.submission import rounds
-from hpcbench.monitor import check_allocation, handles
+from hpcbench.monitor.devices import check_allocation, handles
 from hpcbench.schema.plan import Group
 from hpcbench.submit.array_task import ArrayTask
 

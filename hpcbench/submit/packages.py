@@ -70,7 +70,7 @@ def on_all_gpus(resolved: ResolvedPlan) -> ResolvedPlan:
     ]
     if not any(needs):
         return resolved
-    from hpcbench.monitor import handles  # a slow import that Slurm's plans do not need
+    from hpcbench.monitor.devices import handles  # a slow import that Slurm's plans do not need
 
     workers = len(handles()) // min(filter(None, needs))
     plan = resolved.plan.model_copy(update={"parallelism": max(1, workers)})

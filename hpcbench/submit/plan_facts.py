@@ -353,7 +353,10 @@ def _of_partition(site: Site, need: Resources) -> Gpus:
 
 
 def _of_this_machine(site: Site) -> Gpus:
-    from hpcbench.monitor import gpus, visible  # a slow import that Slurm's plans do not need
+    from hpcbench.monitor.devices import (  # a slow import that Slurm's plans do not need
+        gpus,
+        visible,
+    )
 
     container = site.container
     found = visible(gpus())

@@ -9,7 +9,7 @@ from typing import Any
 
 from hpcbench.data.datasets import Ranges, samples, total
 from hpcbench.errors import Problem, UserError
-from hpcbench.evaluation import load_metrics
+from hpcbench.evaluation.plan_metrics import load_metrics
 from hpcbench.evaluation.scoring import as_text
 from hpcbench.metrics.base import TooLarge
 from hpcbench.parsers import Read, reader

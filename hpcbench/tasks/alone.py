@@ -20,17 +20,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpcbench import evaluation, plugins
+from hpcbench import plugins
 from hpcbench.data.cache import Cache
 from hpcbench.data.datasets import open_dataset
 from hpcbench.data.table import TableDataset
 from hpcbench.errors import HpcbenchError, Problem, UserError
-from hpcbench.evaluation import Answer, Change, Place, Scored, Subject
+from hpcbench.evaluation import plan_metrics, summary
+from hpcbench.evaluation.aggregate import Scored
 from hpcbench.evaluation.images import ImageScorer
 from hpcbench.evaluation.resources import empty_figures
-from hpcbench.evaluation.scores import update
+from hpcbench.evaluation.scores import Change, Subject, update
 from hpcbench.experiment.layout import home
+from hpcbench.experiment.view.answer import Answer
 from hpcbench.experiment.view.evaluated import Scores
+from hpcbench.experiment.view.scores import Place
 from hpcbench.files.user import not_json, read_text
 from hpcbench.parsers import reading_of
 from hpcbench.plugins import DatasetIterator
@@ -82,7 +85,7 @@ def main(ml_task: str, argv: Sequence[str]) -> int:
         run_task = run_task_of(catalog, ml_task, dataset, names)
         with tempfile.TemporaryDirectory() as folder:
             scored, _ = score_file(run_task, arguments.responses, Path(folder))
-            table = evaluation.tabulate(scored)
+            table = summary.tabulate(scored)
     except HpcbenchError as error:
         print(error, file=sys.stderr)  # noqa: T201 - a command line of its own
         return error.exit_code
@@ -117,12 +120,12 @@ def score_file(
     if away and not images:
         what = f"metric '{away[0]}' scores in an image, which this command does not start"
         raise UserError(what, remedy=f"run `hpcbench score {path} --metrics {away[0]} …`")
-    metrics = evaluation.load_metrics(run_task)
+    metrics = plan_metrics.load_metrics(run_task)
     answered = _Answered(run_task, path)
     subject = Subject(run_task, metrics, answered, more_columns=tuple(columns), images=images)
     place = Place(folder, run_task.name)
     change = update(subject, place)
-    of_run = evaluation.run_metrics(run_task)
+    of_run = plan_metrics.run_metrics(run_task)
     figures = empty_figures(of_run, "a file of answers does not have it")
     reading = reading_of(run_task.ml_task)
     return Scored(run_task, metrics, place, reading=reading, of_run=of_run, figures=figures), change

@@ -22,16 +22,11 @@ from hpcbench.environments.orphans import end_session, held_folder, scratch
 from hpcbench.errors import EnvironmentFault, HpcbenchError, RunFailed
 from hpcbench.experiment.claims import Owner
 from hpcbench.experiment.layout import Experiment
-from hpcbench.inference import (
-    Client,
-    EngineGone,
-    LoadFailed,
-    RateLimits,
-    Shared,
-    load_body,
-)
+from hpcbench.inference.client import Client, EngineGone, LoadFailed, load_body
+from hpcbench.inference.rate_limits import RateLimits, Shared
 from hpcbench.inference.tokens import counter
-from hpcbench.monitor import LoggedMemory, logged_memory, over_socket
+from hpcbench.monitor.engine_log import LoggedMemory, logged_memory
+from hpcbench.monitor.gauges import over_socket
 from hpcbench.sanitize import sanitize
 from hpcbench.schema.definitions import Model
 from hpcbench.schema.plan import Group, ResolvedRunTask

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 
-from hpcbench.monitor import Alarm, Monitor
+from hpcbench.monitor.alarms import Alarm
+from hpcbench.monitor.sampler import Monitor
 from hpcbench.worker.event_log import WorkerEvents
 
 LONGEST_SECONDS = 20.0

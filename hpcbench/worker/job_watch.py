@@ -11,8 +11,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hpcbench.inference import Health
-from hpcbench.monitor import Alarm, LoggedMemory, Monitor, Summary, memory_figures
+from hpcbench.inference.client_health import Health
+from hpcbench.monitor.alarms import Alarm
+from hpcbench.monitor.engine_log import LoggedMemory
+from hpcbench.monitor.memory_figures import memory_figures
+from hpcbench.monitor.sampler import Monitor, Summary
 from hpcbench.worker.engine import EngineProcess, Loaded, last_lines
 from hpcbench.worker.event_log import WorkerEvents
 from hpcbench.worker.gpu_release import wait_for_memory

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from hpcbench.inference import RateLimits
-from hpcbench.inference.rate_limits import now
+from hpcbench.inference.rate_limits import RateLimits, now
 from hpcbench.worker.event_log import WorkerEvents
 
 LOOK_SECONDS = 5.0

@@ -33,12 +33,9 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.paired_scheduler import PairedScheduler
 from hpcbench.experiment.scheduler import Candidate, ShardScheduler
 from hpcbench.experiment.submission import rounds
-from hpcbench.inference import (
-    Adaptive,
-    EngineGone,
-    drive,
-    warm_up,
-)
+from hpcbench.inference.adaptive import Adaptive
+from hpcbench.inference.client import EngineGone
+from hpcbench.inference.load_driver import drive, warm_up
 from hpcbench.installed import this_python
 from hpcbench.schema.definitions import Model, seconds
 from hpcbench.schema.plan import Group, ResolvedRunTask

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from hpcbench.data.datasets import Ranges, check_answers, samples, total
 from hpcbench.errors import UserError
 from hpcbench.experiment.claims import Claim
-from hpcbench.inference import constant, poisson
+from hpcbench.inference.arrivals import constant, poisson
 from hpcbench.inference.cache_busting import as_new
 from hpcbench.plugins import DatasetIterator
 from hpcbench.prompts import TaskPrompt

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from hpcbench.inference import EngineGone, LoadFailed
-from hpcbench.monitor import check_allocation, machine
+from hpcbench.inference.client import EngineGone, LoadFailed
+from hpcbench.monitor.devices import check_allocation, machine
 from hpcbench.schema.definitions import Model
 from hpcbench.worker.engine import EngineProcess, Loaded, explained
 from hpcbench.worker.event_log import WorkerEvents

@@ -80,7 +80,8 @@ class _Gpus:
 
     def __init__(self, socket: Path) -> None:
         # only a wrapper with GPUs needs these modules
-        from hpcbench.monitor import engine_state, gpus, over_socket, visible
+        from hpcbench.monitor.devices import gpus, visible
+        from hpcbench.monitor.gauges import engine_state, over_socket
         from hpcbench.monitor.nvml import Nvml
 
         self._nvml = Nvml(visible(gpus()), log.warning)

@@ -398,7 +398,7 @@ def test_a_runner_that_ends_before_its_container_starts_leaves_none(
 
 
 def test_hpcbenchs_wrapper_answers_from_the_container(subject: Subject) -> None:
-    from hpcbench.inference import Client
+    from hpcbench.inference.client import Client
 
     private = subject.folder / "p"
     private.mkdir()

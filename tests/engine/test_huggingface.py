@@ -16,7 +16,8 @@ import pytest
 
 from hpcbench.engines import huggingface
 from hpcbench.engines.huggingface import HuggingFaceEngine
-from hpcbench.inference import LoadFailed, drive, load_body
+from hpcbench.inference.client import LoadFailed, load_body
+from hpcbench.inference.load_driver import drive
 from hpcbench.plugins import EngineSpec
 from hpcbench.schema.definitions import Model
 from hpcbench.schema.records import Message, Request

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench import evaluation
+from hpcbench.evaluation import stage
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import write_json
 from hpcbench.interchange.kit_logs import write_logs
@@ -64,7 +64,7 @@ def here(tmp_path: Path) -> Experiment:
     vars(here).pop("manifest", None)
     texts = ["0", "не то", None]
     write_attempt(here, 0, 1, [response(f"page/{n}", text) for n, text in enumerate(texts)])
-    evaluation.evaluate(here)
+    stage.evaluate(here)
     return here
 
 

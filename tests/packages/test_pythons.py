@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench import environments
-from hpcbench.inference import Client
+from hpcbench.inference.client import Client
 from hpcbench.schema.definitions import ContainerSite
 from tests.campaign import first
 

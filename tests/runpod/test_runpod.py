@@ -23,7 +23,7 @@ from hpcbench.environments import runpod_api
 from hpcbench.environments.runpod import RunPod
 from hpcbench.environments.runpod_api import Api
 from hpcbench.errors import EnvironmentFault, RunFailed, UserError
-from hpcbench.inference import Client
+from hpcbench.inference.client import Client
 from hpcbench.schema.definitions import ContainerSite
 from tests.runpod.conftest import IMAGE, Rig
 from tests.runpod.fake_api import KEY, FakeRunPod

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from polars.testing import assert_frame_equal
 
-from hpcbench.evaluation import evaluate
+from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.claims import shard_states
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import rounds

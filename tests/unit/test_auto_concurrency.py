@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from hpcbench.errors import UserError
-from hpcbench.evaluation import write_performance
+from hpcbench.evaluation.performance import write_performance
 from hpcbench.experiment.claims import Owner
 from hpcbench.experiment.view.evaluated import Load, performance_of
 from hpcbench.files.atomic import read_json
-from hpcbench.inference import Adaptive
+from hpcbench.inference.adaptive import Adaptive
 from hpcbench.registry.ab import side_by_side
 from hpcbench.registry.auto_concurrency import auto
 from hpcbench.reporting.sections.speed import _chosen

@@ -17,7 +17,8 @@ from hpcbench.experiment.budget import Amount, Ledger, most_of, settle, why_over
 from hpcbench.experiment.control import control_request, control_state
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import EventLog
-from hpcbench.inference import Client, drive, warm_up
+from hpcbench.inference.client import Client
+from hpcbench.inference.load_driver import drive, warm_up
 from hpcbench.schema.definitions import BudgetCaps, Prices
 from hpcbench.schema.records import Request, Response
 from hpcbench.worker import purse

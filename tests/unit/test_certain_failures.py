@@ -15,7 +15,7 @@ from hpcbench import plugins
 from hpcbench.cli.main import main
 from hpcbench.engines.request_limits import count_of, positions
 from hpcbench.errors import UserError
-from hpcbench.evaluation import load_metrics
+from hpcbench.evaluation.plan_metrics import load_metrics
 from hpcbench.plugins import EngineSpec, Limits
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.engine_limits import beyond

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcbench.evaluation import evaluate
+from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.claims import answers_of, damaged, pieces_of, release, shard_states
 from hpcbench.experiment.control import control_request, control_state
 from hpcbench.experiment.layout import Experiment

@@ -19,7 +19,7 @@ from hpcbench.engines.auto_concurrency import ELSEWHERE, ON_CPUS, ON_GPUS
 from hpcbench.experiment import answer_index, outcome
 from hpcbench.experiment.view import scores
 from hpcbench.experiment.view.evaluated import METRICS_VERSION, PERFORMANCE_VERSION
-from hpcbench.inference import Adaptive
+from hpcbench.inference.adaptive import Adaptive
 from hpcbench.planning import WORTH_SPARING
 from hpcbench.plugins import REQUIRED
 from hpcbench.registry.catalog import load_definition

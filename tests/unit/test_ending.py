@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench import evaluation, finalise
+from hpcbench import finalise
 from hpcbench.cli.main import main
 from hpcbench.comparison import history
+from hpcbench.evaluation import stage
 from hpcbench.evaluation.endings import endings
 from hpcbench.experiment.archiving import fold
 from hpcbench.experiment.claims import Owner, answers_of, claim
@@ -55,7 +56,7 @@ def answered(folder: Path, texts: list[str | None], **task: Any) -> Scores:
     """The table of a run task whose samples were answered so; None: the request failed."""
     here = experiment(folder, [record(number) for number in range(len(texts))], 100, **task)
     write_attempt(here, 0, 1, [response(f"s{number}", text) for number, text in enumerate(texts)])
-    return evaluation.evaluate(here).run_tasks["rt"]
+    return stage.evaluate(here).run_tasks["rt"]
 
 
 @given(ok=COUNTS, invalid=COUNTS, failed=COUNTS, skipped=COUNTS, least=st.floats(0, 1))
@@ -207,7 +208,7 @@ def worker(here: Experiment, *events: str) -> None:
 def test_the_reason_says_why_a_model_was_never_loaded(tmp_path: Path) -> None:
     here = experiment(tmp_path, [record(number) for number in range(4)], 4)
     worker(here, "model_failed")
-    evaluation.evaluate(here)
+    stage.evaluate(here)
     model = here.resolved.run_tasks[0].model.name
     assert endings(here)["rt"].reason == (
         f"nothing was scored: 4 of 4 samples were not asked; {model} was not loaded: no CUDA driver"
@@ -228,7 +229,7 @@ def test_a_run_task_whose_answers_are_all_empty_failed_with_its_pilot(
     for index in range(2):
         places = range(4 * index, 4 * index + 4)
         write_attempt(here, index, 1, [response(f"s{one}", texts[one]) for one in places])
-    evaluation.evaluate(here)
+    stage.evaluate(here)
     assert endings(here)["rt"].state == "done", "without a failed pilot they are answers"
     control_request(here, "fail", ["rt"], "its pilot failed")
     assert endings(here)["rt"].state == state
@@ -289,7 +290,7 @@ def test_scoring_anew_brings_the_outcome_up_to_date(tmp_path: Path) -> None:
     here = concluded(tmp_path, [None] * 4)
     ask_again(here)
     write_attempt(here, 0, 3, [response(f"s{number}", str(number)) for number in range(4)])
-    evaluation.evaluate(here)
+    stage.evaluate(here)
     finalise.scored_again(here)
     assert (status(here).state, status(here).reason) == ("done", None)
 

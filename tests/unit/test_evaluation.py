@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hpcbench.errors import UserError
-from hpcbench.evaluation import evaluate
+from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import Appender, read_json, write_json
 from tests.unit.small import experiment, record, response, write_attempt

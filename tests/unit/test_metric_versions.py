@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench import evaluation, plugins
+from hpcbench import plugins
 from hpcbench.errors import UserError
+from hpcbench.evaluation import plan_metrics
 from hpcbench.registry.resolve import load_plan
 from hpcbench.schema.plan import ResolvedPlan
 from tests.unit.registries import PLAN, Files
@@ -74,7 +75,7 @@ def test_two_versions_are_two_columns_with_two_signatures(files: Files) -> None:
         ("length_v2", "length"),
     ]
     assert run_task.task.metrics == ("length", "length_v1", "length_v2")
-    loaded = evaluation.load_metrics(run_task)
+    loaded = plan_metrics.load_metrics(run_task)
     signatures = {name: one.signature for name, one in loaded.items()}
     assert signatures == {
         "length": "length|v2", "length_v1": "length|v1", "length_v2": "length|v2"

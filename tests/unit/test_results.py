@@ -10,7 +10,7 @@ import pytest
 
 from hpcbench.cli.main import main
 from hpcbench.errors import EnvironmentFault
-from hpcbench.evaluation import evaluate
+from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import EventLog
 from hpcbench.experiment.view.evaluated import (

@@ -19,8 +19,8 @@ from hpcbench.data.datasets import open_dataset
 from hpcbench.data.tree import content_hash, folder_files
 from hpcbench.environments.images import file_digest, note
 from hpcbench.errors import RunFailed
-from hpcbench.evaluation import evaluate
 from hpcbench.evaluation.performance import measure_performance
+from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment import answer_index
 from hpcbench.experiment.archiving import fold
 from hpcbench.experiment.claim_store import ClaimStore

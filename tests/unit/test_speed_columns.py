@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench import speed
-from hpcbench.evaluation import measure_performance
+from hpcbench.evaluation.performance import measure_performance
 from hpcbench.experiment.claims import pieces_of
 from hpcbench.files.atomic import parse_lines
 from hpcbench.schema.definitions import Slo

@@ -16,7 +16,7 @@ from hpcbench.errors import UserError
 from hpcbench.experiment.claims import Claim, Owner
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import write_json
-from hpcbench.inference import EngineGone
+from hpcbench.inference.client import EngineGone
 from hpcbench.inference.request_body import read_image
 from hpcbench.schema.records import PromptEntry, Request
 from hpcbench.worker.process import Worker, _poisonous

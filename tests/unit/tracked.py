@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from hpcbench import evaluation
+from hpcbench.evaluation import stage
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import write_json
 from hpcbench.schema.definitions import ExperimentPlan, Tracker
@@ -40,7 +40,7 @@ def answer(here: Experiment, *shards: int) -> None:
 
 def end(here: Experiment, state: str = "done") -> None:
     """Score it, and say how it ended."""
-    evaluation.evaluate(here)
+    stage.evaluate(here)
     write_json(here.outcome_file, {"version": 1, "round": 0, "state": state, "shards_left": []})
 
 

@@ -25,8 +25,8 @@ from hpcbench.comparison.gate.sides import Run, not_same
 from hpcbench.comparison.gate.verdict import Check, Found
 from hpcbench.comparison.pairing import SamplePairs, load_scores
 from hpcbench.comparison.results import MetricDifference
-from hpcbench.evaluation import load_metrics
 from hpcbench.evaluation.aggregate import Scored
+from hpcbench.evaluation.plan_metrics import load_metrics
 from hpcbench.evaluation.versions import other_reading
 from hpcbench.experiment.ending import why_nothing
 from hpcbench.schema.definitions import Gate, QualityRule

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from hpcbench import evaluation
 from hpcbench.cli.ab import _notes, ab
 from hpcbench.comparison.ab import (
     FIGURES,
@@ -25,6 +24,7 @@ from hpcbench.comparison.interim import (
     last_looks,
     look,
 )
+from hpcbench.evaluation import stage
 from hpcbench.experiment.control import control_request, control_state
 from hpcbench.experiment.interim import (
     due,
@@ -149,7 +149,7 @@ def test_the_table_has_coverage_tokens_and_cost_of_both_plans(
     found = look(scene.experiment, "x", last=True)
     assert found is not None
     assert found["answers"]["a"] == {"coverage": 1.0, "prompt_tokens": 5, "completion_tokens": 5}
-    evaluation.evaluate(scene.experiment)
+    stage.evaluate(scene.experiment)
     hours = [Hours(run_task=f"x.{arm}", allocated=hour) for arm, hour in (("a", 0.5), ("b", 1.0))]
     write_json(scene.experiment.usage_file, Usage(hours=tuple(hours)).model_dump(mode="json"))
     plan = scene.experiment.resolved
@@ -233,7 +233,7 @@ def test_arms_that_are_told_apart_end_and_only_whole_blocks_count(scene: Scene) 
     assert now.rests("x.b")
     assert not due(scene.experiment, "x")
 
-    evaluation.evaluate(scene.experiment)
+    stage.evaluate(scene.experiment)
     metrics = json.loads(scene.experiment.metrics_file.read_text())["run_tasks"]
     assert [metrics[f"x.{arm}"]["asked"] for arm in "ab"] == [80, 48]
     assert [metrics[f"x.{arm}"]["coverage"] for arm in "ab"] == [1.0, 1.0]
@@ -411,7 +411,7 @@ def test_the_methods_section_says_how_arms_were_compared(tmp_path: Path) -> None
     for arm in "ab":
         scene.answered(arm, range(SHARDS))
     settle(scene.experiment)
-    evaluation.evaluate(scene.experiment)
+    stage.evaluate(scene.experiment)
     assert "A comparison of the arms of run task x: no look was made." in written()["missing"]
     last_looks(scene.experiment)
     found = written()
@@ -432,7 +432,7 @@ def test_the_report_tells_what_the_arms_are_and_misses_nothing_that_was_not_need
     scene.answered("b", half, right=lambda number: False)
     assert look(scene.experiment, "x")
     settle(scene.experiment)
-    evaluation.evaluate(scene.experiment)
+    stage.evaluate(scene.experiment)
     tables = report(scene.experiment)
     (told,) = tables["arms"]["run_tasks"]
     assert (told["run_task"], told["done"], told["of"]) == ("x", len(half), SHARDS)

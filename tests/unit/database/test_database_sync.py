@@ -18,10 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import create_engine
 
-from hpcbench import evaluation
 from hpcbench.database import parts, place, sync
 from hpcbench.database.tables import METADATA
 from hpcbench.errors import EnvironmentFault, UserError
+from hpcbench.evaluation import stage
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.answers import answer_frames, shard_sizes
 from hpcbench.files.atomic import Appender, create_exclusive, write_json
@@ -181,7 +181,7 @@ def test_answers_that_were_scored_again_have_their_new_scores(
     plan = json.loads(here.resolved_file.read_text())
     plan["run_tasks"][0]["metrics"] = [{"name": "cer", "plugin": "cer"}]
     here.resolved_file.write_text(json.dumps(plan))
-    evaluation.evaluate(Experiment(here.path))
+    stage.evaluate(Experiment(here.path))
     send(here, address)
     assert ask(address, "SELECT metric, COUNT(*) FROM scores GROUP BY metric") == [("cer", 10)]
     assert ask(address, "SELECT COUNT(*) FROM samples") == [(10,)]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hpcbench.cli.main import main
 from hpcbench.comparison.compare import compare_many
-from hpcbench.evaluation import evaluate
+from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.evaluated import metrics_of
 from hpcbench.metrics.base import outside

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hpcbench.cli.main import main
-from hpcbench.evaluation import evaluate
+from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.layout import Experiment
 from hpcbench.schema.records import Times
 from tests.unit.small import experiment, record, response, write_attempt

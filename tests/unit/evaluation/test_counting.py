@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.evaluation import evaluate
+from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.layout import Experiment
 from tests.unit.evaluation.scene import asked, strange, told
 from tests.unit.small import record

@@ -13,7 +13,7 @@ from hpcbench.cli.main import main
 from hpcbench.comparison.account import account
 from hpcbench.comparison.compare import compare_many
 from hpcbench.comparison.flips import ENDS, flips, moves
-from hpcbench.evaluation import evaluate
+from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.layout import Experiment
 from tests.unit.small import experiment, record, response, write_attempt
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from hpcbench import evaluation
 from hpcbench.errors import UserError
-from hpcbench.evaluation import Scored, pivot, table
+from hpcbench.evaluation import stage
+from hpcbench.evaluation.aggregate import Scored, pivot, table
 from hpcbench.experiment.layout import Experiment
 from tests.unit.evaluation.scene import asked, strange, told
 from tests.unit.small import record
@@ -37,7 +37,7 @@ def grouped(folder: Path, metrics: Any = None, count: int = 12, **task: Any) -> 
 def scored(here: Experiment, *columns: str) -> list[Scored]:
     """Its scores, with these columns too."""
     return [
-        evaluation.score(here, evaluation.subject_of(here, one, columns=columns))[0]
+        stage.score(here, stage.subject_of(here, one, columns=columns))[0]
         for one in here.resolved.run_tasks
     ]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hpcbench.cli.main import main
-from hpcbench.evaluation import evaluate
+from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.layout import Experiment, find, find_scored
 from tests.unit.evaluation.scene import HERE, asked, strange
 from tests.unit.small import describe

@@ -17,9 +17,9 @@ from hpcbench.comparison.gate import judge
 from hpcbench.comparison.history import record as remember
 from hpcbench.comparison.history import table as history_table
 from hpcbench.errors import UserError
-from hpcbench.evaluation import evaluate
 from hpcbench.evaluation.aggregate import table
 from hpcbench.evaluation.performance import performance
+from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.evaluated import Measured, MetricValue, Scores, metrics_of
 from hpcbench.files.atomic import write_atomic, write_json
@@ -484,7 +484,7 @@ def test_history_keeps_machines_apart(measured: Experiment) -> None:
 
 
 def test_a_table_of_several_run_tasks_needs_no_figures(measured: Experiment) -> None:
-    from hpcbench.evaluation import score, subject_of
+    from hpcbench.evaluation.stage import score, subject_of
 
     one, _ = score(measured, subject_of(measured, measured.run_task("rt")))
     names = {row.metric for row in table([one])}

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from hpcbench import evaluation
-from hpcbench.evaluation import Place
+from hpcbench.evaluation import stage
+from hpcbench.evaluation.scores import Change
 from hpcbench.experiment.archiving import fold
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.view.scores import KEYS, read_keys
+from hpcbench.experiment.view.scores import KEYS, Place, read_keys
 from hpcbench.schema.definitions import Metric
 from hpcbench.schema.records import Response
 from hpcbench.speed import LATENCIES
@@ -34,10 +34,10 @@ def scores(here: Experiment) -> Any:
     return polars.read_parquet(here.scores_file("rt"))
 
 
-def change(here: Experiment, **more: Any) -> evaluation.Change:
+def change(here: Experiment, **more: Any) -> Change:
     """What scoring it again did."""
     (one,) = here.resolved.run_tasks
-    return evaluation.score(here, evaluation.subject_of(here, one), **more)[1]
+    return stage.score(here, stage.subject_of(here, one), **more)[1]
 
 
 @pytest.mark.parametrize("batch", [1, 7, 1000])
@@ -79,7 +79,7 @@ def test_what_is_scored_is_not_scored_again(
     files = sorted(here.scores_dir.iterdir())
     before = [path.stat().st_mtime_ns for path in files]
     monkeypatch.setattr(metrics_module.Mean, "score", None)  # whoever asks it raises
-    assert change(here) == evaluation.Change((), ("mean", "counted", "raises"), written=False)
+    assert change(here) == Change((), ("mean", "counted", "raises"), written=False)
     told(here)
     assert [path.stat().st_mtime_ns for path in files] == before
 
@@ -135,8 +135,8 @@ def test_what_determines_scores_makes_them_anew(tmp_path: Path, how: str) -> Non
         "dataset": {"dataset": one.dataset.model_copy(update={"split": "b"})},
         "reading": {"ml_task": one.ml_task.model_copy(update={"reasoning": "keep"})},
     }
-    subject = evaluation.subject_of(here, one.model_copy(update=updates.get(how, {})))
-    assert evaluation.what_is_due(here, subject).scored == ("mean",)
+    subject = stage.subject_of(here, one.model_copy(update=updates.get(how, {})))
+    assert stage.what_is_due(here, subject).scored == ("mean",)
 
 
 def test_words_for_people_change_nothing(tmp_path: Path) -> None:
@@ -148,8 +148,8 @@ def test_words_for_people_change_nothing(tmp_path: Path) -> None:
         "ml_task": one.ml_task.model_copy(update={"description": "other words"}),
         "metrics": tuple(m.model_copy(update={"notes": "seen"}) for m in one.metrics),
     }
-    subject = evaluation.subject_of(here, one.model_copy(update=renamed))
-    assert not evaluation.what_is_due(here, subject).written
+    subject = stage.subject_of(here, one.model_copy(update=renamed))
+    assert not stage.what_is_due(here, subject).written
 
 
 def test_folding_the_answers_changes_nothing(tmp_path: Path) -> None:
@@ -164,8 +164,8 @@ def test_other_columns_are_added_without_scoring(tmp_path: Path) -> None:
     here = asked(tmp_path, ANSWERS, strange("Mean"), records)
     told(here)
     (one,) = here.resolved.run_tasks
-    more = evaluation.subject_of(here, one, columns=["language"])
-    done = evaluation.score(here, more)[1]
+    more = stage.subject_of(here, one, columns=["language"])
+    done = stage.score(here, more)[1]
     assert (done.scored, done.kept, done.written) == ((), ("mean",), True)
     assert scores(here)["meta.language"].to_list()[:2] == ["en", "ru"]
     assert not change(here).written, "who wants fewer columns has them"
@@ -238,7 +238,7 @@ def die(*arguments):
 replace, os.replace = os.replace, die
 here = Experiment(Path(sys.argv[1]))
 (one,) = here.resolved.run_tasks
-evaluation.score(here, evaluation.subject_of(here, one))
+stage.score(here, stage.subject_of(here, one))
 """
 
 

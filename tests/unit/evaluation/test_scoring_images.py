@@ -17,7 +17,8 @@ from polars.testing import assert_frame_equal
 from hpcbench.cli.main import main
 from hpcbench.environments.packages import Probe, install
 from hpcbench.errors import EnvironmentFault, UserError
-from hpcbench.evaluation import evaluate, load_metrics
+from hpcbench.evaluation.plan_metrics import load_metrics
+from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.scores import Place, read_keys
 from hpcbench.plugins import Environment

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from hpcbench.cli.main import main
 from hpcbench.comparison.speed import ratio_interval, speed
-from hpcbench.evaluation import evaluate, write_performance
+from hpcbench.evaluation.performance import write_performance
+from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.evaluated import Figure, performance_of
 from tests.unit.small import experiment, record, response, write_attempt

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
-from hpcbench.inference import Client
+from hpcbench.inference.client import Client
 from hpcbench.schema.records import Image, Message, Request, Response
 from tests.mock_openai import Script, Server
 

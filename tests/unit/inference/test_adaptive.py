@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from hpcbench.inference import Adaptive
+from hpcbench.inference.adaptive import Adaptive
 
 Power = Callable[[int], float]
 ENDLESS = 10**9

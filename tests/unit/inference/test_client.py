@@ -10,7 +10,7 @@ from email.utils import format_datetime
 import pytest
 
 from hpcbench.errors import RunFailed
-from hpcbench.inference import Client, EngineGone
+from hpcbench.inference.client import Client, EngineGone
 from hpcbench.inference.rate_limits import retry_after
 from hpcbench.inference.stream import EventParser, Stream
 from hpcbench.schema.records import Response

@@ -14,17 +14,11 @@ from typing import Any, cast
 import pytest
 from aiohttp import web
 
-from hpcbench.inference import (
-    Adaptive,
-    Client,
-    EngineGone,
-    Health,
-    constant,
-    drive,
-    poisson,
-    warm_up,
-)
-from hpcbench.inference.load_driver import AHEAD
+from hpcbench.inference.adaptive import Adaptive
+from hpcbench.inference.arrivals import constant, poisson
+from hpcbench.inference.client import Client, EngineGone
+from hpcbench.inference.client_health import Health
+from hpcbench.inference.load_driver import AHEAD, drive, warm_up
 from hpcbench.schema.records import Request, Response
 from tests.mock_openai import Script
 from tests.unit.inference.talking import request, run, talking

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from hpcbench.inference import Client, EngineGone, LoadFailed
+from hpcbench.inference.client import Client, EngineGone, LoadFailed
 from tests.unit.inference.talking import run
 
 READY = {

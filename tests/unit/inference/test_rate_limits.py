@@ -18,8 +18,9 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.inference import Adaptive, Client, drive
-from hpcbench.inference.load_driver import MOST_REFUSALS
+from hpcbench.inference.adaptive import Adaptive
+from hpcbench.inference.client import Client
+from hpcbench.inference.load_driver import MOST_REFUSALS, drive
 from hpcbench.inference.rate_limits import (
     LONGEST_PAUSE,
     RateLimits,

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcbench import evaluation
 from hpcbench.cli.main import main
+from hpcbench.evaluation import stage
 from hpcbench.experiment.layout import Experiment
 from hpcbench.interchange import table_files
 from hpcbench.interchange.result_tables import Table
@@ -164,7 +164,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
     here = experiment(tmp_path, [record(n) for n in range(4)])
     texts = ["0", "=HYPERLINK(1)", "2", "3"]
     write_attempt(here, 0, 1, [response(f"s{n}", text) for n, text in enumerate(texts)])
-    evaluation.evaluate(here)
+    stage.evaluate(here)
     return here
 
 

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcbench import evaluation, speed
+from hpcbench import speed
 from hpcbench.errors import RunFailed, UserError
+from hpcbench.evaluation import stage
 from hpcbench.experiment.archiving import fold
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view import answers
@@ -169,7 +170,7 @@ def test_times_are_those_of_speed(
 
 
 def test_scores_are_a_row_a_sample_with_its_metrics(here: Experiment) -> None:
-    evaluation.evaluate(here)
+    stage.evaluate(here)
     found = rows(here, "scores")
     assert found["exact_match"].to_list() == [1, 0, 1, 0, 1, 1, 1, 1]
     assert found["references"].to_list()[3] == ["3"]
@@ -179,7 +180,7 @@ def test_scores_are_a_row_a_sample_with_its_metrics(here: Experiment) -> None:
 
 
 def test_rows_are_chosen_by_any_column(here: Experiment) -> None:
-    evaluation.evaluate(here)
+    stage.evaluate(here)
     assert rows(here, "scores", where="exact_match < 1")["sample"].to_list() == ["s1", "s3"]
     assert rows(here, "responses", where="'wrong' in answer")["sample"].to_list() == ["s1"]
     assert rows(here, "events", where="kind == 'failed' and shard == 0").height == 1
@@ -187,7 +188,7 @@ def test_rows_are_chosen_by_any_column(here: Experiment) -> None:
 
 
 def test_a_missing_value_compares_with_nothing_and_is_told(here: Experiment) -> None:
-    evaluation.evaluate(here)
+    stage.evaluate(here)
     notes: list[str] = []
     table = open_table([here], Wanted("responses", where="ttft_ms > 0"), notes.append)
     assert whole(table).height == 7  # the failed one has no latency
@@ -215,7 +216,7 @@ def test_a_wrong_wish_is_one_line(here: Experiment, more: dict[str, Any], messag
 def test_metrics_have_their_intervals(tmp_path: Path) -> None:
     here = experiment(tmp_path, [record(n) for n in range(40)])
     write_attempt(here, 0, 1, [response(f"s{n}", str(n)) for n in range(4)])
-    evaluation.evaluate(here)
+    stage.evaluate(here)
     found = rows(here, "metrics")
     score = found.filter(kind="score").row(0, named=True)
     told = json.loads(here.metrics_file.read_text())["run_tasks"]["rt"]["metrics"]["exact_match"]
@@ -261,7 +262,7 @@ def test_resources_are_told_of_experiment_run_task_and_job(here: Experiment) -> 
     with Appender(here.worker_events("g0", "4711_0-1")) as file:
         file.write({"event": "started", "seq": 1, "time": 100.0, "owner": owner})
         file.write({"event": "finished", "seq": 2, "time": 160.0})
-    evaluation.evaluate(here)
+    stage.evaluate(here)
     found = {row["scope"]: row for row in rows(here, "resources").rows(named=True)}
     assert found["experiment"]["energy_wh"] == 12.5
     assert found["run_task"]["allocated_s"] == 1800
@@ -303,7 +304,7 @@ def test_of_all_experiments_a_broken_one_is_left_out_and_told(
     other = Experiment(here.path.with_name("20261121-0000-broken-aaaa"))
     other.path.mkdir()
     other.manifest_file.write_text("{}")
-    evaluation.evaluate(here)
+    stage.evaluate(here)
     notes: list[str] = []
     table = open_table([here, other], Wanted("scores"), notes.append)
     assert whole(table).height == 8
@@ -318,7 +319,7 @@ def test_one_experiment_without_scores_says_how_to_get_them(here: Experiment) ->
 
 @pytest.mark.parametrize("what", list(TABLES))
 def test_every_column_has_the_type_and_the_words_of_the_docs(here: Experiment, what: What) -> None:
-    evaluation.evaluate(here)
+    stage.evaluate(here)
     found = rows(here, what, columns=["*"]).schema
     for column in TABLES[what]:
         if columns.is_pattern(column):

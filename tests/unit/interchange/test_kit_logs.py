@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from hpcbench import evaluation
 from hpcbench.cli.main import main
+from hpcbench.evaluation import stage
 from hpcbench.experiment.layout import Experiment, all_experiments
 from hpcbench.experiment.view.evaluated import metrics_of
 from tests.unit.small import experiment, record, response, write_attempt
@@ -29,7 +29,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
     answers = [response("s0", "0"), response("s1", "half \ud83d"), response("s2", None)]
     write_attempt(here, 0, 1, answers)
     write_attempt(here, 1, 1, [response("s3", "3")], "failed")
-    evaluation.evaluate(here)
+    stage.evaluate(here)
     return here
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from hpcbench.monitor import Gpu, check_allocation, gpus, handles, visible
+from hpcbench.monitor.devices import check_allocation, gpus, handles, visible
+from hpcbench.monitor.nvml import Gpu
 from tests.fake_nvml import GIB, FakeGpu, FakeNvml
 
 Machine = Callable[..., FakeNvml]

@@ -7,15 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.monitor import (
-    EngineState,
-    Gpu,
-    GpuUse,
-    LoggedMemory,
-    Phase,
-    logged_memory,
-    memory_figures,
-)
+from hpcbench.monitor.engine_log import LoggedMemory, logged_memory
+from hpcbench.monitor.gauges import EngineState
+from hpcbench.monitor.memory_figures import memory_figures
+from hpcbench.monitor.nvml import Gpu
+from hpcbench.monitor.phases import GpuUse, Phase
 
 GIB = 1 << 30
 DATA = Path(__file__).parent / "data"

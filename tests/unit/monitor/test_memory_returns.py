@@ -17,7 +17,7 @@ import pytest
 from hpcbench.experiment.claims import Owner
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import write_json
-from hpcbench.monitor import Monitor
+from hpcbench.monitor.sampler import Monitor
 from hpcbench.worker.engine import EngineProcess
 from hpcbench.worker.gpu_release import TOLERANCE, wait_for_memory
 from tests.fake_nvml import GIB, FakeGpu, FakeNvml

@@ -16,8 +16,10 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from hpcbench.monitor import Alarm, Monitor, Summary, memory_figures
+from hpcbench.monitor.alarms import Alarm
 from hpcbench.monitor.host import Cgroup, HostMemory
+from hpcbench.monitor.memory_figures import memory_figures
+from hpcbench.monitor.sampler import Monitor, Summary
 from tests.conftest import unavailable
 from tests.fake_nvml import GIB, FakeGpu, FakeNvml
 from tests.unit.monitor.conftest import Group, wait_for

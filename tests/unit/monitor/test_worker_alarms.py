@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hpcbench.experiment.claims import Owner
-from hpcbench.monitor import Alarm
+from hpcbench.monitor.alarms import Alarm
 from hpcbench.worker.process import Worker
 from tests.unit.small import experiment, record
 

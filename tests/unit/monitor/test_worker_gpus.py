@@ -12,7 +12,7 @@ import pytest
 from hpcbench.experiment.claims import Owner
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import read_json, write_json
-from hpcbench.inference import LoadFailed
+from hpcbench.inference.client import LoadFailed
 from hpcbench.schema.definitions import Model
 from hpcbench.worker.engine import EngineProcess
 from hpcbench.worker.process import Worker

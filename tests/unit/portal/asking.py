@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import polars
 
-from hpcbench.evaluation import evaluate
+from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.scores import KEYS
 from hpcbench.files.atomic import write_atomic, write_json

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hpcbench import secret
 from hpcbench.errors import UserError
-from hpcbench.evaluation import evaluate
+from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import write_atomic, write_json
 from hpcbench.planning import plan_work

@@ -310,7 +310,7 @@ def test_answers_that_come_in_are_there_at_the_next_look(tmp_path: Path) -> None
 
 def test_scores_that_answers_have_overtaken_give_way_to_the_answers(tmp_path: Path) -> None:
     here = running(tmp_path, ["0", "1", "2", "3", "4"], asked=4)
-    from hpcbench.evaluation import evaluate
+    from hpcbench.evaluation.stage import evaluate
 
     evaluate(here)
     portal = portal_over(tmp_path)
@@ -331,7 +331,7 @@ def test_times_are_the_same_before_the_scores_are_made_and_after(tmp_path: Path)
         return [(row.latency, row.output_tokens) for row in page.items]
 
     before = rows()
-    from hpcbench.evaluation import evaluate
+    from hpcbench.evaluation.stage import evaluate
 
     evaluate(here)
     assert rows() == before

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.evaluation import evaluate
+from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.control import control_request
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import read_json, write_json

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.evaluation import evaluate
+from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.evaluated import performance_of
 from hpcbench.files.atomic import (

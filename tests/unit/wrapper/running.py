@@ -16,7 +16,7 @@ from typing import Any
 
 import aiohttp
 
-from hpcbench.inference import Client
+from hpcbench.inference.client import Client
 
 ROOT = Path(__file__).parents[3]
 KEY = "a-key-that-must-appear-nowhere"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.experiment.claims import Owner
-from hpcbench.inference import Client
+from hpcbench.inference.client import Client
 from hpcbench.schema.plan import WorkPlan
 from hpcbench.worker.engine import EngineProcess
 from tests.unit import small

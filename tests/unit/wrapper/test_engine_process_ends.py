@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hpcbench import environments
-from hpcbench.inference import LoadFailed
+from hpcbench.inference.client import LoadFailed
 from hpcbench.plugins import Command, Environment
 from hpcbench.schema.definitions import Site
 from hpcbench.worker import engine
