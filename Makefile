@@ -36,39 +36,37 @@ build/full/%: .venv/dev.done
 	set -o pipefail; HPCBENCH_FULL=1 $(MAKE) $* 2>&1 | tee $@.log
 	{ git rev-parse --short HEAD; date -I; grep -E ' (passed|built) ' $@.log | tail -1; } > $@
 
-# Four parts at once: they wait as often as they compute. The cluster's part takes longest, so the others give way to
-# it. A part that fails does not keep the others from running.
-BESIDE = nice .venv/bin/python -m pytest
-
+# Three parts at once: more of them would only wait for the processors. A part that fails does not keep the others
+# from running.
 test: .venv/dev.done
-	$(MAKE) -j4 --keep-going --output-sync=target test-slurm lint test-quick $(PARTS)
+	$(MAKE) -j3 --keep-going --output-sync=target test-slurm lint test-quick $(PARTS)
 
 test-slurm: .venv/dev.done
 	.venv/bin/python -m pytest tests/slurm tests/apptainer -m slurm -q
 
 # These submit no job: they may run beside the cluster's.
 test-apptainer: .venv/dev.done
-	$(BESIDE) tests/apptainer -m "not slurm" -q
+	.venv/bin/python -m pytest tests/apptainer -m "not slurm" -q
 
 test-long: .venv/dev.done
-	$(BESIDE) tests/unit -m long -q -n auto --dist loadfile
+	.venv/bin/python -m pytest tests/unit -m long -q -n auto --dist loadfile
 
 test-packages: .venv/dev.done
-	$(BESIDE) tests/packages tests/remote -q -n auto
+	.venv/bin/python -m pytest tests/packages tests/remote -q -n auto
 
 test-engines: .venv/dev.done
-	$(BESIDE) tests/engine tests/demo tests/faults -q -n 2 --dist loadfile
+	.venv/bin/python -m pytest tests/engine tests/demo tests/faults -q -n 2 --dist loadfile
 
 # Docker, podman, rented machines, trackers, databases of results.
 test-runners: .venv/dev.done
-	$(BESIDE) tests/docker tests/runpod tests/tracking tests/database -q -n 2 --dist loadfile
+	.venv/bin/python -m pytest tests/docker tests/runpod tests/tracking tests/database -q -n 2 --dist loadfile
 
 # In one process: GlusterFS has one port on a machine.
 test-sharedfs: .venv/dev.done
-	$(BESIDE) tests/sharedfs -q
+	.venv/bin/python -m pytest tests/sharedfs -q
 
 test-portal: .venv/dev.done
-	$(BESIDE) tests/portal -q -n 2 --dist loadfile
+	.venv/bin/python -m pytest tests/portal -q -n 2 --dist loadfile
 
 # The portal's pages: checked, tested, built, and what was built held against what is committed.
 client: .venv/client.done
@@ -87,7 +85,7 @@ static: .venv/client.done
 
 # More processes than cores would only collect the tests once more each.
 test-quick: .venv/dev.done
-	$(BESIDE) tests/unit -m "not long" -q -n auto --timeout 300
+	.venv/bin/python -m pytest tests/unit -m "not long" -q -n auto --timeout 300
 
 # Properties on examples drawn anew, more of them, and verbs with bad values: what they find becomes a test.
 search: .venv/dev.done
