@@ -33,6 +33,8 @@ def stopped(bench: Bench) -> Trial:
     bench.script(answer_ms=[200, 300])
     trial = bench.submit(bench.plan({}, parallelism=2))
     until(lambda: trial.answered() > 12, "answers")
+    # The command takes seconds on a busy machine: until it has ended, no worker may end in order.
+    bench.script(answer_ms=[60_000, 60_000])
     bench.run("pause", trial.id)
     trial.kill_all()
     (trial.path / "submission.lock").write_text("")

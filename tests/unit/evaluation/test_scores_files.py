@@ -224,8 +224,7 @@ def test_files_that_do_not_belong_together_are_made_anew(tmp_path: Path, broken:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-import hpcbench.evaluation as evaluation
-from hpcbench.evaluation import scores
+from hpcbench.evaluation import stage
 from hpcbench.experiment.layout import Experiment
 
 at, calls = int(sys.argv[2]), 0
