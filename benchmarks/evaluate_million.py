@@ -38,7 +38,7 @@ CHILD = r"""
 import json, re, sys, time
 from pathlib import Path
 from hpcbench.experiment.layout import Experiment
-import hpcbench.evaluation as evaluation
+from hpcbench.evaluation import performance, stage
 
 here, what = Experiment(Path(sys.argv[1])), sys.argv[2]
 begun = time.perf_counter(), time.process_time()
@@ -64,25 +64,25 @@ elif what == "pairs":
     import polars
     done("import of polars")
     (one,) = here.resolved.run_tasks
-    count = sum(1 for _ in evaluation.subject_of(here, one).answered)
+    count = sum(1 for _ in stage.subject_of(here, one).answered)
     done("samples with their answers")
 else:
     import polars, numpy, scipy.special, rapidfuzz
     done("imports")
     (one,) = here.resolved.run_tasks
-    subject = evaluation.subject_of(here, one)
+    subject = stage.subject_of(here, one)
     done("hash of the answers")
-    scored, _ = evaluation.score(here, subject, again=True)
+    scored, _ = stage.score(here, subject, again=True)
     done("read, parse, score, write")
-    table = evaluation.write_metrics(here, [scored], here.metrics_file)
+    table = stage.write_metrics(here, [scored], here.metrics_file)
     done("intervals, groups, metrics.json")
     told["evaluation"] = [sum(one) for one in zip(*told.values())]
     told["memory"] = int(re.search(r"VmHWM:\s+(\d+)", open("/proc/self/status").read())[1]) / 2**20
     begun = time.perf_counter(), time.process_time()
-    evaluation.write_performance(here)
+    performance.write_performance(here)
     done("performance.json")
-    subject = evaluation.subject_of(here, one)
-    evaluation.write_metrics(here, [evaluation.score(here, subject)[0]], here.metrics_file)
+    subject = stage.subject_of(here, one)
+    stage.write_metrics(here, [stage.score(here, subject)[0]], here.metrics_file)
     done("again, nothing changed")
     count = table["run_tasks"]["rt"]["asked"]
 told["count"] = count

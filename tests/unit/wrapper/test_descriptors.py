@@ -38,7 +38,8 @@ def test_wrapper_and_engine_may_open_as_many_as_they_are_allowed_to(
 @pytest.mark.parametrize(
     "begins",
     [
-        "from hpcbench.cli.serve import serve; serve(argparse.Namespace(port=0))",
+        "from hpcbench.cli.serve import serve;"
+        " serve(argparse.Namespace(port=0, time_limit=None, stop=False, job=False, as_job=None))",
         "from hpcbench.worker import main; main(['/nowhere', 'group', '0', '0/1'])",
     ],
 )
