@@ -31,7 +31,7 @@ POLL_SECONDS = {"local": 0.5, "slurm": 5.0}
 
 
 PLAIN_SECONDS = 10.0
-"""Least time between two lines of progress when piped; a change of state or a failure is said at once."""
+"""Least time between two lines of progress when piped; a change of state or a failure is printed at once."""
 
 TELLING_SECONDS = 60.0
 """Longest wait, in seconds, until trackers and notifiers know of an experiment's end."""

@@ -147,9 +147,10 @@ def _score_experiment(
             if arguments.anew or set(image.metrics) & set(due):
                 image.check()  # before a score is written
         one, changes[name] = stage.score(experiment, subject, scores, again=arguments.anew)
-        scored.append(_with_figures(experiment, one))
+        scored.append(one)
     if arguments.dry_run:
         return _print_changes(experiment, changes, left_out, arguments)
+    scored = _with_figures(experiment, scored)
     if folder is None and not arguments.run_task:
         from hpcbench.finalise import scored_again
 
@@ -468,18 +469,23 @@ def _columns(run_task: ResolvedRunTask, arguments: argparse.Namespace) -> list[s
     return [name for name in dict.fromkeys(wanted) if name not in known]
 
 
-def _with_figures(experiment: Experiment, scored: Scored) -> Scored:
-    """The scores with resource metrics of the whole run task, which are made of its speed."""
+def _with_figures(experiment: Experiment, scored: list[Scored]) -> list[Scored]:
+    """Scores with resource metrics of whole run tasks, which are made of their speed."""
     from hpcbench.evaluation import performance, resources
 
-    if not scored.of_run:
+    wanted = {one.run_task.name for one in scored if one.of_run}
+    if not wanted:
         return scored
-    name = scored.run_task.name
     try:
-        speed = performance_of(experiment).run_tasks[name]
-    except (EnvironmentFault, KeyError):
-        speed = performance.performance(experiment).run_tasks[name]
-    return resources.with_figures(experiment, scored, speed)
+        speeds = performance_of(experiment).run_tasks
+    except EnvironmentFault:
+        speeds = {}
+    if not wanted <= {*speeds}:
+        speeds = {**performance.performance(experiment).run_tasks, **speeds}
+    return [
+        resources.with_figures(experiment, one, speeds[one.run_task.name]) if one.of_run else one
+        for one in scored
+    ]
 
 
 def _check_columns(subject: Subject) -> None:

@@ -159,14 +159,11 @@ class _Run:
     def _charged(self, empty: RunFigure, prices: Prices) -> RunFigure:
         """What a provider charges for the answers; those of earlier experiments took as many tokens."""
         columns = ("sample", "prompt_tokens", "completion_tokens", "images")
-        frames = [
-            frame.join(self.documents, on="sample")
-            for frame in answer_frames(self.experiment, self.run_task.name, columns=columns)
-        ]
         charged: dict[str, float] = {}
         answers = uncounted = 0
-        for frame in frames:
-            for document, *used in frame.select("document", *columns[1:]).iter_rows():
+        for frame in answer_frames(self.experiment, self.run_task.name, columns=columns):
+            known = frame.join(self.documents, on="sample")
+            for document, *used in known.select("document", *columns[1:]).iter_rows():
                 answers += 1
                 uncounted += None in used[:2]
                 cost = prices.cost(*(one or 0 for one in used))

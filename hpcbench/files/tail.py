@@ -138,6 +138,17 @@ class ArchivedTail:
             skip = max(0, skip - len(block))
 
 
+def last_bytes(path: Path, most: int) -> bytes:
+    """The end of a file, which may begin inside of a line.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - most))
+        return file.read(most)
+
+
 def last_lines(path: Path, count: int) -> int:
     """Offset of the last `count` lines of a file; 0 if it has fewer.
 

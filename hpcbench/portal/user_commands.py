@@ -27,6 +27,7 @@ from hpcbench import secret
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import read_json, write_atomic, write_json
+from hpcbench.files.tail import last_bytes
 from hpcbench.planning import clock
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.models.plans import Action, Submitted
@@ -261,14 +262,11 @@ def _remember_secrets(text: str, environment: Mapping[str, str]) -> None:
 def _tail(path: Path) -> str:
     """The end of a log: no secrets, no control characters."""
     try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - SHOWN_BYTES))
-            data = file.read(SHOWN_BYTES)
+        data = last_bytes(path, SHOWN_BYTES + 1)
     except OSError:
         return ""
-    if size > SHOWN_BYTES:
-        data = data.partition(b"\n")[2]
+    if len(data) > SHOWN_BYTES:
+        data = data[1:].partition(b"\n")[2]
     return _CONTROL.sub("", secret.mask(data.decode("utf-8", "replace").replace("\r\n", "\n")))
 
 

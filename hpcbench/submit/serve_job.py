@@ -27,6 +27,7 @@ from hpcbench import slurm
 from hpcbench.errors import EnvironmentFault, HpcbenchError, UserError
 from hpcbench.experiment import process_identity
 from hpcbench.files.atomic import read_json, write_atomic, write_private
+from hpcbench.files.tail import last_bytes
 from hpcbench.planning import clock
 from hpcbench.schema.definitions import ExperimentPlan, Model, Resources, Site, seconds
 from hpcbench.schema.plan import Group, ResolvedPlan
@@ -180,9 +181,8 @@ def states(home: Path, jobs: Sequence[ServeJob]) -> dict[str, tuple[State, str]]
 def tail(home: Path, job_id: str, most: int = 20) -> tuple[str, ...]:
     """The last lines that a job wrote, engine's messages among them."""
     for path in sorted(folder_of(home, job_id).glob("*.out"), reverse=True):
-        with contextlib.suppress(OSError), path.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
-            text = file.read(TAIL_BYTES).decode("utf-8", "replace")
+        with contextlib.suppress(OSError):
+            text = last_bytes(path, TAIL_BYTES).decode("utf-8", "replace")
             return tuple(line for line in text.splitlines() if line.strip())[-most:]
     return ()
 

@@ -22,6 +22,7 @@ from hpcbench.environments.orphans import end_session, held_folder, scratch
 from hpcbench.errors import EnvironmentFault, HpcbenchError, RunFailed
 from hpcbench.experiment.claims import Owner
 from hpcbench.experiment.layout import Experiment
+from hpcbench.files.tail import last_bytes
 from hpcbench.inference.client import Client, EngineGone, LoadFailed, load_body
 from hpcbench.inference.rate_limits import RateLimits, Shared
 from hpcbench.inference.tokens import counter
@@ -326,9 +327,7 @@ def _since(log: Path, begin: int) -> list[str]:
 def last_lines(log: Path) -> list[str]:
     """The last non-empty lines of a log."""
     try:
-        with log.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
-            lines = file.read().decode(errors="replace").splitlines()
+        lines = last_bytes(log, TAIL_BYTES).decode(errors="replace").splitlines()
     except OSError:
         return []
     return [line.strip() for line in map(sanitize, lines[-40:]) if line.strip()]

@@ -22,7 +22,7 @@ from typing import Any
 
 from hpcbench import statistics
 from hpcbench.comparison.gate.sides import Run, not_same
-from hpcbench.comparison.gate.verdict import Check, Found
+from hpcbench.comparison.gate.verdict import NO_MARGIN, Check, Found, held_to, margin_of
 from hpcbench.comparison.pairing import SamplePairs, load_scores
 from hpcbench.comparison.results import MetricDifference
 from hpcbench.evaluation.aggregate import Scored
@@ -189,7 +189,7 @@ def _judged(name: str, metric: str, rule: QualityRule, samples: SamplePairs, pol
 def _check(one: MetricDifference, rule: QualityRule, policy: Gate, *, same: bool) -> Check:
     """The difference compared with the margin."""
     found = one.comparison
-    margin = max(rule.absolute or 0.0, (rule.relative or 0.0) * abs(found.baseline))
+    margin = margin_of(rule, found.baseline)
     low, high = found.interval.low, found.interval.high
     taken = same and policy.identical == "pass"
     values: dict[str, Any] = {
@@ -206,7 +206,7 @@ def _check(one: MetricDifference, rule: QualityRule, policy: Gate, *, same: bool
         verdict = "pass"
         why = f"none of {found.n} samples differs: a pass by the policy (`identical: pass`)"
     elif not margin:
-        why = "the baseline is 0, and so is its relative margin: give an absolute margin, too"
+        why = NO_MARGIN
     elif low is None or high is None:
         why = f"{found.clusters} documents are too few for an interval"
     elif same and max(-low, high) >= margin:
@@ -215,17 +215,10 @@ def _check(one: MetricDifference, rule: QualityRule, policy: Gate, *, same: bool
             f"by {margin:.3g}: that takes {_needed(found, margin)} documents without a difference"
         )
     else:
-        better, worse = (high, low) if found.higher_is_better else (-low, -high)
-        shown = f"{_signed(low)} to {_signed(high)} on {found.clusters} documents"
-        if worse > -margin:
-            verdict, why = "pass", f"{shown}: not worse by more than {margin:.3g}"
-        elif better < -margin:
-            verdict, why = "fail", f"{shown}: worse by more than {margin:.3g}"
-        else:
-            why = (
-                f"{shown}: undecided whether it is worse by more than {margin:.3g}; "
-                f"if it is not worse, about {_needed(found, margin)} documents would decide"
-            )
+        verdict, said = held_to(margin, low, high, higher_is_better=found.higher_is_better)
+        why = f"{_signed(low)} to {_signed(high)} on {found.clusters} documents: {said}"
+        if verdict == "inconclusive":
+            why += f"; if it is not worse, about {_needed(found, margin)} documents would decide"
     if found.only_baseline or found.only_candidate:
         why += f" ({found.n} samples in common, {found.only_baseline} only in the baseline)"
     return Check(one.baseline, one.metric, "quality", rule.level, verdict, why, **values)

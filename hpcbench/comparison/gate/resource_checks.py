@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 from hpcbench.comparison.gate.sides import Run
-from hpcbench.comparison.gate.verdict import Check, CheckKind, Found
+from hpcbench.comparison.gate.verdict import NO_MARGIN, Check, CheckKind, Found, held_to, margin_of
 from hpcbench.comparison.resources import ResourceValue, difference, resource_of, why_not
 from hpcbench.schema.definitions import Gate, QualityRule
 from hpcbench.schema.rules import by_name, rule_for
@@ -67,7 +67,7 @@ def _judged(
     """The difference's interval compared with the margin."""
     found = difference(*sides, level=level)
     low, high, by = found.interval.low, found.interval.high, found.interval.estimate
-    margin = max(rule.absolute or 0.0, (rule.relative or 0.0) * abs(found.baseline))
+    margin = margin_of(rule, found.baseline)
     unit = sides[0][0].measured.unit
     values: dict[str, Any] = {
         "baseline": found.baseline,
@@ -81,17 +81,13 @@ def _judged(
     ends = (by, by) if kind == "memory" and low is None else (low, high)
     verdict: Found = "inconclusive"
     if not margin:
-        why = "the baseline is 0, and so is its relative margin: give an absolute margin, too"
+        why = NO_MARGIN
     elif ends[0] is None or ends[1] is None:
         why = f"{by:+.3g} {unit}: the difference has no interval, so the check cannot decide: repeat the run"
     else:
-        better, worse = (ends[1], ends[0]) if found.higher_is_better else (-ends[0], -ends[1])
         shown = (
             f"{ends[0]:+.3g} to {ends[1]:+.3g} {unit}" if low is not None else f"{by:+.3g} {unit}"
         )
-        why = f"{shown}: undecided whether it is worse by more than {margin:.3g}"
-        if worse > -margin:
-            verdict, why = "pass", f"{shown}: not worse by more than {margin:.3g}"
-        elif better < -margin:
-            verdict, why = "fail", f"{shown}: worse by more than {margin:.3g}"
+        verdict, said = held_to(margin, ends[0], ends[1], higher_is_better=found.higher_is_better)
+        why = f"{shown}: {said}"
     return Check(name, metric, kind, rule.level, verdict, why, **values)

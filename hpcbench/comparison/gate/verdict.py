@@ -10,7 +10,7 @@ from typing import Any, Literal
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.as_written import verdict_data
 from hpcbench.files.atomic import write_json
-from hpcbench.schema.definitions import Gate, GateLevel
+from hpcbench.schema.definitions import Gate, GateLevel, QualityRule
 from hpcbench.schema.rules import by_name
 
 VERSION = 1
@@ -58,6 +58,25 @@ class Check:
     def __str__(self) -> str:
         where = f"{self.run_task}, " if self.run_task else ""
         return f"{where}{self.what}: {self.verdict} ({self.level}): {self.why}"
+
+
+NO_MARGIN = "the baseline is 0, and so is its relative margin: give an absolute margin, too"
+"""Why a margin of 0 decides nothing."""
+
+
+def margin_of(rule: QualityRule, baseline: float) -> float:
+    """The greater of a rule's absolute and relative margin, in the metric's unit."""
+    return max(rule.absolute or 0.0, (rule.relative or 0.0) * abs(baseline))
+
+
+def held_to(margin: float, low: float, high: float, *, higher_is_better: bool) -> tuple[Found, str]:
+    """Whether a difference whose interval is known is worse than the margin allows, and that in words."""
+    better, worse = (high, low) if higher_is_better else (-low, -high)
+    if worse > -margin:
+        return "pass", f"not worse by more than {margin:.3g}"
+    if better < -margin:
+        return "fail", f"worse by more than {margin:.3g}"
+    return "inconclusive", f"undecided whether it is worse by more than {margin:.3g}"
 
 
 @dataclass(frozen=True, slots=True)
