@@ -115,6 +115,7 @@ def create_token(arguments: argparse.Namespace) -> int:
     tokens = _tokens()
     from pydantic import ValidationError
 
+    from hpcbench.portal.faults import PortalFault
     from hpcbench.portal.models.sessions import NewToken
 
     try:
@@ -124,7 +125,11 @@ def create_token(arguments: argparse.Namespace) -> int:
     except ValidationError as error:
         first: dict[str, Any] = dict(error.errors()[0])
         raise UserError(f"{first['loc'][0]}: {complaint(first)}") from None
-    made = tokens.create(wanted)
+    try:
+        made = tokens.create(wanted)
+    except PortalFault as fault:
+        remedy = f"{fault.remedy}: `hpcbench portal token list` lists the ids"
+        raise UserError(fault.error, remedy=remedy) from None
     if arguments.json:
         print_json(made.model_dump(mode="json"))
     else:

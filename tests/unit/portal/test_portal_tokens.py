@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hpcbench.cli.main import main
 from hpcbench.errors import EnvironmentFault
 from hpcbench.portal import access_tokens
 from hpcbench.portal.access_tokens import (
@@ -252,6 +253,19 @@ def test_there_are_not_too_many_tokens(tmp_path: Path, monkeypatch: pytest.Monke
     store.create(NewToken(name="b"))
     with pytest.raises(PortalFault, match="there are 2 tokens already"):
         store.create(NewToken(name="c"))
+
+
+def test_one_token_too_many_is_one_line_of_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(access_tokens, "MOST_TOKENS", 1)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert main(["portal", "token", "create", "first"]) == 0
+    capsys.readouterr()
+    assert main(["portal", "token", "create", "second"]) == 2
+    assert capsys.readouterr().err == (
+        "there are 1 tokens already (revoke a token: `hpcbench portal token list` lists the ids)\n"
+    )
 
 
 def test_a_name_steers_no_terminal(tmp_path: Path) -> None:
