@@ -36,6 +36,7 @@ REFUSED = [
 # --- the corpus -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_an_answer_that_names_a_label_is_read() -> None:
     readings = [DataParser("label", labels=labels).read(answer) for labels, answer, _ in READ]
     wrong = [
@@ -78,6 +79,7 @@ DENIALS = {
 }
 
 
+@pytest.mark.long
 def test_an_answer_of_the_corpus_in_which_its_label_is_denied_is_not_read() -> None:
     denied = [
         (group["labels"], answer[: found.start()] + denial + answer[found.start() :], label)
@@ -156,6 +158,7 @@ AFFIRMATIONS = (
 )  # fmt: skip
 
 
+@pytest.mark.long
 @settings(deadline=None)
 @given(names=LISTS, place=st.integers(0, 5), frame=st.sampled_from(NEGATIONS))
 def test_a_denied_label_is_never_the_value(names: list[str], place: int, frame: str) -> None:
@@ -163,6 +166,7 @@ def test_a_denied_label_is_never_the_value(names: list[str], place: int, frame: 
     assert read_label(frame.format(name), names)[0] is None
 
 
+@pytest.mark.long
 @settings(deadline=None)
 @given(names=LISTS, place=st.integers(0, 5), frame=st.sampled_from(DOUBTS))
 def test_a_doubted_label_is_never_the_value(names: list[str], place: int, frame: str) -> None:
@@ -170,6 +174,7 @@ def test_a_doubted_label_is_never_the_value(names: list[str], place: int, frame:
     assert read_label(frame.format(name), names)[0] is None
 
 
+@pytest.mark.long
 @settings(deadline=None)
 @given(names=LISTS, place=st.integers(0, 5), frame=st.sampled_from(AFFIRMATIONS))
 def test_a_label_that_is_named_is_the_value(names: list[str], place: int, frame: str) -> None:
@@ -194,6 +199,7 @@ def test_a_denied_letter_is_never_the_value(
     assert read_label(frame.format(word, mark), names)[0] is None
 
 
+@pytest.mark.long
 @settings(deadline=None)
 @given(names=LISTS, place=st.integers(0, 5), frame=st.sampled_from(
     ["{}", "({})", "{}.", "**{}**", "Answer: {}", "The answer is {}.", "The answer is ({}).",
@@ -215,6 +221,7 @@ def test_a_word_the_reader_does_not_know_before_a_label_refuses_it(
         assert read_label(frame.format(word, name), names)[0] is None
 
 
+@pytest.mark.long
 @settings(deadline=None)
 @given(names=LISTS, first=st.integers(0, 5), second=st.integers(0, 5), frame=st.sampled_from(
     ["{} or {}", "{} and {}", "{}, {}", "{} / {}", "It is {} or {}.", "Either {} or {}", "{}. {}.",
@@ -227,6 +234,7 @@ def test_two_labels_are_none(names: list[str], first: int, second: int, frame: s
     assert read_label(frame.format(one, other), names)[0] is None
 
 
+@pytest.mark.long
 @settings(deadline=None)
 @given(names=LISTS, number=st.one_of(
     st.floats(-9, 9).map(lambda one: f"{one:.2f}"), st.integers(1000, 10**6).map(lambda one: f"{one:,}"),
@@ -240,6 +248,7 @@ def test_only_a_whole_number_is_an_option(names: list[str], number: str) -> None
         assert read_label(frame.format(number), names)[0] is None
 
 
+@pytest.mark.long
 @settings(deadline=None)
 @given(
     names=LISTS,

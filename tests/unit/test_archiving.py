@@ -221,6 +221,7 @@ def test_status_reads_no_answers_of_what_is_folded(
 # --- kills --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("again", [False, True])
 def test_killed_between_any_two_steps_it_loses_and_doubles_nothing_and_can_be_run_again(
     tmp_path: Path, again: bool

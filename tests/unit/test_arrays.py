@@ -126,6 +126,7 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "plan.yaml"
 
 
+@pytest.mark.long
 def test_a_dry_run_shows_every_array_that_would_be_submitted(
     capsys: pytest.CaptureFixture[str], plan: Path
 ) -> None:

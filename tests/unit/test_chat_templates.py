@@ -40,6 +40,7 @@ def text_of(folder: Path, template: str, engine: str = "vllm", **settings: Any) 
     return as_text(MESSAGES, Model(name="m", source=str(folder), engine=engine), settings)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES)
 def test_a_template_writes_as_transformers_would_of_what_is_sent(
     tmp_path: Path, template: str

@@ -208,6 +208,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.long
 @given(st.dictionaries(TEXT, JSON))
 def test_a_record_is_read_as_json_reads_it(record: dict[str, object]) -> None:
     line = line_of(record)

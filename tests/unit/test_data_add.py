@@ -743,6 +743,7 @@ def test_a_task_that_cannot_score_the_answers_is_refused(
     )
 
 
+@pytest.mark.long
 def test_more_pages_than_the_model_takes_are_allowed_in_the_plan(tmp_path: Path) -> None:
     pdf(tmp_path / "d/a.pdf", 3)
     (tmp_path / "d/a.csv").write_text("file,total\na.pdf,5\n")
@@ -761,6 +762,7 @@ USUAL = st.sampled_from(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=examples(60))
 @given(
     st.lists(st.dictionaries(USUAL | NAMES, CELLS, max_size=6), min_size=1, max_size=6), st.data()
@@ -827,6 +829,7 @@ def typed(folder: Path, lines: Sequence[str], *argv: str) -> str:
     return seen.decode()
 
 
+@pytest.mark.long
 def test_a_person_is_asked_and_an_empty_line_takes_the_proposal(tmp_path: Path) -> None:
     invoices(tmp_path / "bills")
     seen = typed(Path.cwd(), ["", "", ""], str(tmp_path / "bills"))
@@ -834,6 +837,7 @@ def test_a_person_is_asked_and_an_empty_line_takes_the_proposal(tmp_path: Path) 
     assert Added("bills").task.ml_task.name == "kie"
 
 
+@pytest.mark.long
 def test_a_person_may_choose_otherwise(tmp_path: Path) -> None:
     invoices(tmp_path / "bills")
     typed(Path.cwd(), ["total", "vqa", "What is the total?", "vendor"], str(tmp_path / "bills"))

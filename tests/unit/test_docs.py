@@ -210,6 +210,7 @@ def test_the_readme_is_read_in_a_minute() -> None:
         assert len((ROOT / page).read_text(encoding="utf-8").splitlines()) <= 120
 
 
+@pytest.mark.long
 def test_the_troubleshooting_page_quotes_messages_that_there_are() -> None:
     said = "\n".join(
         node.value

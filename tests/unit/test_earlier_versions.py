@@ -70,6 +70,7 @@ def test_what_evaluation_wrote_is_read_whole_and_written_back(home: dict[str, Ex
         assert one.metrics_file.read_bytes() == before
 
 
+@pytest.mark.long
 def test_scores_and_reports_are_read_and_written_anew(told: Run, tmp_path: Path) -> None:
     scores = told("report", WHOLE, "--json")["run_tasks"]["vqa"]["metrics"]
     assert (scores["anls"]["value"], scores["exact_match"]["n"]) == (1.0, 12)
@@ -115,6 +116,7 @@ def test_a_job_that_was_queued_then_calls_what_it_would_have_called() -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("old", "new"),
     [

@@ -309,6 +309,7 @@ def plan_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return plan_without_weights(tmp_path, monkeypatch, PLAN)
 
 
+@pytest.mark.long
 def test_the_command_prints_an_estimate_and_writes_nothing(
     plan_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -603,6 +603,7 @@ def test_the_events_page_has_every_kind_with_its_sort_and_no_other() -> None:
     assert table() == {kind: sort_of(kind) for kind in get_args(Kind)}
 
 
+@pytest.mark.long
 def test_every_kind_in_the_table_is_written_by_some_code() -> None:
     elsewhere = {"log.py", "follow.py"}  # where kinds are listed, and put into words
     said = {
@@ -613,6 +614,7 @@ def test_every_kind_in_the_table_is_written_by_some_code() -> None:
     assert set(get_args(Kind)) <= said
 
 
+@pytest.mark.long
 def test_events_are_written_by_event_logs_alone() -> None:
     # cron keeps a book of its own, outside of experiments; so does who tells, of whom it has told
     others = {"log.py", "cron.py", "dispatch.py"}

@@ -81,6 +81,7 @@ def taken(here: Experiment) -> Claim:
 # --- files --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @settings(max_examples=examples(60), deadline=None)
 @given(records=st.lists(RECORDS, max_size=4), more=RECORDS)
 def test_a_log_cut_at_any_byte_reads_as_its_whole_lines_and_can_be_continued(
@@ -215,6 +216,7 @@ print(*won)
 """
 
 
+@pytest.mark.long
 def test_of_many_processes_exactly_one_creates_a_file_and_nobody_sees_it_empty(
     tmp_path: Path,
 ) -> None:
@@ -281,6 +283,7 @@ for state in shard_states(here, ["rt"]):
 """
 
 
+@pytest.mark.long
 def test_many_workers_share_all_shards_and_no_shard_twice(tmp_path: Path) -> None:
     here = fresh(tmp_path, 80)
     workers = [child(CLAIM, here.path, number) for number in range(4)]
@@ -423,6 +426,7 @@ while True:
 """
 
 
+@pytest.mark.long
 def test_a_worker_killed_at_any_moment_loses_no_acknowledged_answer(tmp_path: Path) -> None:
     here = fresh(tmp_path)
     rng = random.Random(1)

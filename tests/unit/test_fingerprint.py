@@ -269,6 +269,7 @@ def test_under_a_later_commit_a_job_goes_on_and_writes_the_change_down_once(
     assert what == "hpcbench/__init__.py differs"
 
 
+@pytest.mark.long
 def test_jobs_that_start_at_once_write_one_line(tmp_path: Path, checkout: Checkout) -> None:
     experiment = upgraded(tmp_path, checkout.first)
     with ThreadPoolExecutor(8) as pool:

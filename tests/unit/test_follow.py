@@ -233,6 +233,7 @@ def following(arguments: list[str], here: Experiment) -> subprocess.Popen[bytes]
     )  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("verb", ["events", "logs"])
 def test_ctrl_c_ends_following_with_130(here: Experiment, verb: str) -> None:
     process = following([verb, "--follow"], here)

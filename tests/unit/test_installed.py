@@ -187,6 +187,7 @@ THE_OTHER_PROJECT = re.compile(
 )
 
 
+@pytest.mark.long
 def test_no_page_template_or_message_installs_from_an_index_that_does_not_have_it() -> None:
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "ci_templates").iterdir()]
     sources = [*(ROOT / "hpcbench").rglob("*.py"), *(ROOT / "examples").rglob("*.py")]

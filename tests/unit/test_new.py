@@ -89,6 +89,7 @@ def written(path: str | Path) -> dict[str, object]:
 # --- what fits together ---------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("ml_task", "datasets"),
     [
@@ -403,6 +404,7 @@ def dialogue(folder: Path, answers: Sequence[str], *words: str) -> tuple[int, st
     return code, screen.replace("\r\n", "\n")
 
 
+@pytest.mark.long
 def test_a_few_questions_make_a_plan(folder: Path) -> None:
     """A typo is answered, numbers stand for choices, an empty line takes what stands in brackets."""
     answers = ["vqqa", "7", "", "tiny-vlm", "exact_match,anls", "twenty", "20", "a/b", "mine"]
@@ -419,6 +421,7 @@ def test_a_few_questions_make_a_plan(folder: Path) -> None:
     assert screen.endswith("run it, and print the scores\n")
 
 
+@pytest.mark.long
 def test_all_models_can_be_listed_with_why_they_do_not_fit(folder: Path) -> None:
     words = ["mine", *TINY[:4], "--all-models", "--metrics", "anls", "--limit", "5"]
     code, screen = dialogue(folder, [QWEN], *words)
@@ -428,6 +431,7 @@ def test_all_models_can_be_listed_with_why_they_do_not_fit(folder: Path) -> None
     assert written(folder / "mine.yaml")["model"] == QWEN
 
 
+@pytest.mark.long
 def test_data_of_ones_own_comes_first_and_other_models_can_be_had(folder: Path) -> None:
     own_dataset(folder, [f"page {number}\nline" for number in range(9)])
     words = ["--task", "ocr", "--metrics", "cer", "--limit", "5"]
@@ -438,6 +442,7 @@ def test_data_of_ones_own_comes_first_and_other_models_can_be_had(folder: Path) 
     assert written("first.yaml")["dataset"] == "mine"
 
 
+@pytest.mark.long
 def test_what_an_option_says_is_not_asked_and_a_folder_leads_to_data_add(folder: Path) -> None:
     code, screen = dialogue(folder, ["own", "my pages"], "mine", "--task", "ocr")
     assert code == 0, screen

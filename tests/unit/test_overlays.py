@@ -104,6 +104,7 @@ def test_an_overlay_wins_wherever_it_speaks_and_changes_nothing_else(
     assert laid(as_yaml(both) if both else "{}", as_yaml(over) if over else "{}") == both
 
 
+@pytest.mark.long
 @given(base=maps, over=maps)
 def test_every_value_of_the_result_has_a_place_in_one_of_the_files(
     base: dict[str, object], over: dict[str, object]

@@ -229,6 +229,7 @@ def test_a_folder_a_missing_file_and_an_endless_file_are_refused(tmp_path: Path)
             read(path)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize(
     "text",
@@ -312,6 +313,7 @@ def test_a_damaged_plan_is_a_plan_or_a_mistake_with_a_place_never_a_crash(
         assert ResolvedPlan.model_validate_json(found.model_dump_json()) == found
 
 
+@pytest.mark.long
 @settings(max_examples=examples(150), deadline=None)
 @given(
     name=st.sampled_from(sorted(DOCUMENTS)),

@@ -88,6 +88,7 @@ def forget(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(elsewhere)
 
 
+@pytest.mark.long
 def test_a_rerun_is_the_same_plan_to_the_bit_without_its_registry(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,6 +108,7 @@ def test_a_rerun_is_the_same_plan_to_the_bit_without_its_registry(
     assert prepared_again(Experiment(moved)).resolved == told
 
 
+@pytest.mark.long
 def test_the_command_that_a_report_names_runs_it_from_anywhere(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -131,6 +133,7 @@ def test_the_command_that_a_report_names_runs_it_from_anywhere(
     assert f"`hpcbench rerun {first.path}` runs it" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_data_that_moved_is_named_with_the_option_that_says_where_it_is(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,6 +154,7 @@ def test_data_that_moved_is_named_with_the_option_that_says_where_it_is(
     assert rerun.not_as_it_was(first, second) == []
 
 
+@pytest.mark.long
 def test_other_data_than_then_is_said(folder: Path) -> None:
     first = prepared(folder)
     write_dataset(folder / "pages", [record(number, references=["?"]) for number in range(20)])
@@ -159,6 +163,7 @@ def test_other_data_than_then_is_said(folder: Path) -> None:
     assert [one.path for one in changes] == ["run_tasks.t.dataset.hash"]
 
 
+@pytest.mark.long
 def test_images_of_examples_are_those_of_then(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -182,6 +182,7 @@ TEXT = st.text(st.characters(codec=None, exclude_categories=()), max_size=40)  #
 NAME = st.from_regex(r"\AV[A-Za-z0-9_]{0,8}\Z")
 
 
+@pytest.mark.long
 @settings(max_examples=examples(60))
 @given(env=st.dictionaries(NAME, TEXT, max_size=4))
 def test_any_environment_survives_bash_to_the_last_byte_or_is_refused(env: dict[str, str]) -> None:
@@ -299,6 +300,7 @@ def test_what_is_wrong_in_a_template_is_told_at_its_line(
     assert problem.replace("hpcbench.schema.definitions.", "").startswith(expected), problem
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["default", "local_scratch", "node_facts"])
 def test_the_shipped_templates_run_in_a_job(name: str, tmp_path: Path) -> None:
     plan = plan_at(slurm={"template": name}, env={"LOCAL_DISK": str(tmp_path)})

@@ -88,6 +88,7 @@ LIMITS = st.none() | st.floats(1, 900)
 SLOS = st.none() | st.builds(Slo, ttft_ms=LIMITS, tpot_ms=LIMITS, e2e_ms=LIMITS)
 
 
+@pytest.mark.long
 @settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.lists(responses(), max_size=14), max_size=3), SLOS, st.booleans())
 def test_any_responses_have_the_figures_of_looking_at_each(
@@ -143,6 +144,7 @@ def nobody() -> Any:
     yield
 
 
+@pytest.mark.long
 @settings(max_examples=examples(150), deadline=None)
 @given(
     st.lists(responses(), max_size=12), st.integers(1, 4), st.sampled_from(["t", "\ud83d", "\0é\r"])

@@ -231,6 +231,7 @@ def test_links_to_folders_are_followed_once(tmp_path: Path) -> None:
 # --- room ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_without_room_the_copy_used_longest_ago_goes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -217,6 +217,7 @@ def test_a_single_graded_score_among_ones_hides_how_bad_the_next_one_may_be(last
     assert wrong.high - 1e-3 <= found.high <= 1
 
 
+@pytest.mark.long
 def test_many_small_slips_do_not_hide_what_a_rare_failure_costs() -> None:
     chance = numpy.random.default_rng(21)
     share, slip = 0.02, 0.3
@@ -284,6 +285,7 @@ def test_many_clusters_that_all_differ_have_the_t_interval() -> None:
     assert mean_interval(values[:900]).low == pytest.approx(below.low, abs=0.05 * width)
 
 
+@pytest.mark.long
 def test_the_saddlepoint_agrees_with_random_weights() -> None:
     """Of 12 documents of unequal size and a pseudo-document: quantiles of a million weighted means."""
     chance = numpy.random.default_rng(5)

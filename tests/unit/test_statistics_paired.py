@@ -41,6 +41,7 @@ def test_the_published_vector() -> None:
     assert found.verdict == "inconclusive"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("won", "lost", "p_value"),
     [(8, 2, 0.109375), (2, 8, 0.109375), (0, 0, 1), (5, 5, 1), (6, 0, 0.03125), (1, 0, 1)],
@@ -248,6 +249,7 @@ def test_one_document_that_differs_proves_no_more_than_none() -> None:
     assert (none.verdict, one.verdict) == ("inconclusive", "inconclusive")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("documents", "margin"), first(1, [(10, 0.05), (30, 0.02), (100, 0.01), (60, 0.03)])
 )
@@ -381,6 +383,7 @@ def test_samples_without_a_partner_are_named() -> None:
 # --- does 5 % mean 5 % --------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_false_alarms_stay_below_5_percent_where_questions_go_together() -> None:
     from scipy import stats
 

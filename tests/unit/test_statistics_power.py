@@ -101,6 +101,7 @@ def test_what_is_needed_is_just_enough_to_detect(
         assert detectable(samples - 1, sd, rho, **shape) > effect * (1 - 1e-9)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("effect", "icc"), [(0.15, 0.3), (0.5, 0.6)], ids=["many", "a dozen"])
 def test_so_many_unequal_documents_do_find_the_difference_in_80_percent(
     effect: float, icc: float

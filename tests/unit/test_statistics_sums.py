@@ -40,6 +40,7 @@ def macro(sums: numpy.ndarray) -> numpy.ndarray:
     return (first + 2 * sums[:, 3] / (sums[:, 4] + sums[:, 5])) / 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [10, 15, 30])
 def test_skewed_error_rates_of_few_documents_are_covered_where_t_is_not(count: int) -> None:
     """Lognormal rates with sigma 1: t holds the truth in about 80 %."""

@@ -60,6 +60,7 @@ def busy(tmp_path: Path, tasks: int = 3, workers: int = 5) -> ExperimentStatus:
     return scene.look()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (140, 50), (60, 20), (200, 30)])
 @pytest.mark.parametrize(("tasks", "workers"), [(1, 0), (3, 5), (300, 40)])
 def test_watch_fits_its_terminal_whatever_there_is_to_show(

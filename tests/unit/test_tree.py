@@ -31,6 +31,7 @@ PATTERNS = [
 ]  # fmt: skip
 
 
+@pytest.mark.long
 @settings(max_examples=examples(60), deadline=None)
 @given(TREES, st.sampled_from(PATTERNS))
 def test_plain_loose_and_packed_answer_alike(contents: dict[str, bytes], pattern: str) -> None:
@@ -119,6 +120,7 @@ def test_links_in_a_circle_have_an_end(tmp_path: Path) -> None:
     assert tree.files() == tree.glob("**")
 
 
+@pytest.mark.long
 def test_a_million_files_do_not_wait_for_a_thread_at_once() -> None:
     taken = itertools.count()
     answers = at_once(lambda number: number, (next(taken) for _ in range(10 * QUEUED)))

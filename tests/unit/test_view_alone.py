@@ -239,6 +239,7 @@ def read_in(text: str) -> set[str]:
     return _Module(text, _sources()).read()
 
 
+@pytest.mark.long
 def test_experiment_alone_reads_an_experiments_files() -> None:
     found = {
         (path.relative_to(PACKAGE).as_posix(), file)

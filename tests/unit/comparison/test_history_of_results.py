@@ -89,6 +89,7 @@ def test_written_twice_it_counts_once_and_the_newest(root: Path) -> None:
     assert [point.value for point in found.points] == [0.5]
 
 
+@pytest.mark.long
 def test_many_at_once_lose_nothing_though_files_are_put_together_meanwhile(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,6 +218,7 @@ def test_what_cannot_be_meant_is_said_in_a_line(
         assert said in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_it_can_be_drawn(root: Path) -> None:
     nights(root)
     for name in ("x.svg", "x.png", "x.html"):

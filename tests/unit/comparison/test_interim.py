@@ -140,6 +140,7 @@ def table(scene: Scene, capsys: pytest.CaptureFixture[str]) -> str:
 # --- what the table says ------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_table_has_coverage_tokens_and_cost_of_both_plans(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -196,6 +197,7 @@ def test_nobody_looks_before_the_end_who_is_not_to_stop_early(tmp_path: Path) ->
     assert only["nominal"] == pytest.approx(0.05)
 
 
+@pytest.mark.long
 def test_the_last_look_at_all_there_is_is_made_when_nothing_more_comes(scene: Scene) -> None:
     for arm in "ab":
         scene.answered(arm, range(SHARDS))
@@ -258,6 +260,7 @@ def test_who_resumes_what_was_ended_has_her_way(scene: Scene) -> None:
     assert not control_state(scene.experiment).enough_tasks
 
 
+@pytest.mark.long
 def test_without_a_difference_nothing_ends_but_within_a_margin_it_does(tmp_path: Path) -> None:
     for margins, stop in (({}, False), ({"exact_match": 0.2}, True), ({"*": 0.2}, True)):
         scene = Scene(tmp_path / str(len(list(tmp_path.iterdir()))), margins=margins)
@@ -268,6 +271,7 @@ def test_without_a_difference_nothing_ends_but_within_a_margin_it_does(tmp_path:
         assert found["stop"] is stop
 
 
+@pytest.mark.long
 def test_each_look_has_what_the_looks_before_it_left_of_the_risk(scene: Scene) -> None:
     times = []
     for begin, end in ((0, 11), (11, 20), (20, 36)):
@@ -400,6 +404,7 @@ def test_loads_and_memory_are_counted_apart_by_arm(scene: Scene) -> None:
 # --- the report ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_methods_section_says_how_arms_were_compared(tmp_path: Path) -> None:
     """And that no look was made, before there is one."""
     scene = Scene(tmp_path, a=("models/m:dtype=float32",))
@@ -422,6 +427,7 @@ def test_the_methods_section_says_how_arms_were_compared(tmp_path: Path) -> None
     assert "no look was made" not in found["missing"]
 
 
+@pytest.mark.long
 def test_the_report_tells_what_the_arms_are_and_misses_nothing_that_was_not_needed(
     scene: Scene,
 ) -> None:

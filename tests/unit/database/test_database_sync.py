@@ -242,6 +242,7 @@ TEXTS = st.text(st.characters(codec="utf-8"), max_size=20) | st.sampled_from(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=15)
 @given(st.lists(TEXTS, min_size=1, max_size=8))
 def test_any_text_comes_through(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:

@@ -49,6 +49,7 @@ def rows(path: Path, table: str) -> int:
         return int(connection.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0])
 
 
+@pytest.mark.long
 def test_the_end_sends_the_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = made(tmp_path / "results.sqlite")
     here = scene(tmp_path, str(path))
@@ -61,6 +62,7 @@ def test_the_end_sends_the_rows(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "database" not in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_what_the_end_cannot_send_a_later_command_sends_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,6 +84,7 @@ def test_what_the_end_cannot_send_a_later_command_sends_once(
     tell_what_is_owed(here)
 
 
+@pytest.mark.long
 def test_a_server_that_is_gone_is_asked_again_after_growing_pauses(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,6 +143,7 @@ def test_a_missing_package_is_named_with_its_extra(
         assert "pip install" in said
 
 
+@pytest.mark.long
 def test_scores_of_later_are_owed_again(tmp_path: Path) -> None:
     path = made(tmp_path / "results.sqlite")
     here = scene(tmp_path, str(path))

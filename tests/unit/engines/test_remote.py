@@ -259,6 +259,7 @@ def local() -> Iterator[Endpoint]:
     endpoint.close()
 
 
+@pytest.mark.long
 def test_the_model_is_named_the_key_added_and_the_answer_passed_byte_for_byte(
     hosted: Endpoint, shared: Relay
 ) -> None:
@@ -369,21 +370,25 @@ def test_it_is_an_engine_like_others(shared: Relay) -> None:
     asyncio.run(journey())
 
 
+@pytest.mark.long
 def test_a_wrong_key_ends_it_at_once_with_one_line(local: Endpoint) -> None:
     said = Relay(local, {"API_KEY": "wrong-key"}).failed()
     assert "answers 401 to the key in `API_KEY`" in said
 
 
+@pytest.mark.long
 def test_a_certificate_nobody_vouches_for_is_refused(hosted: Endpoint) -> None:
     said = Relay(hosted, {"API_KEY": KEY}).failed()
     assert "certificate verify failed" in said
 
 
+@pytest.mark.long
 def test_an_endpoint_that_redirects_is_not_used(local: Endpoint) -> None:
     local.models_status = [307]
     assert "set `base_url` to the final address" in Relay(local, {"API_KEY": KEY}).failed()
 
 
+@pytest.mark.long
 def test_an_endpoint_that_is_not_there_yet_is_waited_for(local: Endpoint) -> None:
     local.models_status = [503, 200]
     relay = Relay(local, {"API_KEY": KEY}).up()
@@ -391,17 +396,20 @@ def test_an_endpoint_that_is_not_there_yet_is_waited_for(local: Endpoint) -> Non
     assert local.models_status == [200]
 
 
+@pytest.mark.long
 def test_and_one_that_never_comes_is_given_up(local: Endpoint) -> None:
     local.models_status = [503]
     relay = Relay(local, {"API_KEY": KEY}, timeout=0.2)
     assert "it answers 503" in relay.failed()
 
 
+@pytest.mark.long
 def test_an_endpoint_need_not_list_its_models(local: Endpoint) -> None:
     local.models_status = [404]
     Relay(local, {"API_KEY": KEY}).up().close()
 
 
+@pytest.mark.long
 def test_a_proxy_of_the_site_is_used(local: Endpoint) -> None:
     """The relay asks the proxy for the endpoint instead of the endpoint itself."""
     asked: list[bytes] = []

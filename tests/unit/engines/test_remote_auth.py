@@ -101,6 +101,7 @@ def logged(one: Relay) -> str:
     return log
 
 
+@pytest.mark.long
 def test_two_workers_share_one_token_and_a_later_run_asks_for_none(
     gateway: Gateway, tmp_path: Path
 ) -> None:
@@ -117,6 +118,7 @@ def test_two_workers_share_one_token_and_a_later_run_asks_for_none(
     assert len(gateway.given) == 1
 
 
+@pytest.mark.long
 def test_a_revoked_token_costs_one_more_request_and_no_failure(
     gateway: Gateway, tmp_path: Path
 ) -> None:
@@ -140,6 +142,7 @@ def test_a_revoked_token_costs_one_more_request_and_no_failure(
     logged(one)
 
 
+@pytest.mark.long
 def test_an_endpoint_that_rejects_every_token_answers_in_its_own_words_without_the_token(
     gateway: Gateway, tmp_path: Path
 ) -> None:
@@ -154,6 +157,7 @@ def test_an_endpoint_that_rejects_every_token_answers_in_its_own_words_without_t
     logged(one)
 
 
+@pytest.mark.long
 def test_many_requests_over_many_lifetimes_meet_no_expired_token(
     gateway: Gateway, tmp_path: Path
 ) -> None:
@@ -181,6 +185,7 @@ def test_many_requests_over_many_lifetimes_meet_no_expired_token(
     logged(one)
 
 
+@pytest.mark.long
 def test_a_wrong_secret_ends_it_at_once_in_the_servers_words_without_the_secret(
     gateway: Gateway, tmp_path: Path
 ) -> None:
@@ -188,11 +193,13 @@ def test_a_wrong_secret_ends_it_at_once_in_the_servers_words_without_the_secret(
     assert "the token server answers 401: invalid_client: no client has the secret ***" in said
 
 
+@pytest.mark.long
 def test_a_missing_secret_is_one_line(gateway: Gateway, tmp_path: Path) -> None:
     said = relay(gateway, tmp_path, "").failed()
     assert "${env:GATEWAY_SECRET}: the variable is not set" in said
 
 
+@pytest.mark.long
 def test_a_token_server_that_is_away_is_named(gateway: Gateway, tmp_path: Path) -> None:
     said = relay(gateway, tmp_path, token_url="http://localhost:9/token", timeout=1).failed()
     assert "the token server localhost cannot be reached" in said
@@ -219,6 +226,7 @@ def test_wrong_options_are_refused_before_the_run(auth: dict[str, Any], said: st
     assert "plain-text" not in str(found.value)
 
 
+@pytest.mark.long
 def test_a_fixed_token_and_none(gateway: Gateway, tmp_path: Path) -> None:
     gateway.ends["fixed-token"] = time.monotonic() + 60
     bearer = {"type": "bearer", "token": "${env:FIXED}"}

@@ -47,6 +47,7 @@ def package(folder: Path, builder: str) -> Path:
     return source
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tool", ["uv", "pip"])
 def test_without_an_index_this_python_builds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str
@@ -59,6 +60,7 @@ def test_without_an_index_this_python_builds(
     assert [path.name for path in target.glob("*.whl")] == ["own-1-py3-none-any.whl"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tool", ["uv", "pip"])
 def test_without_an_index_the_missing_builder_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str

@@ -107,6 +107,7 @@ def test_a_folder_goes_with_its_owner(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_the_folder_of_a_killed_worker_is_removed_and_that_of_a_living_one_stays(
     tmp_path: Path,
 ) -> None:

@@ -103,6 +103,7 @@ def test_scores_of_different_definitions_are_not_mixed(
     )
 
 
+@pytest.mark.long
 def test_reports_and_gates_take_stored_scores_and_write_beside_them(
     both: tuple[Experiment, Experiment], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -241,6 +241,7 @@ stage.score(here, stage.subject_of(here, one))
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("at", [0, 1])
 def test_a_kill_while_scores_are_written_leaves_whole_files(tmp_path: Path, at: int) -> None:
     """Killed before the 1st and 2nd file takes its name: fields, then samples."""

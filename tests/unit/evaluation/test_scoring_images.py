@@ -139,6 +139,7 @@ def values(here: Experiment) -> Mapping[str, Any]:
 STRANGE = ["0", "1", " 2", "три", None, "five\udc00", '{"total": "6"', "7" * 400]
 
 
+@pytest.mark.long
 def test_every_kind_of_metric_scores_to_the_bit_as_on_the_host(
     tmp_path: Path, environment: Environment
 ) -> None:
@@ -155,6 +156,7 @@ def test_every_kind_of_metric_scores_to_the_bit_as_on_the_host(
     assert_frame_equal(*frames, check_exact=True)
 
 
+@pytest.mark.long
 def test_fields_of_objects_come_back_too(tmp_path: Path, environment: Environment) -> None:
     records = [
         record(n, references=[{"total": str(n), "items": [{"name": "a", "price": n}]}])
@@ -182,6 +184,7 @@ def kie_task(ml_task: Mapping[str, Any]) -> dict[str, Any]:
     return {"plugin": ml_task["plugin"]}
 
 
+@pytest.mark.long
 def test_a_metric_that_only_the_image_has_makes_tables_here(
     tmp_path: Path, environment: Environment
 ) -> None:
@@ -197,6 +200,7 @@ def test_a_metric_that_only_the_image_has_makes_tables_here(
     assert load_metrics(one)["digits"].signature == "digits|factor:2|v1"
 
 
+@pytest.mark.long
 def test_metrics_of_one_image_share_a_container_and_those_of_another_get_theirs(
     tmp_path: Path, environment: Environment
 ) -> None:
@@ -217,6 +221,7 @@ def test_metrics_of_one_image_share_a_container_and_those_of_another_get_theirs(
     assert own == ["digits", "anls", "exact_match", "cer"], "columns stand in the plan's order"
 
 
+@pytest.mark.long
 def test_a_dead_container_costs_the_metrics_that_it_did_not_finish_and_is_tried_again(
     tmp_path: Path, environment: Environment
 ) -> None:
@@ -244,6 +249,7 @@ def test_a_dead_container_costs_the_metrics_that_it_did_not_finish_and_is_tried_
     assert values(here) == {"digits": 0.75, "dies": 0.75, "cer": 0.25, "exact_match": 0.75}
 
 
+@pytest.mark.long
 def test_a_module_that_the_image_lacks_is_one_line_with_image_and_metric(
     tmp_path: Path, environment: Environment
 ) -> None:
@@ -296,6 +302,7 @@ def test_what_could_not_score_is_refused_before_anything_is_queued(
     assert problem.remedy
 
 
+@pytest.mark.long
 def test_a_value_that_json_cannot_hold_is_a_fault_of_its_sample(
     tmp_path: Path, environment: Environment
 ) -> None:
@@ -306,6 +313,7 @@ def test_a_value_that_json_cannot_hold_is_a_fault_of_its_sample(
     assert values(here) == {"exact_match": 1.0}, "JSON of Python holds what is no number"
 
 
+@pytest.mark.long
 def test_an_image_that_is_not_here_is_refused_before_scores_change(
     tmp_path: Path,
     environment: Environment,
@@ -340,6 +348,7 @@ def test_an_image_that_is_not_here_is_refused_before_scores_change(
     assert "is not on this machine" in lines[0]
 
 
+@pytest.mark.long
 def test_score_shows_other_options_and_metrics_from_the_image(
     tmp_path: Path,
     environment: Environment,

@@ -99,6 +99,7 @@ UNSEEN = ("Cc", "Cf", "Zs", "Zl", "Zp")
 letters = st.characters(codec="utf-8", exclude_characters="\0", exclude_categories=["Cn"])
 
 
+@pytest.mark.long
 @settings(max_examples=examples(300), deadline=None)
 @given(st.text(letters | st.sampled_from("=+-@ \t\r\n\x1f\u200b＝"), max_size=12))
 def test_no_cell_begins_like_a_formula_and_nothing_else_is_changed(text: str) -> None:

@@ -204,6 +204,7 @@ def test_answers_alone_are_imported_with_the_dataset_that_the_command_names(
 WORDS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=30)
 
 
+@pytest.mark.long
 @settings(
     max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

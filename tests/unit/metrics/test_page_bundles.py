@@ -80,6 +80,7 @@ def test_the_closest_of_several_right_orders_counts(name: str) -> None:
     assert metric(name).score("2 1", ["1 2", "2 1"]) == Parts(1.0, 1)
 
 
+@pytest.mark.long
 def test_orders_are_those_of_scipy() -> None:
     from scipy.stats import kendalltau, spearmanr
 

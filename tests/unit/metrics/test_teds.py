@@ -288,6 +288,7 @@ PIECES = (
 MARKUP = st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=3)), max_size=20).map("".join)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.signature)
 def test_no_text_raises(metric: Teds | TedsS) -> None:
     right = plain("ab", "cd")
@@ -321,6 +322,7 @@ def test_nothing_is_fetched_or_expanded() -> None:
         assert teds(prediction, [plain(["ha" * 50])], compat="pubtabnet") <= 0.6
 
 
+@pytest.mark.long
 def test_a_table_above_the_limit_is_a_fault_not_a_value() -> None:
     large = plain(*["ab"] * 20)
     for metric in (Teds(max_nodes=59), TedsS(max_nodes=59)):

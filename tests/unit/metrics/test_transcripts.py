@@ -107,6 +107,7 @@ def test_as_published_bleu_meteor_and_f_measure_are_nltks() -> None:
         assert transcript(answer, reference, compat="ocrbench-v2") == pytest.approx(expected)
 
 
+@pytest.mark.long
 def test_stems_are_those_of_nltks_stemmer() -> None:
     from nltk.stem.porter import PorterStemmer
 

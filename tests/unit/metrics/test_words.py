@@ -75,6 +75,7 @@ def test_words(text: str, words: str) -> None:
     assert script_words(text) == words.split()
 
 
+@pytest.mark.long
 def test_letters_of_every_script_are_cut_as_it_is_written() -> None:
     for letter in letters():
         expected = [letter] * 2 if without_spaces(letter) else [letter * 2]

@@ -61,6 +61,7 @@ def told(folder: Path, state: str = "done", **plan: Any) -> list[str]:
     return tell(ended(folder, state, **plan), state, TABLES)
 
 
+@pytest.mark.long
 def test_a_webhook_gets_the_event_or_the_text(
     tmp_path: Path, posted: tuple[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,6 +98,7 @@ def test_a_tracker_appends_a_line_a_metric(tmp_path: Path) -> None:
     ] * 2
 
 
+@pytest.mark.long
 def test_what_fails_is_told_without_secrets_and_the_rest_goes_on(
     tmp_path: Path, posted: tuple[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,6 +143,7 @@ def at(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     monkeypatch.setattr(time, "time", lambda: real() + seconds)
 
 
+@pytest.mark.long
 def test_nobody_is_told_twice_however_often_it_is_called(
     tmp_path: Path, posted: tuple[str, list[dict[str, Any]]]
 ) -> None:
@@ -152,6 +155,7 @@ def test_nobody_is_told_twice_however_often_it_is_called(
     assert states(here) == [("told", 1), ("told", 1)]
 
 
+@pytest.mark.long
 def test_another_end_is_told_again_and_one_that_nobody_wants_is_not(
     tmp_path: Path, posted: tuple[str, list[dict[str, Any]]]
 ) -> None:
@@ -169,6 +173,7 @@ def test_another_end_is_told_again_and_one_that_nobody_wants_is_not(
     ]
 
 
+@pytest.mark.long
 def test_what_a_node_could_not_send_the_login_node_sends(
     tmp_path: Path,
     posted: tuple[str, list[dict[str, Any]]],
@@ -276,6 +281,7 @@ def test_a_notifier_that_hangs_is_stopped_with_all_that_it_started(tmp_path: Pat
         time.sleep(0.01)
 
 
+@pytest.mark.long
 def test_a_notifier_that_exits_or_prints_is_a_failure_or_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -332,6 +338,7 @@ def test_the_lock_of_a_process_that_is_gone_is_no_obstacle(
     assert len(found) == 1
 
 
+@pytest.mark.long
 def test_killed_at_any_step_it_is_told_in_the_end_and_at_most_once_more_with_a_word_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -373,6 +380,7 @@ def _silent(lock: Path) -> Any:
 # --- verdicts ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_verdict_is_told_once_unless_it_is_go(
     tmp_path: Path, posted: tuple[str, list[dict[str, Any]]]
 ) -> None:
@@ -396,6 +404,7 @@ def test_a_verdict_that_cannot_be_written_down_harms_nobody(tmp_path: Path) -> N
 # --- the verb ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_test_goes_to_all_of_a_plan_and_says_what_happened(
     tmp_path: Path,
     posted: tuple[str, list[dict[str, Any]]],

@@ -187,6 +187,7 @@ plain = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 objects = st.dictionaries(st.sampled_from(FIELDS), st.recursive(plain, st.lists, max_leaves=3))
 
 
+@pytest.mark.long
 @given(
     st.integers(200, 599),
     st.binary(max_size=200) | objects.map(lambda data: json.dumps(data).encode()),

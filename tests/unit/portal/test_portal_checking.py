@@ -32,11 +32,13 @@ def asked_together(folder: Path, count: int) -> list[int]:
         checker.close()
 
 
+@pytest.mark.long
 def test_a_text_waits_for_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_checks, "AT_ONCE", 1)
     assert asked_together(tmp_path, 4) == [200] * 4
 
 
+@pytest.mark.long
 def test_it_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_checks, "AT_ONCE", 1)
     monkeypatch.setattr(plan_checks, "TURN_SECONDS", 0)

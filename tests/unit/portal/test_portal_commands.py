@@ -124,6 +124,7 @@ def offered() -> Iterator[str]:
                 yield re.sub(r"\{\"([^\"]*)\"\}", r"\1", " ".join(shown.split()))
 
 
+@pytest.mark.long
 def test_a_command_in_a_text_of_a_page_parses_or_is_the_name_of_a_verb() -> None:
     found = set(offered())
     assert {one for one in found if not is_named(shlex.split(one)[1:]) and not parses(one)} == set()
@@ -162,6 +163,7 @@ def test_the_commands_of_a_run_task_parse(experiment: Experiment) -> None:
         assert parses(text), text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["plan.yaml", "-n.yaml", "a b.yaml", "$(x).yaml"])
 def test_the_commands_of_a_plan_parse(tmp_path: Path, name: str) -> None:
     found = commands_of(tmp_path / "my plans", (name,))

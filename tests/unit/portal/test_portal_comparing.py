@@ -181,6 +181,7 @@ def test_where_less_is_better_less_has_won(tmp_path: Path) -> None:
         assert [row["places"][0] for row in flips(api, "both_right")] == [0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("apart", [False, True], ids=["few scores", "many scores"])
 def test_the_comparison_is_that_of_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: bool

@@ -108,6 +108,7 @@ def log(portal: Served, until: str, name: str = "portal-here.log") -> str:
 # --- authentication (4, 5, 7)
 
 
+@pytest.mark.long
 def test_every_route_asks_who_it_is_but_those_that_say_nothing(portal: Served) -> None:
     """Found in the application itself, so that no route can be forgotten."""
     description = portal.get("/api/v1/openapi.json").data
@@ -685,6 +686,7 @@ SLOW = {
 """What connections do that take places."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("unix", [False, True])
 @pytest.mark.parametrize("what", SLOW)
 def test_hundreds_of_slow_connections_keep_nobody_out(

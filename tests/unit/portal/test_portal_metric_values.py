@@ -89,6 +89,7 @@ def pages(api: Unguarded, limit: int, **query: str) -> list[dict[str, Any]]:
         after = f"&after={quote(answer.body['next'])}"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("limit", [1, 2, 100])
 def test_values_of_all_homes_come_newest_first_each_once(
     scene: tuple[Unguarded, dict[str, list[str]]], limit: int
@@ -113,6 +114,7 @@ def test_values_of_all_homes_come_newest_first_each_once(
     assert values["mine"] == values["other"]
 
 
+@pytest.mark.long
 def test_words_are_of_either_source(scene: tuple[Unguarded, dict[str, list[str]]]) -> None:
     api, ids = scene
     (page,) = pages(api, 100, text="OTHER m")

@@ -24,6 +24,7 @@ def test_it_is_the_same_in_another_process(tmp_path: Path) -> None:
     assert out.read_text() == description()
 
 
+@pytest.mark.long
 def test_the_client_was_made_for_this_api() -> None:
     written = (ROOT / "portal/openapi.json").read_text()
     assert written == description(), "make static"

@@ -176,6 +176,7 @@ def test_only_a_live_end_counts(tmp_path: Path, state: str, inode: str, found: i
     assert other is None, "another connection of the same port"
 
 
+@pytest.mark.long
 def test_where_the_system_does_not_tell_there_is_a_warning_and_the_token(tmp_path: Path) -> None:
     warned: list[str] = []
     doorkeeper = Doorkeeper(OURS, warn=warned.append, tables=(tmp_path / "none",))

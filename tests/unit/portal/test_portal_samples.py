@@ -124,6 +124,7 @@ def pages(sheet: Sheet, chosen: Chosen, ordered: Sorted, limit: int) -> Iterator
             return
 
 
+@pytest.mark.long
 @settings(max_examples=examples(150))
 @given(rows=ROWS, chosen=CHOICES, ordered=ORDERS, limit=st.integers(1, 9))
 def test_pages_hold_what_a_plain_reading_of_all_rows_gives(

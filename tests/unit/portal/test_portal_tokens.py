@@ -304,6 +304,7 @@ def test_a_failure_counts_until_it_is_old(clock: Clock) -> None:
     assert backoff.wait("x") > 0
 
 
+@pytest.mark.long
 def test_many_names_take_no_endless_memory_and_clear_no_others(clock: Clock) -> None:
     backoff = Backoff(clock)
     for number in range(3000):

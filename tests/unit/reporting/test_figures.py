@@ -111,6 +111,7 @@ def holds_no_nan(value: object) -> bool:
 # --- every kind, every form -----------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", EVERY)
 def test_the_same_figure_is_the_same_bytes(kind: str) -> None:
     figure = EVERY[kind]
@@ -221,6 +222,7 @@ def test_times_rings_flows_cells_and_bins_stand_in_their_tables() -> None:
 # --- hostile names and broken numbers -------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", EVERY)
 def test_hostile_names_are_text_in_every_form(kind: str) -> None:
     import plotly.graph_objects as objects
@@ -300,6 +302,7 @@ def test_nothing_to_show_says_so() -> None:
     assert "nothing to show" in words(Figure("nan", "", "scatter", Axis("x"), Axis("y"), (nan,)))
 
 
+@pytest.mark.long
 def test_a_single_point_is_drawn_on_every_scale() -> None:
     for scale in ("linear", "log", "time"):
         axes = Axis("x", scale=scale), Axis("y", scale="log")  # type: ignore[arg-type]
@@ -328,6 +331,7 @@ def test_parts_that_do_not_fit_are_refused() -> None:
 # --- many -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_of_many_series_the_first_have_colours_and_the_table_has_all() -> None:
     series = tuple(
         Series(f"run-{n}-" + "x" * n, tuple(float(k) for k in range(4)), (1.0, 2.0, 3.0, float(n)))
@@ -340,6 +344,7 @@ def test_of_many_series_the_first_have_colours_and_the_table_has_all() -> None:
     assert svg(figure).count(COLOURS[0]) < 100
 
 
+@pytest.mark.long
 def test_of_many_rows_the_first_are_drawn_and_the_table_has_all() -> None:
     names = tuple(f"organisation/model-{n}-with-a-rather-long-name-{'y' * n}" for n in range(100))
     one = Series("anls", names, tuple(n / 100 for n in range(100)))

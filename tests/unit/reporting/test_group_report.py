@@ -28,6 +28,7 @@ def shown(here: Experiment, manifest: Experiment) -> str:
     return (here.report_dir / "report.md").read_text()
 
 
+@pytest.mark.long
 def test_groups_invalid_answers_and_faults_stand_in_the_report(tmp_path: Path) -> None:
     records = [
         record(n, references=[{"total": "1"}], metadata={"doc_type": "ab"[n % 2]}) for n in range(4)

@@ -70,6 +70,7 @@ def shown(here: Experiment) -> Path:
     return here.report_dir / "report.md"
 
 
+@pytest.mark.long
 def test_the_scores_of_the_metrics_file_stand_in_both_reports(tmp_path: Path) -> None:
     here = written(tmp_path, {"s0": "0", "s1": "1", "s2": "9", "s3": None})
     markdown = shown(here)
@@ -84,6 +85,7 @@ def test_the_scores_of_the_metrics_file_stand_in_both_reports(tmp_path: Path) ->
     assert "commit aaaaaaaaaaaa and uncommitted changes" in html
 
 
+@pytest.mark.long
 def test_an_answer_is_text_and_never_markup(tmp_path: Path) -> None:
     path = shown(written(tmp_path, {"s0": "<script>alert(1)</script> | ИТОГО\n12", "s1": "1"}))
     checker = Checker()

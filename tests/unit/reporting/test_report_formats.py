@@ -120,6 +120,7 @@ def test_nobody_is_notified_by_an_answer() -> None:
     assert "@" not in markdown.escaped("ask @everybody")
 
 
+@pytest.mark.long
 def test_links_of_markdown_lead_to_files_that_are_there(tmp_path: Path) -> None:
     here = answered(tmp_path, {"good": ["0", "1", "2", None], "bad": ["0", "x", "y", "z"]})
     folder = written(here, "markdown")

@@ -64,6 +64,7 @@ def tree(page: str) -> Any:
     return parser.document_fromstring(page)
 
 
+@pytest.mark.long
 def test_every_section_is_there_in_order(tree: Any) -> None:
     # This experiment has no arms; tests/unit/comparison/test_interim.py has one.
     assert [one.get("id") for one in tree.iter("h2")] == [one for one in EVERY if one != "arms"]

@@ -94,6 +94,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> Experiment:
     return here
 
 
+@pytest.mark.long
 def test_every_point_stands_in_the_table_of_its_sweep_and_the_knee_is_marked(
     reported: Experiment,
 ) -> None:
@@ -152,6 +153,7 @@ def test_reporting_twice_gives_the_same_bytes(reported: Experiment) -> None:
     assert first == {path.name: path.read_bytes() for path in reported.report_dir.iterdir()}
 
 
+@pytest.mark.long
 def test_the_report_says_what_tokens_and_a_gateways_limits_took(tmp_path: Path) -> None:
     here = swept(tmp_path)
     evaluate(here)

@@ -79,12 +79,14 @@ def html(here: Experiment, **options: Any) -> str:
     return (here.report_dir / "report.html").read_text()
 
 
+@pytest.mark.long
 def test_images_stand_in_the_page_small_and_named(tmp_path: Path) -> None:
     text = html(pictured(tmp_path))
     assert text.count('src="data:image/webp;base64,') == 3
     assert 'alt="Image 1 of sample s0, thumbnail: 0.png"' in text
 
 
+@pytest.mark.long
 def test_images_keep_to_their_budget_and_can_be_left_out(tmp_path: Path) -> None:
     here = pictured(tmp_path)
     whole = html(here)

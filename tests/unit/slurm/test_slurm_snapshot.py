@@ -37,6 +37,7 @@ def test_all_jobs_come_from_one_question_however_often_they_are_looked_at(
     assert now.find("4711_2") is None
 
 
+@pytest.mark.long
 def test_readers_in_other_processes_share_the_answer(fake: Fake, folder: Path) -> None:
     fake.job("1")
     fake.waits("squeue", 0.5)

@@ -503,6 +503,7 @@ def test_a_bug_is_named_to_the_client_and_no_more_and_its_traceback_goes_on() ->
     assert b"token" not in sent[1]["body"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("file", [None, "/etc/own.pem"])
 def test_the_engine_finds_the_certificates_that_the_wrapper_does_without(file: str | None) -> None:
     code = "import os, hpcbench.wrapper.__main__; print(os.environ.get('SSL_CERT_FILE'))"
