@@ -14,7 +14,7 @@ DEVELOPERS = -e '.[hf,http,s3,pdf,arrow,excel,docker,mlflow,wandb,portal,postgre
 
 # What needs more than Python, in the order in which it starts. The cluster's part is first: it takes longest and
 # mostly waits for Slurm.
-PARTS = test-slurm test-engines test-runners test-apptainer test-packages test-portal test-long test-sharedfs client docs
+PARTS = test-slurm test-engines test-unit test-runners test-apptainer test-packages test-portal test-sharedfs client docs
 
 .PHONY: demo dist test test-full test-quick $(PARTS) static search mutants lint format bench cluster-up cluster-down clean
 
@@ -29,7 +29,7 @@ dist: .venv/bin/python
 
 # Every campaign at its full size (`tests/campaign.py`). What passed is not run again before build/full is removed;
 # its commit, day and last line are in build/full/PART.
-test-full: $(addprefix build/full/,test-quick $(PARTS))
+test-full: $(addprefix build/full/,$(PARTS))
 
 build/full/%: .venv/dev.done
 	mkdir -p $(@D)
@@ -39,7 +39,7 @@ build/full/%: .venv/dev.done
 # Three parts at once: more of them would only wait for the processors. A part that fails does not keep the others
 # from running.
 test: .venv/dev.done
-	$(MAKE) -j3 --keep-going --output-sync=target test-slurm lint test-quick $(PARTS)
+	$(MAKE) -j3 --keep-going --output-sync=target test-slurm lint $(PARTS)
 
 test-slurm: .venv/dev.done
 	.venv/bin/python -m pytest tests/slurm tests/apptainer -m slurm -q
@@ -48,8 +48,9 @@ test-slurm: .venv/dev.done
 test-apptainer: .venv/dev.done
 	.venv/bin/python -m pytest tests/apptainer -m "not slurm" -q
 
-test-long: .venv/dev.done
-	.venv/bin/python -m pytest tests/unit -m long -q -n auto --dist loadfile
+# More processes than cores would only collect the tests once more each.
+test-unit: .venv/dev.done
+	.venv/bin/python -m pytest tests/unit -q -n auto --dist loadfile
 
 test-packages: .venv/dev.done
 	.venv/bin/python -m pytest tests/packages tests/remote -q -n auto
@@ -83,7 +84,7 @@ static: .venv/client.done
 	.venv/bin/python -m hpcbench.portal.openapi --out portal/openapi.json
 	cd portal && $(NPM) run types && $(NPM) run build
 
-# More processes than cores would only collect the tests once more each.
+# The unit tests but those of half a second of CPU or more.
 test-quick: .venv/dev.done
 	.venv/bin/python -m pytest tests/unit -m "not long" -q -n auto --timeout 300
 
