@@ -211,8 +211,8 @@ def reader(
 @pytest.mark.parametrize(
     ("width", "height", "tiles"),
     [
-        (640, 480, None),
         (1280, 640, "two_tiles"),
+        pytest.param(640, 480, None, marks=pytest.mark.campaign),
         pytest.param(1600, 2400, "six_tiles", marks=pytest.mark.campaign),
     ],
 )

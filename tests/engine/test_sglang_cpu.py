@@ -127,6 +127,7 @@ print(json.dumps([len(positive), found == (names(positive), names(negatable))]))
 """
 
 
+@pytest.mark.campaign  # its parser takes 25 s of CPU; the lab's SGLang does not change between runs
 def test_options_read_from_its_source_are_those_of_its_parser(engine: contract.Engine) -> None:
     lab = Lab.current()
     done = subprocess.run(
