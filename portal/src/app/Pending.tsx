@@ -1,4 +1,5 @@
 import { FaultError } from "../api/client";
+import { Coded } from "../ui/Coded";
 import { Empty } from "../ui/Empty";
 import { FaultBox } from "../ui/FaultBox";
 import layout from "../ui/layout.module.css";
@@ -19,7 +20,7 @@ export function Pending({ name, fault, retry, missing }: Props) {
   return (
     <div className={layout.page}>
       <h1 className={fault && !absent ? undefined : "visually-hidden"}>{name}</h1>
-      {absent ? <Empty title={missing.title}>{missing.text}</Empty> : fault ? <FaultBox fault={fault} retry={retry} /> : <Skeleton lines={12} />}
+      {absent ? <Empty title={missing.title}><Coded text={missing.text} /></Empty> : fault ? <FaultBox fault={fault} retry={retry} /> : <Skeleton lines={12} />}
     </div>
   );
 }

@@ -21,10 +21,12 @@ export default function MetricsPage() {
     <div className={layout.page}>
       <div className={layout.bar}>
         <h1>Metrics</h1>
-        <div className={layout.row} role="search" aria-label="Values">
-          <Select label="Metric" value={metric} options={options} onChange={(metric) => update({ metric })} />
-          <TextInput label="Search plans, models, datasets, owners" value={search.text} onChange={(text) => update({ text }, { replace: true })} search width={260} />
-        </div>
+        {metric !== "" && (
+          <div className={layout.row} role="search" aria-label="Values">
+            <Select label="Metric" value={metric} options={options} onChange={(metric) => update({ metric })} />
+            <TextInput label="Search plans, models, datasets, owners" value={search.text} onChange={(text) => update({ text }, { replace: true })} search width={260} />
+          </div>
+        )}
       </div>
       {first?.fault && (
         <div role="status" className={styles.away}>

@@ -28,7 +28,7 @@ export function Tokens() {
   return (
     <Panel title="Tokens for scripts" actions={<Button icon="plus" onClick={() => setMaking(true)}>New token</Button>}>
       <p className={styles.soft}>
-        A script sends one as <code>Authorization: Bearer …</code>. Whoever has it may do what it may, as you.
+        A script sends one as <code>Authorization: Bearer …</code>. A script with the token can do all that the token allows, in your name.
       </p>
       <FaultBox fault={error ?? fault} retry={() => void refetch()} />
       {isPending && <Skeleton />}
