@@ -215,6 +215,7 @@ WORDS: Mapping[str, str] = {
     "monitor": "{run_task}: {memory}",
     "monitor_note": "{message}",
     "concurrency": "{run_task}: `concurrency: auto` chose {at_once} requests at once",
+    "route": "{run_task}: requests are {route}",
     "token": "{model}: the token is {state}; got so far: {granted}",
     "token_failed": "{model}: no new token: {message}",
     "limited": "{message}",

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.view.evaluated import Speed, speeds
+from hpcbench.experiment.view.evaluated import Load, Speed, speeds
 from hpcbench.schema.definitions import Definition
 from hpcbench.schema.plan import ResolvedRunTask
 
@@ -65,7 +65,7 @@ def config_differences(
     ]
     tables = [speeds(here) for here in (one, other)]
     machines = [_machines(table) for table in tables]
-    loads = [{name: speed.load.at_once for name, speed in table.items()} for table in tables]
+    loads = [{name: speed.load for name, speed in table.items()} for table in tables]
     found: dict[str, list[ConfigDifference]] = {}
     for first, second in both:
         sides = (
@@ -164,7 +164,7 @@ def _of_run_task(
     here: Experiment,
     run_task: ResolvedRunTask,
     machines: Mapping[str, Any],
-    loads: Mapping[str, int | str | None],
+    loads: Mapping[str, Load],
 ) -> dict[str, Any]:
     """Values that a run task's results depend on, path → value."""
     data = run_task.model_dump(mode="json", exclude={"sweep"})
@@ -174,11 +174,13 @@ def _of_run_task(
             example["images"] = len(example["images"])
     environment = here.environment_of(run_task)
     name = run_task.name
+    load = loads.get(name, Load())
     return _flat(
         {
             **task,
             "measure": None,  # it only chooses the concurrency
-            "concurrency": loads.get(name) or run_task.in_flight or task["concurrency"],
+            "concurrency": load.at_once or run_task.in_flight or task["concurrency"],
+            "route": load.route if name in loads else task["route"],  # not every wish is possible
             "model": {**data["model"], "hash": measured_of(here, "model_hashes", data["model"]["name"])},
             "dataset": {**data["dataset"], "hash": measured_of(here, "dataset_hashes", name)},
             "prompt": {**data["prompt"], "hash": measured_of(here, "prompt_hashes", name)},

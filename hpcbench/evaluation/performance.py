@@ -22,6 +22,7 @@ _READ = (
     "model_ready",
     "shard_claimed",
     "concurrency",
+    "route",
     "token",
     "limited",
 )
@@ -57,6 +58,7 @@ def performance(experiment: Experiment, *, reused: bool = False) -> Performance:
         task_events = [event for event in events if event["run_task"] == run_task.name]
         found = measure_performance(experiment, run_task, task_events, reused=reused)
         found["load"]["chosen"] = _chosen(run_task, workers)
+        found["load"]["route"] = _route(run_task, workers)
         found["hardware"] = _hardware(run_task, workers.values())
         if (tokens := _tokens(run_task, workers.values())) is not None:
             found["tokens"] = tokens
@@ -107,6 +109,17 @@ def _chosen(
         if event["event"] == "concurrency" and event["run_task"] == run_task.name
     }
     return found or None
+
+
+def _route(run_task: ResolvedRunTask, workers: Mapping[str, Iterable[Mapping[str, Any]]]) -> str:
+    """The route of a run task's requests; both, if workers differ. Before there were two, workers named none."""
+    found = {
+        str(event["route"])
+        for events in workers.values()
+        for event in events
+        if event["event"] == "route" and event["run_task"] == run_task.name
+    }
+    return " and ".join(sorted(found)) or "proxied"
 
 
 def _tokens(

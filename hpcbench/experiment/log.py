@@ -26,7 +26,7 @@ Kind = Literal[
     "model_loading", "loading", "model_ready", "model_failed", "engine_died", "memory_returned",
     "bad_node", "poisonous", "staged", "staging_skipped", "orphans_reaped", "alarm", "unreadable",
     # progress and resources
-    "progress", "resources", "monitor", "monitor_note", "client_health", "concurrency",
+    "progress", "resources", "monitor", "monitor_note", "client_health", "concurrency", "route",
     # tokens of a model elsewhere, and its gateway's rate limits; what the budget paid
     "token", "token_failed", "limited", "budget",
 ]  # fmt: skip

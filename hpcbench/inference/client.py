@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hpcbench.errors import RunFailed
+from hpcbench.inference.direct import PATH, Direct, Rules
 from hpcbench.inference.http_client import Answer, Connections, NotConnected
 from hpcbench.inference.rate_limits import RateLimits, now, retry_after
 from hpcbench.inference.request_body import Prepared, answer_key, prepare
 from hpcbench.inference.stream import Stream, as_object
 from hpcbench.monitor.gauges import engine_state
-from hpcbench.schema.definitions import Model
+from hpcbench.schema.definitions import Model, Route
 from hpcbench.schema.records import Outcome, Request, Response, Times
 
 TRIES = 3
@@ -107,6 +108,8 @@ class Client:
             there. Other images, or all without this folder, are sent as data URIs.
         recount: Counts the tokens of an answer's text by the model's own tokenizer (`tokens.counter`).
         limits: What is known of the rate limits of the gateway behind it.
+        rules: Makes the rules for bodies of requests from the wrapper's word on the engine; needed for the
+            direct route (`take`). None: the engine's socket is not on this node.
     """
 
     def __init__(
@@ -118,10 +121,12 @@ class Client:
         files_under: Path | None = None,
         recount: Callable[[str], int] | None = None,
         limits: RateLimits | None = None,
+        rules: Callable[[Mapping[str, Any]], Rules] | None = None,
     ) -> None:
         self._socket, self._key, self._model = socket, api_key, model_name
         self._files_under = files_under.resolve() if files_under else None
-        self._recount = recount
+        self._recount, self._rules = recount, rules
+        self._direct: Direct | None = None
         self.limits = limits or RateLimits()
         """Rate limits of the gateway behind it, from its answers."""
         self._heard = asyncio.Event()
@@ -134,6 +139,7 @@ class Client:
         return self
 
     async def __aexit__(self, *error: object) -> None:
+        self._close_direct()
         if self._open is not None:
             self._open.close()
             self._threads.shutdown(wait=False, cancel_futures=True)
@@ -155,6 +161,7 @@ class Client:
             LoadFailed: it did not become ready; has the reason. No process of it is left.
             EngineGone: the wrapper does not answer.
         """
+        self._close_direct()  # it leads to the engine before this one
         until = time.monotonic() + timeout
         status, answer = await self._control(
             "POST", "/v1/model/load", {"timeout": timeout, **body}, 60
@@ -184,10 +191,37 @@ class Client:
 
     async def unload(self, drain_seconds: float = 0) -> None:
         """End the engine; returns when all of it is gone. Requests in flight have `drain_seconds` to end."""
+        if self._direct is not None:
+            await self._direct.shut()
         body = {"drain_seconds": drain_seconds}
         status, answer = await self._control("POST", "/v1/model/unload", body, drain_seconds + 90)
         if status != 200:
             raise RunFailed(f"the wrapper cannot end the engine: {_complaint(answer) or status}")
+
+    async def take(self, route: Route) -> Route:
+        """Send requests to the loaded engine by this route from now on; those in flight are not affected.
+
+        Returns:
+            The route that they take: `direct` only where the engine's socket can be reached from here.
+
+        Raises:
+            EngineGone: the wrapper has no engine, or does not answer.
+        """
+        if self._direct is not None and not (route == "direct" and self._direct.open):
+            self._close_direct()
+        if self._direct is None and route == "direct" and self._rules is not None:
+            status, told = await self._control("POST", PATH, {"client": "new"}, 10)
+            if status == 503:
+                raise EngineGone(_complaint(told))
+            if status == 200:
+                direct = Direct(self._connections, told, self._rules)
+                self._direct = direct if await direct.reachable() else None
+        return "proxied" if self._direct is None else "direct"
+
+    def _close_direct(self) -> None:
+        if self._direct is not None:
+            self._direct.close()
+            self._direct = None
 
     async def status(self) -> dict[str, Any]:
         """The wrapper's state; raises EngineGone while it does not answer (it may be starting)."""
@@ -342,14 +376,26 @@ class Client:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, work, *arguments)
 
+    async def _way(self, body: bytes) -> tuple[Connections | Direct, bytes]:
+        """By which connections a request goes, and its body there."""
+        direct = self._direct
+        if direct is not None:
+            own = (
+                await self.in_thread(direct.prepared, body)
+                if direct.parses
+                else direct.prepared(body)
+            )
+            if own is not None:
+                return direct, own
+        return self._connections, body
+
     async def _attempt(self, body: bytes, seconds: float) -> Attempt:
         attempt = Attempt()
+        way, body = await self._way(body)
         attempt.send = time.monotonic_ns()
         sent = self.limits.sent(now())
         try:
-            async with self._connections.ask(
-                "POST", "/v1/chat/completions", body, seconds
-            ) as answer:
+            async with way.ask("POST", "/v1/chat/completions", body, seconds) as answer:
                 attempt.headers = answer.head_at
                 self.limits.heard(sent, answer.status, answer.headers, now())
                 self._heard.set()

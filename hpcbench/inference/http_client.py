@@ -39,6 +39,10 @@ class Incoming:
         """`time.monotonic_ns()` at the last byte of the body."""
         self.blocks: list[tuple[int, bytes]] = []
         """(arrival, bytes) of the body, as read from the socket; a reader removes the blocks."""
+        self.size = 0
+        """Bytes of the body so far."""
+        self.first_at: int | None = None
+        """`time.monotonic_ns()` at the first byte of the body."""
         self.keep = False
         """Whether the connection may serve another request."""
         self._rest = b""
@@ -63,6 +67,9 @@ class Incoming:
                 data = rest
         body = self._unchunk(data) if self._chunked else self._measure(data)
         if body:
+            if not self.size:
+                self.first_at = now
+            self.size += len(body)
             self.blocks.append((now, body))
         if self._left == 0 and not self._chunked:
             self.ended_at = now
@@ -145,6 +152,10 @@ class Connection(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.closed = False
+        self.heard_at = 0
+        """`time.monotonic_ns()` at the server's last byte."""
+        self.idle_since = 0.0
+        """`time.monotonic()` at the end of its last exchange."""
         self._transport: asyncio.Transport
         self._answer: Incoming | None = None
         self._error: Exception | None = None
@@ -157,7 +168,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        now = time.monotonic_ns()
+        now = self.heard_at = time.monotonic_ns()
         answer = self._answer
         if answer is None:  # no request is open
             return self.abort()
@@ -259,6 +270,21 @@ class Answer:
         """Time of its last byte; None before."""
         return self._incoming.ended_at
 
+    @property
+    def heard_at(self) -> int:
+        """Time of the server's last byte."""
+        return self._connection.heard_at
+
+    @property
+    def first_at(self) -> int | None:
+        """Time of the body's first byte; None before."""
+        return self._incoming.first_at
+
+    @property
+    def size(self) -> int:
+        """Bytes of the body so far."""
+        return self._incoming.size
+
     async def blocks(self) -> AsyncIterator[tuple[int, bytes]]:
         """The body with the arrival of each block; raises Broken or asyncio.TimeoutError."""
         while blocks := await self._connection.more(self._incoming):
@@ -270,11 +296,33 @@ class Answer:
         return b"".join([data async for _, data in self.blocks()])
 
 
-class Connections:
-    """Connections to one Unix socket, kept open between requests."""
+class WholeAnswer(Answer):
+    """An answer that was read, with another body in place of its own."""
 
-    def __init__(self, path: str, headers: Mapping[str, str]) -> None:
-        self._path = path
+    def __init__(self, answer: Answer, body: bytes) -> None:
+        super().__init__(answer._connection, answer._incoming)
+        self._body = body
+
+    async def blocks(self) -> AsyncIterator[tuple[int, bytes]]:
+        """The body in one block."""
+        yield self.ended_at or self.head_at, self._body
+
+
+class Connections:
+    """Connections to one Unix socket, kept open between requests.
+
+    Args:
+        path: the socket.
+        headers: sent with every request.
+        idle_seconds: longest idle time after which a connection is used again; None: any.
+    """
+
+    def __init__(
+        self, path: str, headers: Mapping[str, str], idle_seconds: float | None = None
+    ) -> None:
+        self._path, self._idle_seconds = path, idle_seconds
+        self.busy: set[Connection] = set()
+        """Connections with an exchange."""
         lines = [f"{name}: {value}" for name, value in {"Host": "wrapper", **headers}.items()]
         if any(not line.isprintable() for line in lines):
             raise ValueError("a header must not contain control characters")
@@ -296,6 +344,7 @@ class Connections:
             asyncio.TimeoutError: `seconds` passed, here or during reading.
         """
         connection = await self._connect()
+        self.busy.add(connection)
         late = asyncio.TimeoutError()
         timer = asyncio.get_running_loop().call_later(seconds, connection.fail, late)
         try:
@@ -304,7 +353,9 @@ class Connections:
             )
         finally:
             timer.cancel()
+            self.busy.discard(connection)
             if connection.release():
+                connection.idle_since = time.monotonic()
                 self._idle.append(connection)
 
     def close(self) -> None:
@@ -316,6 +367,9 @@ class Connections:
     async def _connect(self) -> Connection:
         while self._idle:
             connection = self._idle.pop()
+            idle = time.monotonic() - connection.idle_since
+            if self._idle_seconds is not None and idle > self._idle_seconds:
+                connection.abort()
             if not connection.closed:
                 return connection
         loop = asyncio.get_running_loop()

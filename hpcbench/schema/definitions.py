@@ -479,6 +479,10 @@ Arrival = Literal["poisson", "constant"]
 """Times between requests of a given rate: exponentially distributed (`poisson`), or constant."""
 
 
+Route = Literal["direct", "proxied"]
+"""From the worker's client to the engine itself, or through the wrapper."""
+
+
 class Slo(Part):
     """Latency limits of a good answer, counted from when its request was due; see docs/measuring.md."""
 
@@ -575,6 +579,9 @@ class RunTaskSettings(Part):
     images: Literal["data", "file"] = "data"
     """How images go to the engine: `data` puts their bytes into the request; `file` sends `file://` paths,
     which is faster where the engine's node can read the dataset's files."""
+    route: Route = "direct"
+    """How requests reach the engine: `direct` from the worker to the engine's own socket, where both are on
+    one node, else `proxied`; `proxied` through the wrapper, which takes processor time for each chunk."""
     request_timeout: float = Field(default=600, gt=0)
     """Maximum time for one answer, all tries included, seconds."""
     on_failed: Literal["exclude", "zero"] = "zero"

@@ -31,6 +31,7 @@ from hpcbench.monitor.gauges import over_socket
 from hpcbench.sanitize import sanitize
 from hpcbench.schema.definitions import Model
 from hpcbench.schema.plan import Group, ResolvedRunTask
+from hpcbench.wrapper.bodies import same_rules
 
 LOG_BYTES = 4 * 2**20
 """Most bytes of an engine's log that are searched for memory reports."""
@@ -129,7 +130,12 @@ class EngineProcess:
         recount, uncounted = _counter(model)
         files_under = self._media_root(tasks)
         await self._talk_to(
-            model.name, files_under=files_under, recount=recount, limits=self._limits_of(model)
+            model.name,
+            files_under=files_under,
+            recount=recount,
+            limits=self._limits_of(model),
+            # A relay to an endpoint is a hop in any case, and the wrapper counts its answers.
+            rules=same_rules if model.source and not self.elsewhere else None,
         )
         images = [self._measured.get("images", {}).get(task.name, 0) for task in tasks]
         reuse = [self._measured.get("reuse", {}).get(task.name, False) for task in tasks]

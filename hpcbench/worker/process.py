@@ -37,7 +37,7 @@ from hpcbench.inference.adaptive import Adaptive
 from hpcbench.inference.client import EngineGone
 from hpcbench.inference.load_driver import drive, warm_up
 from hpcbench.installed import this_python
-from hpcbench.schema.definitions import Model, seconds
+from hpcbench.schema.definitions import Model, Route, seconds
 from hpcbench.schema.plan import Group, ResolvedRunTask
 from hpcbench.schema.records import Request, Response, Times
 from hpcbench.worker.engine import EngineProcess
@@ -134,6 +134,8 @@ class Worker:
         """Model → the search for its best concurrency."""
         self.chosen: dict[str, int] = {}
         """Run task → last number of requests at once under `concurrency: auto`."""
+        self.routes: dict[str, Route] = {}
+        """Run task → the route of its last requests."""
         self.purse: Purse
         """What this worker may still spend of the budget."""
         self.watch: JobWatch
@@ -402,6 +404,7 @@ class Worker:
         last_sync = last_news = time.monotonic()
         asking = await self._asking(run_task)
         asking.check(taken)
+        await self._take_route(run_task)
         await self._warm_up(asking, at_least=1 if only else 0)
         self.watch.mark(run_task.name)
         assert self.serving.loaded is not None
@@ -475,6 +478,13 @@ class Worker:
         if most > 1 and run_task.task.concurrency == "auto" and not run_task.model.source:
             return self.best.setdefault(run_task.model.name, Adaptive(most))
         return most
+
+    async def _take_route(self, run_task: ResolvedRunTask) -> None:
+        """Send requests by the run task's route; logged whenever it changes."""
+        name, route = run_task.name, await self.serving.wrapper.client.take(run_task.task.route)
+        if self.routes.get(name) != route:
+            self.routes[name] = route
+            self.news.write("route", run_task=name, route=route)
 
     def _tell_chosen(self, run_task: ResolvedRunTask, concurrency: int | Adaptive) -> None:
         """Log the number of `concurrency: auto` whenever it changes."""

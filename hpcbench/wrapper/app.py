@@ -7,6 +7,7 @@
 | `GET /status`, `GET /events` | state, reason, progress; now, and at every change |
 | `GET /healthz`, `GET /metrics` | the wrapper lives; Prometheus' text, the engine's after ours |
 | `/v1/chat/completions`, `/v1/models` | forwarded (hpcbench.wrapper.proxy) |
+| `POST /v1/direct` | for clients on this node: the engine's socket; their reports (hpcbench.wrapper.direct) |
 
 Every error has OpenAI's form and a stable code. docs/wrapper.md is the users' reference.
 
@@ -26,6 +27,7 @@ import aiohttp
 from prometheus_client import generate_latest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from hpcbench.wrapper.direct import Report
 from hpcbench.wrapper.engine_process import EngineFailed
 from hpcbench.wrapper.proxy import (
     PATHS,
@@ -39,6 +41,8 @@ from hpcbench.wrapper.proxy import (
     left,
     read_body,
     refuse,
+    unreachable,
+    why_no_model,
 )
 from hpcbench.wrapper.supervisor import Busy, Load, Supervisor
 
@@ -108,9 +112,17 @@ class ControlPlane:
             "/healthz": ("GET", self._healthz),
             "/metrics": ("GET", self._metrics),
         }
+        self._local_routes: dict[str, tuple[str, Answering]] = {
+            "/v1/direct": ("POST", self._direct),
+            "/v1/direct/error": ("POST", self._direct_error),
+        }
+        """Routes for clients on the wrapper's Unix socket alone: TCP may bring others."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        method, route = self._routes.get(scope["path"], ("", None))
+        routes = self._routes
+        if scope.get("client") is None:  # uvicorn names the address of a client on TCP
+            routes = {**routes, **self._local_routes}
+        method, route = routes.get(scope["path"], ("", None))
         if route is None:
             return await refuse(send, 404, "not_found", "there is no such route")
         if scope["method"] != method:
@@ -152,6 +164,28 @@ class ControlPlane:
         own = generate_latest(self._supervisor.meter)
         engines = await _engines_metrics(self._supervisor)
         await answer(send, 200, _PROMETHEUS, own + engines.encode())
+
+    async def _direct(self, body: bytes, receive: Receive, send: Send) -> None:
+        """Take a client's report; name the engine's socket, or say what became of the engine."""
+        report, supervisor = Report.model_validate_json(body), self._supervisor
+        meter, route = supervisor.meter, supervisor.route
+        meter.report(report)
+        broken, gone = report.broken, route is None
+        if route is not None and broken is not None:
+            gone = str(route.socket) != report.socket or await supervisor.lost(route, 1.0)
+        if route is None or gone:
+            meter.codes[503] += broken is not None
+            text, more = await why_no_model(supervisor)
+            return await refuse(send, 503, "no_model", text, **more)
+        if broken is not None:
+            meter.codes[502] += 1
+            return await refuse(send, 502, "engine_unreachable", unreachable(broken))
+        told = {"socket": str(route.socket), "body_limit": self._body_limit}
+        return await _answer_json(send, {**told, **route.bodies.to_json()})
+
+    async def _direct_error(self, body: bytes, receive: Receive, send: Send) -> None:
+        """An error of the engine without secrets, for a client that got it from the engine itself."""
+        await answer(send, 200, _JSON, self._supervisor.masked(body))
 
     async def _events(self, body: bytes, receive: Receive, send: Send) -> None:
         """Send news until they end, or the client leaves."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
@@ -37,9 +37,14 @@ class Bodies:
             checked: whether to check every image, video and sound in a request.
             media_root: folder whose files a checked request may name as `file://`; None: no file.
         """
+        self._told = {"fields": dict(fields), "checked": checked, "media_root": media_root}
         self._fields = json.dumps(dict(fields)).encode()[1:-1]
         self._checked = checked
         self._root = Path(media_root).resolve() if media_root else None
+
+    def to_json(self) -> dict[str, Any]:
+        """The rules as plain data, for `same_rules`."""
+        return dict(self._told)
 
     def prepared(self, body: bytes) -> bytes:
         """The body for the engine; the same bytes if no change is needed.
@@ -89,6 +94,19 @@ class Bodies:
             raise Refused(
                 "media_not_allowed", f"a file:// path is not below the media_root {self._root}"
             )
+
+
+def same_rules(told: Mapping[str, Any]) -> Callable[[bytes], bytes | None]:
+    """The rules from `Bodies.to_json` in another process: gives `Bodies.prepared`; None: refused."""
+    rules = Bodies(told["fields"], checked=told["checked"], media_root=told["media_root"])
+
+    def prepared(body: bytes) -> bytes | None:
+        try:
+            return rules.prepared(body)
+        except Refused:
+            return None
+
+    return prepared
 
 
 def laid_under(body: bytes, fields: bytes) -> bytes:

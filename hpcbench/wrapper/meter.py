@@ -18,6 +18,8 @@ from prometheus_client.core import (
     Metric,
 )
 
+from hpcbench.wrapper.direct import DirectClients, Report
+
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 300)
 """Upper bounds of the histogram of seconds to the first byte."""
 STATES = ("empty", "loading", "ready", "draining", "failed")
@@ -51,6 +53,8 @@ class Meter:
         """Answers by HTTP status."""
         self.last_byte = time.monotonic()
         """Time of the engine's last output, or of the first request after a pause."""
+        self.direct = DirectClients()
+        """Requests that do not pass through the wrapper."""
         self._buckets = [0] * (len(BUCKETS) + 1)
         self._first_byte_sum = 0.0
 
@@ -64,6 +68,30 @@ class Meter:
     def waiting(self) -> int:
         """Requests that wait for the engine, not for their client."""
         return self.in_flight - self.unread
+
+    @property
+    def at_engine(self) -> int:
+        """Requests in the engine now, by both routes."""
+        return self.in_flight + self.direct.in_flight
+
+    def silence(self) -> tuple[int, float]:
+        """Requests that wait for the engine, and the seconds for which it has sent nothing to any."""
+        sides = (
+            (self.waiting, time.monotonic() - self.last_byte),
+            (self.direct.in_flight, self.direct.silent),
+        )
+        waiting = [side for side in sides if side[0]]
+        return sum(count for count, _ in waiting), min((s for _, s in waiting), default=0.0)
+
+    def report(self, report: Report) -> None:
+        """Add what a client reports of requests that it sent to the engine itself."""
+        self.direct.take(report)
+        self.served += report.served
+        self.codes.update(report.codes)
+        self.bytes_in += report.bytes_in
+        self.bytes_out += report.bytes_out
+        for seconds in report.first_bytes:
+            self.first_byte(seconds)
 
     def first_byte(self, seconds: float) -> None:
         """Record the first byte of an answer."""
@@ -88,7 +116,7 @@ class Meter:
             requests.add_metric([str(code)], count)
         yield requests
         about = "Requests in flight at the engine."
-        yield GaugeMetricFamily(f"{_OURS}requests_in_flight", about, self.in_flight)
+        yield GaugeMetricFamily(f"{_OURS}requests_in_flight", about, self.at_engine)
         for name, about, value in (
             ("engine_starts_total", "Engines started.", self.starts),
             ("request_bytes_total", "Bytes of requests' bodies.", self.bytes_in),

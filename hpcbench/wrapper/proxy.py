@@ -107,16 +107,11 @@ class Proxy:
     async def _unreachable(self, exchange: _Exchange, error: Exception) -> None:
         if await self._supervisor.lost(exchange.route, 1.0):
             return await self._no_model(exchange.send)
-        text = f"the connection to the engine broke before it answered: {error or type(error).__name__}"
-        return await self._refuse(exchange.send, 502, "engine_unreachable", text)
+        why = str(error) or type(error).__name__
+        return await self._refuse(exchange.send, 502, "engine_unreachable", unreachable(why))
 
     async def _no_model(self, send: Send) -> None:
-        supervisor = self._supervisor
-        await supervisor.explained()
-        error = supervisor.error() or {}
-        why = f": {error['message']}" if error else ""
-        more = {name: error[name] for name in ("kind", "cause", "remedy") if name in error}
-        text = f"no model is ready ({supervisor.state}){why}"
+        text, more = await why_no_model(self._supervisor)
         await self._refuse(send, 503, "no_model", text, **more)
 
     async def _refuse(self, send: Send, status: int, code: str, message: str, **more: Any) -> None:
@@ -248,6 +243,22 @@ class _Exchange:
     def _since_begin(self) -> float:
         """Milliseconds since the complete request arrived."""
         return (time.perf_counter() - self._begin) * 1e3
+
+
+async def why_no_model(supervisor: Supervisor) -> tuple[str, dict[str, Any]]:
+    """Why no engine takes requests, for people, and the fields that say it to programs."""
+    await supervisor.explained()
+    error = supervisor.error() or {}
+    why = f": {error['message']}" if error else ""
+    more: dict[str, Any] = {
+        name: error[name] for name in ("kind", "cause", "remedy") if name in error
+    }
+    return f"no model is ready ({supervisor.state}){why}", more
+
+
+def unreachable(why: str) -> str:
+    """The message of a 502."""
+    return f"the connection to the engine broke before it answered: {why}"
 
 
 async def read_body(receive: Receive, limit: int) -> bytes | None:

@@ -103,6 +103,8 @@ class Route:
     """Memory peaks of its processes."""
     mask: Mask
     """Masks secrets in its errors."""
+    socket: Path
+    """The engine's own socket, for clients on this node."""
 
 
 class Supervisor:
@@ -170,7 +172,7 @@ class Supervisor:
             self.route = None
             self._enter("draining")
             until = time.monotonic() + drain_seconds
-            while self.meter.in_flight and time.monotonic() < until and not life.done():
+            while self.meter.at_engine and time.monotonic() < until and not life.done():
                 await asyncio.sleep(0.02)
             if not self._clearing:
                 life.cancel()
@@ -190,13 +192,17 @@ class Supervisor:
             for listener in self._listeners:
                 _offer(listener, None)
 
+    def masked(self, error: bytes) -> bytes:
+        """An error of the engine without secrets."""
+        return self._mask.answer(error)
+
     def status(self) -> dict[str, Any]:
         """The answer of `GET /status`."""
         ask, child, error = self._ask, self._child, self._error
         here = self.state != "empty"
         reason = error.message if error else None
         if self.state == "draining":
-            reason = f"unloading; requests in flight: {self.meter.in_flight}"
+            reason = f"unloading; requests in flight: {self.meter.at_engine}"
         loading = self.state == "loading" and self._log is not None
         return {
             "state": self.state,
@@ -206,7 +212,7 @@ class Supervisor:
             "model_name": ask.model_name if ask and here else None,
             "pid": child.pid if child else None,
             "uptime": round(time.monotonic() - self._started, 3) if child else None,
-            "in_flight": self.meter.in_flight,
+            "in_flight": self.meter.at_engine,
             "served": self.meter.served,
             "load_seconds": self._load_seconds if here else None,
             "versions": self._versions if here else {},
@@ -298,7 +304,7 @@ class Supervisor:
         if self.state != "loading":
             return
         self._load_seconds = round(time.monotonic() - self._started, 3)
-        self.route = Route(session, bodies, sampler.peaks, self._mask)
+        self.route = Route(session, bodies, sampler.peaks, self._mask, folder / "s")
         self._enter("ready")
         failing = await self._watch(child, session, ask.stall_timeout)
         self.route = None  # at once: reading the reason of the failure may take seconds
@@ -360,22 +366,20 @@ class Supervisor:
                     return child.exited("while serving", now - engine_process.RECENT)
                 if now - looked > 5 * self.look_seconds:  # we were stopped, and it too
                     meter.last_byte = answered = now
+                    meter.direct.forget()
                 looked = now
                 was_zombie, zombie = zombie, child.is_zombie()
                 if was_zombie and zombie:  # not an engine that is just being reaped
                     text = "the engine's first process ended, but some of its threads still run"
                     since = now - engine_process.RECENT
                     return child.failure("engine_zombie", text, since=since)
-                if meter.waiting:  # a client that does not read is no silence of the engine
-                    answered, silent = now, now - meter.last_byte
+                waiting, silent = meter.silence()
+                if waiting:  # a client that does not read is no silence of the engine
+                    answered = now
                     if silent > stall_timeout:
-                        text = (
-                            f"the engine has sent nothing for {silent:.0f} s; requests in flight: "
-                        )
-                        text, since = (
-                            f"{text}{meter.waiting}",
-                            meter.last_byte - engine_process.RECENT,
-                        )
+                        text = f"the engine has sent nothing for {silent:.0f} s"
+                        text += f"; requests in flight: {waiting}"
+                        since = now - silent - engine_process.RECENT
                         return child.failure("stalled", text, "stalled", since=since)
                     continue
                 if probe is not None and probe.done():

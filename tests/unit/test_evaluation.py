@@ -138,7 +138,7 @@ def test_performance_tells_the_load_and_counts_every_request_that_was_made(tmp_p
     assert (figures["requests"], figures["window"]["pieces"]) == (3, 2)
     assert figures["load"] == {
         "concurrency": 3, "rate": None, "arrival": None, "warm_up": 1, "sweep": None,
-        "chosen": None,
+        "chosen": None, "route": "proxied",
     }  # fmt: skip
 
 
@@ -150,10 +150,12 @@ def test_what_workers_tell_of_a_run_task_is_found_by_its_name(tmp_path: Path) ->
         for name, bound in (("rt", True), ("another", False)):
             news.write({"event": "client_health", "run_task": name, "client_bound": bound})
             news.write({"event": "monitor", "run_task": name, "memory": {"gpu_peak": 7}})
+            news.write({"event": "route", "run_task": name, "route": "direct" if bound else "x"})
     metrics = evaluate(here).to_json()
     figures = read_json(here.performance_file)["run_tasks"]["rt"]
     assert figures["valid"] is False
     assert figures["memory"] == {"gpu_peak": 7}
+    assert figures["load"]["route"] == "direct"
     assert metrics["run_tasks"]["rt"]["metrics"]["exact_match"]["value"] == 1, "scores stand"
 
 

@@ -397,6 +397,9 @@ class Load(Part):
     """The plan's run task whose sweep has this point."""
     chosen: Mapping[str, int] | None = None
     """Worker → requests at once that `concurrency: auto` chose there."""
+    route: str = "proxied"
+    """How requests reached the engine, `direct` or `proxied`; `direct and proxied` where workers differ.
+    Files of earlier versions have none: all requests were proxied."""
 
     @property
     def at_once(self) -> int | str | None:

@@ -17,6 +17,7 @@ from typing import Any
 import aiohttp
 
 from hpcbench.inference.client import Client
+from hpcbench.wrapper.bodies import same_rules
 
 ROOT = Path(__file__).parents[3]
 KEY = "a-key-that-must-appear-nowhere"
@@ -59,7 +60,7 @@ class Wrapper:
 
     def client(self, key: str = KEY) -> Client:
         """The worker's client."""
-        return Client(str(self.socket), key, "scripted")
+        return Client(str(self.socket), key, "scripted", rules=same_rules)
 
     def control(self) -> Control:
         """Requests as anybody would send them."""

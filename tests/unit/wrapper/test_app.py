@@ -56,7 +56,8 @@ async def wrapped(
             connector = aiohttp.UnixConnector(str(folder / "e"))
             to_engine = aiohttp.ClientSession(connector=connector, auto_decompress=False)
             supervisor.state = "ready"
-            supervisor.route = Route(to_engine, bodies or PLAIN, peaks or Peaks(), Mask(hidden))
+            rules, memory = bodies or PLAIN, peaks or Peaks()
+            supervisor.route = Route(to_engine, rules, memory, Mask(hidden), folder / "e")
             while not server.started:
                 await asyncio.sleep(0.005)
             connector = aiohttp.UnixConnector(str(folder / "w"))
@@ -611,7 +612,7 @@ def exchanged(
     """What the data plane sends, counts and raises with such an engine, and a client that may leave."""
     sent: list[Any] = []
     supervisor = Supervisor(Path("/nowhere"), Path("/nowhere"))
-    supervisor.route = Route(session, bodies, Peaks(peak), Mask())
+    supervisor.route = Route(session, bodies, Peaks(peak), Mask(), Path("/nowhere"))
     coming = [{"type": "http.request", "body": b"{}"}]
 
     async def receive() -> Any:
@@ -687,7 +688,7 @@ def passed(blocks: list[bytes], headers: list[tuple[bytes, bytes]]) -> bytes:
     async def journey() -> None:
         supervisor = Supervisor(Path("/nowhere"), Path("/nowhere"))
         session: Any = CutAnswer(blocks)
-        supervisor.route = Route(session, PLAIN, Peaks(), Mask())
+        supervisor.route = Route(session, PLAIN, Peaks(), Mask(), Path("/nowhere"))
         coming = [{"type": "http.request", "body": b"{}"}]
 
         async def receive() -> Any:
