@@ -11,7 +11,11 @@ TTFT is from sending the request to the first byte of the answer's body, in the 
 difference of the quantiles to those of the direct way. CPU is that of the hop's process, from
 /proc/PID/stat, divided by the chunks it passed on. Client and engine run on one core, the hop on another.
 
-    python benchmarks/wrapper_overhead.py [--rounds 3] [--quick] [--no-peer]
+Then hpcbench's own client asks the engine in three ways, again in turns: on the engine's socket, as if there
+were no wrapper; by `route: direct`; by `route: proxied`. A pair is one block of requests each way. The ratio
+of rates to that of the first way comes with a bootstrap interval over the pairs.
+
+    python benchmarks/wrapper_overhead.py [--rounds 3] [--quick] [--no-peer] [--pairs 24] [--only-routes]
 """
 
 from __future__ import annotations
@@ -35,16 +39,23 @@ from typing import Any, ClassVar
 import aiohttp
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import StreamingResponse
+from through_wrapper import bootstrap
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from hpcbench.inference.client import Client  # noqa: E402
+from hpcbench.inference.client_health import Health  # noqa: E402
+from hpcbench.inference.direct import IDLE_SECONDS  # noqa: E402
+from hpcbench.inference.load_driver import drive as drive_client  # noqa: E402
 from hpcbench.plugins import API, Command, EngineSpec  # noqa: E402
+from hpcbench.schema import records  # noqa: E402
 from tests.unit.wrapper.running import KEY, Wrapper, install_scripted  # noqa: E402
 
 GAP = 0.04
 """Seconds between chunks: 25 tokens a second and stream."""
 EVENT = b'data: {"choices": [{"index": 0, "delta": {"content": "word "}}]}\n\n'
+LAST = b'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
 CHUNK = b"%x\r\n%s\r\n" % (len(EVENT), EVENT)
 
 
@@ -74,6 +85,15 @@ CASES = (
 )
 
 
+ROUTES = (
+    Case("1 at a time, 20 chunks in 40 ms", 200, 1, 24, 20, 0.002, "direct ÷ engine 0.995"),
+    Case("32 at a time, 20 chunks in 200 ms", 200, 32, 4, 20, 0.01, "direct ÷ engine 0.995"),
+    Case("256 streams, 25 chunks/s each", 200, 256, 1, 75, GAP, "direct adds 0.05 ms to TTFT p50"),
+    Case("1,024 streams, 4 chunks/s each", 200, 1024, 1, 12, 0.25, "no error"),
+)
+"""Loads for the client's routes."""
+
+
 @dataclass
 class Found:
     """What one way gave."""
@@ -85,6 +105,8 @@ class Found:
     errors: int = 0
     cpu: float = 0.0
     """Seconds of the hop's process."""
+    client_cpu: float = 0.0
+    """Seconds of the client."""
     chunks: int = 0
 
 
@@ -94,6 +116,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="one round, no 512 streams")
     parser.add_argument("--no-peer", action="store_true")
+    parser.add_argument(
+        "--pairs", type=int, default=24, help="of blocks, for the routes (%(default)s)"
+    )
+    parser.add_argument("--only-routes", action="store_true")
     parser.add_argument("--engine", help=argparse.SUPPRESS)
     parser.add_argument("--peer", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -118,15 +144,20 @@ def compare(args: argparse.Namespace) -> None:
         os.sched_setaffinity(0, {cores[0]})
         os.sched_setaffinity(engine_pid, {cores[0]})
         pin(wrapper.process.pid, cores[-1])
-        if not args.no_peer:
+        if not args.no_peer and not args.only_routes:
             peer = stack.enter_context(running_peer(folder, engine))
             ways["peer"] = (folder / "peer", peer)
             pin(peer, cores[-1])
         print(f"peer: FastAPI with {'httpx' if has('httpx') else 'aiohttp'}; ", end="")
         print(f"uvloop {'yes' if has('uvloop') else 'no'}, httptools {has('httptools')}")
-        for case in CASES[: 3 if args.quick else None]:
+        for case in () if args.only_routes else CASES[: 3 if args.quick else None]:
             found = asyncio.run(measure(case, ways, 1 if args.quick else args.rounds))
             tell(case, found)
+        for case in ROUTES:
+            pairs = (
+                2 if args.quick else args.pairs if case.streams < 256 else max(2, args.pairs // 4)
+            )
+            asyncio.run(compare_routes(case, wrapper, engine, pairs))
 
 
 def tell(case: Case, found: dict[str, Found]) -> None:
@@ -176,7 +207,7 @@ async def drive(case: Case, path: Path, found: Found, each: int) -> None:
     body = b'{"stream":true,"chunks":%d,"gap":%.4f,"pad":"%s"}' % (case.chunks, case.gap, filler)
     connector = aiohttp.UnixConnector(str(path), limit=0)
     headers = {"X-API-Key": KEY, "Content-Type": "application/json"}
-    expected = len(EVENT) * case.chunks + len(b"data: [DONE]\n\n")
+    expected = len(EVENT) * case.chunks + len(LAST)
     async with aiohttp.ClientSession("http://w", connector=connector, headers=headers) as session:
 
         async def client() -> None:
@@ -222,6 +253,70 @@ async def load(wrapper: Wrapper) -> tuple[int, Path]:
             await asyncio.sleep(0.05)
 
 
+async def compare_routes(case: Case, wrapper: Wrapper, engine: Path, pairs: int) -> None:
+    """The product's client, three ways in turns; prints one table."""
+    async with (
+        Client(str(engine), "", "m") as bare,
+        wrapper.client() as direct,
+        wrapper.client() as proxied,
+    ):
+        bare._connections._idle_seconds = IDLE_SECONDS  # as engines close idle connections
+        ways = {"engine": bare, "direct": direct, "proxied": proxied}
+        assert await direct.take("direct") == "direct"
+        found = {way: Found() for way in ways}
+        walls: dict[str, list[float]] = {way: [] for way in ways}
+        late: dict[str, Health] = {way: Health() for way in ways}
+        for number in range(-1, pairs):
+            for way in (list(ways) * 2)[number % 3 :][:3]:
+                one, lags = (Found(), Health()) if number < 0 else (found[way], late[way])
+                before, begin = cpu_seconds(wrapper.process.pid), time.perf_counter()
+                await block(case, ways[way], one, lags)
+                if number >= 0:
+                    walls[way].append(time.perf_counter() - begin)
+                    one.cpu += cpu_seconds(wrapper.process.pid) - before
+    shown = f"goal: {case.goal}; {pairs} pairs, load {os.getloadavg()[0]:.1f}"
+    print(f"\n{case.name}   {shown}")
+    print(
+        f"{'way':>8} {'rate ÷ engine':>22} {'TTFT p50':>9} {'p99':>8} {'added p50':>10} {'p99':>8} "
+        f"{'whole p50':>10} {'p99':>8} {'lag p99':>8} {'us/chunk: client':>17} {'wrapper':>8} {'errors':>7}"
+    )
+    floor = cuts(found["engine"].ttft)
+    for way, one in found.items():
+        (p50, p99), (whole, tail) = cuts(one.ttft), cuts(one.whole)
+        ratio = sum(walls["engine"]) / sum(walls[way])
+        low, high = bootstrap(walls["engine"], walls[way])
+        print(
+            f"{way:>8} {f'{ratio:.4f} ({low:.4f}-{high:.4f})':>22} {p50:>9.2f} {p99:>8.2f} "
+            f"{p50 - floor[0]:>10.3f} {p99 - floor[1]:>8.2f} {whole:>10.1f} {tail:>8.1f} "
+            f"{late[way].lag_ms(0.99):>8.2f} {one.client_cpu / one.chunks * 1e6:>17.1f} "
+            f"{one.cpu / one.chunks * 1e6:>8.1f} {one.errors:>7}",
+            flush=True,
+        )
+
+
+async def block(case: Case, client: Client, found: Found, health: Health) -> None:
+    """`case.streams` at a time, `case.each` one after another, as a worker asks."""
+    fields = {"chunks": case.chunks, "gap": case.gap}
+    count = case.streams * case.each
+    messages = (records.Message("user", "Read."),)
+    asked = (records.Request(str(n), messages, fields, 120) for n in range(count))
+    spread = case.chunks * case.gap / count  # many streams begin over the time of one
+    due = None if case.streams < 256 else (n * spread for n in range(count))
+    cpu = time.process_time()
+    driving = drive_client(
+        client, asked, case.streams, asyncio.Event(), arrivals=due, health=health
+    )
+    async for one in driving:
+        times = one.times
+        if one.outcome != "ok" or one.tries != 1 or len(times.chunks) != case.chunks:
+            found.errors += 1
+            continue
+        found.ttft.append((times.chunks[0] - times.send) / 1e6)
+        found.whole.append((times.done - times.send) / 1e6)
+    found.client_cpu += time.process_time() - cpu
+    found.chunks += count * case.chunks
+
+
 def cpu_seconds(pid: int) -> float:
     """User and system time of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -257,7 +352,7 @@ class Schedule(asyncio.Protocol):
     HEAD = (
         b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
     )
-    DONE = b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
+    DONE = b"%x\r\n%s\r\n0\r\n\r\n" % (len(LAST), LAST)
     HEALTH = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 
     def connection_made(self, transport: Any) -> None:

@@ -112,7 +112,10 @@ def _chosen(
 
 
 def _route(run_task: ResolvedRunTask, workers: Mapping[str, Iterable[Mapping[str, Any]]]) -> str:
-    """The route of a run task's requests; both, if workers differ. Before there were two, workers named none."""
+    """The route of a run task's requests; both, if workers differ.
+
+    Workers of earlier versions, which had only one, do not name it.
+    """
     found = {
         str(event["route"])
         for events in workers.values()

@@ -31,20 +31,23 @@ def causes(status: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("guilty", "concurrency", "warm_up"),
+    ("guilty", "concurrency", "warm_up", "route"),
     first(1, [
-        ({3, 17, 30}, 8, 1), ({0, 1}, 1, 0), ({17}, 1, 0), ({17}, 8, 0), ({0}, 1, 1),
-        ({17, 18, 19}, 1, 0),
+        ({3, 17, 30}, 8, 1, "proxied"), ({3, 17, 30}, 8, 1, "direct"), ({0, 1}, 1, 0, "direct"),
+        ({17}, 1, 0, "proxied"), ({17}, 8, 0, "direct"), ({0}, 1, 1, "proxied"),
+        ({17, 18, 19}, 1, 0, "direct"),
     ]),
     ids=str,
 )  # fmt: skip
 def test_poisonous_samples_are_found_guilty_and_everything_else_is_answered(
-    bench: Bench, calm: Trial, guilty: set[int], concurrency: int, warm_up: int
+    bench: Bench, calm: Trial, guilty: set[int], concurrency: int, warm_up: int, route: str
 ) -> None:
     bench.script(answer_ms=[1, 3], poison=[question(one) for one in guilty])
-    trial = bench.submit(bench.plan({"concurrency": concurrency, "warm_up": warm_up}))
+    task = {"concurrency": concurrency, "warm_up": warm_up, "route": route}
+    trial = bench.submit(bench.plan(task))
 
     status = trial.wait("done")
+    assert {event["route"] for event in trial.said("route")} == {route}
 
     all_but(trial, calm, guilty)
     assert "ended the engine twice, the second time alone" in causes(status)
@@ -100,14 +103,16 @@ def test_two_samples_that_end_it_only_together_are_both_answered(bench: Bench, c
     assert "those two together" in causes(status)
 
 
+@pytest.mark.parametrize("route", first(1, ["direct", "proxied"]))
 def test_an_engine_that_hangs_on_a_sample_is_ended_and_the_rest_goes_on(
-    bench: Bench, calm: Trial
+    bench: Bench, calm: Trial, route: str
 ) -> None:
     bench.script(answer_ms=[1, 3], hang=[question(9)])
     bench.model("scripted", stall_timeout=5)
-    trial = bench.submit(bench.plan({}))
+    trial = bench.submit(bench.plan({"route": route}))
 
     status = trial.wait("done")
+    assert {event["route"] for event in trial.said("route")} == {route}
 
     all_but(trial, calm, {9})
     assert "has sent nothing for" in causes(status)
