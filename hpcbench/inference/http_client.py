@@ -15,7 +15,9 @@ from collections.abc import AsyncIterator, Mapping
 from typing import cast
 
 _WRITE_BYTES = 2**18  # written at once, so that a large body does not block the loop
+_READ_BYTES = 2**18
 _LONGEST_HEAD = 2**16
+_BLOCKS = 16  # that wait for their reader: waking it for each costs more than the block itself
 
 
 class NotConnected(ConnectionError):
@@ -108,6 +110,11 @@ class Incoming:
 
     def _unchunk(self, data: bytes) -> bytes:
         """The bytes of all (parts of) chunks in `data`."""
+        if not (self._left or self._rest or self._after_chunk or self._trailers):
+            size, _, rest = data.partition(b"\r\n")
+            # one whole chunk, as engines write an event: nothing is left over
+            if rest[-2:] == b"\r\n" and size.isalnum() and int(size, 16) == len(rest) - 2 > 0:
+                return rest[:-2]
         data = self._rest + data
         self._rest = b""
         parts, at = [], 0
@@ -147,10 +154,16 @@ class Incoming:
             self._trailers = self._left == 0
 
 
-class Connection(asyncio.Protocol):
-    """One connection: handles one request at a time."""
+class Connection(asyncio.BufferedProtocol):
+    """One connection: handles one request at a time.
 
-    def __init__(self) -> None:
+    Args:
+        buffer: for reading; connections of one event loop may share it. A buffer of each read's own, of the
+            size that asyncio takes, would cost more than the read.
+    """
+
+    def __init__(self, buffer: memoryview) -> None:
+        self._buffer = buffer
         self.closed = False
         self.heard_at = 0
         """`time.monotonic_ns()` at the server's last byte."""
@@ -167,8 +180,12 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, size: int) -> None:
         now = self.heard_at = time.monotonic_ns()
+        data = self._buffer[:size].tobytes()
         answer = self._answer
         if answer is None:  # no request is open
             return self.abort()
@@ -176,7 +193,9 @@ class Connection(asyncio.Protocol):
             answer.feed(now, data)
         except ValueError as error:
             return self.fail(Broken(str(error)))
-        return self._wake()
+        if answer.head_at == now or answer.ended_at is not None or len(answer.blocks) >= _BLOCKS:
+            self._wake()
+        return None
 
     def connection_lost(self, error: Exception | None) -> None:
         self.closed = True
@@ -211,9 +230,14 @@ class Connection(asyncio.Protocol):
         return answer
 
     async def more(self, answer: Incoming) -> list[tuple[int, bytes]]:
-        """Unread blocks of the body; empty at its end."""
-        while answer.ended_at is None and not answer.blocks:
-            await self._more()
+        """Unread blocks of the body, several if it has not ended; empty at its end."""
+        while answer.ended_at is None and len(answer.blocks) < _BLOCKS:
+            try:
+                await self._more()
+            except (OSError, asyncio.TimeoutError):  # raised again when all blocks are read
+                if not answer.blocks:
+                    raise
+                break
         blocks, answer.blocks = answer.blocks, []
         return blocks
 
@@ -321,6 +345,7 @@ class Connections:
         self, path: str, headers: Mapping[str, str], idle_seconds: float | None = None
     ) -> None:
         self._path, self._idle_seconds = path, idle_seconds
+        self._buffer = memoryview(bytearray(_READ_BYTES))
         self.busy: set[Connection] = set()
         """Connections with an exchange."""
         lines = [f"{name}: {value}" for name, value in {"Host": "wrapper", **headers}.items()]
@@ -374,7 +399,9 @@ class Connections:
                 return connection
         loop = asyncio.get_running_loop()
         try:
-            _, connection = await loop.create_unix_connection(Connection, self._path)
+            _, connection = await loop.create_unix_connection(
+                lambda: Connection(self._buffer), self._path
+            )
         except (FileNotFoundError, ConnectionRefusedError, PermissionError) as error:
             raise NotConnected(str(error)) from error
         except OSError as error:

@@ -16,6 +16,7 @@ _OUTCOMES: Mapping[str | None, Outcome] = {
     "content_filter": "refused",
 }
 _USAGE = ("prompt_tokens", "completion_tokens")
+_decode = json.JSONDecoder().raw_decode
 
 
 class Stream:
@@ -28,10 +29,10 @@ class Stream:
         self.empty: list[int] = []
         """Arrival of each other chunk with choices."""
         self.finish_reason: str | None = None
-        self.usage: dict[str, int] | None = None
         self.error: Mapping[str, Any] | None = None
         """An error that the server reported inside the stream; the rest of the stream is ignored."""
-        self._tokens: list[int | None] = []
+        self._usage: Mapping[str, Any] = {}
+        self._tokens: list[Any] = []
         self._texts: list[str] = []
         self._refusals: list[str] = []
         self._thoughts: list[str] = []
@@ -39,7 +40,8 @@ class Stream:
 
     def take(self, now: int, block: bytes) -> None:
         """Parse data that arrived at `now`; raises ValueError if an event is no JSON object."""
-        for event in self._events.feed(block):
+        events = self._events
+        for event in (_plain(block),) if events.expects_plain(block) else events.feed(block):
             if event != "[DONE]" and self.error is None:
                 self.take_chunk(now, event)
 
@@ -54,12 +56,12 @@ class Stream:
             return
         usage = chunk.get("usage")
         if usage:
-            self.usage = {name: usage[name] for name in _USAGE if isinstance(usage.get(name), int)}
+            self._usage = usage
         for choice in chunk.get("choices") or ():
-            self._take_choice(now, choice, self.usage if usage else None)
+            self._take_choice(now, choice, usage)
 
     def _take_choice(
-        self, now: int, choice: Mapping[str, Any], usage: Mapping[str, int] | None
+        self, now: int, choice: Mapping[str, Any], usage: Mapping[str, Any] | None
     ) -> None:
         delta = choice.get("delta") or choice.get("message") or {}
         text, refusal = delta.get("content"), delta.get("refusal")
@@ -90,8 +92,15 @@ class Stream:
     @property
     def tokens(self) -> tuple[int, ...]:
         """Token count at each of `chunks`; empty unless the server counted with every chunk."""
-        known = [count for count in self._tokens if count is not None]
+        known = [count for count in self._tokens if isinstance(count, int)]
         return tuple(known) if len(known) == len(self._tokens) else ()
+
+    @property
+    def usage(self) -> dict[str, int] | None:
+        """The server's last count of tokens."""
+        if not self._usage:
+            return None
+        return {name: n for name in _USAGE if isinstance(n := self._usage.get(name), int)}
 
     @property
     def outcome(self) -> Outcome | None:
@@ -114,8 +123,8 @@ class EventParser:
 
     def feed(self, block: bytes) -> Iterator[str]:
         """The data of each event that this block completes."""
-        if self._is_plain(block):
-            yield block[6:-2].decode(errors="replace")
+        if self.expects_plain(block):
+            yield _plain(block)
             return
         text = self._rest + block
         held = b""
@@ -131,20 +140,32 @@ class EventParser:
                 data, self._data = b"\n".join(self._data), []
                 yield data.decode(errors="replace")
 
-    def _is_plain(self, block: bytes) -> bool:
+    def expects_plain(self, block: bytes) -> bool:
         """Whether it is one event of one line: the usual block of an engine, which needs no splitting."""
         return (
-            not self._rest
-            and not self._data
-            and block.startswith(b"data: ")
-            and block.find(b"\n") == len(block) - 2
-            and block.endswith(b"\n\n")
+            block.find(b"\n") == len(block) - 2
+            and block[:6] == b"data: "
+            and block[-1:] == b"\n"
             and b"\r" not in block
+            and not self._rest
+            and not self._data
         )
+
+
+def _plain(block: bytes) -> str:
+    """The data of a block that is one event of one line."""
+    return block[6:-2].decode(errors="replace")
 
 
 def as_object(body: bytes | str) -> dict[str, Any]:
     """A JSON object, or an empty one for any other text."""
+    if isinstance(body, str) and body.startswith("{"):  # the usual chunk: no space around it
+        try:
+            found: tuple[dict[str, Any], int] = _decode(body)
+        except ValueError:
+            return {}
+        if found[1] == len(body):
+            return found[0]
     try:
         answer = json.loads(body)
     except ValueError:

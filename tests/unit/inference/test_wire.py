@@ -57,6 +57,47 @@ def test_each_block_has_the_time_at_which_it_came() -> None:
     assert (answer.head_at, answer.ended_at) == (10, 30)
 
 
+def test_a_block_of_one_whole_chunk_is_read_as_any_other() -> None:
+    answer = Incoming()
+    for now, data in enumerate(
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"A\r\n0\r\n\r\n0\r\n\r\n\r\n")
+    ):
+        answer.feed(now, data)
+    assert (answer.blocks, answer.ended_at) == ([(1, b"0\r\n\r\n0\r\n\r\n")], None)
+    answer.feed(2, b"0\r\n\r\n")
+    assert (answer.ended_at, answer.size, answer.first_at) == (2, 10, 1)
+    for wrong in (b"3\r\nhello\r\n", b"zz\r\nhello\r\n", b"-1\r\nhello\r\n"):
+        answer = Incoming()
+        answer.feed(0, HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
+        with pytest.raises(ValueError):  # noqa: PT011
+            answer.feed(1, wrong)
+
+
+def test_what_came_before_a_cut_is_read_before_the_cut_is_told() -> None:
+    async def cut(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
+        for number in range(20):
+            writer.write(b"1\r\n%c\r\n" % (97 + number))
+            await asyncio.sleep(0.001)
+        writer.close()
+
+    async def journey() -> None:
+        with tempfile.TemporaryDirectory(prefix="hb") as folder:
+            server = await asyncio.start_unix_server(cut, f"{folder}/s")
+            connections = Connections(f"{folder}/s", {})
+            got = b""
+            with pytest.raises(Broken):  # noqa: PT012
+                async with connections.ask("GET", "/", None, 30) as answer:
+                    async for _, block in answer.blocks():
+                        got += block
+            assert got == b"abcdefghijklmnopqrst"
+            assert connections.busy == set()
+            server.close()
+
+    run(journey())
+
+
 def test_an_answer_without_a_length_ends_with_the_connection() -> None:
     answer = fed(HEAD + b"\r\nhello", 4)
     assert (answer.ended_at, answer.keep) == (None, False)
