@@ -1,13 +1,15 @@
 """A dataset through client and wrapper, beside the same requests sent to vLLM itself, and beside `LLM.chat`.
 
-One real vLLM on CPUs serves the tiny model. The very same bodies go once the way a worker sends them (client,
-wrapper, engine), and once from a bare aiohttp loop to the engine's own socket. A third way says what any hop
-costs here: the same loop through a relay that copies bytes and does nothing else, since client and hop take
+One real vLLM on CPUs serves the tiny model. The very same bodies go five ways: hpcbench's client by the
+direct route; through the wrapper (`proxied`); to the engine's own socket as if there were no wrapper
+(`engine`); from a bare aiohttp loop to that socket (`bare`); and from that loop through a relay that copies
+bytes and does nothing else (`copied`), which says what any hop costs here, since client and hop take
 processor time from an engine that would use every core. One request at a time, the ways alternate with every
-document, bodies made before as `drive` makes them ahead of their turn; the ratio of documents a second comes
-with a bootstrap interval over the pairs. Many at a time, through `drive`, the processes fight for the same
-few cores, so the CPU time of each is shown instead. Then vLLM's offline `LLM.chat` reads the same documents.
-Figures depend on the machine and on what else runs there.
+document,
+bodies made before as `drive` makes them ahead of their turn; the ratio of documents a second comes with a
+bootstrap interval over the pairs. Many at a time, through `drive`, the ways alternate with every round of all
+documents, and the CPU time of each process is shown, too. Then vLLM's offline `LLM.chat` reads the same
+documents (not with `--no-offline`). Figures depend on the machine and on what else runs there.
 
 On a GPU no core is short, and the ratios many at a time are those of the wrapper: `--model` names one of true
 size there (`benchmarks/gpu/random_vlm.py FOLDER` makes one).
@@ -36,9 +38,11 @@ import aiohttp
 from wrapped import KEY, ROOT, Wrapper
 
 from hpcbench.inference.client import Client
+from hpcbench.inference.direct import IDLE_SECONDS
 from hpcbench.inference.load_driver import drive
 from hpcbench.inference.request_body import prepare
 from hpcbench.schema.records import Message, Request
+from hpcbench.wrapper.bodies import same_rules
 
 MODEL, PAGES = ROOT / "examples/demo/model", ROOT / "examples/demo/data/images/easy"
 THREADS = 1
@@ -92,6 +96,9 @@ asyncio.run(main())
 """
 """The least that a hop can do: bytes from one socket to the other."""
 
+ROUTES = (("direct", "engine"), ("proxied", "engine"))
+"""Ways of one client, to be compared."""
+
 Way = Callable[[Sequence[Request], int], Awaitable[None]]
 """Asks requests, so many at a time."""
 
@@ -105,6 +112,7 @@ def main() -> None:
     parser.add_argument("--at-once", type=int, nargs="+", default=[32])
     parser.add_argument("--model", type=Path, default=MODEL)
     parser.add_argument("--gpus", type=int, default=0)
+    parser.add_argument("--no-offline", action="store_true")
     args = parser.parse_args()
     pages = sorted(PAGES.glob("*.png"))
     timed, warm = pages[: args.docs], pages[-16:]
@@ -114,7 +122,8 @@ def main() -> None:
     )
     with Served(args.vllm, args.model, args.gpus) as served:
         texts = asyncio.run(measure(served, requests(timed), requests(warm), args))
-    offline(args, timed, warm, texts)
+    if not args.no_offline:
+        offline(args, timed, warm, texts)
 
 
 def requests(pages: Iterable[Path]) -> list[Request]:
@@ -173,16 +182,26 @@ def dtype_on(gpus: int) -> str:
 async def measure(
     served: Served, timed: list[Request], warm: list[Request], args: argparse.Namespace
 ) -> dict[str, str]:
-    """Both ways, one at a time and many at a time; returns the answers."""
-    async with Client(str(served.socket), KEY, NAME) as client:
-        await served.start(client)
+    """All ways, one at a time and many at a time; returns the answers."""
+    async with Client(str(served.socket), KEY, NAME, rules=same_rules) as proxied:
+        await served.start(proxied)
         relay = await relayed(served)
-        async with bare(served.engine_socket) as session, bare(relay) as copied:
+        async with (
+            Client(str(served.socket), KEY, NAME, rules=same_rules) as direct,
+            Client(str(served.engine_socket), "", NAME) as engine,
+            bare(served.engine_socket) as session,
+            bare(relay) as copied,
+        ):
+            assert await direct.take("direct") == "direct"
+            engine._connections._idle_seconds = IDLE_SECONDS  # vLLM closes idle ones after 5 s
             bodies = {one.sample_id: prepare(NAME, one)[0] for one in (*timed, *warm)}
-            ways = {"through": through(client), "direct": direct(session, bodies)}
+            clients = {"direct": direct, "proxied": proxied, "engine": engine}
+            ways = {name: through(client) for name, client in clients.items()}
+            ways["bare"] = posted(session, bodies)
             for way in ways.values():
                 await way(warm, 4)
-            texts = await one_at_a_time(client, session, copied, timed, args.rounds)
+            loops = {"bare": session, "copied": copied}
+            texts = await one_at_a_time(clients, loops, timed, args.rounds)
             for at_once in args.at_once:
                 await many_at_a_time(served, ways, timed, args.rounds, at_once)
             return texts
@@ -216,7 +235,7 @@ def through(client: Client) -> Way:
     return ask
 
 
-def direct(session: aiohttp.ClientSession, bodies: dict[str, bytes]) -> Way:
+def posted(session: aiohttp.ClientSession, bodies: dict[str, bytes]) -> Way:
     """As little as can be done: bodies made before, and the streams read to their ends."""
 
     async def ask(requests: Sequence[Request], at_once: int) -> None:
@@ -249,37 +268,37 @@ def said(raw: bytes) -> str:
 
 
 async def one_at_a_time(
-    client: Client,
-    session: aiohttp.ClientSession,
-    copied: aiohttp.ClientSession,
+    clients: dict[str, Client],
+    loops: dict[str, aiohttp.ClientSession],
     timed: list[Request],
     rounds: int,
 ) -> dict[str, str]:
     """Every document each way, the first way by turns; prints the ratios of documents a second."""
-    walls: dict[str, list[float]] = {"through": [], "copied": [], "direct": []}
+    walls: dict[str, list[float]] = {name: [] for name in (*clients, *loops)}
     texts = {}
-    prepared = [await client.prepare(request) for request in timed]
+    prepared = [await clients["direct"].prepare(request) for request in timed]
     for number, one in enumerate(prepared * rounds):
         answers = {}
-        for name in (list(walls) * 2)[number % 3 :][:3]:
+        for name in (list(walls) * 2)[number % len(walls) :][: len(walls)]:
             begin = time.perf_counter()
-            if name == "through":
-                answers[name] = (await client.send(one, time.monotonic_ns())).text or ""
+            if name in clients:
+                response = await clients[name].send(one, time.monotonic_ns())
                 walls[name].append(time.perf_counter() - begin)
+                answers[name] = response.text or ""
             else:
-                raw = await post(session if name == "direct" else copied, one.body)
+                raw = await post(loops[name], one.body)
                 walls[name].append(time.perf_counter() - begin)
                 answers[name] = said(raw)
         assert len(set(answers.values())) == 1, answers
         texts[one.request.sample_id] = answers["direct"]
     count = len(walls["direct"])
-    print(f"\none at a time, {count} documents each way")
+    print(f"\none at a time, {count} documents each way, load {os.getloadavg()[0]:.1f}")
     for name, seconds in walls.items():
         print(
             f"  {name:<8} {count / sum(seconds):7.2f} docs/s   "
             f"median {statistics.median(seconds) * 1000:6.1f} ms a document"
         )
-    for one_way, other in (("through", "direct"), ("copied", "direct"), ("through", "copied")):
+    for one_way, other in (*ROUTES, ("proxied", "bare"), ("copied", "bare"), ("direct", "bare")):
         ratio = sum(walls[other]) / sum(walls[one_way])
         low, high = bootstrap(walls[other], walls[one_way])
         added = [a - b for a, b in zip(walls[one_way], walls[other], strict=True)]
@@ -305,24 +324,29 @@ def bootstrap(over: list[float], under: list[float], draws: int = 4000) -> tuple
 async def many_at_a_time(
     served: Served, ways: dict[str, Way], timed: list[Request], rounds: int, at_once: int
 ) -> None:
-    """CPU of each process for a request, both ways in turns."""
+    """CPU of each process for a request, all ways in turns."""
     spent: dict[str, dict[str, float]] = {name: {} for name in ways}
-    walls = dict.fromkeys(ways, 0.0)
+    walls: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(rounds):
-        for name in list(ways)[:: 1 if number % 2 else -1]:
+        for name in (list(ways) * 2)[number % len(ways) :][: len(ways)]:
             before, begin = served.cpu(), time.perf_counter()
             await ways[name](timed, at_once)
-            walls[name] += time.perf_counter() - begin
+            walls[name].append(time.perf_counter() - begin)
             for process, seconds in served.cpu().items():
                 more = seconds - before[process]
                 spent[name][process] = spent[name].get(process, 0.0) + more
     count = rounds * len(timed)
-    print(f"\n{at_once} at a time: docs/s, and CPU ms a request")
+    print(
+        f"\n{at_once} at a time, {rounds} rounds, load {os.getloadavg()[0]:.1f}: docs/s, CPU ms a request"
+    )
     print(f"  {'':<8} {'docs/s':>7} {'client':>8} {'wrapper':>8} {'engine':>8}")
     for name, processes in spent.items():
         shown = "".join(f" {processes[p] / count * 1000:8.2f}" for p in processes)
-        print(f"  {name:<8} {count / walls[name]:7.2f}{shown}")
-    print(f"  through ÷ direct = {walls['direct'] / walls['through']:.3f}")
+        print(f"  {name:<8} {count / sum(walls[name]):7.2f}{shown}")
+    for one_way, other in (*ROUTES, ("proxied", "bare"), ("direct", "bare")):
+        low, high = bootstrap(walls[other], walls[one_way])
+        ratio = sum(walls[other]) / sum(walls[one_way])
+        print(f"  {one_way} ÷ {other} = {ratio:.3f}  (95 % interval {low:.3f} to {high:.3f})")
 
 
 def offline(

@@ -33,7 +33,10 @@ from typing import Any
 import aiohttp
 import jsonschema
 
-from tests.unit.wrapper.running import Wrapper
+from hpcbench.inference.client import Client
+from hpcbench.schema.records import Message, Request
+from hpcbench.wrapper.bodies import same_rules
+from tests.unit.wrapper.running import KEY, Wrapper
 
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "examples/demo/model"
@@ -183,6 +186,12 @@ def leaves_nothing(end: str, python: Path, engine: str, **body: Any) -> set[str]
             pid = (await control.loaded({**asked, **body}))["pid"]
             code, answer = await control.chat(model="tiny", max_tokens=4, messages=ask("Hello"))
             assert code == 200, answer
+            client = Client(str(wrapper.socket), KEY, "tiny", rules=same_rules)
+            async with client:  # the worker's, by the direct route
+                assert await client.take("direct") == "direct"
+                fields = {"max_tokens": 4, "temperature": 0}
+                own_way = await client.ask(Request("s", (Message("user", "Hello"),), fields, 60))
+                assert (own_way.outcome, len(own_way.times.tokens)) == ("truncated", 4), own_way
             held, names = _held(_session(pid)), {path.name for path in own.rglob("*")}
             weights = str(body.get("model_path", MODEL))
             outside = {path for path in held if path.startswith("/tmp/")}
