@@ -15,7 +15,7 @@ import json
 import secrets
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -131,22 +131,22 @@ class Direct:
             asyncio.TimeoutError: `seconds` passed, here or during reading.
         """
         until = time.monotonic() + seconds
-        async with contextlib.AsyncExitStack() as stack:
-            answers = stack.enter_context(self._counted(len(body)))
-            try:
-                answer = await stack.enter_async_context(
-                    self._engine.ask(method, target, body, seconds)
-                )
+        begin, answer, given, why = self._begin(len(body)), None, False, ""
+        try:
+            async with self._engine.ask(method, target, body, seconds) as answer:
                 shown = answer if answer.status < 400 else await self._masked(answer)
-                answers.append(answer)
-            except ConnectionError as error:
-                await stack.aclose()  # it is not at the engine any more
-                report = self._said(broken=(str(error) or type(error).__name__)[:1000])
-                left = max(0.0, until - time.monotonic())
-                shown = await stack.enter_async_context(
-                    self._wrapper.ask("POST", PATH, report, left)
-                )
-            yield shown
+                given = True
+                yield shown
+        except ConnectionError as error:
+            if given:
+                raise
+            why = str(error) or type(error).__name__
+        finally:
+            self._end(begin, answer if given else None)
+        if not given:
+            report, left = self._said(broken=why[:1000]), max(0.0, until - time.monotonic())
+            async with self._wrapper.ask("POST", PATH, report, left) as told:
+                yield told
 
     async def _masked(self, answer: Answer) -> Answer:
         """An error of the engine without secrets: it may show the engine's environment."""
@@ -155,26 +155,26 @@ class Direct:
             text = await masked.read()
             return WholeAnswer(answer, text if masked.status == 200 else b"")
 
-    @contextlib.contextmanager
-    def _counted(self, size: int) -> Iterator[list[Answer]]:
-        """Count a request with a body of this size; gets its answer, if there is one."""
-        begin, answers = time.monotonic_ns(), list[Answer]()
+    def _begin(self, size: int) -> int:
+        """Count a request with a body of this size; returns `time.monotonic_ns()`."""
+        begin = time.monotonic_ns()
         if not self._in_flight:
             self._last_byte = begin
         self._in_flight += 1
         self._counts.bytes_in += size
-        try:
-            yield answers
-        finally:
-            self._in_flight -= 1
-            for answer in answers:
-                self._last_byte = max(self._last_byte, answer.heard_at)
-                counts = self._counts
-                counts.codes[answer.status] += 1
-                counts.served += answer.ended_at is not None
-                counts.bytes_out += answer.size
-                if answer.first_at is not None:
-                    counts.first_bytes.append((answer.first_at - begin) / 1e9)
+        return begin
+
+    def _end(self, begin: int, answer: Answer | None) -> None:
+        """Count a request's answer, if it has one."""
+        self._in_flight -= 1
+        if answer is not None:
+            self._last_byte = max(self._last_byte, answer.heard_at)
+            counts = self._counts
+            counts.codes[answer.status] += 1
+            counts.served += answer.ended_at is not None
+            counts.bytes_out += answer.size
+            if answer.first_at is not None:
+                counts.first_bytes.append((answer.first_at - begin) / 1e9)
 
     async def _report_regularly(self) -> None:
         while True:
