@@ -210,11 +210,11 @@ class Client:
         if self._direct is not None and not (route == "direct" and self._direct.open):
             self._close_direct()
         if self._direct is None and route == "direct" and self._rules is not None:
-            status, told = await self._control("POST", PATH, {"client": "new"}, 10)
+            status, offer = await self._control("POST", PATH, {"client": "new"}, 10)
             if status == 503:
-                raise EngineGone(_complaint(told))
+                raise EngineGone(_complaint(offer))
             if status == 200:
-                direct = Direct(self._connections, told, self._rules)
+                direct = Direct(self._connections, offer, self._rules)
                 self._direct = direct if await direct.reachable() else None
         return "proxied" if self._direct is None else "direct"
 

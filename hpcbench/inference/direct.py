@@ -64,20 +64,20 @@ class Direct:
 
     Args:
         wrapper: connections to the wrapper.
-        told: the wrapper's answer to `POST /v1/direct`.
+        offer: the wrapper's answer to `POST /v1/direct`.
         rules: makes the rules for requests' bodies from that answer.
     """
 
     def __init__(
         self,
         wrapper: Connections,
-        told: Mapping[str, Any],
+        offer: Mapping[str, Any],
         rules: Callable[[Mapping[str, Any]], Rules],
     ) -> None:
         self._wrapper = wrapper
-        self._socket, self._body_limit = str(told["socket"]), int(told["body_limit"])
-        self._rules = rules(told)
-        self.parses = bool(told["checked"])
+        self._socket, self._body_limit = str(offer["socket"]), int(offer["body_limit"])
+        self._rules = rules(offer)
+        self.parses = bool(offer["checked"])
         """Whether `prepared` parses the body, which takes milliseconds for one with images."""
         self._engine = Connections(self._socket, {"Host": "engine"}, idle_seconds=IDLE_SECONDS)
         self._client = secrets.token_hex(8)
@@ -145,8 +145,8 @@ class Direct:
             self._end(begin, answer if given else None)
         if not given:
             report, left = self._said(broken=why[:1000]), max(0.0, until - time.monotonic())
-            async with self._wrapper.ask("POST", PATH, report, left) as told:
-                yield told
+            async with self._wrapper.ask("POST", PATH, report, left) as reason:
+                yield reason
 
     async def _masked(self, answer: Answer) -> Answer:
         """An error of the engine without secrets: it may show the engine's environment."""

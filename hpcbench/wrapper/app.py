@@ -180,8 +180,8 @@ class ControlPlane:
         if broken is not None:
             meter.codes[502] += 1
             return await refuse(send, 502, "engine_unreachable", unreachable(broken))
-        told = {"socket": str(route.socket), "body_limit": self._body_limit}
-        return await _answer_json(send, {**told, **route.bodies.to_json()})
+        offer = {"socket": str(route.socket), "body_limit": self._body_limit}
+        return await _answer_json(send, {**offer, **route.bodies.to_json()})
 
     async def _direct_error(self, body: bytes, receive: Receive, send: Send) -> None:
         """An error of the engine without secrets, for a client that got it from the engine itself."""

@@ -96,9 +96,9 @@ class Bodies:
             )
 
 
-def same_rules(told: Mapping[str, Any]) -> Callable[[bytes], bytes | None]:
+def same_rules(offer: Mapping[str, Any]) -> Callable[[bytes], bytes | None]:
     """The rules from `Bodies.to_json` in another process: gives `Bodies.prepared`; None: refused."""
-    rules = Bodies(told["fields"], checked=told["checked"], media_root=told["media_root"])
+    rules = Bodies(offer["fields"], checked=offer["checked"], media_root=offer["media_root"])
 
     def prepared(body: bytes) -> bytes | None:
         try:
