@@ -109,6 +109,7 @@ def main() -> None:
     parser.add_argument("--vllm", default="/var/lib/hpcbench-lab/vllm/bin/python")
     parser.add_argument("--docs", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--many-rounds", type=int, help="of all documents at once (--rounds)")
     parser.add_argument("--at-once", type=int, nargs="+", default=[32])
     parser.add_argument("--model", type=Path, default=MODEL)
     parser.add_argument("--gpus", type=int, default=0)
@@ -203,7 +204,7 @@ async def measure(
             loops = {"bare": session, "copied": copied}
             texts = await one_at_a_time(clients, loops, timed, args.rounds)
             for at_once in args.at_once:
-                await many_at_a_time(served, ways, timed, args.rounds, at_once)
+                await many_at_a_time(served, ways, timed, args.many_rounds or args.rounds, at_once)
             return texts
 
 
