@@ -68,6 +68,7 @@ def test_a_gateways_limits_fail_no_sample_and_the_run_says_that_they_held_it_up(
     assert "the gateway of elsewhere limits the rate" in trial.screen()
     told = json.loads((trial.path / "performance.json").read_text())["run_tasks"]["numbers"]
     assert told["limits"]["refused"] == limited.refused
+    assert told["load"]["route"] == "proxied", "a relay is a hop in any case"
     assert told["tries"] == SAMPLES, "a refusal is no try"
 
 
