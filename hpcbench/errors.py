@@ -71,7 +71,7 @@ class Problem(NamedTuple):
     message: str
     """The mistake in one sentence."""
     file: str | None = None
-    """The file of the mistake."""
+    """The file of the mistake, or the option of the command line (`--limit 0`), which has no line."""
     line: int | None = None
     """1-based line in that file."""
     column: int | None = None
@@ -80,10 +80,16 @@ class Problem(NamedTuple):
     """The remedy."""
 
     def __str__(self) -> str:
-        place = [str(part) for part in (self.file, self.line, self.column) if part is not None]
+        parts = (self.file,) if is_option(self.file) else (self.file, self.line, self.column)
+        place = [str(part) for part in parts if part is not None]
         where = ":".join(place) + ": " if place else ""
         remedy = f" ({self.remedy})" if self.remedy else ""
         return printable(f"{where}{self.message}{remedy}")
+
+
+def is_option(place: str | None) -> bool:
+    """Whether the place of a mistake is an option of the command line."""
+    return place is not None and place.startswith("--")
 
 
 class UserError(HpcbenchError):

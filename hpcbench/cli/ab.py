@@ -107,14 +107,17 @@ def _resolved(
     short = [f"limit={arguments.limit}"] if arguments.limit is not None else []
     base, _ = load(plan, arguments.registry, arguments.settings)
     shared = [*arguments.settings, *expanded(base, short)]
+    arguments.typed = dict.fromkeys(expanded(base, short), f"--limit {arguments.limit}")
 
-    def arm(path: Path, own: Sequence[str]) -> tuple[ResolvedPlan, Packages]:
+    def arm(path: Path, own: Sequence[str], letter: str) -> tuple[ResolvedPlan, Packages]:
         # An arm starts from its plan with the shared settings, so a name that --set changes is the new one.
         start = base if path == plan else load(path, arguments.registry, arguments.settings)[0]
         settings = [*arguments.settings, *expanded(start, short), *expanded(start, own)]
+        for text in own:
+            arguments.typed |= dict.fromkeys(expanded(start, [text]), f"--{letter} {text}")
         return load(path, arguments.registry, settings)
 
-    (a, first), (b, second) = arm(plan, arguments.a), arm(other, arguments.b)
+    (a, first), (b, second) = arm(plan, arguments.a, "a"), arm(other, arguments.b, "b")
     arms = Arms(
         plans=(arguments.what, arguments.other) if arguments.other else None,
         a=tuple(arguments.a),
@@ -380,7 +383,7 @@ def _notes(look: Mapping[str, Any], arms: Arms) -> Iterator[str]:
         yield (
             f"* decides: {deciding}. Intervals hold for all looks together; alone, this one would have "
             f"{(1 - look['nominal']) * 100:.5g} % (Lan-DeMets, O'Brien-Fleming spending, looks from "
-            f"{FIRST:.0%} on)"
+            f"{form.percent(FIRST)} on)"
         )
     else:
         yield f"* decides: {deciding}. One look, at the end"

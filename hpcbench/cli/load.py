@@ -33,7 +33,10 @@ def load(arguments: argparse.Namespace) -> int:
     if "concurrency" not in sweep:
         found = _default(arguments, [*first, *arguments.settings], bool(sweep))
         sweep |= {"concurrency": found} if found else {}
-    laid_over = [f"load.{key}={json.dumps(value)}" for key, value in sweep.items()]
+    laid_over = {
+        f"load.{key}={json.dumps(value)}": _typed(arguments, key) for key, value in sweep.items()
+    }
+    arguments.typed = {text: option for text, option in laid_over.items() if option}
     arguments.settings = [*first, *laid_over, *arguments.settings]
     return submit(arguments)
 
@@ -48,6 +51,12 @@ def _sweep(arguments: argparse.Namespace) -> Iterator[tuple[str, Any]]:
     for name in ("arrival", "requests", "warm_up"):
         if (value := getattr(arguments, name)) is not None:
             yield name, value
+
+
+def _typed(arguments: argparse.Namespace, key: str) -> str:
+    """The option that set a key of `load`; empty: none did."""
+    value = getattr(arguments, key, None)
+    return "" if value is None else f"--{key.replace('_', '-')} {value}"
 
 
 def _only(arguments: argparse.Namespace) -> list[str]:

@@ -46,10 +46,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = getattr(importlib.import_module(module), function)(arguments)
         sys.stdout.flush()
         return int(code or 0)
-    except HpcbenchError as error:
-        if isinstance(error, UserError) and getattr(arguments, "json", False):
+    except UserError as error:
+        error = _named_as_typed(error, arguments)
+        if getattr(arguments, "json", False):
             _print_problems(error)
-        print(f"hpcbench: {error}" if error.exit_code != 2 else str(error), file=sys.stderr)
+        print(error, file=sys.stderr)
+        return error.exit_code
+    except HpcbenchError as error:
+        print(f"hpcbench: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -139,6 +143,16 @@ def _run(arguments: Any) -> str:
         what = f"{arguments.verb} runs on this machine only"
         raise UserError(what, remedy="leave --site out, or log in to the cluster")
     return "hpcbench.cli.remote:elsewhere"
+
+
+def _named_as_typed(error: UserError, arguments: Any) -> UserError:
+    """Mistakes with the user's own options: verbs that turn options into settings record them in `typed`."""
+    typed = getattr(arguments, "typed", None)
+    if not typed:
+        return error
+    from hpcbench.registry.settings import named_as_typed
+
+    return named_as_typed(error, typed)
 
 
 def _print_problems(error: UserError) -> None:

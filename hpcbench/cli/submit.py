@@ -287,7 +287,12 @@ def _reuse(arguments: argparse.Namespace, resolved: ResolvedPlan) -> Policy:
 def _settings(arguments: argparse.Namespace) -> list[str]:
     """`--set`, and options that are short forms of settings."""
     short = {name: getattr(arguments, name) for name in ("limit", "pilot", "max_gpu_hours")}
-    given = [f"{name}={value}" for name, value in short.items() if value is not None]
+    given = {
+        f"{name}={value}": f"--{name.replace('_', '-')} {value}"
+        for name, value in short.items()
+        if value is not None
+    }
+    arguments.typed = {**getattr(arguments, "typed", {}), **given}
     return [*arguments.settings, *given]
 
 

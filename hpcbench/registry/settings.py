@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,18 +78,21 @@ class Setting:
         """
         data = copy.deepcopy(source.data)
         marks, key_marks = dict(source.marks), dict(source.key_marks)
+        here = Place(1, 1, Path(f"--set {self.text}"))
         parent: Any = data
         loc: Loc = ()
         for part in self.path[:-1]:
             step = self._step(parent, part, create=True)
             parent, loc = parent[step], (*loc, step)
+            marks.setdefault(loc, here)
+            key_marks.setdefault(loc, here)
         last = self.path[-1]
         append, last = (last.startswith("+"), last.removeprefix("+"))
         step = self._step(parent, last, create=False)
         loc = (*loc, step)
         for known in [one for one in marks if one[: len(loc)] == loc and not append]:
             del marks[known]
-        marks[loc] = key_marks[loc] = Place(1, 1, Path(f"--set {self.text}"))
+        marks[loc] = key_marks[loc] = here
         if append:
             self._append(parent, step, loc, marks)
         elif self.value is None and isinstance(parent, dict):
@@ -140,6 +143,19 @@ def read_settings(texts: Sequence[str]) -> tuple[Setting, ...]:
     if problems:
         raise UserError(*problems)
     return tuple(found)
+
+
+def named_as_typed(error: UserError, options: Mapping[str, str]) -> UserError:
+    """The same mistakes, with the options that the user typed in place of the settings made of them.
+
+    Args:
+        error: the mistakes.
+        options: setting, such as `limit=0` → option, such as `--limit 0`.
+    """
+    shown = {f"--set {text}": option for text, option in options.items()}
+    return UserError(
+        *(one._replace(file=shown.get(one.file or "", one.file)) for one in error.problems)
+    )
 
 
 def _wrong(text: str, message: str) -> Problem:

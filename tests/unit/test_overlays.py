@@ -234,13 +234,14 @@ def test_set_is_the_last_overlay(files: Files, setting: str, read: object) -> No
         ("name.x=1", "there is no 'x' in 'small'"),
         ("parallelism=many", "parallelism: must be a whole number"),
         ("paralelism=2", "unknown key 'paralelism' (did you mean 'parallelism'?)"),
+        ("load.requests=0", "load.requests: must be greater than 0"),
         ("models/org/other:dtype=float16", "the plan does not use models/org/other"),
         ("+run_tasks=5", "`+` appends a list to a list"),
     ],
 )
 def test_a_wrong_setting_is_told_with_its_own_text(files: Files, setting: str, told: str) -> None:
     (problem,) = files.refusal(PLAN, setting)
-    assert problem.startswith(f"--set {setting}:1:1: ")
+    assert problem.startswith(f"--set {setting}: ")
     assert told in problem
 
 
@@ -253,6 +254,33 @@ def test_any_text_is_a_setting_or_a_mistake(text: str) -> None:
 
 
 # --- the command line -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "mistakes"),
+    [
+        ("submit PLAN --limit 0 --pilot -1", ["--limit 0: limit: must", "--pilot -1: pilot: must"]),
+        ("submit PLAN --set limit=0 --max-gpu-hours 0", ["--set limit=0: ", "--max-gpu-hours 0.0: "]),
+        ("load PLAN --requests 0 --dry-run", ["--requests 0: load.requests: must"]),
+        ("ab PLAN --a model.dtype=float1 --b model.dtype=float16 --metric anls --limit 0",
+         ["--limit 0: ", "--a model.dtype=float1: "]),
+    ],
+)  # fmt: skip
+def test_a_mistake_names_the_option_that_the_user_typed(
+    words: str,
+    mistakes: list[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
+    plan = Path(__file__).parents[2] / "examples/demo/plan.yaml"
+    assert main([str(plan) if word == "PLAN" else word for word in words.split()]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == len(mistakes)
+    for line, start in zip(lines, mistakes, strict=True):
+        assert line.startswith(start)
 
 
 def test_show_resolved_tells_where_every_value_came_from(
