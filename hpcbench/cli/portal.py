@@ -14,6 +14,7 @@ from hpcbench.data.progress import size_text
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.experiment.layout import find, home
 from hpcbench.installed import install_hint
+from hpcbench.number_format import seconds
 from hpcbench.registry.catalog import user_site
 from hpcbench.schema.forms import complaint
 
@@ -89,8 +90,8 @@ def status(arguments: argparse.Namespace) -> int:
     else:
         state = caller.state
         allowed = [word for word in ("edit", "submit") if state[f"may_{word}"]]
-        hours = (time.time() - state["started"]) / 3600
-        print(f"has run for {hours:.1f} h on {state['host']} as pid {state['pid']}")
+        since = seconds(max(0.0, time.time() - state["started"]))
+        print(f"has run for {since} on {state['host']} as pid {state['pid']}")
         print(
             f"shows {state['home']}; {'may ' + ' and '.join(allowed) if allowed else 'read-only'}"
         )

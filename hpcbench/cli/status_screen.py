@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hpcbench.status import (
+    ENDED,
     ExperimentStatus,
     Failure,
     RunTaskStatus,
@@ -105,7 +106,7 @@ def screen(
         wrong = wrong[: max(1, left - 1 - 2 * LEAST_ROWS)]
         rows = _share(left - len(wrong) - bool(wrong), tasks, workers)
         head = [_one_line(line) for line in head]
-    parts: list[RenderableType] = [*head, Text(), *_task_table(status.run_tasks, rows[0], width)]
+    parts: list[RenderableType] = [*head, Text(), *_task_table(status, rows[0], width)]
     if status.workers:
         parts += [Text(), *_worker_table(status, rows[1], width)]
     if wrong:
@@ -202,7 +203,8 @@ def _share(left: int, tasks: int, workers: int) -> tuple[int, int]:
     return for_tasks, min(workers, left - for_tasks)
 
 
-def _task_table(run_tasks: Sequence[RunTaskStatus], rows: int, width: int) -> list[RenderableType]:
+def _task_table(status: ExperimentStatus, rows: int, width: int) -> list[RenderableType]:
+    run_tasks = status.run_tasks
     shown = list(run_tasks)
     if len(shown) > rows:
         order = {
@@ -212,13 +214,14 @@ def _task_table(run_tasks: Sequence[RunTaskStatus], rows: int, width: int) -> li
         chosen = {one.name for one in sorted(shown, key=lambda one: order[one.name])[:rows]}
         shown = [one for one in shown if one.name in chosen]
     wide = width >= WIDE
+    rates = wide and status.state not in ENDED
     table = Table(box=None, pad_edge=False, header_style="dim", expand=False)
     table.add_column("run task", overflow="ellipsis", no_wrap=True, max_width=max(16, width // 3))
     if wide:
         table.add_column("model", overflow="ellipsis", no_wrap=True, style="dim", max_width=30)
     table.add_column("state", no_wrap=True)
     table.add_column("")
-    for title in ("samples", "shards") + (("rate",) if wide else ()):
+    for title in ("samples", "shards") + (("rate",) if rates else ()):
         table.add_column(title, justify="right", no_wrap=True)
     for one in shown:
         cells: list[RenderableType] = [one.name]
@@ -230,7 +233,7 @@ def _task_table(run_tasks: Sequence[RunTaskStatus], rows: int, width: int) -> li
             f"{one.answered:,}/{one.samples:,}",
             f"{one.shards.done:,}/{one.shards.total():,}",
         ]
-        if wide:
+        if rates:
             cells.append(Text(_rate(one.rate) if one.rate else "", "dim"))
         table.add_row(*cells)
     parts: list[RenderableType] = [table]
@@ -305,7 +308,7 @@ def _gpus(worker: WorkerStatus, most: int) -> Text:
     shares = [one.utilisation for one in known if one.utilisation is not None]
     text = Text()
     for share in shares if len(shares) <= most else [sum(shares) / len(shares)]:
-        text.append("▁▂▃▄▅▆▇█"[min(7, int(share / 12.5))], _heat(share)).append(f"{share:3.0f}% ")
+        text.append("▁▂▃▄▅▆▇█"[min(7, int(share / 12.5))], _heat(share)).append(f"{share:3.0f} % ")
     if len(shares) > most:
         text.append(f"×{len(shares)} ", "dim")
     return text.append(f"{used:.0f} GiB", "dim")

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from hpcbench.errors import EnvironmentFault
+from hpcbench.experiment.control import said
 from hpcbench.experiment.layout import Experiment
+from hpcbench.experiment.log import time_of
 from hpcbench.experiment.view.attempts import Attempts
 from hpcbench.experiment.view.evaluated import metrics_of
 from hpcbench.experiment.view.readings import last_reading, monitor_heard
@@ -53,7 +55,8 @@ def in_words(facts: Facts, state: State) -> ExperimentStatus:
     failures, alarms = _failures(facts, state)
     works = state in ("submitting", "pending", "running")
     jobs = story.jobs.with_started(facts.living)
-    report = experiment.report_dir / "report.md"
+    written = [experiment.report_dir / name for name in ("report.html", "report.md")]
+    report = next((path for path in written if path.exists()), None) if facts.ended else None
     return ExperimentStatus(
         time=round(facts.now, 3),
         id=experiment.id,
@@ -77,7 +80,7 @@ def in_words(facts: Facts, state: State) -> ExperimentStatus:
         workers=_workers(facts),
         failures=failures,
         alarms=alarms,
-        report=str(report) if facts.ended and report.exists() else None,
+        report=str(report) if report else None,
     )
 
 
@@ -119,7 +122,7 @@ def _needs(facts: Facts, state: State) -> str | None:
 
 
 def _after_a_poor_end(experiment: Experiment) -> str:
-    """What helps an experiment that ended incomplete or failed: `resume` only if something is left to ask."""
+    """Remedy for an experiment that ended incomplete or failed: `resume` only if something is left to ask."""
     resume = f"`hpcbench resume {experiment.id}` sends the failed and the unsent requests"
     try:
         tables = metrics_of(experiment).run_tasks.values()
@@ -278,6 +281,7 @@ def _gone(facts: Facts) -> Iterator[causes.Complaint]:
     """Workers that ended without a last event: killed, or their node died."""
     living = {worker.id for worker in facts.living}
     runs = {(worker.job, worker.restart) for worker in facts.workers}
+    cancels = _cancels(facts.experiment)
     looked_up, known_attempts = 0, dict[str, Attempts]()
     for worker in facts.workers:
         again = (worker.job, worker.restart + 1) in runs
@@ -289,6 +293,8 @@ def _gone(facts: Facts) -> Iterator[causes.Complaint]:
             continue
         if not again and not facts.story.jobs.answered:
             continue  # it is not known to be gone
+        if not again and _cancelled(facts, worker, cancels):
+            continue
         looked_up += 1
         why = AGAIN if again else ""
         why = why or (fate.text if fate is not None else "")
@@ -297,6 +303,24 @@ def _gone(facts: Facts) -> Iterator[causes.Complaint]:
         name = (worker.shard or "").rpartition("/")[0] or None
         why = why or "a worker ended without a message"
         yield causes.Complaint("lost", why, worker.heard, worker.node, worker.log, run_task=name)
+
+
+def _cancels(experiment: Experiment) -> list[float]:
+    """Times at which a user cancelled the experiment, seconds since the epoch."""
+    return [
+        time_of(one)
+        for one in said(experiment)
+        if one["event"] == "cancel" and not one["run_tasks"]
+    ]
+
+
+def _cancelled(facts: Facts, worker: WorkerRun, cancels: list[float]) -> bool:
+    """Whether `hpcbench cancel` ended a worker: while it loads, it is killed before its last event."""
+    fate = facts.fates.get(worker.job)
+    if fate is not None and fate.state not in ("CANCELLED", "COMPLETED", LOST):
+        return False
+    heard = max(worker.heard, monitor_heard(facts.experiment, worker)) if cancels else 0.0
+    return any(is_news(heard, moment) for moment in cancels)
 
 
 def _released(experiment: Experiment, worker: WorkerRun, known: dict[str, Attempts]) -> str:

@@ -313,6 +313,22 @@ def test_a_cancelled_experiment_is_cancelled_before_anybody_says_so(scene: Scene
     assert scene.look().state == "cancelled"
 
 
+def test_workers_that_a_cancel_ended_are_not_lost(
+    scene: Scene, fates: dict[str, slurm.JobEnd]
+) -> None:
+    """Slurm kills workers that load a model before they write a last event."""
+    scene.worker("4711_0", heard=2)
+    scene.worker("4711_1", heard=HOUR, ago=2 * HOUR, node="n2")
+    scene.worker("4711_2", heard=2, node="n3")
+    control_request(scene.experiment, "cancel")
+    assert [one.nodes for one in scene.look().failures] == [("n2",)], "this one ended long before"
+    fates["4711_0"] = slurm.JobEnd("CANCELLED")
+    fates["4711_1"] = fates["4711_2"] = slurm.JobEnd("NODE_FAIL")
+    control_request(scene.experiment, "resume")
+    (failure,) = scene.look().failures
+    assert failure.nodes == ("n2", "n3"), "a failure of a node stays one"
+
+
 def test_the_outcome_of_the_newest_round_is_the_last_word(scene: Scene) -> None:
     for index in range(3):
         scene.claimed("a", index, answered=10, end="done")
