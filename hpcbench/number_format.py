@@ -55,6 +55,17 @@ def share(number: float | None) -> str:
     return f"{text} %"
 
 
+def percent(part: float, digits: int = 0, *, sign: bool = False) -> str:
+    """A stated or assumed share, or a relative change: `30 %`, `+31.0 %`; `share` is for measured ones.
+
+    Args:
+        part: 0.3 is 30 %.
+        digits: digits after the point.
+        sign: print the sign.
+    """
+    return f"{part * 100:{'+' if sign else ''}.{digits}f} %"
+
+
 def p_value(number: float | None) -> str:
     """`< 0.001`, `0.042`."""
     if number is None:
@@ -94,20 +105,20 @@ def excludes_zero(interval: Mapping[str, Any]) -> bool:
 
 
 def figure(number: float | None) -> str:
-    """A measured figure: three significant digits, or all digits before the point: `0.0123`, `12 345`."""
+    """A measured figure: three significant digits, or all digits before the point: `0.0123`, `12,345`."""
     if number is None or not math.isfinite(number):
         return DASH
     if not number:
         return "0"
     digits = max(0, 2 - math.floor(math.log10(abs(number))))
-    return f"{number:,.{digits}f}".replace(",", "\N{NO-BREAK SPACE}")
+    return f"{number:,.{digits}f}"
 
 
 def four_digits(number: float, *, sign: bool = False) -> str:
-    """Four significant digits, never with an exponent: `547.1`, `24370`, `0.0001234`."""
+    """Four significant digits, never with an exponent: `547.1`, `24,370`, `0.0001234`."""
     from decimal import Decimal  # few callers need it
 
-    return f"{Decimal(f'{number:.4g}'):{'+' if sign else ''}f}"
+    return f"{Decimal(f'{number:.4g}'):{'+' if sign else ''},f}"
 
 
 def figure_with_interval(number: float | None, low: float | None, high: float | None) -> str:
@@ -118,8 +129,8 @@ def figure_with_interval(number: float | None, low: float | None, high: float | 
 
 
 def count(number: int | None) -> str:
-    """`12 345`."""
-    return DASH if number is None else f"{number:,}".replace(",", "\N{NO-BREAK SPACE}")
+    """`12,345`."""
+    return DASH if number is None else f"{number:,}"
 
 
 def gib(size: float | None) -> str:
@@ -163,7 +174,7 @@ def _digits(number: float) -> int:
 
 def many(number: int, what: str) -> str:
     """A number with its noun: `1 sample`, `2 samples`."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def few(names: Sequence[str], most: int) -> str:

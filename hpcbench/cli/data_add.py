@@ -30,6 +30,7 @@ from hpcbench.data.detect import (
 )
 from hpcbench.errors import Problem, UserError, nearest, unknown
 from hpcbench.files.atomic import write_atomic
+from hpcbench.number_format import percent
 from hpcbench.plugins import DatasetIterator
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.resolve import load_plan
@@ -404,7 +405,7 @@ def _proposed(table: Table, roles: Roles, wish: Wish) -> Roles:
 
 @dataclass(frozen=True, slots=True)
 class _LeftOut:
-    """What a dataset leaves out."""
+    """Samples that a dataset leaves out."""
 
     rows: int = 0
     """Rows that are no samples."""
@@ -433,8 +434,8 @@ def _draft(arguments: argparse.Namespace, name: str, place: _Place, found: Detec
     least = None if reachable >= DEFAULT_COVERAGE else math.floor(reachable * 90) / 100
     if least is not None:
         notes.append(
-            f"the plan says min_coverage: {least:g}: at most {reachable:.0%} of the rows can be scored, and "
-            f"the default of {DEFAULT_COVERAGE:.0%} would call each run incomplete"
+            f"the plan says min_coverage: {least:g}: at most {percent(reachable)} of the rows can be "
+            f"scored, and the default of {percent(DEFAULT_COVERAGE)} would call each run incomplete"
         )
     images = _most_images(iterator, count)
     say(f"{count} samples" + (f", up to {images} pages each" if images > 1 else ""))

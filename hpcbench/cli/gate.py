@@ -14,7 +14,7 @@ from hpcbench.errors import UserError, unknown
 from hpcbench.experiment import baselines
 from hpcbench.experiment.layout import Experiment, find, find_scored, home
 from hpcbench.experiment.outcome import outcome
-from hpcbench.number_format import four_digits
+from hpcbench.number_format import four_digits, percent
 from hpcbench.registry.catalog import user_site
 from hpcbench.registry.resolve import load_gate
 
@@ -95,7 +95,7 @@ def _number(value: float | None, *, of: str) -> str:
 def _difference(value: float | None, *, share: bool) -> str:
     if value is None:
         return "–"
-    return f"{value:+.1%}" if share else four_digits(value, sign=True)
+    return percent(value, 1, sign=True) if share else four_digits(value, sign=True)
 
 
 # --- baselines -----------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from hpcbench.errors import EnvironmentFault, Problem, RunFailed, UserError
 from hpcbench.experiment.access import ensure_folder, use_umask
 from hpcbench.experiment.layout import home
 from hpcbench.files.lease import remove
+from hpcbench.number_format import many
 from hpcbench.registry.catalog import Catalog, user_site
 from hpcbench.schema.definitions import Image, Site
 
@@ -119,7 +120,7 @@ def verify(arguments: argparse.Namespace) -> int:
         print_json(found)
     if wrong := [one for one in found if one["damage"]]:
         raise RunFailed(
-            f"{len(wrong)} images are damaged: remove their files, and the next submit builds them again"
+            f"{many(len(wrong), 'damaged image')}: remove the files, and the next submit builds them again"
         )
     return 0
 
@@ -147,7 +148,10 @@ def prune(arguments: argparse.Namespace) -> int:
         if not arguments.dry_run:
             remove(path)
     verb = "would be" if arguments.dry_run else "were"
-    say(f"{len(to_remove)} images ({size_text(freed)}) and {len(left)} leftovers {verb} removed")
+    removed = (
+        f"{many(len(to_remove), 'image')} ({size_text(freed)}) and {many(len(left), 'leftover')}"
+    )
+    say(f"{removed} {verb} removed")
     return 0
 
 
@@ -182,7 +186,7 @@ def save_images(arguments: argparse.Namespace) -> int:
         save(chosen, out, beside, wheels)
         count = sum(len(list(place.glob("*.whl"))) for place in wheels.values())
     beside_them = f" with {count} Python packages of the wrapper" if count else ""
-    say(f"{len(chosen)} images{beside_them}, {size_text(out.stat().st_size)}")
+    say(f"{many(len(chosen), 'image')}{beside_them}, {size_text(out.stat().st_size)}")
     if beside is not None:
         print(f"tar xf {out.name} {INSTALLER} && sh {INSTALLER}/install.sh FOLDER")
     if chosen:

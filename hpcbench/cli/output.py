@@ -274,7 +274,7 @@ def _follow_plainly(
 
     printed, last, when = "", None, 0.0
     while True:
-        line = f"{status.id} {status.state} {status.answered}/{status.samples} samples done"
+        line = f"{status.id} {status.state} {status.answered:,}/{status.samples:,} samples done"
         if wrong := counted(status.failures):
             line += f", {wrong}"
         if status.reason:

@@ -15,6 +15,7 @@ from hpcbench.cli.output import console, print_json, say, table
 from hpcbench.errors import RunFailed, UserError
 from hpcbench.experiment.layout import Experiment, find, home
 from hpcbench.experiment.view.scores import rows_of
+from hpcbench.number_format import percent
 from hpcbench.registry.catalog import user_site
 from hpcbench.registry.fitting_metrics import is_resource
 
@@ -231,7 +232,8 @@ def _print(rows: list[dict[str, Any]], rho: float, assumed: Iterable[str], *, se
     whence = "SD and ICC measured" if seen else "SD and ICC as given or by default"
     out.print(
         f"\ndifference: the smallest true difference of two runs over the same samples that a two-sided test "
-        f"at {ALPHA:.0%} finds with {POWER:.0%} power; {whence}, correlation of the two runs' scores {rho:g}",
+        f"at {percent(ALPHA)} finds with {percent(POWER)} power; {whence}, "
+        f"correlation of the two runs' scores {rho:g}",
         soft_wrap=True,
     )
     for line in assumed:

@@ -8,6 +8,7 @@ from hpcbench.cli.output import console, print_json, table
 from hpcbench.errors import HpcbenchError, UserError
 from hpcbench.experiment.layout import all_experiments, find, home
 from hpcbench.experiment.view.usage import CAUSES, Hours, Usage
+from hpcbench.number_format import percent
 from hpcbench.registry.catalog import user_site
 from hpcbench.usage.report import (
     By,
@@ -68,7 +69,7 @@ def _found(arguments: argparse.Namespace) -> list[Usage]:
 
 
 def _cells(one: Hours) -> list[str]:
-    share = f" ({one.used / one.allocated:.0%})" if one.allocated else ""
+    share = f" ({percent(one.used / one.allocated)})" if one.allocated else ""
     parts = [figure(getattr(one, cause)) for cause in CAUSES]
     return [figure(one.allocated), figure(one.used) + share, figure(one.wasted), *parts]
 

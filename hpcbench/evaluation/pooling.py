@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcbench import statistics
 from hpcbench.metrics.base import Parts, divide
+from hpcbench.number_format import percent
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -154,8 +155,9 @@ def _quantile(
     found = statistics.clustered_quantile_interval(values, clusters, metric.share)
     entry = _entry(metric, found.estimate, found)
     if addends.size < needs:
-        why = f"a percentile of {metric.share:.0%} needs {needs} answers, and {addends.size} have a value"
-        return {**entry, "value": None, "low": None, "high": None, "method": why.replace("%", " %")}
+        share = percent(metric.share)
+        why = f"a percentile of {share} needs {needs} answers, and {addends.size} have a value"
+        return {**entry, "value": None, "low": None, "high": None, "method": why}
     return entry
 
 

@@ -25,6 +25,7 @@ from hpcbench.notify.messages import (
     number,
     one_line,
 )
+from hpcbench.number_format import share
 from hpcbench.reporting.sections.shared import scores_in
 
 LONGEST = 60_000
@@ -40,7 +41,7 @@ _WORDS = {"pass": "✔ pass", "fail": "✘ fail", "inconclusive": "? undecided"}
 
 
 class _NoOptions(BaseModel):
-    """Of a report that has none."""
+    """Options of a report that has none."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -248,7 +249,7 @@ def _scores(tables: Mapping[str, Any]) -> Iterator[str]:
             if entry is not None and entry.low is not None:
                 span = f"{number(entry.low)} to {number(entry.high)}"
             value = number(entry.value if entry is not None else None)
-            cells = [_cell(name), _cell(metric), value, span, f"{table.coverage:.1%}"]
+            cells = [_cell(name), _cell(metric), value, span, share(table.coverage)]
             yield f"| {' | '.join(cells)} |"
 
 

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from hpcbench.number_format import four_digits
+from hpcbench.number_format import four_digits, percent
 
 Tone = Literal["good", "bad", "unsure"]
 """Tone of a message, for its colour; the words say the same."""
@@ -175,7 +175,7 @@ def figures(check: Mapping[str, Any]) -> dict[str, str]:
         if shown[key] == NONE or not isinstance(value, (int, float)):
             continue
         if key not in ("baseline", "candidate"):
-            shown[key] = f"{value:.1%}"
+            shown[key] = percent(value, 1)
         elif kind == "memory":
             shown[key] = f"{value / 2**30:.3g} GiB"
     return shown

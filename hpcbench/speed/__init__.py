@@ -27,6 +27,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hpcbench import statistics
+from hpcbench.number_format import percent
 from hpcbench.schema.definitions import Slo
 from hpcbench.speed import distributions
 from hpcbench.speed.distributions import SHARES
@@ -230,7 +231,7 @@ def _recount(counts: Any, recounts: Any, notes: list[str]) -> dict[str, Any] | N
     if off > RECOUNT_TOLERANCE:
         notes.append(
             f"the engine counted {engine} tokens, the model's tokenizer {tokenizer}: they differ by "
-            f"{off:.1%}, so tokens/s and TPOT are unreliable"
+            f"{percent(off, 1)}, so tokens/s and TPOT are unreliable"
         )
     return {
         "answers": len(counts),

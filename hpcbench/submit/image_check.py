@@ -18,6 +18,7 @@ from packaging.utils import canonicalize_name
 from hpcbench import plugins
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.installed import install_hint
+from hpcbench.number_format import percent
 from hpcbench.plugins import Environment
 from hpcbench.registry.resource_shapes import option_of
 from hpcbench.registry.source import Loc, Source, read
@@ -186,7 +187,7 @@ def _memory(
             at = f"{_gib(weights)} of weights on "
             at += f"each of its {model.gpus} GPUs" if model.gpus > 1 else "its GPU"
             what = f"model '{model.name}' needs {at}, but {known.gpus.source} has {each}"
-            what += f", of which the engine may use {share:.0%}" if share is not None else ""
+            what += f", of which the engine may use {percent(share)}" if share is not None else ""
             yield Finding(
                 source.problem((*below, "gpus"), what, remedy),
                 certain=model.engine in KNOWN,
@@ -196,7 +197,7 @@ def _memory(
         if whole is not None and whole > room * (share or SHARE) * 2**30:
             cache = " and the KV cache of one request" if known.weights.cache_bytes else ""
             what = f"model '{model.name}' needs {_gib(whole)} on each GPU for weights{cache}, but "
-            what += f"an engine uses {share or SHARE:.0%} of {each}: it might fail to start"
+            what += f"an engine uses {percent(share or SHARE)} of {each}: it might fail to start"
             yield Finding(
                 source.problem((*below, "gpus"), what, f"{remedy}, or a smaller `context_length`"),
                 certain=False,

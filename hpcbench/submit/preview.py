@@ -18,6 +18,7 @@ from hpcbench import plugins, secret
 from hpcbench.data.cache import Cache
 from hpcbench.errors import HpcbenchError, Problem, UserError
 from hpcbench.experiment.layout import home
+from hpcbench.number_format import percent
 from hpcbench.planning import plan_work
 from hpcbench.plugins import EngineSpec
 from hpcbench.registry.catalog import RunMode
@@ -262,7 +263,7 @@ def model_words(known: ModelFacts, container_manager: str) -> Iterator[tuple[str
     yield "memory", _need_words(known)
     share = stated_share(model)
     room = f"{gpus.memory_gb:.0f} GiB each" if gpus.memory_gb is not None else "unknown memory"
-    used = "" if gpus.memory_gb is None else f", of which {share or SHARE:.0%} for the engine"
+    used = "" if gpus.memory_gb is None else f", of which {percent(share or SHARE)} for the engine"
     used += "" if share is not None or gpus.memory_gb is None else " (assumed)"
     kind = f" {gpus.kind}" if gpus.kind else ""
     yield "GPUs", f"{model.gpus} ×{kind or ' of any type'}, {room}{used}"

@@ -228,8 +228,8 @@ def in_words(experiments: Mapping[str, int], count: int, samples: int) -> str:
     """How many samples will be asked, and who answered the others."""
     names = sorted(experiments, key=lambda name: -experiments[name])
     return (
-        f"asks {samples - count} of {many(samples, 'sample')}: {count} have an answer under the same key in "
-        f"{few(names, NAMED)} (`--fresh` asks all)"
+        f"asks {samples - count:,} of {many(samples, 'sample')}: {count:,} have an answer under the same "
+        f"key in {few(names, NAMED)} (`--fresh` asks all)"
     )
 
 

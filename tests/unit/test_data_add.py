@@ -253,7 +253,7 @@ def test_rows_without_an_answer_are_left_out_and_counted(
     said = capsys.readouterr().err
     assert "left out: 1 rows that are not samples" in said
     # Else every run of the plan would end as incomplete, or be refused.
-    assert "the plan says min_coverage: 0.67: at most 75% of the rows can be scored" in said
+    assert "the plan says min_coverage: 0.67: at most 75 % of the rows can be scored" in said
     assert yaml.safe_load(found.plan.read_text())["min_coverage"] == 0.67
 
 

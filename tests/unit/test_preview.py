@@ -180,7 +180,7 @@ def test_a_dry_run_shows_what_definitions_say_at_80_columns(
         "to fetch, about 16.6 GB (8.3 billion parameters, 2 bytes each)",
         "image 13.0 (its definition); site unknown (set `container.cuda`)",
         "15.5 GiB of weights on each GPU; its definition asks for 26 GB",
-        "1 × a100, 40 GiB each, of which 90% for the engine (assumed)",
+        "1 × a100, 40 GiB each, of which 90 % for the engine (assumed)",
         "--served-model-name Qwen/Qwen2.5-VL-7B-Instruct",
         "#SBATCH --gres=gpu:a100:1",
     ):

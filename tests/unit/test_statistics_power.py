@@ -208,7 +208,7 @@ def test_without_a_question_it_tells_of_some_effects(capsys: pytest.CaptureFixtu
     assert main(["power"]) == 0
     out = capsys.readouterr().out
     assert "2,249" in out
-    assert "80% power" in out
+    assert "80 % power" in out
     assert len(rows(capsys)) == 5
 
 

@@ -75,7 +75,7 @@ def test_on_a_narrow_terminal_the_essentials_stay(tmp_path: Path) -> None:
     text = "\n".join(shown(busy(tmp_path, 300, 40), 80, 24))
     for essential in (
         "running", "14/12,000 samples done", "last answer", "waits for the start", "and 29",
-        "more workers", "×10 CUDA out of memory", "node000", "97%",
+        "more workers", "×10 CUDA out of memory", "node000", "97 %",
     ):  # fmt: skip
         assert essential in text, essential
 

@@ -310,7 +310,7 @@ def test_the_command_shows_one_experiment_by_run_task(capsys: pytest.CaptureFixt
     assert row["wasted"] == pytest.approx(120 / 3600, abs=1e-5)
     assert main(["usage", "20261120"]) == 0
     printed = capsys.readouterr().out
-    assert "0.056 (62%)" in printed
+    assert "0.056 (62 %)" in printed
     assert "source: workers' records" in printed
 
 

@@ -29,6 +29,7 @@ from hpcbench.evaluation.aggregate import Scored
 from hpcbench.evaluation.plan_metrics import load_metrics
 from hpcbench.evaluation.versions import other_reading
 from hpcbench.experiment.ending import why_nothing
+from hpcbench.number_format import percent, share
 from hpcbench.schema.definitions import Gate, QualityRule
 from hpcbench.schema.rules import rule_for
 from hpcbench.scorer.one import takes_measurement
@@ -121,7 +122,7 @@ def coverage_check(
         why = "the files of the candidate do not show how many samples are ok"
         return Check(name, "coverage", "coverage", rule.level, "inconclusive", why, **values)
     enough = here >= rule.least
-    why = f"{here:.1%} of samples are ok, the policy requires {rule.least:.1%}"
+    why = f"{share(here)} of samples are ok, the policy requires {percent(rule.least, 1)}"
     return Check(
         name, "coverage", "coverage", rule.level, "pass" if enough else "fail", why, **values
     )

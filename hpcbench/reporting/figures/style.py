@@ -173,7 +173,7 @@ def number(value: float | None) -> str:
     size = math.floor(math.log10(abs(value)))
     if not -4 <= size < 9:
         return f"{value:.2e}"
-    return f"{value:,.{max(0, 2 - size)}f}".replace(",", " ")
+    return f"{value:,.{max(0, 2 - size)}f}"
 
 
 def moment(seconds: float) -> str:

@@ -141,7 +141,7 @@ def _write_sides(axes: Axes, sides: list[Side], x: float, align: str, height: fl
     lowest = 2.0
     for side in sides:  # from top to bottom
         lowest = min((side.low + side.high) / 2, lowest - line)
-        text = f"{short(side.name, 28)}  {side.count:,}".replace(",", " ")
+        text = f"{short(side.name, 28)}  {side.count:,}"
         axes.text(x, lowest, text, ha=align, va="center", fontsize=8.5)
 
 

@@ -1516,7 +1516,7 @@ export interface components {
             readonly engine: string;
             /**
              * Fault
-             * @description What is wrong with the definition; plans cannot use it.
+             * @description The mistake of the definition; plans cannot use it.
              * @default
              */
             readonly fault: string;
@@ -2364,7 +2364,7 @@ export interface components {
         };
         /**
          * ExperimentStatus
-         * @description What `hpcbench status --json` prints; `version` changes when a field changes its meaning.
+         * @description Output of `hpcbench status --json`; `version` changes when a field changes its meaning.
          */
         readonly ExperimentStatus: {
             /**
@@ -2459,7 +2459,7 @@ export interface components {
         };
         /**
          * Failure
-         * @description What went wrong for one cause, however often.
+         * @description Failures with one cause.
          */
         readonly Failure: {
             /** Cause */
@@ -2505,7 +2505,7 @@ export interface components {
             readonly code: string;
             /**
              * Error
-             * @description What is wrong, in one line.
+             * @description The mistake, in one line.
              */
             readonly error: string;
             /**
@@ -2521,7 +2521,7 @@ export interface components {
             readonly progress?: number | null;
             /**
              * Remedy
-             * @description What to do about it.
+             * @description The remedy.
              * @default
              */
             readonly remedy: string;
@@ -3455,12 +3455,12 @@ export interface components {
             readonly line: number;
             /**
              * Message
-             * @description What is wrong.
+             * @description The mistake.
              */
             readonly message: string;
             /**
              * Remedy
-             * @description What to do about it.
+             * @description The remedy.
              * @default
              */
             readonly remedy: string;
@@ -4713,7 +4713,7 @@ export interface components {
         };
         /**
          * SlurmWord
-         * @description What Slurm said, and when.
+         * @description Slurm's last answer, and its time.
          */
         readonly SlurmWord: {
             /** Fault */

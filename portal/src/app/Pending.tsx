@@ -6,7 +6,7 @@ import layout from "../ui/layout.module.css";
 import { Skeleton } from "../ui/Skeleton";
 
 interface Props {
-  /** What the page is of: its heading stands there from the start. */
+  /** The page's subject: its heading is shown from the start. */
   readonly name: string;
   readonly fault: Error | null | undefined;
   readonly retry?: (() => void) | undefined;

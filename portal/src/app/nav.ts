@@ -18,7 +18,7 @@ export function pages(): readonly (typeof PAGES)[number][] {
   return isBundle() ? PAGES.filter(({ to }) => to === "/") : PAGES;
 }
 
-/** Whether what stands at a path is there: typed or kept, the address of a page that a bundle does not have leads into one. */
+/** Whether the page of a path exists: a typed or stored address may name a page that a bundle does not have. */
 export function isHere(path: string): boolean {
   return !isBundle() || path === "/" || path === "/settings" || path.startsWith("/e/");
 }

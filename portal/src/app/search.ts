@@ -1,4 +1,4 @@
-/** What stands in the URL of a page: read with care, written without what is the default. */
+/** The search part of a page's URL: checked when read, written without defaults. */
 
 /** As it comes from the URL: a name's values. */
 export type Raw = Readonly<Record<string, unknown>>;
@@ -86,7 +86,7 @@ export function choice<const T extends string>(words: readonly T[], fallback: No
   return { fallback, read: (value) => words.find((one) => one === word(value)) ?? fallback };
 }
 
-/** A search string as values by name: what stands there more than once becomes an array. */
+/** A search string as values by name: a repeated name becomes an array. */
 export function parseSearch(searched: string): Record<string, string | string[]> {
   const found: Record<string, string | string[]> = {};
   const given = new URLSearchParams(searched);

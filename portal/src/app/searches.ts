@@ -11,7 +11,7 @@ import { search as runTask } from "../pages/run-task/search";
 import { search as samples } from "../pages/samples/search";
 import { search as settings } from "../pages/settings/search";
 
-/** Pages, and what stands in their URLs. */
+/** Pages, and the search parts of their URLs. */
 export const SEARCHES = {
   "/": experiments,
   "/e/$experiment": experiment,

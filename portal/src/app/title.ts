@@ -11,7 +11,7 @@ function icon(progress: number | null): string {
   return `data:image/svg+xml,${encodeURIComponent(svg)}`;
 }
 
-/** Title and icon of the tab; both tell the progress of what is looked at.
+/** Title and icon of the tab; both show the progress of the page's subject.
  *
  * @param progress - share done; null: nothing is under way
  */

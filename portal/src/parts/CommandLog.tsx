@@ -12,7 +12,7 @@ interface Props {
   /** The window's title in each state. */
   readonly titles: Readonly<Record<Submitted["state"], string>>;
   readonly onClose: () => void;
-  /** What stands below the output. */
+  /** Shown below the output. */
   readonly below?: (found: Submitted) => ReactNode;
 }
 

@@ -7,13 +7,13 @@ import { LogLines, type LogLinesHandle } from "./LogLines";
 import styles from "./log.module.css";
 import { useLog } from "./use-log";
 
-/** What of the viewer stands in the URL. */
+/** The viewer's settings in the URL. */
 export interface LogSearch {
   readonly find: string;
   /** Whether to show only lines with these words, of the whole log. */
   readonly only: boolean;
   readonly wrap: boolean;
-  /** Offset of the line that is looked at. */
+  /** Offset of the selected line. */
   readonly at: number | null;
 }
 

@@ -1,6 +1,6 @@
 import type { Failure } from "../api/schema";
 
-/** Failures of one cause as one, however many run tasks told of it; the most frequent first. Pure. */
+/** Failures of one cause as one, however many run tasks reported it; the most frequent first. Pure. */
 export function folded(failures: readonly Failure[]): Failure[] {
   const causes = new Map<string, Failure>();
   for (const one of failures) {
@@ -20,7 +20,7 @@ function both(one: Failure, other: Failure): Failure {
     nodes: union(one.nodes, other.nodes),
     first: edge(one.first, other.first, Math.min),
     last: edge(one.last, other.last, Math.max),
-    // Files of several are told by none of them alone.
+    // Of several failures no single one names the files of all.
     log: one.log === other.log ? one.log : null,
   };
 }

@@ -34,7 +34,7 @@ interface NumberProps {
   readonly hint?: string;
   /** Null: nothing. */
   readonly value: number | null;
-  /** Smaller numbers are not told. */
+  /** Smaller numbers are not reported. */
   readonly min: number;
   readonly step?: number;
   readonly readOnly?: boolean;
@@ -70,7 +70,7 @@ interface TextProps {
   readonly value: string;
   readonly onChange: (value: string) => void;
   readonly placeholder?: string;
-  /** Milliseconds of rest before a change is told; Enter tells it at once. */
+  /** Milliseconds of rest before a change is reported; Enter reports it at once. */
   readonly delay?: number;
   readonly search?: boolean;
   readonly width?: number | string;

@@ -81,7 +81,7 @@ function edges(panel: Element): Span {
   return panel.closest("main")?.getBoundingClientRect() ?? { left: 0, right: innerWidth };
 }
 
-/** How far a panel is moved so that it stands within a page; where it is too wide, its start does. */
+/** How far a panel moves to lie within the page; if it is too wide, only its start does. */
 export function shiftInto(panel: Span, page: Span): number {
   const back = Math.min(0, page.right - EDGE - panel.right);
   const begin = page.left + EDGE - panel.left;

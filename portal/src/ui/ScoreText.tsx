@@ -4,7 +4,7 @@ import styles from "./ScoreText.module.css";
 
 interface Props {
   readonly score: Score | null | undefined;
-  /** Shows the interval too; it always stands in the title. */
+  /** Shows the interval too; the title always has it. */
   readonly interval?: boolean;
   /** Difference to a baseline. */
   readonly delta?: number | null;

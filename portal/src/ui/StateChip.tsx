@@ -5,7 +5,7 @@ import styles from "./StateChip.module.css";
 
 interface Props {
   readonly state: string;
-  /** Stands behind the word, e.g. a count. */
+  /** Text after the word, e.g. a count. */
   readonly note?: string | number | undefined;
   /** Without a ground. */
   readonly quiet?: boolean;

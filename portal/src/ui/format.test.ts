@@ -4,12 +4,12 @@ import { ago, bytes, count, duration, number, percent, signed } from "./format";
 describe("numbers for people", () => {
   it.each([
     [number(0.81234), "0.812"],
-    [number(12345.6), "12\u202f346"],
+    [number(12345.6), "12,346"],
     [number(0), "0"],
     [number(0.0000012), "1.20e-6"],
     [number(null), "–"],
     [number(NaN), "–"],
-    [count(1234567), "1\u202f234\u202f567"],
+    [count(1234567), "1,234,567"],
     [percent(0.9999), "99 %"],
     [percent(1), "100 %"],
     [signed(-0.5), "−0.500"],

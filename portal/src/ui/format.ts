@@ -13,11 +13,11 @@ export function number(value: number | null | undefined): string {
 
 function grouped(text: string): string {
   const [whole = "", part] = text.split(".");
-  const spaced = whole.replace(/\B(?=(\d{3})+$)/g, "\u202f");
-  return part === undefined ? spaced : `${spaced}.${part}`;
+  const commas = whole.replace(/\B(?=(\d{3})+$)/g, ",");
+  return part === undefined ? commas : `${commas}.${part}`;
 }
 
-/** A whole number, its thousands apart. */
+/** A whole number, with commas between thousands. As in the command line and the report. */
 export function count(value: number | null | undefined): string {
   return value === null || value === undefined ? NONE : grouped(String(Math.round(value)));
 }

@@ -65,7 +65,7 @@ export function useHotkeys(keys: Hotkeys, title: string): void {
     });
     const group = { title, keys: Object.fromEntries(bound) };
     if (groups.length === 0) document.addEventListener("keydown", onKey);
-    // Keys that work everywhere give way to a page's own, whoever was mounted first.
+    // Keys that work everywhere give way to a page's own, whichever was mounted first.
     change(title === "Everywhere" ? [group, ...groups] : [...groups, group]);
     return () => {
       change(groups.filter((one) => one !== group));

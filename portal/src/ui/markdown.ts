@@ -22,7 +22,7 @@ interface Mark {
   readonly from: number;
 }
 
-/** Text with its marks; in one go, whatever stands in it. */
+/** Text with its marks, whatever it contains; in one pass. */
 export function inlines(text: string): readonly Inline[] {
   const marks = [...text.matchAll(MARK)].map((match): Mark => ({ text: match[0], from: match.index }));
   const closing = closings(marks);

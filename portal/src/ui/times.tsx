@@ -9,7 +9,7 @@ let timer: ReturnType<typeof setInterval> | undefined;
 function subscribe(listener: () => void): () => void {
   listeners.add(listener);
   now = clock();
-  // One clock for the whole page; ages are told to the nearest few seconds.
+  // One clock for the whole page; ages are shown to the nearest few seconds.
   timer ??= setInterval(() => {
     now = clock();
     for (const one of listeners) one();
@@ -28,7 +28,7 @@ export function useNow(): number {
   return useSyncExternalStore(subscribe, () => now);
 }
 
-/** How long ago something was; the moment itself stands in the title. */
+/** How long ago something was; the title has the moment itself. */
 export function Ago({ time }: { readonly time: number }) {
   const at = useNow();
   const known = Number.isFinite(time) && time > 0;

@@ -102,7 +102,7 @@ def test_memory_is_told_in_gib_and_speed_in_percent() -> None:
     told = check_line(
         {**memory, "difference": 0.5, "low": None, "high": None, "margin": 0.1, "why": ""}
     )
-    assert told == "vqa gpu_peak: fail, 8 GiB → 12 GiB (50.0%; margin 10.0%)"
+    assert told == "vqa gpu_peak: fail, 8 GiB → 12 GiB (50.0 %; margin 10.0 %)"
 
 
 def test_each_form_keeps_to_what_its_chat_publishes() -> None:

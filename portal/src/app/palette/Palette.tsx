@@ -86,7 +86,7 @@ export function Palette({ onClose }: { readonly onClose: () => void }) {
 interface OptionProps {
   readonly id: string;
   readonly choice: Choice;
-  /** Stands above it, where a group begins. */
+  /** Heading above it, where a group begins. */
   readonly head: string | null;
   readonly chosen: boolean;
   readonly onTake: () => void;

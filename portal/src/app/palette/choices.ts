@@ -70,7 +70,7 @@ function places(): readonly Choice[] {
   return pages().map(({ to, label, icon }) => ({ id: to, group: "Pages", icon, name: label, to: { to } }));
 }
 
-/** Whether every word of a text stands in a name. */
+/** Whether a name contains every word of a text. */
 export function fits(name: string, text: string): boolean {
   const folded = name.toLocaleLowerCase();
   return text.toLocaleLowerCase().split(/\s+/).every((word) => folded.includes(word));

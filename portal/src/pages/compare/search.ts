@@ -1,6 +1,6 @@
 import { choice, flag, list, number, type SearchOf, searchOf, text } from "../../app/search";
 
-/** Which runs are compared, and what of it is looked at. */
+/** The compared runs, and the selected part. */
 export const search = searchOf({
   /** Experiments, or run tasks of them; the first is the baseline. */
   runs: list(),
@@ -8,7 +8,7 @@ export const search = searchOf({
   metric: text(),
   /** Compare what both have asked where they have not asked the same. */
   common: flag(),
-  /** Candidate looked at, from 0. */
+  /** Selected candidate, from 0. */
   candidate: number(0),
   tab: choice(["scores", "speed", "config", "charts"], "scores"),
   /** Rows without any difference, too. */
@@ -32,7 +32,7 @@ export const search = searchOf({
 export type Search = SearchOf<typeof search>;
 export type Change = Search["change"];
 
-/** Which sample of the list is open, and how it is looked at. */
+/** The open sample of the list, and its view. */
 export type FlipPlace = Pick<Search, "flip" | "image" | "boxes" | "against">;
 
 /** What the listed samples are filtered by, besides their change. */

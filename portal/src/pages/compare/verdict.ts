@@ -25,7 +25,7 @@ export function whyNone(row: Judged): string {
   return "no verdict: no interval";
 }
 
-/** The sign stands before the number, also of zero's neighbours: `+0.021`, `−0.068`, `0.000`. */
+/** With a sign before the number, also next to zero: `+0.021`, `−0.068`, `0.000`. */
 export function signed(value: number, digits = 3): string {
   const text = Math.abs(value).toFixed(digits);
   if (Number(text) === 0) return text;

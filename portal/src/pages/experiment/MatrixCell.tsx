@@ -37,7 +37,7 @@ export const MatrixCellLink = memo(
         onFocus={onFocus}
         preload={false}
       >
-        {/* What is seen stands in the name, which continues from it. */}
+        {/* The name begins with the visible text and continues from it. */}
         <span className="visually-hidden">
           {about}
           {scored && `: ${score.metric}`}{" "}

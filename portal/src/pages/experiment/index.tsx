@@ -9,7 +9,7 @@ import { Header } from "./Header";
 import type { Tab } from "./search";
 import { RUNNING, TabPanel } from "./TabPanel";
 
-/** An experiment: how it stands, models × datasets, and everything that belongs to it. */
+/** An experiment: its state, models × datasets, and everything that belongs to it. */
 export default function ExperimentPage() {
   const { params, search, update } = usePlace("/e/$experiment");
   const { experiment } = params;

@@ -25,7 +25,7 @@ interface Chunk {
 
 /** The answer with one more event.
  *
- * @param data - what stands behind `data:`
+ * @param data - text after `data:`
  * @param took - milliseconds since the question
  */
 export function grown(before: AnswerSoFar, data: string, took: number): AnswerSoFar {

@@ -14,7 +14,7 @@ import { TrendChart } from "./TrendChart";
 
 interface Props {
   readonly row: TrendRow;
-  /** Id of the change looked at; empty: the newest. */
+  /** Id of the selected change; empty: the newest. */
   readonly chosen: string;
   readonly now: number;
   readonly onChoose: (change: string) => void;

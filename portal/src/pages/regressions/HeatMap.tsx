@@ -12,7 +12,7 @@ interface Props {
   readonly rows: readonly TrendRow[];
   readonly columns: readonly Column[];
   readonly now: number;
-  /** Id of the row looked at. */
+  /** Id of the selected row. */
   readonly current: string;
   readonly onOpen: (row: TrendRow, change: Regression | null) => void;
 }
@@ -83,7 +83,7 @@ interface RowProps {
 function HeatRow({ row, columns, now, chosen, onOpen }: RowProps) {
   const alarm = alarmOf(row, now);
   const muted = mutedOf(row, now);
-  // A change is a place to click for the pointer; for the keyboard it stands in the details of its row.
+  // A change is a place to click for the pointer; for the keyboard it is in the details of its row.
   const clicked = (event: MouseEvent) => {
     const id = (event.target as Element).closest<HTMLElement>("[data-change]")?.dataset["change"];
     onOpen(row, row.changes.find((one) => one.id === id) ?? null);

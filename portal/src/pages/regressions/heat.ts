@@ -2,7 +2,7 @@
  * The heat map: figures over time as steps of a diverging scale.
  *
  * A cell is one run. It says how far its value is from the row's first run that is shown, with the sign turned so
- * that more is always better. Shares are told in points, all else in percent. Each cell has its number as text: colour is never all there is.
+ * that more is always better. Shares are in points, all other figures in percent. Each cell has its number as text, so no reader depends on colour.
  */
 
 export interface HeatPoint {

@@ -23,7 +23,7 @@ export interface Line {
   readonly band: string;
   /** Where each point is. */
   readonly places: readonly { readonly x: number; readonly y: number }[];
-  /** Values at which a horizontal line stands, and where. */
+  /** Values of horizontal lines, and their places. */
   readonly ticks: readonly { readonly value: number; readonly y: number }[];
 }
 

@@ -1,6 +1,6 @@
 import { choice, flag, type SearchOf, searchOf, text } from "../../app/search";
 
-/** Which trends are shown, and which is looked at. */
+/** The shown trends, and the selected one. */
 export const search = searchOf({
   plan: text(),
   /** Metric or figure; empty: all metrics of quality. */
@@ -13,7 +13,7 @@ export const search = searchOf({
   fell: flag(),
   /** Acknowledged ones, too. */
   muted: flag(true),
-  /** The trend looked at. */
+  /** The selected trend. */
   row: text(),
   /** And the change of it. */
   change: text(),

@@ -9,7 +9,7 @@ import { useObjects } from "./use-objects";
 interface Props {
   readonly experiment: string;
   readonly task: string;
-  /** Number of the object that is looked at. */
+  /** Number of the selected object. */
   readonly chosen: number | null;
   readonly asTable: boolean;
   readonly onChoose: (object: number | null) => void;

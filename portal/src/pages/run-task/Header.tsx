@@ -8,7 +8,7 @@ import { count, counted, duration, number, percent } from "../../ui/format";
 import layout from "../../ui/layout.module.css";
 import styles from "./run-task.module.css";
 
-/** What it is, how it stands, figures at a glance, and the ways to its samples. */
+/** The run task, its state, its main figures, and the links to its samples. */
 export function Header({ detail }: { readonly detail: RunTaskDetail }) {
   const { row, engine } = detail;
   const params = { experiment: row.experiment, task: row.name };

@@ -9,7 +9,7 @@ import styles from "./shard-grid.module.css";
 
 interface Props {
   readonly objects: readonly DatasetObject[];
-  /** Number of the object that is looked at. */
+  /** Number of the selected object. */
   readonly chosen: number | null;
   readonly onChoose: (object: number | null) => void;
 }
@@ -67,7 +67,7 @@ export function ShardGrid({ objects, chosen, onChoose }: Props) {
   );
 }
 
-/** What is looked at, at once; told to the page when it rests: the page is redrawn with every address. */
+/** The inspected shard, shown at once; the page gets it when the pointer rests, because every new address draws the page again. */
 function useSettled(chosen: number | null, onChoose: (object: number | null) => void) {
   const [here, setHere] = useState(chosen);
   const [told, setTold] = useState(chosen);

@@ -6,7 +6,7 @@ export type Tab = (typeof TABS)[number];
 
 export const search = searchOf({
   tab: choice(TABS, "overview"),
-  // Dataset objects: the one looked at, and whether as a table.
+  // Dataset objects: the selected one, and whether as a table.
   object: number(),
   table: flag(),
   // Charts.

@@ -11,7 +11,7 @@ interface Props {
   readonly metrics: readonly string[];
   readonly onFilter: (change: Partial<SampleFilter>) => void;
   readonly searchBox: RefObject<HTMLDivElement | null>;
-  /** What stands at the end. */
+  /** Shown at the end. */
   readonly children: ReactNode;
 }
 

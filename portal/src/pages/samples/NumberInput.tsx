@@ -8,7 +8,7 @@ interface Props {
   readonly onChange: (value: number | null) => void;
 }
 
-/** A number, or nothing; told when the field is left, or by Enter. */
+/** A number, or nothing; reported when the field is left, or by Enter. */
 export function NumberInput({ label, value, onChange }: Props) {
   const [typed, setTyped] = useState(value === null ? "" : String(value));
   const [told, setTold] = useState(value);

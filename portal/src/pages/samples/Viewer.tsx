@@ -27,7 +27,7 @@ interface Props {
 /** Pixels that an arrow key moves an image by. */
 const NUDGE = 60;
 
-/** A sample's images: one of them to be looked at closely, all of them as a strip. */
+/** A sample's images: one of them large, all of them as a strip. */
 export function Viewer(props: Props) {
   const { images, boxes, withBoxes } = props;
   const shown = Math.min(Math.max(0, props.shown), Math.max(0, images.length - 1));

@@ -3,11 +3,11 @@ import { useEffect, useState } from "react";
 import { imageSource } from "../../api/bundle";
 import type { Size } from "./zoom";
 
-/** Images that were looked at last, decoded: going back and forth waits for nothing. */
+/** Images that were shown last, decoded: going back and forth waits for nothing. */
 const kept = new Map<string, HTMLImageElement>();
 const KEPT = 12;
 
-/** Begins to fetch an image that is likely to be looked at next. */
+/** Begins to fetch an image that is likely to be shown next. */
 export function prefetchImage(src: string): HTMLImageElement {
   const known = kept.get(src);
   const image = known ?? new Image();

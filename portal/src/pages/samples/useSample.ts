@@ -20,7 +20,7 @@ export function useSample(experiment: string, run_task: string, filter: SampleFi
   return { detail, fault: found.error, old: found.isPlaceholderData || shown !== place, again: () => void found.refetch() };
 }
 
-/** Milliseconds: whoever holds J down asks only for the sample where he stops. */
+/** Milliseconds: while J is held down, only the sample where it stops is requested. */
 const REST = 50;
 
 /** The place, once it has stayed the same for a moment. */

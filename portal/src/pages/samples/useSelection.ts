@@ -59,7 +59,7 @@ export function useSelection(
   };
 }
 
-/** Where the sample stands in the list; undefined where another stands there: it does not pass the filter. */
+/** The sample's place in the list; undefined if another sample has that place: the sample does not pass the filter. */
 function rankOf(samples: Samples, detail: SampleDetail | undefined): number | undefined {
   if (detail === undefined) return undefined;
   const there = samples.at(detail.rank);

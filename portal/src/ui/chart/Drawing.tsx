@@ -23,7 +23,7 @@ export default function Drawing({ figure, height }: { readonly figure: Figure; r
     if (!box) return undefined;
     const { data, layout } = figure.plotly as { data: unknown; layout: Record<string, unknown> };
     // Plotly writes into what it is given: a copy, the answer is shared.
-    // The title stands in the caption, so the figure needs no room for it.
+    // The caption has the title, so the figure needs no room for it.
     const margin = { ...(layout["margin"] as object | undefined), t: 34 };
     const own = visibleIn(structuredClone({ data, layout: { ...layout, autosize: true, height, margin, width: undefined, title: undefined } }));
     void plotly.react(box, own.data, own.layout, CONFIG);

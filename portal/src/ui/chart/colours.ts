@@ -1,4 +1,4 @@
-// Stands in for culori where Plotly asks for it (see vite.config.ts): the same functions, with the colour spaces that
+// Replaces culori where Plotly imports it (see vite.config.ts): the same functions, with the colour spaces that
 // figures use instead of all forty.
 import { converter, formatHex, formatRgb, modeHsl, modeLrgb, modeRgb, useMode, wcagContrast, wcagLuminance } from "culori/fn";
 

@@ -20,11 +20,11 @@ export interface TableProps<Row> {
   readonly chosen?: readonly string[];
   readonly selected?: ReadonlySet<string>;
   readonly onSelected?: (selected: ReadonlySet<string>) => void;
-  /** Key of the row that is looked at. */
+  /** Key of the selected row. */
   readonly current?: string | undefined;
   /** A row was clicked, or Enter was pressed on it. */
   readonly onOpen?: (row: Row) => void;
-  /** What stands there when there are no rows. */
+  /** Shown when there are no rows. */
   readonly empty?: ReactNode;
   /** `fill` what the parent leaves, or as high as its rows up to 60 % of the window. */
   readonly height?: "fill" | "fit";

@@ -49,7 +49,7 @@ export const TableRow = memo(function TableRow<Row>({ index, top, height, tracks
 
 type CellsProps<Row> = Pick<RowProps<Row>, "index" | "row" | "name" | "columns" | "selected" | "onTurn">;
 
-/** In a very long list rows are moved while it is scrolled: what stands in them is not drawn again for that. */
+/** Scrolling a very long list moves its rows and does not draw their contents again. */
 const Cells = memo(function Cells<Row>({ index, row, name, columns, selected, onTurn }: CellsProps<Row>) {
   const start = selected === undefined ? 0 : 1;
   return (

@@ -1,7 +1,7 @@
 /** Completion and hover from the definitions' JSON Schemas, and the names of definitions there are.
  *
  * Our own and small: libraries for it compile schemas to code, which the page's CSP forbids, or weigh more
- * than the whole editor. What is wrong is told by the server alone, so that there is one validator.
+ * than the whole editor. The server alone reports mistakes, so that there is one validator.
  */
 import type { Completion, CompletionContext, CompletionResult } from "@codemirror/autocomplete";
 import { hoverTooltip } from "@codemirror/view";

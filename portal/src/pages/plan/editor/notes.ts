@@ -15,7 +15,7 @@ export function lineStarts(text: string): readonly number[] {
   return starts;
 }
 
-/** From a problem's line and column to the end of what stands there. */
+/** From a problem's line and column to the end of the word there. */
 export function placeOf(text: string, starts: readonly number[], note: Pick<Note, "line" | "column" | "end_line" | "end_column">): NotePlace {
   const row = Math.min(Math.max(note.line, 1), starts.length) - 1;
   const begin = starts[row] ?? 0;

@@ -1,4 +1,4 @@
-/** Where in a definition's structure a cursor stands; from its text alone, which may be half written. */
+/** The cursor's place in a definition's structure, from its text alone, which may be half written. */
 
 /** Keys and indexes from the top. */
 export type Path = readonly (string | number)[];
@@ -8,7 +8,7 @@ export interface YamlPlace {
   readonly path: Path;
   /** Whether a key, or a value, is written here; in a list an entry can become either. */
   readonly at: "key" | "value" | "entry";
-  /** What stands before the cursor of the word that is being written. */
+  /** The part before the cursor of the word that is being written. */
   readonly word: string;
   /** Keys that the map has already. */
   readonly used: readonly string[];
@@ -100,7 +100,7 @@ function inFlow(text: string): Inside | null {
   return { path, at, word: word.trimStart(), used: at === "key" ? top.used : [] };
 }
 
-/** The way from the top to a column of a line; what stands in the line itself left of it is given. */
+/** The way from the top to a column of a line; the caller gives the part of the line left of it. */
 function wayTo(lines: readonly string[], row: number, start: number, own: readonly Token[]): (string | number)[] {
   const way: (string | number)[] = [];
   const here = { need: start, list: false };
@@ -141,7 +141,7 @@ function siblings(lines: readonly string[], row: number, column: number): string
   return found;
 }
 
-/** Where a cursor stands; null: in a comment. */
+/** The cursor's place; null: in a comment. */
 export function placeAt(lines: readonly string[], row: number, column: number): YamlPlace | null {
   const before = (lines[row] ?? "").slice(0, column);
   if (/^\s*#|\s#/.test(before.replace(/(^|[\s[{,:])(?:"[^"]*(?:"|$)|'[^']*(?:'|$))/g, "$1"))) return null;

@@ -13,7 +13,7 @@ export function figuresOf(one: Choice): string {
   return parts.filter(Boolean).join(" · ");
 }
 
-/** Why a dataset does not fit an ML task: fields that it lacks; empty: it fits, or nobody knows. */
+/** Why a dataset does not fit an ML task: fields that it lacks; empty: it fits, or that is unknown. */
 export function lackOf(dataset: Choice, task: Choice | undefined): string {
   if (!task || dataset.fields.length === 0) return "";
   const lacking = task.fields.filter((name) => !dataset.fields.includes(name));

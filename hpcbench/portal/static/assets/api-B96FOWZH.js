@@ -1,1 +1,0 @@
-import"./ui-2TM0Fxg7.js";

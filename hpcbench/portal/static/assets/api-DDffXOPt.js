@@ -1,0 +1,1 @@
+import"./ui-DCHImG9D.js";
