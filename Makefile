@@ -7,7 +7,7 @@ PYTHON ?= python3
 # an index of the site.
 SETTINGS = -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 UV = UV_FIND_LINKS="$$PIP_FIND_LINKS" .venv/bin/uv pip install -q --python .venv/bin/python --compile-bytecode --index-strategy unsafe-best-match $(SETTINGS)
-PIP = .venv/bin/python -m pip install -q --disable-pip-version-check $(SETTINGS)
+PIP = .venv/bin/python -m pip install -q --disable-pip-version-check --retries 1 $(SETTINGS)
 install = $(UV) $(1) || $(PIP) $(1)
 DEMO = -e '.[hf,portal]'
 DEVELOPERS = -e '.[hf,http,s3,pdf,arrow,excel,docker,mlflow,wandb,portal,postgresql,database]' -r requirements-dev.txt
@@ -69,7 +69,7 @@ test-sharedfs: .venv/dev.done
 test-portal: .venv/dev.done
 	.venv/bin/python -m pytest tests/portal -q -n 2 --dist loadfile
 
-# The portal's pages: checked, tested, built, and what was built held against what is committed.
+# The portal's pages: checked, tested and built; the build must equal the committed files.
 client: .venv/client.done
 	cd portal && $(NPM) run check
 	rm -rf build/portal && cd portal && $(NPM) run build -- --outDir ../build/portal
@@ -88,7 +88,7 @@ static: .venv/client.done
 test-quick: .venv/dev.done
 	.venv/bin/python -m pytest tests/unit -m "not long" -q -n auto --timeout 300
 
-# Properties on examples drawn anew, more of them, and verbs with bad values: what they find becomes a test.
+# Properties on new and more examples, and verbs with bad values. A fault that they find becomes a test.
 search: .venv/dev.done
 	HPCBENCH_SEARCH=1 .venv/bin/python -m pytest $$(grep -rl '@given' tests/unit) -m "not long" -q -n auto
 	.venv/bin/python -m tests.unit.misuse 20000 $$RANDOM

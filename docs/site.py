@@ -30,7 +30,10 @@ _LINK = re.compile(r"\]\(((?:\.\./)+)([^)#\s]+)(#[^)\s]*)?\)")
 SHIM_ELSEWHERE, SHIM = "https://unpkg.com/iframe-worker/shim", "assets/javascripts/iframe-worker.js"
 """Browsers start no worker for a page on the disk; this lets search work there."""
 
-_WEIGHTS = {"how-to": 4, "faq.md": 4, "troubleshooting.md": 4, "reference": 0.2, "decisions": 0.2}
+_WEIGHTS = {
+    "how-to": 4, "faq.md": 4, "troubleshooting.md": 4, "for-admins.md": 4, "versions.md": 4,
+    "reference": 0.2, "decisions": 0.2,
+}  # fmt: skip
 """Folder or page → its weight in search: a reader asks how, before the history of a decision."""
 
 API = (

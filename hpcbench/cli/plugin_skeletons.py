@@ -22,6 +22,9 @@ dependencies = [{dependencies}]
 
 [tool.hatch.build.targets.wheel]
 only-include = ["{module}.py"]
+
+[tool.pytest.ini_options] # without it pytest takes the settings of a folder above
+testpaths = ["tests"]
 """
 
 _TEST = '''\
@@ -307,8 +310,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         text = self.server.model.answer(body["messages"])
-        asked, told = len(str(body["messages"]).split()), len(text.split())
-        usage = {{"prompt_tokens": asked, "completion_tokens": told, "total_tokens": asked + told}}
+        asked, given = len(str(body["messages"]).split()), len(text.split())
+        usage = {{"prompt_tokens": asked, "completion_tokens": given, "total_tokens": asked + given}}
         known = {{"id": "1", "created": 0, "model": self.server.name}}
         if not body.get("stream"):
             message = {{"role": "assistant", "content": text}}

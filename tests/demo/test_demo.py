@@ -19,6 +19,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import reported_ends
 from hpcbench.experiment.view.workers import worker_runs
 from tests.campaign import first
+from tests.pages import blocks, missing, shown
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -63,6 +64,13 @@ def test_the_demo_prints_the_scores_and_where_the_report_lies(demo: tuple[Path, 
     text = Path(report).read_text()
     assert "vqa-easy" in text
     assert Path(report).with_suffix(".html").stat().st_size > 10_000
+
+
+def test_the_readme_shows_what_the_demo_prints(demo: tuple[Path, str]) -> None:
+    (block,) = (one for one in blocks(ROOT / "README.md") if one.text.startswith("$ make demo"))
+    ((_, lines),) = shown(block)
+    assert lines[0] == ".venv/bin/hpcbench submit examples/demo/plan.yaml --wait"
+    assert missing(lines[1:], demo[1]) is None
 
 
 def test_the_tiny_model_reads_the_easy_pages(metrics: dict[str, Any]) -> None:

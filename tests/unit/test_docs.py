@@ -29,6 +29,7 @@ from hpcbench.schema.plan import Fewer
 from hpcbench.status import ExperimentStatus
 from hpcbench.submit.estimate import spared
 from hpcbench.testing import check
+from tests.pages import blocks
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "hpcbench"
@@ -99,6 +100,20 @@ def test_the_definitions_shown_are_valid_as_they_stand(
     path = tmp_path / "shown.yaml"
     path.write_text(textwrap.dedent(block))
     validate(model, read(path))
+
+
+def test_every_command_of_readme_tutorial_and_how_to_runs_or_says_why_not() -> None:
+    """`tests/demo` and `tests/slurm` run what is not marked; nothing runs the README's blocks."""
+    pages = [*(ROOT / "docs").glob("tutorial*.md"), *(ROOT / "docs/how-to").glob("*.md")]
+    assert len(pages) >= 9
+    for page in (ROOT / "README.md", *pages):
+        for block in blocks(page):
+            assert block.note in ("", "not run", "when", "jobs", "exit", "env", "after"), page
+            assert len(block.value) > 3 or block.note in ("", "exit"), (page, block)
+    readme = [block for block in blocks(ROOT / "README.md") if block.language == "sh"]
+    assert [block.note for block in readme] == ["not run"] * len(readme)
+    assert "docs/pictures/sample.png" in (text := (ROOT / "README.md").read_text())
+    assert "docs/pictures/report.png" in text
 
 
 def test_the_verbs_of_the_readme_are_those_there_are() -> None:

@@ -17,6 +17,7 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
+from _pytest.config.findpaths import determine_setup
 
 from hpcbench import plugins
 from hpcbench.cli.main import main
@@ -51,6 +52,22 @@ def test_what_is_written_for_a_kind_keeps_its_contract(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check(kind, written(kind, tmp_path, monkeypatch), tmp_path / "room")
+
+
+def test_pytest_in_a_package_takes_no_settings_of_a_folder_above(tmp_path: Path) -> None:
+    """A package in a clone of hpcbench: the clone's settings need plugins of pytest that its author lacks."""
+    (tmp_path / "pyproject.toml").write_text("[tool.pytest.ini_options]\ntimeout = 100\n")
+    project = tmp_path / "mine" / "pyproject.toml"
+    project.parent.mkdir()
+    project.write_text(package("metrics", "mine")["pyproject.toml"])
+    root, file, _, _ = determine_setup(
+        inifile=None,
+        override_ini=None,
+        args=[],
+        rootdir_cmd_arg=None,
+        invocation_dir=project.parent,
+    )
+    assert (root, file) == (project.parent, project)
 
 
 @pytest.mark.parametrize("kind", plugins.REQUIRED)
