@@ -3,7 +3,7 @@
 Each process has its own board and its own view of the files, as workers have; all begin at once, none does
 any work between two claims, which is far worse than any cluster does: a shard is minutes. A shard that was
 claimed twice, or never, ends the benchmark. The clock runs from the start to the last claim; how long the
-processes then need to find that nothing is left is told apart.
+processes then need to find that nothing is left is printed apart.
 
 The floors are the bare system calls, by as many processes, each on names of its own: `open` with O_EXCL and
 nothing else, and what a claim that survives a power cut cannot do without: a private file, its fsync,

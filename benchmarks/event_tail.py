@@ -3,7 +3,7 @@
 A process of its own is 200 workers, each of which holds a shard and tells of its progress every half second
 (ten times as often as real ones). They are followed once a second, as `hpcbench events --follow` does. The
 floor is a bare loop of open, fstat and read over the same 200 files at the same pace, without understanding a
-line. Half a second of the latency is the pace's, whoever reads.
+line. Half a second of the latency is the pace's, for every reader.
 
     python benchmarks/event_tail.py [--seconds 20] [--workers 200] [--folder DIR]
 """

@@ -1,7 +1,7 @@
 """What the monitor takes from a node: CPU time of its thread, beside a thread that only sleeps.
 
 A tree of 30 processes that sleep and an engine that answers `/metrics` with as much text as vLLM 0.32 does
-(48 KB) are looked at twice a second, as in a run; readings go to a file. The floor is a thread that wakes up
+(48 KB) are read twice a second, as in a run; readings go to a file. The floor is a thread that wakes up
 as often and does nothing. What NVML takes is not in it where there is no GPU.
 
     python benchmarks/monitor_cost.py [--seconds 30] [--processes 30]

@@ -6,7 +6,7 @@ pace. What runs in an element is nothing: `python -S -E -c pass` in the raw arra
 function in submitit and executorlib, `true` in ReFrame. An element of hpcbench is a run task of one
 sample: its workers claim, ask a scripted engine that answers at once, and fsync. So elements are not the
 same amount of work; what is compared is what a user waits for beside the work itself. hpcbench's time
-until the last answer is on the disk (inference) is told apart from the whole, which has scores, a report
+until the last answer is on the disk (inference) is printed apart from the whole, which has scores, a report
 and a folded experiment besides.
 
 Files are counted below the folder of each way when all is done: for hpcbench those of run tasks (shards,

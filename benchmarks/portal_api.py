@@ -5,11 +5,11 @@ with one and with eight clients, each over a connection of its own to the portal
 and the slowest of a hundred requests (p99), how many times the floor the median is (`/healthz` through the
 same server and guard, which does nothing), and the portal's own CPU time for a request, which others on the
 machine do not change. Then how long a start takes until the first list is there, how many run tasks a second
-are read into a new index, how long it then takes until all are looked at as a whole (the portal does so by
-and by while nobody asks, with a quarter of a core), and the memory of the process (PSS) after a start without
+are read into a new index, how long it then takes until all are read as a whole (the portal does so in
+pauses between requests, with a quarter of a core), and the memory of the process (PSS) after a start without
 a client, after each room's pages, and a while after the last. An answer that is not 200, or is empty, is
 printed; but for whole experiments that are compared, where 202 says how far the comparison is, as the page
-asks for it: how long one takes is told after it.
+asks for it: its time is printed after it.
 
     python benchmarks/portal_api.py [--home FOLDER] [--index postgresql://…] [--requests 400] [--rooms B]
 
@@ -49,7 +49,7 @@ CLIENTS = 8
 GOAL_MS, GOAL_MB, GOAL_ALONE_MB, GOAL_START = 100.0, 300.0, 100.0, 1.5
 
 ALONE_SECONDS, RESTED_SECONDS = 5.0, 10.0
-"""When memory is looked at: after a start that nobody asks anything of, and after the last request."""
+"""When memory is measured: after a start without requests, and after the last request."""
 
 BUILD = """
 import json, os, sys, time
@@ -90,7 +90,7 @@ class Home:
     pairs: list[str] = field(default_factory=list)
     """Pairs of experiments that are compared as a whole."""
     unseen: list[str] = field(default_factory=list)
-    """Experiments whose page nobody has asked for."""
+    """Experiments whose page was not requested."""
     chance: random.Random = field(default_factory=lambda: random.Random(1))  # noqa: S311 - a sample
 
     @classmethod
@@ -374,7 +374,7 @@ def table(running: Running, home: Home, requests: int) -> list[str]:
 
 
 def build(home: Home, folder: Path, index: str | None) -> dict[str, Any]:
-    """Make the index anew; returns how long it took."""
+    """Make the index again; returns how long it took."""
     environ = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache"), "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, "-c", BUILD, str(home.folder), index or ""],
@@ -393,7 +393,7 @@ def measure(home: Home, index: str | None, requests: int) -> list[str]:
         print(f"== {'PostgreSQL' if index else 'SQLite'}")
         print(
             f"index of {tasks:,} run tasks made in {took:.1f} s, {tasks / took:,.0f} run tasks/s; "
-            f"CPU with imports {told['busy']:.1f} s; all looked at after {told['looked']:.0f} s more"
+            f"CPU with imports {told['busy']:.1f} s; all read after {told['looked']:.0f} s more"
         )
         with portal(home, folder, index) as running:
             time.sleep(ALONE_SECONDS)

@@ -110,7 +110,7 @@ def make(size: Size, tell: Any = print) -> list[Experiment]:
 
     Args:
         size: what to make.
-        tell: is told how far it is.
+        tell: gets the progress.
 
     Returns:
         Its experiments, oldest first, running ones last.
@@ -150,7 +150,7 @@ def grow(
         experiment: made with `running`.
         per_second: answers a second.
         at_most: answers; None: until all is done.
-        tell: is told of each acknowledgement: answers given by then, and when the last of them began to be
+        tell: gets each acknowledgement: answers given by then, and when the last of them began to be
             written, seconds since the epoch.
 
     Returns:
@@ -224,7 +224,7 @@ def _record(dataset: int, number: int) -> dict[str, Any]:
         "id": f"d{document:05d}-{number % QUESTIONS}",
         "document": f"d{document:05d}",
         "images": [f"p{document % PAGES:02d}.png"],
-        "question": f"What stands in line {number % 30} of page {document}?",
+        "question": f"Text of line {number % 30} of page {document}?",
         "references": [_right(dataset, number)],
         "doc_type": CLASSES[document % 5],
     }
@@ -254,7 +254,7 @@ def _said(dataset: int, number: int, variant: str) -> str | None:
 
 
 _SEND_NS = 900_000
-"""From when a request is begun until it is sent."""
+"""Time from the start of a request until it is sent."""
 
 
 def _response(dataset: int, number: int, variant: str, pace: float = 1.0) -> Response:
@@ -380,7 +380,7 @@ def _template(size: Size) -> None:
 
 def _make_one(asked: tuple[Size, int]) -> Path:
     size, number = asked
-    os.fsync = lambda fd: None  # nobody will miss it
+    os.fsync = lambda fd: None  # no reader needs it
     here, plan = _identity(size, number)
     shutil.rmtree(here.path, ignore_errors=True)
     created = FIRST + number * 6 * 3600
@@ -600,7 +600,7 @@ def _usage(here: Experiment, plan: ResolvedPlan, size: Size) -> dict[str, Any]:
 
 
 def _half(here: Experiment, size: Size, at: float) -> None:
-    """A third of the run tasks done and folded, one begun; nobody works on it until `grow` does."""
+    """A third of the run tasks done and folded, one started; no worker works on it until `grow` does."""
     whole = replace(size, answers=0)
     for place in range(max(1, size.run_tasks // 3)):
         _shards(here, whole, 0, place, _draw(size, 0, place), at)

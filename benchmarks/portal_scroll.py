@@ -2,7 +2,7 @@
 
 A run task of a million samples is made, and a real portal shows its sample browser. The wheel is turned for
 some seconds while the page notes when each of its frames begins: a frame that is late is what people see as
-jank. The floor is the same page with nobody at the wheel, since headless Chromium draws on the processor, on
+jank. The floor is the same page without scrolling, since headless Chromium draws on the processor, on
 which the portal works, too. Then the thumb is dragged to places all over the list, and the time counts until
 all rows in view are there: fetched, and drawn in the frame after. The list rests 90 ms before it asks.
 
@@ -86,7 +86,7 @@ def told(name: str, values: list[float]) -> None:
 def measure(page: Page, turns: int, places: int) -> list[float]:
     """Print one view; returns its frames under the wheel."""
     print(f"{'ms':<34}{'':>6}{'p50':>9}{'p99':>9}{'worst':>9}")
-    told("frames, nobody at the wheel", frames(page, -turns))
+    told("frames, without scrolling", frames(page, -turns))
     page.get_by_test_id("samples").hover()
     wheel = frames(page, turns)
     told("frames under the wheel", wheel)

@@ -37,7 +37,7 @@ from tests.portal.walk import pages, settled, visit  # noqa: E402
 
 CLIENT_KB, ALONE_MB, WALK_MB, BUNDLE_SECONDS, BUNDLE_FILES = 174.0, 100.0, 200.0, 8.0, 200
 ALONE_SECONDS = 5.0
-"""Seconds after a start when memory is looked at."""
+"""Seconds after a start when memory is measured."""
 
 PAINT = """() => performance.getEntriesByName("first-contentful-paint")[0]?.startTime"""
 

@@ -3,7 +3,7 @@
 Builds an experiment on disk as workers leave it, evaluates it, then writes its report (Markdown, HTML, JSON,
 LaTeX) in a process of its own. Prints seconds and the most memory (VmHWM) beside a floor measured on the same
 files: loading matplotlib and polars and reading `metrics.json`, `performance.json` and all scores once. The
-HTML's size is told without images; what the report says of the leader is checked against what was built in.
+HTML's size is given without images; what the report says of the leader is checked against what was built in.
 
     python benchmarks/report_hundred.py [--samples 1000] [--keep DIR]
 """

@@ -85,7 +85,7 @@ def drawn(
     effect: float,
     rounds: int,
 ) -> list[Runs]:
-    """Runs of one kind, the same for whoever looks at them."""
+    """Runs of one kind, the same for every look."""
     chance = np.random.default_rng(20261122)
     found = []
     for _ in range(rounds):

@@ -1,11 +1,11 @@
 """`hpcbench status --json` of an experiment with 10,000 shards, as a whole process, beside its floor.
 
-The experiment is made up as it stands shortly before the end of a round, when there is most to look at:
+The experiment is made up as it is shortly before the end of a round, when there is most to look at:
 nothing is folded yet, 200 workers have a shard in hand, with answers that have to be counted, and of the
 others nine in ten are done. Beside it, on the very same files: a bare Python that lists the folders
 and reads every file of events there is, and no answers (the floor); and the way of peers, a `stat` and a JSON
 file for each element. Medians of whole processes, run in turn. The page cache is warm unless `--cold` drops
-it before each run, which needs root and slows everybody on the machine. Our byte code is there, as after an
+it before each run, which needs root and slows all users of the machine. Our byte code is there, as after an
 installation.
 """
 

@@ -63,7 +63,7 @@ def timed(argv: list[str], target: Path) -> float:
 
 def compare(title: str, runs: int, rivals: Rivals, target: Path) -> None:
     best = dict.fromkeys(rivals, 1e9)
-    # Whoever comes first after a pause pays for all: a virtual machine gets its memory back page by page.
+    # The first program after a pause pays for all: a virtual machine gets its memory back page by page.
     for argv in rivals.values():
         timed(argv, target)
     for number in range(runs):

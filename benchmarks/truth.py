@@ -11,7 +11,7 @@ requeued, and a node is set down and back. So many seconds after the last fault 
 
 An element of submitit sleeps and writes a line; one of hpcbench is a run task of eight samples that a
 scripted engine answers as slowly. submitit has no retry of its own for a killed element: that its work is
-lost is what it is made for, that nobody is told is not. Each with sacct, and with a sacct that fails as where
+lost is what it is made for, that no message reports it is not. Each with sacct, and with a sacct that fails as where
 there is no slurmdbd (a shim before it in PATH, for the submitting process and its jobs; slurmctld goes on
 as it is).
 
@@ -65,7 +65,7 @@ jobs = []
 for part in (range(half), range(half, count)):
     jobs += executor.map_array(element, part)
     (folder / "submitted").write_text(str(len(jobs)))
-    time.sleep(2)  # somebody kills it here
+    time.sleep(2)  # a user kills it here
 returned = set()
 def wait(number, job):
     try:

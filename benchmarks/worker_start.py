@@ -3,13 +3,13 @@ command.
 
 Both are jobs of one CPU on the one-machine cluster, submitted by the same user. The floor is a batch
 script that notes the time, starts the engine by itself, in the same image if there is one, and asks
-`/health` over its socket until it answers: what nobody can do without. hpcbench's job is told apart into
+`/health` over its socket until it answers: which every program needs. hpcbench's job is split into
 its steps, by what its worker's events, the engine and a trace of the interpreter say:
 
     python       from the script's first line until Python runs our code (submitit's import with it)
     imports      until the worker's first event: imports, secrets, fingerprint, plan
     board        until it knows what to load: monitor, board, a look at what others have
-    container    until the wrapper is up and was told to load
+    container    until the wrapper is up and got the command to load
     engine       until the engine is ready
     first        until the first request is sent: the claim, the dataset, the prompt
 

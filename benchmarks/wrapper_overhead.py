@@ -202,7 +202,7 @@ async def measure(case: Case, ways: dict[str, Any], rounds: int) -> dict[str, Fo
 
 
 async def drive(case: Case, path: Path, found: Found, each: int) -> None:
-    """`case.streams` clients, begun over the time of one stream."""
+    """`case.streams` clients, started over the time of one stream."""
     filler = b"x" * max(0, case.body - 60)
     body = b'{"stream":true,"chunks":%d,"gap":%.4f,"pad":"%s"}' % (case.chunks, case.gap, filler)
     connector = aiohttp.UnixConnector(str(path), limit=0)

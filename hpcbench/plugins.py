@@ -427,7 +427,7 @@ def ships(kind: str, name: str) -> bool:
 
 
 def called(kind: str) -> str:
-    """What messages call a plugin of this kind."""
+    """Name of a plugin of this kind in messages."""
     return f"{kind.removesuffix('s')} plugin"
 
 
@@ -456,7 +456,7 @@ def load(kind: str, name: str) -> Any:
 
 
 def _import_remedy(error: Exception, point: EntryPoint) -> str:
-    """What its author or user does about a plugin that cannot be imported."""
+    """Remedy for a plugin that cannot be imported."""
     if isinstance(error, ModuleNotFoundError) and error.name:
         install = f"install the package of '{error.name}'"
         if point.dist is None or point.module.startswith("hpcbench."):

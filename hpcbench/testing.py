@@ -315,7 +315,7 @@ def _aggregates_in_any_order(plugin: Any, folder: Path) -> None:
 
 
 def _signs(plugin: Any, folder: Path) -> None:
-    """The signature names metric and version, and tells options apart."""
+    """The signature names metric and version, and distinguishes options."""
     example = dict(_example(plugin, folder))
     metric = plugin(**example)
     for option, value in _other_options(plugin, example):

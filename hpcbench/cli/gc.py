@@ -75,7 +75,7 @@ def gc(arguments: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What a call frees."""
+    """Space that a call frees."""
 
     found: Sequence[Finding]
     to_delete: Sequence[Finding]

@@ -19,7 +19,7 @@ from hpcbench.experiment.layout import Experiment, Rescored
 from hpcbench.experiment.outcome import not_whole
 
 VERSION = 1
-"""Of the object."""
+"""Version of the object."""
 
 
 def account(

@@ -204,7 +204,7 @@ def _formula(here: Experiment) -> int:
 
 
 def measured_of(here: Experiment, what: str, name: str) -> Any:
-    """What the manifest records of a run task or model: `dataset_hashes`, `samples`; None: nothing."""
+    """The manifest's record of a run task or model: `dataset_hashes`, `samples`; None: it has none."""
     measured: Any = here.manifest.get("measured") or {}
     return (measured.get(what) or {}).get(name)
 

@@ -113,7 +113,7 @@ class SpeedRatio:
     level: float = 0.95
     """Confidence of the interval."""
     kind: Literal["speed", "memory"] = "speed"
-    """What the figure measures."""
+    """Subject of the figure."""
     label: str = ""
     """Label for people, `TTFT p95`."""
     run_tasks: tuple[str, str] = ("", "")
@@ -170,7 +170,7 @@ class Refusal:
     why: str
     """The reason, in one sentence."""
     remedy: str
-    """What the user can do about it."""
+    """The remedy."""
 
     def problem(self) -> Problem:
         """As a problem for people."""

@@ -35,7 +35,7 @@ def metric_cells(one: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def metric_notes(one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What a reader has to know to believe a metric's row: the note's subject and its text."""
+    """Notes that qualify a metric's row: the note's subject and its text."""
     what = one["comparison"]
     name = f"{one['candidate']}, {one['metric']}"
     if what["only_baseline"] or what["only_candidate"]:

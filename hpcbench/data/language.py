@@ -16,7 +16,7 @@ LOOKED_AT = 32
 
 
 def language_of(dataset: Dataset, cache: Path | None = None) -> Language:
-    """What the definition says, else the language of most letters of its first samples.
+    """The definition's language, else that of most letters of its first samples.
 
     Args:
         dataset: its definition; it is on this machine.

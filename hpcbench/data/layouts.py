@@ -208,7 +208,7 @@ class Coco(_Made):
         """Options of the table iterator, and these."""
 
         reference: Literal["label", "caption", "text", "fields"] = "label"
-        """What the reference is."""
+        """Kind of the reference."""
         text: str | None = None
         """Key of an annotation's text; none: text, utf8_string, transcription or caption."""
         images: str = "images"

@@ -65,7 +65,7 @@ class PageOptions(BaseModel, extra="forbid", frozen=True):
     """Options of `Funsd` and `Sroie`."""
 
     task: Literal["kie", "ocr"] = "kie"
-    """What the reference is: an object of keys and values, or the page's text."""
+    """Kind of the reference: an object of keys and values, or the page's text."""
 
 
 class PublicDataset(ABC):

@@ -52,7 +52,7 @@ class S3Storage:
         anonymous: bool = False
         """Whether to ask without credentials."""
         path_style: bool | None = None
-        """Whether the bucket stands in the path; none: yes at an `endpoint`, no at Amazon's."""
+        """Whether the path contains the bucket; none: yes at an `endpoint`, no at Amazon's."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = self.Options.model_validate(dict(options))

@@ -71,7 +71,7 @@ class SftpStorage:
     parallel: ClassVar[int] = 2
 
     class Options(BaseModel, extra="forbid", frozen=True):
-        """What `~/.ssh/config` does not say."""
+        """Settings that `~/.ssh/config` does not have."""
 
         key: str | None = None
         """File with the private key."""

@@ -69,7 +69,7 @@ class TableDataset:
         """Key under which a JSON file keeps its list; `*`: it is an object whose entries are records, with
         their keys in the column `key`, and what is no object in `value`. Sheet of a spreadsheet."""
         delimiter: str | None = None
-        """What parts the columns of a CSV file; none: `,`, and a tab in .tsv."""
+        """Separator of the columns of a CSV file; none: `,`, and a tab in .tsv."""
         encoding: str = "utf-8"
         """Encoding of text files."""
         where: Mapping[str, str | int | float | bool] = {}

@@ -1,4 +1,4 @@
-"""Who sends an experiment that has ended: its last job, in a process of its own; else later commands, once.
+"""Sending of an ended experiment: by its last job, in a separate process; else by later commands, once.
 
 `owe` notes the debt beside the experiment before its end is written; `pay` sends, and notes that all is sent
 or why not. A job that was killed, and a node without a way to the server, leave the debt to the next command
@@ -51,7 +51,7 @@ def database_of(experiment: Experiment) -> Database | None:
 
 @dataclass(frozen=True, slots=True)
 class Debt:
-    """What is to be sent to one database."""
+    """Experiments to send to one database."""
 
     stamp: str
     """Which end of the experiment it is."""
@@ -83,7 +83,7 @@ def owe(experiment: Experiment) -> None:
 
 
 def debts(experiment: Experiment) -> Iterator[Debt]:
-    """What is not sent yet; reads nothing of an experiment without a database.
+    """Experiments that are not sent yet; reads nothing of an experiment without a database.
 
     Raises:
         OSError: a note cannot be read.

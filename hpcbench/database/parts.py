@@ -48,7 +48,7 @@ class Part(NamedTuple):
     name: str
     """Its name, unique in the experiment."""
     stamp: str | None
-    """What it was made from; None: the database has it, and the experiment no longer."""
+    """Stamp of its source; None: the database has it, and the experiment no longer."""
     values: range
     """Its values in the batch's column."""
     rows: int

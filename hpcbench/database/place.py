@@ -205,7 +205,7 @@ def _upgrade(connection: Connection) -> None:
 async def held(
     address: Address, experiments: Sequence[str]
 ) -> tuple[str, dict[str, tuple[datetime | None, int]]]:
-    """What a database has of some experiments.
+    """Parts of some experiments that a database has.
 
     Returns:
         The version of its tables; and experiment → when all of it was there (None: not all is), and how many

@@ -35,7 +35,7 @@ NAMES_AT_ONCE = 500
 
 @dataclass(slots=True)
 class Synced:
-    """What a sync has sent."""
+    """Amounts that a sync has sent."""
 
     parts: int = 0
     """Parts that were new or had changed."""

@@ -106,7 +106,7 @@ async def values(
         + literal(" ") + func.coalesce(of.model, "") + literal(" ") + func.coalesce(of.dataset, "")
     )  # fmt: skip
     if words:
-        # As one condition: several would look so rare to PostgreSQL that it looked at all rows at first.
+        # As one condition: several would look so rare to PostgreSQL that it read all rows at first.
         holds = and_(*(shown.contains(word.lower(), autoescape=True) for word in words))
         statement = statement.where(case((holds, 1), else_=0) == 1)
     if after is not None:

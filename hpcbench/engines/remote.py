@@ -25,7 +25,7 @@ _SECRET_HEADER = re.compile(r"auth|key|token|secret|cookie|password", re.IGNOREC
 
 
 class RemoteOptions(BaseModel):
-    """What `engine_options` holds."""
+    """Options of `engine_options`."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -44,7 +44,7 @@ class RemoteOptions(BaseModel):
     auth: AuthOptions | None = None
     """How requests prove who we are; default: the fixed key in `API_KEY`."""
     max_tokens_name: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
-    """What the endpoint calls the limit of an answer's tokens."""
+    """The endpoint's name of the limit of an answer's tokens."""
 
     @field_validator("base_url")
     @classmethod

@@ -263,7 +263,7 @@ def metadata_of(packages: Path) -> Iterator[Path]:
 
 
 def locked_in(packages: Path) -> list[str]:
-    """What was installed into a folder or a squashfs file: `NAME==VERSION --hash=…`, sorted.
+    """Packages in a folder or a squashfs file: `NAME==VERSION --hash=…`, sorted.
 
     Raises:
         EnvironmentFault: it cannot be read.

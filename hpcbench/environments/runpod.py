@@ -52,7 +52,7 @@ class RunPod:
     api: ClassVar[int] = 1
 
     class Options(BaseModel, extra="forbid", frozen=True):
-        """What is rented, and how much it may cost."""
+        """The rented machine, and its highest price."""
 
         max_cost: float = Field(gt=0)
         """Most that the pods of one worker may cost together, USD; it has one at a time."""
@@ -74,7 +74,7 @@ class RunPod:
         start_minutes: float = Field(default=20, gt=0)
         """Longest wait until a pod can be reached; it costs money from the beginning."""
         endpoint: str = "https://rest.runpod.io/v1"
-        """Of the API."""
+        """Address of the API."""
 
         @field_validator("api_key")
         @classmethod

@@ -120,13 +120,13 @@ class Row:
     asked: int
     """Samples, or fields of samples, of the group."""
     answered: int
-    """Of these, those with an answer."""
+    """Asked samples with an answer."""
     ok: int
-    """Of these, those whose answer could be read."""
+    """Asked samples with a readable answer."""
     skipped: int
     """Unusable samples in addition to these; given for whole run tasks."""
     invalid: int
-    """Of these, those whose answer has no value; 0 for a metric that looks at how answers were read."""
+    """Samples whose answer has no value; 0 for a metric that judges how answers were read."""
     faults: int
     """Samples lost because the metric raised an exception or took too long."""
     n: int

@@ -58,7 +58,7 @@ class ImageScorer:
 
     @property
     def identity(self) -> list[str | None]:
-        """What determines its scores besides the metrics: image and packages."""
+        """Key of all that determines its scores besides the metrics: image and packages."""
         if self.environment is None:
             return [None]
         packages = self.environment.packages
@@ -229,7 +229,7 @@ def scorers_of(
 
 
 def title_of(resolved: ResolvedPlan, reference: str) -> str:
-    """What messages call an image: by its definition's name, or by its reference without the digest."""
+    """Name of an image in messages: its definition's name, or its reference without the digest."""
     definition = resolved.images.get(reference)
     return f"image '{definition.name if definition else reference.partition('@')[0]}'"
 
@@ -252,7 +252,7 @@ def _folders(folder: Path) -> tuple[Path, Path]:
 
 
 def _facts(path: Path) -> MetricFacts | str | None:
-    """What a metric said of itself, or why it cannot be loaded; None: it said nothing."""
+    """A metric's description, or why it cannot be loaded; None: it gave none."""
     try:
         data = json.loads(path.read_text())
         if "error" in data:

@@ -128,7 +128,7 @@ def _route(run_task: ResolvedRunTask, workers: Mapping[str, Iterable[Mapping[str
 def _tokens(
     run_task: ResolvedRunTask, workers: Iterable[Sequence[Mapping[str, Any]]]
 ) -> dict[str, Any] | None:
-    """What the workers' relays did to get tokens for a run task's model; None: it needs none.
+    """How the workers' relays got tokens for a run task's model; None: it needs none.
 
     Run tasks that share a model in a worker share its tokens: each shows all of them.
     """
@@ -156,7 +156,7 @@ def _tokens(
 def _limits(
     run_task: ResolvedRunTask, workers: Iterable[Sequence[Mapping[str, Any]]]
 ) -> dict[str, Any] | None:
-    """What rate limits of a run task's gateway did, summed over the workers; None: nothing.
+    """Effects of the rate limits of a run task's gateway, summed over the workers; None: no effect.
 
     Run tasks that share a model in a worker share its limits: each shows all of them.
     """

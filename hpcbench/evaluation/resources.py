@@ -157,7 +157,7 @@ class _Run:
         return replace(hourly, value=price / hourly.value, low=low, high=high)
 
     def _charged(self, empty: RunFigure, prices: Prices) -> RunFigure:
-        """What a provider charges for the answers; those of earlier experiments took as many tokens."""
+        """A provider's charge for the answers; those of earlier experiments took as many tokens."""
         columns = ("sample", "prompt_tokens", "completion_tokens", "images")
         charged: dict[str, float] = {}
         answers = uncounted = 0

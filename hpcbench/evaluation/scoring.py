@@ -175,7 +175,7 @@ def _read(
 
 
 def _measured(metric: Any, answer: Answer | None) -> Outcome:
-    """What an answer took, by a resource metric; neither value nor fault where there is no answer."""
+    """Score of an answer by a resource metric; neither value nor fault where there is no answer."""
     if answer is None or not is_answered(answer):
         return None, None
     try:

@@ -154,7 +154,7 @@ def _entry(row: Row | None, reading: str) -> dict[str, Any] | None:
 
 
 def _measured(scored: Scored, rows: Mapping[str, Row]) -> dict[str, dict[str, Any]]:
-    """What `metrics.json` says of resource metrics beside their values."""
+    """Facts in `metrics.json` about resource metrics beside their values."""
     metrics = {name: one for name, one in scored.metrics.items() if takes_measurement(one)}
     metrics |= {name: one.metric for name, one in scored.figures.items()}
     found = {}

@@ -85,7 +85,7 @@ class Source:
 
     @cached_property
     def places(self) -> Sequence[Place]:
-        """What the numbers of places mean."""
+        """Meaning of the numbers of places."""
         if self.table is not None:
             return self.table
         assert self.file is not None

@@ -128,7 +128,7 @@ class Ledger:
         """Worker → its slices that have not come back."""
 
     def taken(self) -> Amount:
-        """What is spent, or held by workers."""
+        """The amount that is spent or held by workers."""
         self._look()
         return self._state.taken
 

@@ -376,7 +376,7 @@ class Experiment:
         return found
 
     def answer_basis(self, run_task: str) -> str:
-        """What makes a run task's answers beside requests, see `planning.answer_basis`; empty: not known."""
+        """Key of a run task's model, engine and image, see `planning.answer_basis`; empty: not known."""
         known: Any = self.manifest.get("answer_bases") or {}
         return known.get(run_task) or ""
 
@@ -401,7 +401,7 @@ class Experiment:
 
 
 RESCORED = "/rescored/"
-"""What stands between an experiment and the name of scores that `hpcbench score --save NAME` stored."""
+"""Text between an experiment and the name of scores that `hpcbench score --save NAME` stored."""
 
 
 @dataclass(frozen=True)

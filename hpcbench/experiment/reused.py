@@ -1,4 +1,4 @@
-"""What an experiment took over from earlier ones: `reused.json`, written once, before its first job."""
+"""Answers taken over from earlier experiments: `reused.json`, written once, before the first job."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Reused:
 
 
 def reused_of(experiment: Experiment) -> Reused | None:
-    """What an experiment took over; None: nothing is recorded, or the record is damaged."""
+    """Answers that an experiment took over; None: nothing is recorded, or the record is damaged."""
     try:
         data: Any = read_json(experiment.reused_file)
         found = {

@@ -147,7 +147,7 @@ class ShardScheduler:
         return taken
 
     def done(self, shard: Shard) -> None:
-        """Record that a shard is done: it is never looked at again."""
+        """Record that a shard is done: it is never examined again."""
         self._tasks[shard.run_task].finish(shard)
 
     def took(self, expected: float, actual: float) -> None:

@@ -37,7 +37,7 @@ _QUEUE_SECONDS = 1.0  # between looks at the engine's own queue
 
 
 class Budget(Protocol):
-    """What requests may take together."""
+    """Amount that requests may take together."""
 
     async def reserve(self, request: Request) -> bool:
         """Reserve what a request may take; False: the budget is used up, so nothing more is sent."""

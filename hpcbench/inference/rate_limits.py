@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 LONGEST_PAUSE = 3600.0
-"""Longest pause until the limits are looked at again, seconds, whatever the gateway says."""
+"""Longest pause until the limits are checked again, seconds, whatever the gateway says."""
 
 _FIRST_PAUSE, _LONGEST_BACK_OFF = 0.5, 60.0  # seconds; without a word of the gateway
 _LATER = 0.1  # share of a pause, at most a second, by which processes differ
@@ -50,12 +50,12 @@ def now() -> float:
 
 @dataclass(slots=True)
 class Allowance:
-    """What the gateway still allows of one kind, by its last word."""
+    """The gateway's rest of one kind, by its last answer."""
 
     limit: float
     """The most in a window, or the size of a bucket."""
     remaining: float
-    """What was left."""
+    """The rest at that time."""
     reset: float
     """Seconds until all of it is back."""
     at: float
@@ -64,7 +64,7 @@ class Allowance:
     """Whether it comes back all at once; else little by little."""
 
     def left(self, moment: float) -> float:
-        """What is probably left at a moment, if nothing was taken since."""
+        """The probable rest at a moment, if nothing was taken since."""
         passed = moment - self.at
         if passed >= self.reset:
             return self.limit
@@ -93,7 +93,7 @@ class Sent:
 
 @dataclass
 class LimitFigures:
-    """What the limits did so far."""
+    """Effects of the limits so far."""
 
     refused: int = 0
     """Answers 429."""
@@ -159,11 +159,11 @@ class RateLimits:
     """
 
     shared: Shared | None = None
-    """What other processes of this node know; None: nothing."""
+    """Limits that other processes of this node know; None: they know none."""
     chance: random.Random = field(default_factory=random.Random)
     """Spreads the first requests of several processes after a pause."""
     figures: LimitFigures = field(default_factory=LimitFigures)
-    """What the limits did so far."""
+    """Effects of the limits so far."""
     allowances: dict[str, Allowance] = field(default_factory=dict)
     """Kind (`requests`, `tokens`) → what the gateway allows."""
     tokens_each: float = 0.0
@@ -189,7 +189,7 @@ class RateLimits:
         return min(longest, LONGEST_PAUSE)
 
     def held_by(self, moment: float) -> str:
-        """What holds a request up, for people; empty: nothing does."""
+        """The limit that delays a request, for people; empty: none does."""
         if moment < self._until:
             why = self.figures.why or "another process was refused"
             return f"{why}; the next request goes in {self._until - moment:.0f} s"
@@ -234,7 +234,7 @@ class RateLimits:
         self.tokens_each += weight * (tokens - self.tokens_each)
 
     def _wanted(self, kind: str) -> float:
-        """What the requests without a head and one more take, as far as it is known."""
+        """Amount of the requests without a head and of one more, as far as it is known."""
         each = 1.0 if kind == "requests" else max(1.0, self.tokens_each)
         return (self._unheard + 1) * each
 

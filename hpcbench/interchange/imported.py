@@ -1,4 +1,4 @@
-"""What an imported experiment is read by: samples as the kit left them, and the numbers the kit gave them.
+"""Readers of an imported experiment: the kit's samples, and the kit's numbers for them.
 
 Neither is for plans: definitions of imported experiments name them by their dotted paths.
 """

@@ -1,4 +1,4 @@
-"""What every metric is, and how samples become one number.
+"""The contract of metrics, and how samples become one number.
 
 A metric is a frozen dataclass whose fields are its options. It gives each sample numbers that can be added
 up over samples, and a set of samples one number, made of the sums alone:
@@ -32,16 +32,16 @@ Bounds = tuple[float, float | None]
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What one sample brings to a metric."""
+    """Parts of one sample for a metric."""
 
     numerator: float
-    """What is counted: a score in [0, 1], errors, right pairs."""
+    """The counted amount: a score in [0, 1], errors, right pairs."""
     denominator: float
-    """What it is counted over: 1, the reference's length, pairs; 0 is possible in ratio metrics."""
+    """The amount that it is divided by: 1, the reference's length, pairs; 0 is possible in ratio metrics."""
 
 
 Counts = Mapping[str, float]
-"""What one sample brings to a corpus metric: added up name by name over samples; an absent name is 0."""
+"""Counts of one sample for a corpus metric: added up name by name over samples; an absent name is 0."""
 
 
 class Metric(Protocol):
@@ -98,7 +98,7 @@ class Metric(Protocol):
 
 
 class SampleMetric:
-    """What a metric is where it says nothing else: a mean of values in [0, 1], of texts, more is better."""
+    """Defaults of a metric: a mean of values in [0, 1], of texts, more is better."""
 
     __slots__ = ()
     api: ClassVar[int] = 1
@@ -231,7 +231,7 @@ OF_BOUNDS = "value in the metric's bounds"
 
 
 def outside(metric: Any, value: float) -> str:
-    """What is wrong with a value outside a metric's bounds, `above 1, the …`; empty: it is inside."""
+    """Why a value is outside a metric's bounds, `above 1, the …`; empty: it is inside."""
     low, high = limits(metric)
     if value < low:
         return f"below {metric.bounds[0]:g}, the least {OF_BOUNDS}"

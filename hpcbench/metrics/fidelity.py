@@ -25,7 +25,7 @@ _MARK = "form"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OfReadings(SampleMetric):
-    """What all of them have in common."""
+    """Base of these metrics."""
 
     over_nothing: ClassVar[float | None] = 0.0
     higher_is_better: ClassVar[bool] = False

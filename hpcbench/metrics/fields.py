@@ -54,8 +54,8 @@ from hpcbench.metrics.typed import (
 
 Lists = Literal["match", "position"]
 Measure = Literal["f1", "precision", "recall", "accuracy"]
-"""Of right, predicted and expected fields: 2 right / (predicted + expected) · right / predicted · right /
-expected · right / fields on either side."""
+"""Score by the numbers of right, predicted and expected fields: 2 right / (predicted + expected) ·
+right / predicted · right / expected · right / fields on either side."""
 
 _NESTED = 20
 """Lists within lists that are matched; deeper ones, which no document has, are compared by position."""
@@ -139,12 +139,12 @@ class FieldOptions(TextMetric):
     lists: Lists = "match"
     """Whether elements of lists are paired by best match, or by position."""
     types: Mapping[str, Kind] | None = None
-    """What fields are, by path, `*` standing for anything: `{"items[].price": "currency", "*date": "date"}`.
+    """Types of fields by path; `*` matches any text: `{"items[].price": "currency", "*date": "date"}`.
     The first that fits counts; values that cannot be read as such are compared as text."""
     decimal_mark: DecimalMark = ""
-    """What a lone mark before three digits is, "1,000": a decimal `point` or `comma`; empty: unknown."""
+    """Meaning of a lone mark before three digits, "1,000": a decimal `point` or `comma`; empty: unknown."""
     date_order: DateOrder = ""
-    """What 01/02/2024 is; empty: unknown."""
+    """Order of day and month in 01/02/2024; empty: unknown."""
     max_cer: float = 0.0
     """A text is right with edits of at most this share of the reference's length."""
     case: Case = "lower"
@@ -377,7 +377,7 @@ class KieF1Micro(FieldOptions):
     aggregation: ClassVar[Aggregation] = "ratio"
 
     measure: Measure = "f1"
-    """What is counted over what."""
+    """The counted amount, and the amount that it is divided by."""
 
     def __post_init__(self) -> None:
         FieldOptions.__post_init__(self)
@@ -428,7 +428,7 @@ class KieF1Macro(FieldOptions):
     }
 
     measure: Literal["f1", "precision", "recall"] = "f1"
-    """What is right counted over: fields on either side, predicted ones, expected ones."""
+    """The amount by which right fields are divided: fields on either side, predicted ones, expected ones."""
     empty_is_right: bool = True
     """Nothing predicted where nothing is expected: 1; in OCRBench v2 it is 0."""
     compat: str = ""

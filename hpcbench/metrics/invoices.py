@@ -41,7 +41,7 @@ class InvoiceFieldF1(KieF1Micro):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Items(FieldOptions):
-    """What line items are, and when one is right."""
+    """Definition of line items, and when one is right."""
 
     max_cer: float = 0.15
     whitespace: Whitespace = "collapse"
@@ -83,7 +83,7 @@ class _Items(FieldOptions):
         return FieldCounts(right, predicted, wanted, paired)
 
     def best_items(self, prediction: object, references: Sequence[object]) -> FieldCounts:
-        """Of the reference with the highest F1 over items; if equal, the one with fewer items."""
+        """Parts for the reference with the highest F1 over items; if equal, the one with fewer items."""
         found = [self.count_items(prediction, one) for one in acceptable(self.name, references)]
         return max(found, key=lambda counts: (counts.f1, -counts.expected, counts.shared))
 
@@ -111,7 +111,7 @@ class InvoiceItemF1(_Items):
     aggregation: ClassVar[Aggregation] = "ratio"
 
     measure: Measure = "f1"
-    """What is counted over what."""
+    """The counted amount, and the amount that it is divided by."""
 
     def __post_init__(self) -> None:
         _Items.__post_init__(self)

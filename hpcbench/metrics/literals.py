@@ -80,7 +80,7 @@ def literal(text: str) -> Any:
 
 
 def parsed_json(text: str) -> Any:
-    """What a text of JSON says.
+    """The value of a JSON text.
 
     Raises:
         ValueError: it is none, or too deep.

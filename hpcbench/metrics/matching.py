@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 Costs = Sequence[Sequence[Any]]
-"""Of each pair (row, column), in numbers of one kind; of any shape."""
+"""Cost of each pair (row, column), in numbers of one kind; of any shape."""
 
 
 def cheapest_pairs(costs: Costs) -> list[tuple[int, int]]:
@@ -50,7 +50,7 @@ def _augment(costs: Costs, columns: list[int]) -> list[int]:
     """Give the rows without a column one, by shortest augmenting paths (Jonker and Volgenant 1987).
 
     Prices of rows and columns keep all reduced costs >= 0, and those of matched pairs 0. The order of
-    operations decides ties: columns are looked at from the first, the first of the cheapest is taken.
+    operations decides ties: columns are visited from the first, the first of the cheapest is taken.
     """
     width = len(costs[0])
     row_price = [min(row) for row in costs]

@@ -53,14 +53,14 @@ European languages · `intl` at all punctuation and symbols of Unicode · `zh` C
 """
 
 RougeWords = Literal["script", "ascii"]
-"""What a word of ROUGE-L is.
+"""Definition of a word for ROUGE-L.
 
 `script` a run of letters, marks and digits; in scripts without spaces one character · `ascii` a run of a-z
 and 0-9, as in rouge-score
 """
 
 Smoothing = Literal["exp", "floor", "add-k", "none"]
-"""What an order of n-grams with no match counts: Chen and Cherry 2014, with sacrebleu's values.
+"""Count of an order of n-grams without a match: Chen and Cherry 2014, with sacrebleu's values.
 
 `exp` half, a quarter … of one match · `floor` 0.1 matches · `none` nothing, and the score is 0 ·
 `add-k` all orders but the first get one match more, of one n-gram more
@@ -74,7 +74,7 @@ _NEEDS_MORE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NgramMetric(CorpusMetric):
-    """What BLEU and chrF share: counts of n-grams by sacrebleu, summed over samples."""
+    """Common part of BLEU and chrF: counts of n-grams by sacrebleu, summed over samples."""
 
     bounds: ClassVar[Bounds] = (0.0, 100.0)
     dialects: ClassVar[Mapping[str, Dialect]] = {
@@ -134,7 +134,7 @@ class NgramMetric(CorpusMetric):
         return "|".join((self.name, *options, *shared, f"sacrebleu:{_version()}", "v1"))
 
     def _names(self) -> tuple[str, ...]:
-        """What the counts of a sample are, in their order."""
+        """Names of a sample's counts, in their order."""
         raise NotImplementedError
 
     def _count(self, answer: str, expected: Sequence[str]) -> Sequence[float]:
@@ -142,7 +142,7 @@ class NgramMetric(CorpusMetric):
         raise NotImplementedError
 
     def _nothing(self, counts: Sequence[float], answer: str, expected: Sequence[str]) -> bool:
-        """Is nothing said, as may be expected."""
+        """Whether the prediction is empty, and a reference is empty too."""
         raise NotImplementedError
 
     def _of_one(self, counts: Sequence[float]) -> float:
@@ -221,7 +221,7 @@ class Bleu(NgramMetric):
         for order in range(_ORDERS):
             more = 1.0 if self.smooth == "add-k" and order else 0.0
             found, every = right[order] + more, total[order] + more
-            if not every:  # no longer ones are looked at
+            if not every:  # longer ones are not counted
                 break
             if not found:
                 if self.smooth == "none":

@@ -1,4 +1,4 @@
-"""What is done to texts before they are compared: options shared by all text metrics.
+"""Normalisation of texts before comparison: options of all text metrics.
 
 Reference implementations of ANLS, CER and WER know nothing of Unicode forms. We compose to NFC first,
 because "й" as one code point and as "и" with a breve are the same text; for text already in NFC, the usual

@@ -116,7 +116,7 @@ def _number(value: object) -> float | None:
 
 
 def _published_overlap(given: object, expected: Box) -> float:
-    """Of anything with four whole numbers first in it."""
+    """Overlap with anything that begins with four whole numbers."""
     try:
         box = [int(one) for one in given]  # type: ignore[attr-defined]
         return _overlap(box, [int(one) for one in expected])
@@ -265,7 +265,7 @@ def _right_pairs(said: Sequence[Word], wanted: Sequence[Word]) -> set[int]:
 
 
 def _allowed(text: str) -> dict[str, None]:
-    """What says a reference's text: itself, or without a mark at either end, or at both."""
+    """Texts that match a reference: itself, or without a mark at either end, or at both."""
     first, last = text[:1], text[-1:]
     found = {text: None}
     if first and first in _MARKS:
@@ -282,7 +282,7 @@ def _text(text: str) -> str:
 
 
 def words_in(answer: str) -> list[Word]:
-    """What an answer lists; entries of another form are left out."""
+    """Entries that an answer lists; entries of another form are left out."""
     found = read_list(answer)
     if found and read_box(found[:4]) is not None:
         found = [found]  # one, without a list around it

@@ -276,7 +276,7 @@ def fields(answer: str, expected: Mapping[Any, Any], unicode: UnicodeForm) -> fl
 
 
 def _accepted(options: KieF1Macro, key: object, values: object, given: Mapping[Any, Any]) -> object:
-    """Of several values that are right the one that was said, else the first; None (no field) of none."""
+    """The expected value: the predicted one if it is right, else the first; None (no field) without any."""
     if not isinstance(values, (list, tuple)):
         return values
     right = (

@@ -46,7 +46,7 @@ Judge = Callable[[str], float]
 """Value of an answer."""
 
 Width = Literal["keep", "fold"]
-"""Are full-width ASCII characters ("Ａ", "１", "　") the same as the usual ones."""
+"""Whether full-width ASCII characters ("Ａ", "１", "　") equal the usual ones."""
 
 
 # --- rules ----------------------------------------------------------------------------------------------
@@ -83,7 +83,7 @@ def _says_in_chinese(answer: str, reference: str) -> float:
 
 
 def _says_scalar_with_case(answer: str, reference: str) -> float:
-    """What is said of a reference outside a list: an `else` belongs to the inner `if`."""
+    """Rule for a reference outside a list: an `else` belongs to the inner `if`."""
     answer, reference = _line(answer), _line(reference)
     if len(reference.split()) >= 5:
         return 0.0
@@ -228,7 +228,7 @@ class OcrBench(_Rules):
     """lmms-eval folds since 2026-07-30; before, its numbers are VLMEvalKit's. All leave `kind` to choose."""
 
     width: Width = "keep"
-    """What full-width characters are; in formulas they are always their own."""
+    """Treatment of full-width characters; formulas always keep them."""
 
     def __post_init__(self) -> None:
         _Rules.__post_init__(self)

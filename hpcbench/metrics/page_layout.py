@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Special = Literal["canonical", "drop"]
-"""What becomes of tables and formulas: one form for all ways to write them, or left out."""
+"""Treatment of tables and formulas: one form for all ways to write them, or left out."""
 
 # No repetition can run past what opens the next match: time grows with the length of the text alone.
 _FORMULA = re.compile(
@@ -145,7 +145,7 @@ _WRITTEN: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ..
     (_STRONG, r"\1"),
     (_EMPHASIS, r"\1"),
 )
-"""What is written for each kind of mark."""
+"""Replacement of each kind of mark."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

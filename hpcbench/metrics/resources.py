@@ -14,14 +14,14 @@ from typing import Any, ClassVar, Literal
 from hpcbench.metrics.base import Parts, SampleMetric
 
 Basis = Literal["times", "memory", "machine", "answers"]
-"""What two values must have in common before they may be compared.
+"""The common ground that a comparison of two values needs.
 
 `times`: machines and load · `memory`: machines, load and the source of the figure · `machine`: load; the
 metric exists to compare machines · `answers`: nothing, because neither machine nor load changes it.
 """
 
 MEASURED = "measurement"
-"""What these metrics accept in place of a prediction."""
+"""The form that these metrics accept in place of a prediction."""
 
 
 class NotMeasuredError(ValueError):
@@ -30,7 +30,7 @@ class NotMeasuredError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What one answer took; None: unknown, or not defined for this answer."""
+    """Time and tokens of one answer; None: unknown, or not defined for this answer."""
 
     ttft_ms: float | None = None
     """Time to first token, ms: `send` → first chunk with new text."""
@@ -45,7 +45,7 @@ class Measurement:
 
 
 class Resource(SampleMetric):
-    """What resource metrics have in common: no options, no upper bound, less is better."""
+    """Base of resource metrics: no options, no upper bound, less is better."""
 
     __slots__ = ()
     higher_is_better: ClassVar[bool] = False

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Content = str | tuple[str, ...]
-"""What a cell holds: its text, or tokens where there are tags among the characters."""
+"""Content of a cell: its text, or tokens where there are tags among the characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Node:
     kind: Hashable
     """Tag and spans: where they differ, renaming costs 1."""
     content: Content = ""
-    """Of a cell, else empty."""
+    """Content of a cell; empty for other nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,9 @@ class TableTree:
 
     tree: Tree
     nodes: int
-    """What TEDS divides by: usually all but the root."""
+    """Number of nodes by which TEDS divides: usually all but the root."""
     spans_read: bool = True
-    """Are all spans numbers; PubTabNet's code raises where one is not."""
+    """Whether all spans are numbers; PubTabNet's code raises where one is not."""
 
 
 class _TableMetric(SampleMetric):
@@ -118,7 +118,7 @@ class _TableMetric(SampleMetric):
         return None if table is None else _plain(table, self._cell)
 
     def _cell(self, text: str) -> str:
-        """What is compared of a cell."""
+        """The compared content of a cell."""
         raise NotImplementedError
 
     def _published_cell(self, cell: Any) -> Content:

@@ -41,7 +41,7 @@ from hpcbench.metrics.normalise import (
 from hpcbench.metrics.words import goes_on, spaced, spell
 
 WerWords = Literal["spaces", "script"]
-"""What a word of WER is.
+"""Definition of a word for WER.
 
 `spaces` what is between spaces, as in jiwer · `script` the same, but in scripts without spaces each character
 is a word, and so is their punctuation
@@ -322,7 +322,7 @@ def _upper_length(*texts: str) -> int:
 
 
 def _stands_alone(piece: str, text: str) -> bool:
-    """Is a piece, not empty, somewhere in a text where no word continues at either end of it."""
+    """Whether a text contains a piece, not empty, where no word continues at either end of it."""
     at = text.find(piece)
     while at >= 0:
         end = at + len(piece)

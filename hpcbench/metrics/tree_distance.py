@@ -42,7 +42,7 @@ Rename = Callable[[Sequence[Label], Sequence[Label]], "Costs"]
 """Costs in [0, 1] of renaming each of the first labels to each of the second; 0 for equal labels."""
 
 ELEMENTS = 500_000
-"""Of a working array for rows against rows, so that memory stays small."""
+"""Most cells of a working array for rows against rows, so that memory stays small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Tree:
     """An ordered tree (or forest), its nodes in postorder: children before their parent, left to right."""
 
     labels: Sequence[Label]
-    """What a node is; equal labels are free to rename."""
+    """Label of a node; equal labels are free to rename."""
     starts: Sequence[int]
     """Position of the first node of each node's subtree: its leftmost leaf; its own position for a leaf."""
 
@@ -83,7 +83,7 @@ def _codes(labels: Sequence[Label]) -> tuple[list[int], list[Label]]:
 
 
 def _differing(first: Tree, second: Tree) -> tuple[tuple[int, int], tuple[int, int]]:
-    """What is left to compare after pruning: a range of nodes on each side, forests both."""
+    """The part left to compare after pruning: a range of nodes on each side, forests both."""
     known: dict[Hashable, int] = {}
     ids, other_ids = _identities(first, known), _identities(second, known)
     low, high, below, above = 0, len(ids), 0, len(other_ids)

@@ -175,7 +175,7 @@ class _Found(NamedTuple):
     length: int
     """Number of values compared, those without a partner too."""
     equal: bool
-    """Are they equal as they were given, the order of lists aside; of 1 of n the best option."""
+    """Whether two values are equal before normalisation, in any order of lists; the best option counts."""
 
     def mean(self) -> float:
         """As the package adds them up: its ties are those of these numbers to the last bit."""
@@ -258,7 +258,7 @@ class _Comparison:
         return _Found(values, length, equal)
 
     def _may_be_absent(self, node: _Node) -> bool:
-        """Is an absent key equal to this one of the reference."""
+        """Whether an absent key is equal to this key of the reference."""
         while node.kind == "one_of":
             node = max(node.content, key=lambda option: self.compare(option, _NULL).mean())
         return node.empty

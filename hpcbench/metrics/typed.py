@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import Literal
 
 Kind = Literal["text", "number", "currency", "date", "auto"]
-"""What the values of a field are; `auto`: dates and amounts of money where both sides can be read as such."""
+"""Type of a field's values; `auto`: dates and amounts of money where both sides can be read as such."""
 
 DecimalMark = Literal["", "point", "comma"]
 DateOrder = Literal["", "dmy", "mdy"]
@@ -60,7 +60,7 @@ class Money:
     """Codes of ISO 4217; empty: none is named."""
 
     def agrees(self, other: Money) -> bool:
-        """Is it the same amount, and no other currency: a side that names none says nothing about it."""
+        """Whether the amounts are equal and the currencies do not differ; no currency fits any."""
         both_named = self.currencies and other.currencies
         return self.amount == other.amount and (
             not both_named or not self.currencies.isdisjoint(other.currencies)

@@ -1,7 +1,7 @@
 """Metrics of visual question answering: relaxed accuracy (ChartQA), VQA accuracy (VQAv2, TextVQA).
 
 Relaxed accuracy: Masry et al. 2022, "ChartQA" (arXiv 2203.10244, end of section 5.1): a number is right
-within 5 % of the target, other answers must be equal. The published rule that everybody computes is that of
+within 5 % of the target, other answers must be equal. The published rule in common use is that of
 pix2struct (google-research/pix2struct, `relaxed_correctness`), and it is the default here: "5%" is 0.05, a
 target of 0 is compared as a text ("0.0" is wrong), "1,000" and "$10" are no numbers, "nan" equals nothing.
 `numbers="written"` and `years="strict"` are sounder.
@@ -42,18 +42,18 @@ from hpcbench.metrics.normalise import (
 from hpcbench.metrics.numerals import read_numeral
 
 Years = Literal["relaxed", "strict"]
-"""Are targets that look like years, whole numbers from 1000 to 2099, within the tolerance or exempt."""
+"""Whether the tolerance applies to targets that look like years, whole numbers from 1000 to 2099."""
 
 Numbers = Literal["plain", "written"]
 """`plain`: what Python's `float` reads, a percent sign behind it divides by 100 · `written`: also with
 thousands parted, currency and unit (`read_numeral`); zero is a number, and equal texts are always right."""
 
 Process = Literal["always", "disputed"]
-"""Are answers made plain `always`, or only where the people `disputed`: where all ten texts are equal, the
-code of VQA v2 compares them as they are. Case does not count then, but under `compat="vqa-v2"` it does."""
+"""When answers are normalised: `always`, or only where the people `disputed`: if all ten texts are equal,
+the code of VQA v2 compares them as they are. Case counts then only under `compat="vqa-v2"`."""
 
 Few = Literal["votes", "alternatives"]
-"""What fewer than four reference answers are: `votes`, by the published rule, which then cannot reach 1 (of
+"""Meaning of fewer than four reference answers: `votes`, by the published rule, which then cannot reach 1 (of
 one answer it is 0, as no other answer agrees) · `alternatives`, any of which is right."""
 
 _YEAR = re.compile(r"(?:1\d|20)\d\d", re.ASCII)

@@ -114,7 +114,7 @@ def spaced(texts: Sequence[str]) -> list[str]:
 
 
 def goes_on(before: str, after: str) -> bool:
-    """Is there no end of a word between two neighbouring characters; at the end of a text one is empty.
+    """Whether no word ends between two neighbouring characters; at the end of a text one is empty.
 
     An underscore and the joiners of width zero count as letters.
     """

@@ -1,4 +1,4 @@
-"""What a keeper did, as lines of Prometheus' text form, and read from them."""
+"""A keeper's counts as lines of Prometheus' text form, written and read."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class Source(Protocol):
 
 @dataclass
 class Figures:
-    """What the keeper did so far."""
+    """Counts of the keeper's work so far."""
 
     granted: Counter[str] = field(default_factory=Counter)
     """Kind → tokens got."""

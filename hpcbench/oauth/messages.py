@@ -23,7 +23,7 @@ from hpcbench.oauth.keeper import Kind, TokenFailed, TokenRefused
 from hpcbench.oauth.options import AuthOptions
 
 ASSUMED_LIFETIME = 300.0
-"""Of a token whose lifetime the server does not say, seconds."""
+"""Lifetime of a token for which the server states none, seconds."""
 
 LONGEST_LIFETIME = 30 * 86400.0
 """Longer ones are cut to this, seconds."""

@@ -20,7 +20,7 @@ SECRETS = ("client_secret", "password", "private_key", "refresh_token", "token")
 
 
 class AuthOptions(BaseModel):
-    """What `engine_options.auth` holds."""
+    """Options of `engine_options.auth`."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -51,7 +51,7 @@ class AuthOptions(BaseModel):
     refresh_token: str | None = None
     """First refresh token of the grant `refresh_token`; without it, `hpcbench auth login` asks for it."""
     scope: str | None = None
-    """What the token is for: words separated by spaces."""
+    """Purposes of the token: words separated by spaces."""
     audience: str | None = None
     """Passed as `audience`."""
     resource: str | None = None

@@ -29,7 +29,7 @@ SILENCE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What the file holds."""
+    """Contents of the file."""
 
     server: str
     """The token server, as the user named it."""

@@ -15,7 +15,7 @@ from hpcbench.oauth.keeper import TokenFailed, TokenRefused
 from hpcbench.oauth.options import AuthOptions, ClientAuth, in_the_clear
 
 MOST_BYTES = 2**20
-"""Of an answer of the token server."""
+"""Most bytes of an answer of the token server."""
 
 
 class Unsent(TokenFailed):

@@ -30,7 +30,7 @@ def _umask() -> int:
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for when starting the portal."""
+    """Options with which the user started the portal."""
 
     plans: Path
     """Folder of the user's plans and registries."""

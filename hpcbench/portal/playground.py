@@ -146,7 +146,7 @@ def _body(model: str, question: Question) -> dict[str, Any]:
 
 
 def _complaint(body: bytes, key: str) -> str:
-    """What an engine says of a question that it refuses."""
+    """The engine's message about a question that it refuses."""
     text = body.decode("utf-8", "replace")
     with contextlib.suppress(ValueError, KeyError, TypeError):
         text = str(json.loads(text)["error"]["message"])

@@ -325,7 +325,7 @@ def load_definition(model: type[DefinitionT], path: Path) -> tuple[DefinitionT, 
 
 
 def _called(kind: str) -> str:
-    """What messages call a definition of a kind."""
+    """Name of a definition of a kind in messages."""
     return kind.removesuffix("s").replace("_", " ").replace("ml ", "ML ")
 
 

@@ -76,7 +76,7 @@ def address_of(database: Database) -> Address:
 
 
 def problems(database: Database) -> Iterator[tuple[str, str]]:
-    """What is wrong with an address, and the remedy. It reveals no secret."""
+    """The mistake of an address, and the remedy. It reveals no secret."""
     if not _whole_reference(database.url):
         yield from _problems(database.type, database.url)
 

@@ -45,7 +45,7 @@ def limits_of(model: Model, engine: Any) -> Limits:
     """The engine's limits for every request to a model, as far as they are known here.
 
     Args:
-        model: the model; its files are looked at if they are on this machine.
+        model: the model; its files are read if they are on this machine.
         engine: the class of its engine; None: it is not available here.
     """
     if engine is None or not hasattr(engine, "limits"):

@@ -127,7 +127,7 @@ def template_environment(path: Path) -> Any:
 
 
 def template_problem(name: str) -> Problem | None:
-    """What is wrong with a template: missing, unreadable, not Jinja2."""
+    """The mistake of a template: missing, unreadable, not Jinja2."""
     from jinja2 import TemplateSyntaxError
 
     try:

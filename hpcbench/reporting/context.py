@@ -236,7 +236,7 @@ def _column(table: Scores) -> tuple[str, str | None]:
 
 
 def _variants(run_tasks: Mapping[str, Scores], names: Sequence[str]) -> list[str]:
-    """What distinguishes run tasks of one model and dataset: nothing, the prompt, or the run task's name."""
+    """Label of run tasks with one model and dataset: empty, the prompt, or the run task's name."""
     prompts: dict[tuple[str | None, ...], list[str]] = {}
     for name in names:
         prompts.setdefault(_place(run_tasks[name]), []).append(run_tasks[name].prompt)

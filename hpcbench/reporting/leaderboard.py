@@ -233,7 +233,7 @@ def _of_leader(one: Leader, where: str) -> str:
     if tied or ahead:
         text = f"{head}has the best {one['metric']}, {value}"
         if tied:
-            text += f", but cannot be told apart from {_listed(tied, one)}"
+            text += f", but cannot be distinguished from {_listed(tied, one)}"
         if behind:
             text += (
                 f"{';' if tied else ','} it is ahead of {_listed(behind, one)} by more than chance"

@@ -24,7 +24,7 @@ class Entry(TypedDict):
     high: float | None
     """Upper end of the interval; null where undefined."""
     level: float | None
-    """Of the interval, 0.95."""
+    """Level of the interval, 0.95."""
     n: int
     """Samples scored."""
     clusters: int
@@ -45,7 +45,7 @@ class Entry(TypedDict):
 
 
 class RunTaskTable(TypedDict):
-    """What `metrics.json` says of a run task, see docs/scores.md."""
+    """A run task in `metrics.json`, see docs/scores.md."""
 
     ml_task: str
     model: str
@@ -87,7 +87,7 @@ class RunTaskTable(TypedDict):
 
 
 class Metrics(TypedDict):
-    """What `metrics.json` holds."""
+    """Contents of `metrics.json`."""
 
     version: int
     run_tasks: dict[str, RunTaskTable]
@@ -108,18 +108,18 @@ class Cell(TypedDict):
 
 
 class MatrixColumn(TypedDict):
-    """What a column of a matrix is of."""
+    """Subject of a column of a matrix."""
 
     dataset: str
     split: str | None
 
 
 class MatrixRow(TypedDict):
-    """What a row of a matrix is of, with a cell a column."""
+    """Subject of a row of a matrix, with a cell for each column."""
 
     model: str
     variant: str
-    """What tells it from other rows of the model: its prompt, or the run task's name; else empty."""
+    """Its difference from other rows of the model: its prompt, or the run task's name; else empty."""
     cells: list[Cell | None]
 
 
@@ -157,7 +157,7 @@ class Rival(TypedDict):
 
 
 class Leader(TypedDict):
-    """Who has the best value of those that were asked the same, and whether that is more than chance."""
+    """The best of run tasks that asked the same, and whether its lead is more than chance."""
 
     ml_task: str
     dataset: str
@@ -185,13 +185,13 @@ class WorstSample(TypedDict):
     score: float
     outcome: str
     prompt: str | None
-    """What was asked; null where the dataset cannot be read any more."""
+    """Prompt of the request; null where the dataset cannot be read any more."""
     images: list[str]
-    """What its images are called."""
+    """Names of its images."""
     answer: str | None
-    """As it came; null without one."""
+    """The answer, unchanged; null without one."""
     reference: str
-    """Of several the one that is nearest to the answer."""
+    """The reference; of several, the nearest to the answer."""
     others: int
     """Further acceptable answers."""
     diff: list[tuple[Literal["same", "lost", "added"], str]]
@@ -233,7 +233,7 @@ class Baseline(TypedDict):
 
 
 class Provenance(TypedDict):
-    """What the figures depend on."""
+    """Settings that the figures depend on."""
 
     facts: list[tuple[str, str]]
     reproduce: str
@@ -241,7 +241,7 @@ class Provenance(TypedDict):
 
 
 class Check(TypedDict):
-    """One thing that the gate looked at."""
+    """One check of the gate."""
 
     run_task: str
     what: str
@@ -258,7 +258,7 @@ class Check(TypedDict):
 
 
 class GateVerdict(TypedDict):
-    """What `report/verdict.json` holds, see docs/gate.md."""
+    """Contents of `report/verdict.json`, see docs/gate.md."""
 
     version: int
     baseline: str
@@ -275,7 +275,7 @@ class ArmsRow(TypedDict):
     what: str
     """Metric, or figure of speed."""
     unit: str
-    """Of the arms' values; empty for a metric."""
+    """Unit of the arms' values; empty for a metric."""
     higher_is_better: bool
     decides: bool
     """Whether the looks were for this one."""
@@ -288,11 +288,11 @@ class ArmsRow(TypedDict):
     high: float | None
     """Upper end of the change's interval; null where undefined."""
     verdict: str
-    """What b is: better, worse, equivalent, inconclusive; empty where it is not judged."""
+    """Verdict on b: better, worse, equivalent, inconclusive; empty where it is not judged."""
 
 
 class TwoArms(TypedDict):
-    """What the last look at the arms of a run task found, see docs/comparing.md."""
+    """Result of the last look at the arms of a run task, see docs/comparing.md."""
 
     run_task: str
     done: int
@@ -304,7 +304,7 @@ class TwoArms(TypedDict):
     stopped: str | None
     """Why it was stopped early; null where it was not."""
     level: float
-    """Of the intervals: all looks at once have it."""
+    """Level of the intervals, over all looks together."""
     quality: list[ArmsRow]
     answers: list[ArmsRow]
     """The coverage, and the mean number of tokens of an answer's prompt and text."""
@@ -321,7 +321,7 @@ class Arms(TypedDict):
     b: list[str]
     """The same of arm b."""
     run_tasks: list[TwoArms]
-    """Those that were looked at."""
+    """The checked rows."""
 
 
 class Tables(TypedDict):
@@ -354,23 +354,23 @@ class Tables(TypedDict):
     reused_times: bool
     """Whether speed includes them all the same."""
     summary: list[str]
-    """What came out, in sentences."""
+    """The results, in sentences."""
     verdict: GateVerdict | None
     """The gate's; null where none ran."""
     arms: Arms | None
     """Null where the experiment has no arms."""
     leaders: list[Leader]
-    """Of each ML task, dataset and metric that at least two run tasks share."""
+    """The leader of each ML task, dataset and metric that at least two run tasks share."""
     matrix: list[Matrix]
     metrics: Metrics
     performance: dict[str, Any]
-    """What `performance.json` holds, see docs/measuring.md."""
+    """Contents of `performance.json`, see docs/measuring.md."""
     worst: dict[str, list[WorstSample]]
     """Run task → samples to look at first."""
     distribution: dict[str, Distribution]
     """Run task → how its samples' scores are distributed; those of one metric have the same bins."""
     usage: dict[str, Any] | None
-    """What `usage.json` holds; null where there is none."""
+    """Contents of `usage.json`; null where there is none."""
     per_document: dict[str, dict[str, float | None]]
     """Run task → GPU-seconds a document, and what 1,000 documents cost where the site has a price."""
     currency: str
@@ -378,7 +378,7 @@ class Tables(TypedDict):
     """Null where the plan names no baseline and no gate ran."""
     provenance: Provenance
     manifest: dict[str, Any]
-    """What `manifest.json` holds."""
+    """Contents of `manifest.json`."""
 
 
 @cache

@@ -229,7 +229,7 @@ class Larger(Part):
 
 
 class Prices(Part):
-    """What the provider of a model charges for requests to it."""
+    """Prices of a model's provider for requests."""
 
     input: float = Field(ge=0)
     """Price of a million tokens of prompts, images included; cached ones are counted at the same price."""
@@ -290,7 +290,7 @@ class Model(Definition):
     size_gb: float | None = Field(default=None, gt=0)
     """Size of its files, GB (10^9 bytes). Without it: two bytes per parameter."""
     prices: Prices | None = None
-    """What its provider charges: for the cost of answers, and for the plan's `max_cost`. Without it: its
+    """Prices of its provider, for the cost of answers and for the plan's `max_cost`. Without it: its
     answers have no cost."""
     nodes: int = Field(default=1, gt=0)
     """Nodes that one engine needs. hpcbench refuses more than one: it does not support that yet."""
@@ -704,7 +704,7 @@ GateLevel = Literal["critical", "advisory"]
 
 
 class QualityRule(Part):
-    """Margin by which a metric may be worse than the baseline's. Of two margins the wider one counts."""
+    """Margin by which a metric may be worse than the baseline's; of both kinds, the wider one counts."""
 
     absolute: float | None = Field(default=None, gt=0)
     """Margin in the metric's unit."""
@@ -733,7 +733,7 @@ class CoverageRule(Part):
 
 
 SameInBoth = Literal["dataset", "ml_task", "model", "prompt", "samples"]
-"""What a gate can require to be the same in candidate and baseline."""
+"""Settings that a gate can require to be the same in candidate and baseline."""
 
 
 SPEED_FIGURES = (
@@ -766,8 +766,8 @@ class Gate(Definition):
     coverage: CoverageRule = Field(default_factory=CoverageRule)
     """The share of the candidate's samples that must be ok."""
     same: tuple[SameInBoth, ...] = ("dataset", "ml_task", "samples")
-    """What must be the same in candidate and baseline for a comparison of scores; a difference makes these
-    checks inconclusive. Without `samples`, the gate judges the samples that both have asked, e.g. after
+    """Settings that must be the same in candidate and baseline for a comparison of scores; a difference makes
+    these checks inconclusive. Without `samples`, the gate judges the samples that both have asked, e.g. after
     `--set run_tasks.X.limit=200`."""
     confidence: float = Field(default=0.95, ge=0.5, lt=1)
     """Confidence level of the two-sided intervals that the gate compares with the margins."""

@@ -47,7 +47,7 @@ KINDS: Mapping[str, str] = {
 
 
 def complaint(detail: Mapping[str, Any]) -> str:
-    """What pydantic says of a value, for people; one of `ValidationError.errors()`."""
+    """Pydantic's complaint about a value, for people; one of `ValidationError.errors()`."""
     kind = detail["type"]
     if kind in KINDS:
         return f"must be {KINDS[kind]}"

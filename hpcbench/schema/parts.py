@@ -31,7 +31,7 @@ class Part(BaseModel):
 
 
 class LastJob(Part):
-    """What the job after the workers needs: it evaluates the answers and writes the report."""
+    """Resources of the job after the workers, which evaluates the answers and writes the report."""
 
     cpus: int | None = Field(default=None, gt=0)
     """Its CPUs. Without it: the site profile's, else 1."""
@@ -42,7 +42,7 @@ class LastJob(Part):
 
 
 class Resources(Part):
-    """What one worker needs from the cluster, in Slurm's terms."""
+    """Resources of one worker, in Slurm's terms."""
 
     cpus: int = Field(default=2, gt=0)
     """CPUs of one worker."""
@@ -57,7 +57,7 @@ class Resources(Part):
 
 
 class MetricFacts(Part):
-    """What a metric that runs in an image says of itself: the host makes its tables without its code."""
+    """Description of a metric that runs in an image: the host makes its tables without its code."""
 
     signature: str
     """Name, options and version."""

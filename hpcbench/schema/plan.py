@@ -38,7 +38,7 @@ class Places:
     """Where a run task says something. All are equal: the same said elsewhere is the same."""
 
     of: Mapping[str, tuple[str, int, int]] = field(default_factory=dict, compare=False)
-    """What is said → file, line and column."""
+    """Key of a value → its file, line and column."""
 
 
 class ScoringImage(Part):
@@ -53,7 +53,7 @@ class ScoringImage(Part):
 
     @property
     def environment(self) -> str:
-        """What the metrics run in, a key as of `ResolvedRunTask.environment`: others than an engine's."""
+        """Key of the metrics' environment, as `ResolvedRunTask.environment`, but never an engine's key."""
         return " + ".join([f"scoring: {self.image}", *self.packages])
 
 
@@ -91,7 +91,7 @@ class ResolvedRunTask(Part):
     """Language → prompt, while the language of its dataset is unknown and it names no prompt; empty:
     `prompt` is the one."""
     at_once: int | None = None
-    """What `concurrency: auto` comes to; None: the run task says a number, or the plan is of an earlier
+    """Number that `concurrency: auto` gives; None: the run task says a number, or the plan is of an earlier
     version, in which workers looked for it."""
 
     @property
@@ -100,7 +100,7 @@ class ResolvedRunTask(Part):
         return self.task.name
 
     def problem(self, key: str, message: str, remedy: str | None = None) -> Problem:
-        """What is wrong with something that it says, and where that is said, as far as it is known."""
+        """A mistake in one of its values, with the value's place as far as it is known."""
         file, line, column = self.places.of.get(key, (None, None, None))
         return Problem(message, file, line, column, remedy)
 
@@ -132,7 +132,7 @@ class ResolvedRunTask(Part):
 
     @property
     def environment(self) -> str:
-        """What its engine runs in, a key: the image, and the packages beside it."""
+        """Key of its engine's environment: the image, and the packages beside it."""
         return " + ".join([self.model.image or "", *self.engine_packages])
 
 
@@ -156,7 +156,7 @@ class Arms(Part):
     """Whether a run task ends as soon as all that decides is decided."""
 
     def texts(self, letter: str) -> tuple[str, ...]:
-        """What makes the arm `a` or `b`: its plan, if it has its own, and its settings; empty: the plan as it
+        """Origin of arm `a` or `b`: its plan, if it has its own, and its settings; empty: the plan as it
         is."""
         own = () if self.plans is None else (self.plans[letter == "b"],)
         return (*own, *(self.a if letter == "a" else self.b))
@@ -186,7 +186,7 @@ class ResolvedPlan(Part):
     images: Mapping[str, Image] = Field(default_factory=dict)
     """Image reference → the `images/` definition that it comes from, where there is one."""
     arms: Arms | None = None
-    """What two arms of the plan are to be compared by; None: it has no arms."""
+    """How two arms of the plan are compared; None: it has no arms."""
 
     @property
     def executor(self) -> str:
@@ -252,7 +252,7 @@ class ResolvedPlan(Part):
 
 
 class Measured(Part):
-    """What only a look at the files can tell, taken once at preparation."""
+    """Facts that only the files show, read once at preparation."""
 
     samples: Mapping[str, int]
     """Run task → samples it asks about."""

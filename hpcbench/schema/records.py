@@ -1,4 +1,4 @@
-"""What is written while an experiment runs: samples in, responses and events out.
+"""Records of a running experiment: samples in, responses and events out.
 
 These are plain dataclasses: they pass by the thousand, and what is written was validated on its way in.
 Every record becomes one line of JSON; the header line of each file contains `RECORD_VERSION`.
@@ -78,7 +78,7 @@ class StoredImage:
     """An image inside another file: a page of a PDF, a member of a pack. Read when it is needed."""
 
     name: str
-    """What it is called, for people."""
+    """Its name, for people."""
     read: Callable[[], bytes] = field(compare=False, repr=False)
     """Gives its bytes; raises UserError or EnvironmentFault."""
 
@@ -94,7 +94,7 @@ class Boxes:
     corners: tuple[tuple[float, float, float, float], ...]
     """Left, top, right, bottom of each."""
     labels: tuple[str, ...]
-    """What is there, of each: a text, or the field that it is the value of."""
+    """Content of each box: a text, or the field that has this value."""
     size: tuple[float, float] | None = None
     """Width and height that corners are measured by; None: the image's own pixels."""
 
@@ -108,13 +108,13 @@ class Sample:
     images: tuple[Image, ...]
     """Images, in the order the prompt shows them."""
     fields: Mapping[str, Any]
-    """What prompts may use, e.g. `question`."""
+    """Fields for prompts, e.g. `question`."""
     references: tuple[Any, ...]
     """Acceptable answers: texts, or JSON objects for key-information extraction."""
     document: str
     """The document that it belongs to: the cluster of the intervals."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    """What tables may group by, e.g. `doc_type`."""
+    """Columns for groups in tables, e.g. `doc_type`."""
     boxes: Callable[[], Boxes] | None = field(default=None, compare=False, repr=False)
     """Gives what the dataset marks on the first image, for people to look at; prompts and scores know
     nothing of it. It is read on first use, and may raise UserError."""
@@ -160,7 +160,7 @@ class Fault:
     path: str
     """Where, `seller.inn`, `items[2].price`; empty: the whole."""
     message: str
-    """What is wrong, in words."""
+    """The mistake, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,14 +168,14 @@ class Reading:
     """An answer as it was read: its value, or why there is none."""
 
     value: object | None
-    """What metrics compare; None: it could not be read, or breaks its schema."""
+    """The value for metrics; None: it could not be read, or breaks its schema."""
     reason: str = ""
     """Why there is no value, in a few words, the same for the same cause; empty where there is one."""
     form: str = ""
-    """What it was found in: text, json, fence, prose (JSON amid words), lines (`key: value`), table, parser;
-    empty: nothing was found."""
+    """Form in which it was found: text, json, fence, prose (JSON amid words), lines (`key: value`), table,
+    parser; empty: nothing was found."""
     repairs: tuple[str, ...] = ()
-    """What had to be mended before it could be read, e.g. `closed brackets`; empty: it was sound, or lost."""
+    """Repairs that made it readable, e.g. `closed brackets`; empty: it was sound, or lost."""
     faults: tuple[Fault, ...] = ()
     """Where it departs from its schema."""
     required: int = 0
@@ -193,9 +193,9 @@ class Message:
     """One message of a prompt; images go before the text."""
 
     role: Literal["system", "user", "assistant"]
-    """Who speaks."""
+    """Speaker of the message."""
     text: str
-    """What is said."""
+    """Content of the message."""
     images: tuple[Image, ...] = ()
     """Images shown with it; sent byte for byte as they lie."""
 
@@ -215,7 +215,7 @@ class Request:
     prompt: str = ""
     """Its prompt: the definition's name, and the entry's name in a collection."""
     basis: str = ""
-    """What makes its answer beside the request, see `planning.answer_basis`; empty: not all is known."""
+    """Key of its model, engine and image, see `planning.answer_basis`; empty: not all is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,14 +242,14 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What came back for one request."""
+    """The result of one request."""
 
     sample_id: str
     """The sample it belongs to."""
     outcome: Outcome
     """How it ended."""
     text: str | None
-    """The answer as it came; None without one."""
+    """The answer, unchanged; None without one."""
     finish_reason: str | None
     """The engine's own word: stop, length, content_filter, repetition."""
     usage: Mapping[str, int] | None
@@ -267,7 +267,7 @@ class Response:
     recount: int | None = None
     """Tokens of the text by the model's own tokenizer, a check of the engine's count; None: not counted."""
     reasoning: str | None = None
-    """What the engine marked as the model's reasoning; no metric sees it."""
+    """Text that the engine marked as the model's reasoning; no metric sees it."""
     answer_key: str | None = None
     """SHA-256 of all that makes the answer: the request's basis, and every byte sent. None: not known."""
     reused_from: Mapping[str, str] | None = None

@@ -23,7 +23,7 @@ class PlannedTask(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What a status needs of a `ResolvedPlan`; to read it takes none of the definitions' schemas."""
+    """The part of a `ResolvedPlan` that a status needs; reading it needs no schema of definitions."""
 
     executor: Literal["slurm", "local"]
     """See `ResolvedPlan.executor`."""
@@ -36,7 +36,7 @@ class Planned:
 
     @classmethod
     def of(cls, resolved: Any) -> Planned:
-        """What is written of a resolved plan.
+        """The stored form of a resolved plan.
 
         Raises:
             ValueError: something is missing.
@@ -155,15 +155,15 @@ class Fewer:
     at_once: int
     """Requests that each has in flight."""
     work_seconds: float
-    """What the answers of one worker alone would take."""
+    """Time of all answers with one worker."""
     load_seconds: float
-    """What one load takes."""
+    """Time of one load."""
     known: bool
     """Whether these times were seen in earlier experiments."""
 
 
 class WorkPlan(Part):
-    """What is to be done, by whom. A shard is not written down: a hundred thousand follow from a few cuts."""
+    """The work, and the groups that do it. Shards are not stored: they follow from a few cuts."""
 
     groups: tuple[Group, ...]
     """Arrays to submit."""

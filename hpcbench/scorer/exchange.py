@@ -126,7 +126,7 @@ def _reading(data: dict[str, Any] | None) -> Reading | None:
 
 
 def facts_file(folder: Path, number: int) -> Path:
-    """What metric `number` says of itself."""
+    """Description of metric `number`."""
     return folder / f"{number}.facts.json"
 
 

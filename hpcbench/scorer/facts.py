@@ -1,4 +1,4 @@
-"""What a metric says of itself, for a host that does not have its code."""
+"""Description of a metric, for a host that does not have its code."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class Scorer:
 
 
 def parts_of(metric: Any, prediction: object | None, references: Sequence[Any]) -> Any:
-    """What one sample brings to a metric.
+    """Parts of one sample for a metric.
 
     Raises:
         TypeError: it is neither a numerator and a denominator nor, of a corpus metric, counts. The metric may

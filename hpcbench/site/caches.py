@@ -15,7 +15,7 @@ from hpcbench.files.atomic import unless_stale
 from hpcbench.site.gc import Room, room
 
 REMOVABLE = "rm -r, while no experiment runs"
-"""What can be removed as a whole: the next submit makes it again."""
+"""Caches that can be removed as a whole: the next submit makes them again."""
 
 _KNOWN = {
     "images": ("images as SIF files", "hpcbench images prune --older 60"),

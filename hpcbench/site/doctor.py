@@ -102,7 +102,7 @@ def _is_cluster(site: Site) -> bool:
 
 
 def _support(site: Site) -> str:
-    """Who can change what a user cannot."""
+    """The people who can change settings that a user cannot."""
     return "ask your cluster's support" if _is_cluster(site) else "ask this machine's administrator"
 
 

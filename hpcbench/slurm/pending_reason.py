@@ -20,7 +20,7 @@ QUEUE_AGE = 600.0
 """Seconds for which the number of other users' pending jobs may be old."""
 
 _FORMAT = f"JobArrayID:0{FIELD},PriorityLong:0{FIELD},Reason:0{FIELD},Partition:0{RECORD}"
-"""What is asked of each pending job."""
+"""Fields that are queried of each pending job."""
 
 IN_LINE = frozenset({"", "None", "Resources", "Priority", "SchedDefer"})
 """Reasons that mean only that it is not the job's turn yet."""

@@ -1,4 +1,4 @@
-"""What `hpcbench status --json` prints, field by field; docs/status.md says the same for people."""
+"""Output of `hpcbench status --json`, field by field; docs/status.md describes it for people."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ class WorkerStatus(Part):
 
 
 class Failure(Part):
-    """What went wrong for one cause, however often."""
+    """Failures with one cause."""
 
     cause: str
     """The cause in one line, as it was last reported."""
@@ -241,7 +241,7 @@ class Wait(Part):
 
 
 class SlurmWord(Part):
-    """What Slurm said, and when."""
+    """Slurm's last answer, and its time."""
 
     time: float | None = None
     """When it was asked, seconds since the epoch; None: it has not answered yet."""
@@ -250,12 +250,12 @@ class SlurmWord(Part):
 
 
 class ExperimentStatus(Part):
-    """What `hpcbench status --json` prints; `version` changes when a field changes its meaning."""
+    """Output of `hpcbench status --json`; `version` changes when a field changes its meaning."""
 
     version: int = 2
     """Version of this format."""
     time: float
-    """When this was looked at, seconds since the epoch."""
+    """When the status was read, seconds since the epoch."""
     id: str
     """The experiment."""
     state: State
@@ -263,7 +263,7 @@ class ExperimentStatus(Part):
     reason: str | None = None
     """Why it is `incomplete` or `failed`; None: it is neither, or it is unknown."""
     needs: str | None = None
-    """What a user has to do before it continues; None: nothing."""
+    """The user's next step before it continues; None: none."""
     path: str
     """Its directory."""
     executor: str
@@ -289,15 +289,15 @@ class ExperimentStatus(Part):
     deferred: int = 0
     """Workers that are not submitted yet because of a limit of Slurm's."""
     slurm: SlurmWord | None = None
-    """What Slurm said; None: it was not asked."""
+    """Slurm's last answer; None: it was not asked."""
     run_tasks: tuple[RunTaskStatus, ...]
     """Each run task."""
     workers: tuple[WorkerStatus, ...] = ()
     """Workers that live."""
     failures: tuple[Failure, ...] = ()
-    """What went wrong, by cause; the most frequent first."""
+    """Failures by cause, the most frequent first."""
     alarms: tuple[Failure, ...] = ()
-    """What monitors warned of: memory, disks, GPUs."""
+    """Warnings of monitors: memory, disks, GPUs."""
     report: str | None = None
     """The report, once written."""
 

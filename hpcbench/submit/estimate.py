@@ -161,7 +161,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What is left to ask of a run task."""
+    """Samples of a run task that are still to ask."""
 
     samples: int
     """Samples without an answer of an earlier experiment."""
@@ -224,7 +224,7 @@ def _open(work: WorkPlan, left: Mapping[str, Left]) -> WorkPlan:
 
 
 def _left(cut: Cut, left: Mapping[str, Left]) -> Left:
-    """What is left of a run task; a cut of other size has other shards, and at most all of them are left."""
+    """Rest of a run task; a cut of another size has other shards, and at most all of them are left."""
     known = left.get(cut.run_task)
     if known is None:
         return Left(cut.samples, cut.count)

@@ -125,7 +125,7 @@ def words(preview: Preview, outlook: Outlook) -> Iterator[str]:
 
 
 def _last_job(preview: Preview, found: Estimate) -> str:
-    """What the last job does, and what it may take."""
+    """Work and resources of the last job."""
     stages = preview.resolved.plan.stages
     does = [
         word

@@ -21,7 +21,7 @@ def main(argv: Sequence[str]) -> None:
     Raises:
         SystemExit: with code 3: the folder belongs to another user.
     """
-    # All that follows uses the folder that was looked at, whatever gets its name meanwhile.
+    # All later steps use the checked folder, whatever gets its name meanwhile.
     folder = os.open(argv[-1], os.O_RDONLY | os.O_DIRECTORY)
     owner = os.fstat(folder).st_uid
     if owner not in (os.geteuid(), 0, NOBODY):

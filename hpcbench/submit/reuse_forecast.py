@@ -84,7 +84,7 @@ def forecast(preview: Preview, policy: Policy) -> Forecast:
     for run_task in preview.resolved.run_tasks:
         if run_task.name in preview.unknown:
             all_asked[run_task.name] = preview.unknown[run_task.name]
-        elif why := why_not(run_task, policy, basis="not looked at yet"):
+        elif why := why_not(run_task, policy, basis="not read yet"):
             all_asked[run_task.name] = why
         elif (basis := bases.of(run_task)) is None:
             all_asked[run_task.name] = bases.why(run_task)

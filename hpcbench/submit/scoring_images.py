@@ -112,7 +112,7 @@ def with_facts(resolved: ResolvedPlan, prepared: Mapping[str, Environment]) -> R
 def _described(
     scorer: ImageScorer, known: dict[str, dict[str, MetricFacts | str]]
 ) -> dict[str, MetricFacts | str]:
-    """What the metrics of an image say; equal metrics in one image are asked once."""
+    """Descriptions of an image's metrics; equal metrics in one image are loaded once."""
     key = repr([scorer.environment, list(scorer.wanted)])
     if key not in known:
         try:

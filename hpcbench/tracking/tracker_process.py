@@ -41,7 +41,7 @@ _NO_PROXY = "localhost,127.0.0.1,::1"
 
 
 class ServerOptions(BaseModel):
-    """What all trackers of servers have."""
+    """Options of all trackers of servers."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

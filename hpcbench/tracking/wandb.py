@@ -47,7 +47,7 @@ class WandbOptions(ServerOptions):
     mode: Literal["online", "offline"] = "online"
     """`offline`: written to files, for `wandb sync`."""
     url: str | None = None
-    """Address of a server of one's own; none: wandb.ai."""
+    """Address of the user's own server; none: wandb.ai."""
     api_key: str | None = Field(default=None, repr=False)
     """A reference, `${env:WANDB_API_KEY}`; none: what `wandb login` has left."""
 

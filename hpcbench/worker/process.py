@@ -137,7 +137,7 @@ class Worker:
         self.routes: dict[str, Route] = {}
         """Run task → the route of its last requests."""
         self.purse: Purse
-        """What this worker may still spend of the budget."""
+        """The part of the budget that this worker may still spend."""
         self.watch: JobWatch
         self.serving: Serving
 

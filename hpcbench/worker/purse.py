@@ -1,4 +1,4 @@
-"""What one worker may still spend of the experiment's budget."""
+"""The part of the experiment's budget that one worker may still spend."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Purse:
         self._taking, self._counting = threading.Lock(), threading.Lock()
         """Held while a slice is taken, in a thread that a cancellation does not end; and by each sum."""
         self._left = Amount()
-        """What is left of the slices, without what requests in flight may take."""
+        """Rest of the slices, without the reserve for requests in flight."""
         self._spent, self._reserved = Amount(), dict[int, Amount]()
         self._told = Amount()
         self._dearest: dict[str, Amount] = {}
@@ -103,7 +103,7 @@ class Purse:
                 self._ledger.give_back(self._worker, self._left)
 
     def _likely(self, run_task: ResolvedRunTask, request: Request) -> Amount:
-        """What a request may take: as much as the dearest one so far; at first an answer of full length."""
+        """Expected cost of a request: that of the dearest so far; at first of an answer of full length."""
         known = self._dearest.get(run_task.name)
         if known is not None:
             return known
@@ -129,7 +129,7 @@ class Purse:
                 self._left = self._left.plus(part)
 
     def _whole(self) -> Amount:
-        """What is spent, with the requests in flight."""
+        """The spent amount, with the requests in flight."""
         whole = self._spent
         for one in tuple(self._reserved.values()):
             whole = whole.plus(one)

@@ -28,7 +28,7 @@ class RequestBuilder:
     ) -> None:
         self.run_task, self._dataset, self._chosen = run_task, dataset, chosen
         self._basis = basis
-        """What makes the answers beside the requests; empty: not all of it is known."""
+        """Key of all that determines the answers besides the requests; empty: not all of it is known."""
         self._on_take = on_take
         """Receives each sample that will be sent and counts."""
         self._prompt = TaskPrompt(run_task)

@@ -42,7 +42,7 @@ class Meter:
         self.in_flight = 0
         """Requests in the engine now."""
         self.unread = 0
-        """Of those, requests whose client must read before the wrapper reads the engine's next block."""
+        """Open requests whose client must read before the wrapper reads the engine's next block."""
         self.served = 0
         """Requests with a complete answer."""
         self.starts = 0

@@ -1,4 +1,4 @@
-"""Small synthetic document pages: what stands on them, and how they look.
+"""Small synthetic document pages: their contents, and how they look.
 
 One module for the shipped snapshot (`generate.py`) and for the tiny model's training
 (`recipes/tiny_vlm/train.py`), so that the two can never drift apart; only seeds and styles differ.
@@ -107,7 +107,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What stands on a page. `lines` are left and right cells; an empty right cell: one cell."""
+    """Contents of a page. `lines` are left and right cells; an empty right cell: one cell."""
 
     doc_type: str
     language: str

@@ -3,7 +3,7 @@
     python -m recipes.tiny_vlm.evaluate --model examples/demo/model --data examples/demo/data
 
 Independent of hpcbench on purpose: the figures in the model card do not rest on the code whose
-demonstration they are. Beside each figure stands what an answer that ignores the page would get.
+demonstration they are. Beside each figure is the score of an answer that ignores the page.
 Loads tokenizer and image processor separately, because transformers' AutoProcessor for Qwen2-VL
 needs torchvision (for videos), which we do not ask of anyone.
 """

@@ -104,7 +104,7 @@ class Packer:
             yield task, lead, answer, np.full((len(lead) + len(answer) - 1, 2), -100)
 
     def found_on(self, page: Page, question: Question, lead: list[int], answer: int) -> np.ndarray:
-        """On which line the answer stands, to be known at two places of the packed question.
+        """Line of the answer, to be known at two places of the packed question.
 
         After the first layer at the item a table question names, after the second where the answer
         begins: the two steps of looking a row up, which were not found unaided in 2,000 steps.

@@ -4,7 +4,7 @@
 
 Train-only auxiliary heads tell every image token which text lies over it, and the text side where
 an answer stands: on the language model's loss alone a model of this size does not start to read.
-The image side gets a head start on its heads alone, since nobody can answer who cannot read yet.
+The image side gets a head start on its heads alone, since a model that cannot read yet cannot answer.
 Muon on the inner matrices learnt clearly faster here than AdamW, which keeps embeddings and heads.
 Pages are drawn from seeds that the shipped snapshot never uses, in its seen fonts only.
 """

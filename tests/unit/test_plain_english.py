@@ -1,7 +1,8 @@
-"""Docstrings, comments and pages use words that are read once.
+"""Messages, docstrings, comments, pages and definitions use words that are read once.
 
-These words were a dialect of this project. Each has a plain one: told → reported, nobody → no worker, anew →
-again, begun → started, held against → compared with. Names in code may keep them.
+These words and constructions were a dialect of this project. Each has a plain form: told → reported, nobody →
+no worker, anew → again, begun → started, held against → compared with, "What a cell holds" → "Content of a
+cell". Names in code may keep them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,47 +22,92 @@ WORDS = (
     "whoever",
     "somebody",
     "nobody",
+    "everybody",
     "anew",
     "begun",
     "lies there",
     "held against",
     "wished",
     "anyhow",
+    "by and by",
+    "looked at",
+    "one's own",
+    "as it came",
+    r"stands(?! (?:for|in for|alone)\b)",
 )
 # In code a name may be one of them: in back quotes, as an argument (`told:`), or part of a file's name.
-FOUND = re.compile(rf"(?<![\w`.\"'])({'|'.join(WORDS)})(?![\w`\"':]|\.\w)", re.IGNORECASE)
+FOUND = re.compile(rf"(?<![\w`.\"'-])({'|'.join(WORDS)})(?![\w`\"':]|\.\w)", re.IGNORECASE)
 NAMES = {
     ("hpcbench/notify/outbox.py", "told"): "a state that is written to told.jsonl",
     ("hpcbench/remote/server.py", "told"): "a key of the protocol",
+    ("hpcbench/parsers/label_words.py", "nobody"): "a word that an answer may deny a label with",
+    ("hpcbench/reporting/leaderboard.py", "told"): "a value in report.json: cannot be told apart",
+    ("hpcbench/reporting/report_tables.py", "told"): "the same",
+    ("hpcbench/reporting/sections/leaderboard.py", "told"): "the same",
+    ("registries/schemas/report.json", "told"): "the same",
 }
 
+# A docstring names its subject: a noun, or a verb in the imperative.
+NO_SUBJECT = re.compile(r"(?:What|Who|Of|Are|Is) ")
+# So does a sentence of a page, unless it is a question.
+NO_SUBJECT_IN_TEXT = re.compile(
+    r"(?:^|[.:;] |\| )((?:What|Who|Of) [a-z][^.?|\n]*)(?=[.|\n])", re.MULTILINE
+)
 
-def texts(path: Path) -> Iterator[str]:
-    """Docstrings, texts under fields, and comments of a module."""
-    source = path.read_text(encoding="utf-8")
-    for node in ast.walk(ast.parse(source)):
+
+def docstrings(tree: ast.AST) -> Iterator[str]:
+    """Docstrings, and texts under fields."""
+    for node in ast.walk(tree):
         body = getattr(node, "body", None)
         for one in body if isinstance(body, list) else ():
             if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant):
                 yield str(one.value.value)
+
+
+def comments(source: str) -> Iterator[str]:
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             yield token.string
 
 
+def messages(tree: ast.AST) -> Iterator[str]:
+    """Texts of several words: messages, help, headings; docstrings too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            yield node.value
+
+
+def dialect(name: str, texts: Iterable[str]) -> list[str]:
+    return [
+        f"{name}: …{text[max(0, match.start() - 40) : match.end() + 20]}…"
+        for text in texts
+        for match in FOUND.finditer(text)
+        if (name, match[0].lower()) not in NAMES
+    ]
+
+
 @pytest.mark.parametrize(
     "room", sorted({path.parent for path in (ROOT / "hpcbench").rglob("*.py")})
 )
-def test_docstrings_and_comments_do(room: Path) -> None:
-    found = [
-        f"{name}: …{text[max(0, match.start() - 40) : match.end() + 20]}…"
-        for path in sorted(room.glob("*.py"))
-        for name in [str(path.relative_to(ROOT))]
-        if FOUND.search(path.read_text(encoding="utf-8"))
-        for text in texts(path)
-        for match in FOUND.finditer(text)
-        if (name, match[0]) not in NAMES
-    ]
+def test_messages_docstrings_and_comments_do(room: Path) -> None:
+    found = []
+    for path in sorted(room.glob("*.py")):
+        source, name = path.read_text(encoding="utf-8"), str(path.relative_to(ROOT))
+        tree = ast.parse(source)
+        found += [f"{name}: {one[:60]}" for one in docstrings(tree) if NO_SUBJECT.match(one)]
+        if FOUND.search(source):
+            found += dialect(name, [*messages(tree), *comments(source)])
+    assert found == []
+
+
+@pytest.mark.parametrize("folder", ["benchmarks", "examples", "recipes"])
+def test_programs_beside_the_package_do(folder: str) -> None:
+    found = []
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        source = path.read_text(encoding="utf-8")
+        if FOUND.search(source):
+            texts = [*docstrings(ast.parse(source)), *comments(source)]
+            found += dialect(str(path.relative_to(ROOT)), texts)
     assert found == []
 
 
@@ -76,9 +122,32 @@ PAGES = [
 # A document is a scanned one. A YAML file that describes a part of a plan is a definition.
 YAML_DOCUMENT = re.compile(
     r"(?:registry|YAML|model|dataset|prompt|metric|image|package|site|gate|task)(?:'s)? documents?\b"
-    r"|(?:its|their|the user's) document(?! (?:and|is))|`\w+/` documents?\b",
+    r"|(?:its|their|the user's) document(?! (?:and|is))|`\w+/` documents?\b"
+    r"|documents? of (?:v0|VLMHyperBench)|(?:any|no|older|v0\.2's) document(?::| names)",
     re.IGNORECASE,
 )
+
+
+def test_other_files_that_users_read_do() -> None:
+    """Definitions, templates, the Makefile; comments of the portal's client."""
+    files = [
+        path
+        for folder in ("registries", "examples", "recipes", "ci_templates", "slurm_templates")
+        for path in sorted((ROOT / folder).rglob("*"))
+        if path.suffix in (".yaml", ".yml", ".md", ".json", ".j2", ".sh") and path.is_file()
+    ]
+    small = [path for path in [*files, ROOT / "Makefile"] if path.stat().st_size < 500_000]
+    found = []
+    for path in small:
+        name, text = str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")
+        found += dialect(name, [text])
+        found += [f"{name}: {one[0]}" for one in YAML_DOCUMENT.finditer(text)]
+    for path in sorted((ROOT / "portal/src").rglob("*.*")):
+        if path.suffix in (".ts", ".tsx", ".css") and ".test." not in path.name:
+            text = path.read_text(encoding="utf-8")
+            notes = re.findall(r"/\*.*?\*/|(?<!:)//[^\n]*", text, re.DOTALL)
+            found += dialect(str(path.relative_to(ROOT)), notes)
+    assert found == []
 
 
 def prose(page: Path) -> str:
@@ -89,7 +158,11 @@ def prose(page: Path) -> str:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_pages_do(page: Path) -> None:
-    assert [match[0] for match in FOUND.finditer(prose(page))] == []
+    name, text = str(page.relative_to(ROOT)), page.read_text(encoding="utf-8")
+    blocks = re.findall(r"```.*?```", text, re.DOTALL)
+    assert dialect(name, [prose(page), *blocks]) == []
+    sentences = [line for line in prose(page).splitlines() if not line.startswith("#")]
+    assert NO_SUBJECT_IN_TEXT.findall("\n".join(sentences) + "\n") == []
 
 
 # `hpcbench schema` makes definitions.md.

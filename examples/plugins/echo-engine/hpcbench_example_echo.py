@@ -142,7 +142,7 @@ class Server(socketserver.ThreadingUnixStreamServer):
             self.path.unlink(missing_ok=True)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that leaves early is no error; all else is told on standard error."""
+        """A client that leaves early is no error; all other faults go to standard error."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 

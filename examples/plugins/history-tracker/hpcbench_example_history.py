@@ -105,7 +105,7 @@ class History:
 
 
 def _having(file: FileIO, key: str) -> Iterator[dict[str, Any]]:
-    """Lines in which the key stands; only those are read as JSON, so a long history costs little."""
+    """Lines that contain the key; only those are read as JSON, so a long history costs little."""
     sought = json.dumps(key, ensure_ascii=False).encode("utf-8", "backslashreplace")
     with open(os.dup(file.fileno()), "rb") as lines:  # noqa: PTH123 - of an open file, not of a path
         lines.seek(0)

@@ -56,7 +56,7 @@ class ZipStorage:
                     yield piece
 
     def put(self, source: Path, url: str, path: str) -> None:
-        """Add or replace one member: the archive is written anew beside the old one, then renamed."""
+        """Add or replace one member: a new archive is written beside the old one, then renamed."""
         file, folder = split_url(url)
         file.parent.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")

@@ -100,7 +100,7 @@ def _expected(figure: str, sides: Sequence[Sequence[Run]]) -> bool:
 
 
 def _why_lacking(figure: str, sides: Sequence[Sequence[Run]]) -> str:
-    """What a figure would need."""
+    """Condition of a figure."""
     for run in (run for runs in sides for run in runs if _figure(run, figure) is None):
         entry = _percentile(run, figure)
         if entry is not None and entry.needs:

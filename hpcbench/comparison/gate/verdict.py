@@ -14,7 +14,7 @@ from hpcbench.schema.definitions import Gate, GateLevel, QualityRule
 from hpcbench.schema.rules import by_name
 
 VERSION = 1
-"""Of `verdict.json`."""
+"""Version of `verdict.json`."""
 
 CheckKind = Literal["quality", "speed", "memory", "coverage"]
 Found = Literal["pass", "fail", "inconclusive"]
@@ -33,11 +33,11 @@ class Check:
     what: str
     """Metric or figure, or what was missing."""
     kind: CheckKind
-    """What it is about."""
+    """Subject of the check."""
     level: GateLevel
     """`critical` decides the verdict, `advisory` is only listed."""
     verdict: Found
-    """What was found."""
+    """Result of the check."""
     why: str
     """In one sentence."""
     baseline: float | None = None
@@ -81,7 +81,7 @@ def held_to(margin: float, low: float, high: float, *, higher_is_better: bool) -
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a gate concludes about a candidate."""
+    """A gate's conclusion about a candidate."""
 
     baseline: str
     """Id of the experiment it was compared with."""
@@ -92,7 +92,7 @@ class Verdict:
     verdict: Word
     """The answer."""
     reasons: tuple[str, ...]
-    """What decided it, the weightiest first."""
+    """The deciding checks, the weightiest first."""
     checks: tuple[Check, ...]
     """All checks."""
     confirmed_by: tuple[str, ...] = ()

@@ -39,7 +39,7 @@ class Answer(NamedTuple):
     completion_tokens: int | None = None
     """The engine's count; None: the engine gave none."""
     measured: Measurement = Measurement()
-    """What it took, for resource metrics; only `measured_from_json` fills it."""
+    """Its time and tokens, for resource metrics; only `measured_from_json` fills it."""
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Answer:
@@ -70,7 +70,7 @@ class Answer(NamedTuple):
 
 
 def measurement_of(record: Mapping[str, Any]) -> Measurement:
-    """What an answer took, by the formulas of `speed`; damaged times lose the times, not the answer."""
+    """Time and tokens of an answer, by the formulas of `speed`; an answer with damaged times has none."""
     reused, count = record.get("reused_from") is not None, _count(record.get("usage"))
     try:
         one = Timed.from_json(record)

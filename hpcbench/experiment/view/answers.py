@@ -58,7 +58,7 @@ def answers_stamp(experiment: Experiment, run_task: str) -> tuple[int, ...]:
 
 
 class ShardSize(NamedTuple):
-    """What a shard's answers are read from: equal sizes mean equal answers."""
+    """Files of a shard's answers: equal sizes mean equal answers."""
 
     attempt: int
     """Newest attempt. Answers are withdrawn only by a new attempt."""

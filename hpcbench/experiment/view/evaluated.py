@@ -153,12 +153,12 @@ class Level(Part):
 
 
 class Measured(Part):
-    """What `metrics.json` says of a resource metric beside its value."""
+    """Facts in `metrics.json` about a resource metric beside its value."""
 
     unit: str = ""
     """Unit of the value."""
     basis: str = "times"
-    """What two values must have in common to be compared, see `hpcbench.metrics.resources.Basis`."""
+    """The common ground that a comparison needs, see `hpcbench.metrics.resources.Basis`."""
     higher_is_better: bool = False
     why: str = ""
     """Why there is no value; empty: there is one."""
@@ -443,7 +443,7 @@ class Tokens(Part):
 
 
 class Limits(Part):
-    """What the rate limits of a run task's gateway did."""
+    """Effects of the rate limits of a run task's gateway."""
 
     refused: int = 0
     """Requests that it refused for now, 429."""

@@ -136,7 +136,7 @@ def _run_tasks(
         turn = func.row_number().over(partition_by=own.name, order_by=own.experiment.desc())
         ranked = select(own.name, own.experiment, turn.label("turn")).where(*where).subquery()
         chosen = select(ranked).where(ranked.c.turn <= each).subquery()
-    # All rows of these names are looked at in an index; only the chosen ones are read.
+    # All rows of these names are searched by an index; only the chosen ones are read.
     same = (own.home == home, own.experiment == chosen.c.experiment, own.name == chosen.c.name)
     query = select(own.name, own.experiment, own.model, own.dataset).where(*same)
     query = query.order_by(own.name, own.experiment.desc())

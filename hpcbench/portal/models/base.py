@@ -1,4 +1,4 @@
-"""What all answers are made of: parts, pages of lists, faults."""
+"""Building blocks of all answers: parts, pages of lists, faults."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Fault(Model):
     """Error: every failed request has this body."""
 
     error: str
-    """What is wrong, in one line."""
+    """The mistake, in one line."""
     remedy: str = ""
-    """What to do about it."""
+    """The remedy."""
     code: str
     """A stable word: `not_found`, `not_signed_in`, `refused`, `bad_request`, `conflict`, `busy` …"""
     id: str = ""

@@ -96,7 +96,7 @@ class Choice(Model):
     description: str = ""
     """Its description."""
     fault: str = ""
-    """What is wrong with the definition; plans cannot use it."""
+    """The mistake of the definition; plans cannot use it."""
     engine: str = ""
     """Engine of a model."""
     gpus: int | None = None
@@ -142,9 +142,9 @@ class Note(Model):
     severity: Literal["error", "warning"]
     """A plan with an error cannot be submitted."""
     message: str
-    """What is wrong."""
+    """The mistake."""
     remedy: str = ""
-    """What to do about it."""
+    """The remedy."""
     file: str = ""
     """Another file that has the problem: `KIND/NAME`, or a path; empty: this text."""
     definition: str | None = None

@@ -1,4 +1,4 @@
-"""Who is signed in, and tokens for scripts."""
+"""The signed-in client, and tokens for scripts."""
 
 from __future__ import annotations
 

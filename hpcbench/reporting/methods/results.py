@@ -1,4 +1,4 @@
-"""What became of the samples: the outcomes of a methods section."""
+"""Outcomes of the samples, for a methods section."""
 
 from __future__ import annotations
 

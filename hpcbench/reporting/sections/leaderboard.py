@@ -134,7 +134,7 @@ def _leaders(tables: Tables) -> Table:
             )  # fmt: skip
     heads = (
         "dataset", "metric", "best", "value", "coverage", "ahead of by more than chance",
-        "cannot be told apart from",
+        "cannot be distinguished from",
     )  # fmt: skip
     return Table("Who leads on each dataset", heads, tuple(rows), 1, frozenset({1, 2, 5, 6}))
 

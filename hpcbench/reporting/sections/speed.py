@@ -189,7 +189,7 @@ def _memory(speeds: Mapping[str, Speed]) -> Part | None:
 
 
 def _tokens(speeds: Mapping[str, Speed]) -> Part | None:
-    """What workers did to get tokens of OAuth2."""
+    """How workers got tokens of OAuth2."""
     rows = tuple(
         (
             name, _by_kind(one.granted), _by_kind(one.failed) or "0", f"{sum(one.seconds.values()):.1f}",
@@ -220,7 +220,7 @@ def _by_kind(counts: Mapping[str, int]) -> str:
 
 
 def _limits(speeds: Mapping[str, Speed]) -> Part | None:
-    """What the rate limits of gateways did."""
+    """Effects of the rate limits of gateways."""
     rows = tuple(
         (name, str(one.refused), str(one.waits), f"{one.wait_seconds:.0f}")
         for name, table in speeds.items()

@@ -32,7 +32,7 @@ def test_what_may_be_chance_cannot_be_told_apart(tmp_path: Path) -> None:
     here = answered(tmp_path, {"one": some_right(COUNT, 41), "other": some_right(COUNT, 40)})
     (sentence,) = gather(here)["summary"]
     assert "org/one has the best exact_match, 0.683 [" in sentence
-    assert "but cannot be told apart from org/other (0.667)" in sentence
+    assert "but cannot be distinguished from org/other (0.667)" in sentence
     assert "leads" not in sentence
 
 
