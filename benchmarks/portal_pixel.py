@@ -4,11 +4,11 @@ A worker (`portal_home.grow`) appends an answer to a running experiment about on
 disk and tells of it. The portal follows these files and tells the page of the experiment, which paints how
 many answers there are. What is timed begins before the answer is written, so the disk's own time is in it,
 and ends when the frame with that many or more is drawn: a MutationObserver in the page sees the number
-change, and the frame after the next has started. Both read the clock of the same machine. The goal is 3 s; the
-floor is the page alone, a change by a script of its own until its frame is drawn.
+change, and the frame after the next has started. Both read the clock of the same machine. The goal is
+3 s; the floor is the page alone, a change by a script of its own until its frame is drawn.
 
-The output separates the first seconds of a worker: its file has to be found first, which takes longer where a file
-system tells of changes late, up to 15 s. A real worker loads its model in that time.
+The output separates the first seconds of a worker: its file has to be found first, which takes longer where
+a file system reports changes late, up to 15 s. A real worker loads its model in that time.
 
     python benchmarks/portal_pixel.py [--events 44] [--per-second 0.77] [--home FOLDER]
 

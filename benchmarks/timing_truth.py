@@ -7,8 +7,9 @@ in batches writes them: then the last of 64 texts waits in the socket while 63 o
 Errors are (client's − server's stamp), so the cost of the write itself is in them; that of TPOT is of the
 figure that the product would report, of an answer that ends with a token without text. The bare client is the
 least one can do with aiohttp: post, and stamp every block where `iter_any` gives it. Clients take turns. The
-server's own lateness against its schedule is no error of a client and is printed apart; a round in which it was late by
-more than 2 ms (p99) says that others took the machine's cores, and is measured again, three times at most.
+server's own lateness against its schedule is no error of a client and is printed apart; a round
+in which it was late by more than 2 ms (p99) says that others took the machine's cores, and is measured again,
+three times at most.
 
     python benchmarks/timing_truth.py [--rounds 5]
 """

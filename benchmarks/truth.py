@@ -11,9 +11,9 @@ requeued, and a node is set down and back. So many seconds after the last fault 
 
 An element of submitit sleeps and writes a line; one of hpcbench is a run task of eight samples that a
 scripted engine answers as slowly. submitit has no retry of its own for a killed element: that its work is
-lost is what it is made for, that no message reports it is not. Each with sacct, and with a sacct that fails as where
-there is no slurmdbd (a shim before it in PATH, for the submitting process and its jobs; slurmctld goes on
-as it is).
+lost is what it is made for, that no message reports it is not. Each with sacct, and with a sacct that fails
+as where there is no slurmdbd (a shim before it in PATH, for the submitting process and its jobs; slurmctld
+goes on as it is).
 
 It sets a node down and ends processes: run it alone. It refuses to begin while there are jobs in the queue.
 
