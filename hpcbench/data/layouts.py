@@ -369,7 +369,7 @@ class Pairs(_Made):
             yield path, 1, {**_record(name, image, [reference], {}), **split}
 
     def _page(self, name: Path, ends: Mapping[Path, int]) -> Path | None:
-        """The page of a reference: of several, the one whose path shares the most parts with it."""
+        """The page of a reference; if several fit, the page whose path shares the most parts with it."""
         folder = self.options.images  # type: ignore[attr-defined]
         if not folder:
             return self._beside.find(self.folder / name)

@@ -38,6 +38,7 @@ if [ "$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')" != VE
     echo "name a Python VERSION: sh $0 $folder pythonVERSION" >&2
     exit 1
 fi
+echo "installing hpcbench into $folder: a minute, or several on a slow file system"
 "$python" -m venv "$folder"
 "$folder/bin/python" -m pip install --quiet --no-index --find-links "$here/wheels" "NAME[EXTRAS]" BUILDERS
 "$folder/bin/hpcbench" --version

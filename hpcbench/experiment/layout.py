@@ -564,6 +564,8 @@ def find(root: Path, wanted: str) -> Experiment:
         there = [*(one.id for one in known), *(one.name for one in baselines(root))]
         close = nearest(wanted, there)
         meant = f"did you mean '{close}'? " if close else ""
+        if not known:
+            remedy = "it has none yet: `hpcbench submit PLAN` makes one"
         raise UserError(Problem(f"no experiment '{wanted}' in {root}", remedy=meant + remedy))
     names = few([experiment.id for experiment in matches], 5)
     raise UserError(Problem(f"'{wanted}' matches several experiments: {names}", remedy=remedy))

@@ -186,7 +186,7 @@ class _Run:
             self._settle()
 
     def _settle(self) -> None:
-        """Tell the budget of requests without an answer."""
+        """Report requests without an answer to the budget."""
         if self.budget is None:
             return
         for key, request in self.reserved.items():

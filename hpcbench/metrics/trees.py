@@ -178,7 +178,7 @@ class _Found(NamedTuple):
     """Whether two values are equal before normalisation, in any order of lists; the best option counts."""
 
     def mean(self) -> float:
-        """As the package adds them up: its ties are those of these numbers to the last bit."""
+        """The mean, added up in the package's order, so that the same candidates tie to the last bit."""
         return sum(self.values) / self.length if self.length else 1.0
 
 

@@ -116,7 +116,7 @@ class Keeper:
         """Why the last request for a token failed; None: it did not."""
         self._wake = asyncio.Event()
         self._changed: asyncio.Future[None]
-        """Done after the next request for a token, whatever came of it."""
+        """Set after the next request for a token, also after a failed one."""
         self._waiting = 0
         self._said = float("-inf")
 

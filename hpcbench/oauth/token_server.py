@@ -127,7 +127,7 @@ class TokenServer:
             await asyncio.sleep(self._poll * (0.75 + random.random() / 2))  # noqa: S311
 
     async def _ask(self, record: Record | None, *, full: bool) -> Granted:
-        """A token from the server. The lease is ours."""
+        """A token from the server; the caller holds the lease."""
         if self.options.grant_type == "client_credentials":
             return await self._authenticated(record, fallback=False)
         record = self._with_configured(record)

@@ -116,8 +116,8 @@ class Sample:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """Columns for groups in tables, e.g. `doc_type`."""
     boxes: Callable[[], Boxes] | None = field(default=None, compare=False, repr=False)
-    """Gives what the dataset marks on the first image, for people to look at; prompts and scores know
-    nothing of it. It is read on first use, and may raise UserError."""
+    """Returns the dataset's marks on the first image, which pages show and neither prompts nor scores use.
+    It reads them on first use, and may raise UserError."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -494,7 +494,7 @@ def test_an_unset_variable_of_a_shell_names_no_experiment(tmp_path: Path, nothin
 
 
 def test_there_is_no_last_of_none(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no experiment '@last'"):
+    with pytest.raises(UserError, match="no experiment '@last' in .*none yet: `hpcbench submit"):
         find(tmp_path, "@last")
 
 
