@@ -1,8 +1,8 @@
 """Metrics that score in an image: the host reads the answers, a container computes, the host decides.
 
 The container sees the samples and readings in one folder, read-only, writes into another one, and has no
-network. What it writes is read back and checked. A container that fails costs its own metrics: each sample
-gets the reason as its fault.
+network. The host reads its output back and checks it. A container that fails costs its own metrics: each
+sample gets the reason as its fault.
 """
 
 from __future__ import annotations

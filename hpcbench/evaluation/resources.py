@@ -1,7 +1,7 @@
 """Resource metrics of whole run tasks, from figures that are measured already.
 
-`performance.json` has rates and memory, monitors have power, the site profile or the model has a price. What
-lacks its basis has no value, and says why: it is never 0.
+`performance.json` has rates and memory, monitors have power, the site profile or the model has a price. A
+metric without its basis has no value, never 0, and says why.
 """
 
 from __future__ import annotations

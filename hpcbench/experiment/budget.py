@@ -214,7 +214,7 @@ def settle(experiment: Experiment) -> Ledger:
     """Return what dead workers did not spend; call it only while no worker is alive.
 
     By its last event a worker has spent `used`, and its requests in flight at that time count as answered.
-    What it sent in the seconds after that event is not known.
+    The requests that it sent after that event are not known.
     """
     ledger = Ledger(experiment)
     held = ledger.held()

@@ -2,8 +2,8 @@
 
 Colleagues may write to a shared experiment, but not to `jobs/`: pickles and scripts in it can be changed by
 the submitter only. `jobs/seal.json` holds hashes of the files outside it that name further code: image,
-packages, shell lines of the site, copies of local packages. Who can rename entries of the experiment's folder
-can replace `jobs/` itself, so its owner is checked, too.
+packages, shell lines of the site, copies of local packages. A user who can rename entries of the experiment's
+folder can replace `jobs/` itself, so its owner is checked, too.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ class Client:
         files_under: Image files below this folder are sent as `file://` URIs: the engine can read them
             there. Other images, or all without this folder, are sent as data URIs.
         recount: Counts the tokens of an answer's text by the model's own tokenizer (`tokens.counter`).
-        limits: What is known of the rate limits of the gateway behind it.
+        limits: Known rate limits of the gateway behind it.
         rules: Makes the rules for bodies of requests from the wrapper's word on the engine; needed for the
             direct route (`take`). None: the engine's socket is not on this node.
     """

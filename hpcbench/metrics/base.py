@@ -47,7 +47,7 @@ Counts = Mapping[str, float]
 class Metric(Protocol):
     """Scores predictions against references.
 
-    What a class may have besides:
+    Optional parts of a class:
 
     - `accepts: tuple[str, ...]`: outputs of ML tasks it is for: text, label, object; or `reading`, then a
       prediction is how an answer was read (`.value`, `.reason`, `.repairs`, `.faults`, `.truncated`);

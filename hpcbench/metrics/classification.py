@@ -54,7 +54,7 @@ class _ByClass(CorpusMetric, TextMetric):
     def score(self, prediction: object, references: Sequence[object]) -> Counts:
         """Counts of the one sample by class.
 
-        Of several right labels the one predicted counts as the sample's class, else the first in the
+        If several labels are right, the predicted one counts as the sample's class, else the first in the
         alphabet.
         """
         right, said = self.labels(prediction, references)

@@ -1,6 +1,6 @@
 """Structural fidelity: whether answers have the form that was asked for, whatever they say.
 
-What is scored is how an answer was read (`accepts = ("reading",)`), an object with `.value`, `.form`,
+These metrics score how an answer was read (`accepts = ("reading",)`), an object with `.value`, `.form`,
 `.repairs`, `.faults` (each with `.kind` and `.path`), `.required`, `.found`, `.extra` and `.truncated`;
 references do not matter, and none are needed. Anything else, None for a request that failed, is the worst.
 
@@ -102,7 +102,7 @@ class Truncated(_OfReadings):
 class MissingFields(_OfReadings):
     """Fields that the schema demands and answers lack, over all that it demands.
 
-    Fields of all levels count. Of an answer that cannot be read all are missing.
+    Fields of all levels count. If an answer cannot be read, all are missing.
     """
 
     name: ClassVar[str] = "missing_fields"

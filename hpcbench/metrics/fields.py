@@ -508,8 +508,8 @@ class KieF1Fields(CorpusMetric, FieldOptions):
     def score(self, prediction: object, references: Sequence[object]) -> Counts:
         """Twice the right fields, and the predicted and expected ones, by field: `right:a`, `both:a`.
 
-        Of the reference with the highest F1. No mapping is scored as nothing predicted, and where nothing is
-        expected as one wrong field without a name.
+        The reference with the highest F1 counts. A prediction that is no mapping counts as empty, and as one
+        wrong field without a name if the reference is empty.
         """
         found = self.count_fields(prediction, self.best_reference(prediction, references))
         counts = {f"right:{field}": 2.0 * one.right for field, one in found.items() if one.right}

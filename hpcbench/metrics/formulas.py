@@ -13,7 +13,7 @@ The idea is that of OmniDocBench's formula edit distance (`normalized_formula`; 
 2412.07626), which also folds case and drops all alphabets, environments and braces' meaning with them, and
 counts characters. Distances over tokens: Deng et al. 2016, arXiv 1609.04938.
 
-What it does *not* do: see that two formulas look the same. `x_i^2` and `x^2_i`, `\\frac{a}{b}` and
+It does *not* see that two formulas look the same. `x_i^2` and `x^2_i`, `\\frac{a}{b}` and
 `a \\over b`, macros of the author differ here. CDM (Wang et al. 2024, arXiv 2409.03643) renders both and
 compares the pictures; that needs a LaTeX installation and is not here.
 """

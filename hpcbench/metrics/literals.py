@@ -1,7 +1,7 @@
 """Objects and lists in what models write: JSON or Python's literals, in fences and prose.
 
-Nothing is run, and any text is read in time that grows with its length alone. What is read is a guess
-where the text is not such a value; hpcbench.parsers reads answers strictly, for metrics over objects.
+Nothing is run, and any text is read in time that grows with its length alone. The result is a guess
+if the text is not such a value; hpcbench.parsers reads answers strictly, for metrics over objects.
 """
 
 from __future__ import annotations

@@ -158,9 +158,9 @@ class NgramMetric(CorpusMetric):
 class Bleu(NgramMetric):
     """BLEU: how many n-grams of 1 to 4 words are right, with a penalty for brevity; 0 to 100.
 
-    Of a set: all right n-grams over all n-grams. A set with no four right words in a row is worth 0, equal
-    texts of fewer words too: that is BLEU, take chrF for short texts. Of one sample: over the orders that
-    the answer has. N-grams of all references count, and the length of that nearest to the answer's.
+    For a set: all right n-grams over all n-grams. A set with no four right words in a row scores 0, also if
+    equal texts have fewer words: that is BLEU, take chrF for short texts. For one sample: over the orders
+    that the answer has. N-grams of all references count, and the length of that nearest to the answer's.
     """
 
     name: ClassVar[str] = "bleu"
@@ -261,7 +261,7 @@ class Chrf(NgramMetric):
     """chrF: F-score of shared n-grams of characters (chrF++ with `word_order=2`: of words too); 0 to 100.
 
     Whitespace does not count. Precision and recall are means over the orders that answer and reference
-    have. Of several references the one with the best score counts, the first of equals as in sacrebleu.
+    have. If there are several, the best score counts, the first of equals as in sacrebleu.
     """
 
     name: ClassVar[str] = "chrf"

@@ -12,7 +12,7 @@ Fu et al., "OCRBench v2" (arXiv 2501.00321), `eval_scripts` of its code (`kits.O
   reference's; the value is the F-measure over boxes. References "###" do not count, nor do boxes that lie
   more than half in one of them.
 
-What of the published code is followed only if `published`: coordinates are whole numbers, others make a box
+Rules of the published code that count only if `published`: coordinates are whole numbers, others make a box
 none; boxes outside 0 … 1000 are passed over (grounding, spotting); boxes without an area are like none; in
 spotting the first free box of sufficient overlap is a reference's partner, with whatever text, so that the
 order counts, equal boxes of the reference count twice, and what is no list of lists is read bracket by

@@ -11,7 +11,7 @@ Fu et al., "OCRBench v2" (arXiv 2501.00321), `TEDS_metric.py` and `eval.py` in `
 - *Fields*: right fields / fields on either side (`kie_f1_macro`); a list in the reference holds the values
   that are right.
 
-What of the published code is followed only if `published`: an answer in the other of HTML and Markdown is no
+Rules of the published code that count only if `published`: an answer in the other of HTML and Markdown is no
 table; TEDS is PubTabNet's, and 0 for a pair in HTML on which that code raises (a cell's span that is no
 number, two empty tables); letters of "markdown" are cut off both ends of a table in it; between all
 characters of a chart's values are spaces, and JSON's true and null make an answer none; a blank line is no

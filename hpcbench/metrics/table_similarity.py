@@ -10,7 +10,7 @@ Ours compares what the tables say: `<th>` is a cell, sections (`<thead>` and the
 are dropped, texts are composed and their whitespace collapsed, pieces of HTML and Markdown tables are read
 (hpcbench.metrics.markup), much as OmniDocBench prepares tables (`normalized_html_table`; Ouyang et al. 2024,
 arXiv 2412.07626). Where both tables are plain `<html><body><table>` of `<tr>` and `<td>` with plain text, the
-value is that of PubTabNet's code. Of several tables in a text the one with most rows and cells counts, the
+value is that of PubTabNet's code. If a text has several tables, the one with most rows and cells counts, the
 first if equal. Nothing where no table belongs is 1.
 
 `compat="pubtabnet"` is PubTabNet's code (`src/metric.py`), read with the same parser, lxml's: only

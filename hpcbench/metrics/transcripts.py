@@ -1,7 +1,7 @@
 """How much of a transcribed text is right: OCRBench v2's mean of BLEU, METEOR, F-measure and 1 - edits.
 
 Fu et al., "OCRBench v2" (arXiv 2501.00321): `page_ocr_metric.py`, and the mean in `eval.py`, of its code
-(`kits.OCRBENCH`). Of the words of answer and reference:
+(`kits.OCRBENCH`). All compare the words of answer and reference:
 
 - BLEU (Papineni et al. 2002): geometric mean of the precisions of 1- to 4-grams, times exp(1 - reference's /
   answer's length) if the answer is the shorter, without smoothing;

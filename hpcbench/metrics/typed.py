@@ -1,6 +1,6 @@
 """Dates, numbers and amounts of money as documents write them, read without guessing.
 
-What can be read in more than one way is not read at all, unless an option says how; what is not read is
+A text with more than one meaning is not read at all, unless an option decides; a text that is not read is
 compared as text. So "1,000" is neither a thousand nor one without `decimal_mark`, and "01/02/2024" no day
 without `date_order`; "1,000.50" and "31/01/2024" need no option.
 """

@@ -160,8 +160,8 @@ class VqaAccuracy(SampleMetric):
             {"unicode": "none"}, LMMS_EVAL, ("lmms_eval/tasks/vqav2/utils.py", _LMMS_PROCESSOR)
         ),
     }
-    """lmms-eval has two rules: `lmms-eval` is its TextVQA, `lmms-eval-vqav2` its VQAv2. What each kit does to
-    an answer: `plain_answer`."""
+    """lmms-eval has two rules: `lmms-eval` is its TextVQA, `lmms-eval-vqav2` its VQAv2. `plain_answer`
+    says how each kit changes an answer."""
 
     process: Process = "always"
     """When answers are normalised."""
@@ -255,8 +255,8 @@ def plain_answer(text: str, kit: str = "") -> str:
     """An answer as VQA v2 compares it.
 
     Punctuation goes or becomes a space, full stops but decimal ones go, number words to ten become digits
-    ("none" is 0), articles go, contractions get their apostrophe, all in lower case. Of two words joined by a
-    hyphen an "a" is an article: "a-b" is "b".
+    ("none" is 0), articles go, contractions get their apostrophe, all in lower case. In two words joined by
+    a hyphen an "a" is an article: "a-b" is "b".
 
     Args:
         text: the answer.

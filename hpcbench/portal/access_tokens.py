@@ -1,6 +1,6 @@
 """Access to the portal: one-time codes, sessions of browsers, tokens of scripts.
 
-Of every secret the portal keeps only the SHA-256; comparisons take constant time. Codes and sessions are in
+The portal keeps only the SHA-256 of every secret; comparisons take constant time. Codes and sessions are in
 memory and end with the portal; tokens of scripts are in a file.
 """
 

@@ -26,7 +26,7 @@ def stamp_of(path: Path) -> Stamp:
 class Kept(Generic[ValueT]):
     """Values by key, each with the stamp of its source; the least recently used value is dropped first.
 
-    Of several threads that need the same value, exactly one computes it, and the others wait.
+    If several threads need the same value, exactly one computes it, and the others wait.
 
     Args:
         most: most that is kept, in the unit of `cost`.

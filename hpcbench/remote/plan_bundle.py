@@ -1,6 +1,6 @@
 """Files that a plan needs of this machine to run on another one: its definitions, and the files they name.
 
-Definitions that hpcbench ships exist there as well. Of other definitions the bundle contains those that the
+Definitions that hpcbench ships exist there as well. The bundle contains the other definitions that the
 plan names, directly or through another definition, and, without their data, those in conditions of its
 prompts. An absolute path that exists there stays unchanged; otherwise its file is sent, and the sent
 definition contains the file's path there (`exchange.py` keeps it by content).

@@ -2,7 +2,7 @@
 
 A test at 5 % that is repeated every night shows a false change in half of all flat series within three
 months; correlated nights increase this share. So the series is monitored: each night gives one decision from
-the nights so far, and no decision is revoked. Of all series without a change, at most a share `level` ever
+the nights so far, and no decision is revoked. At most a share `level` of series without a change ever
 shows one, for any length of the series and any number of readings.
 
 The method is a sequential change-point model with rank statistics (Hawkins & Deng 2010, Journal of Quality
@@ -137,8 +137,8 @@ def _wanted(nights: int, level: float) -> Array:
 
     The chance of a given S has two upper bounds, and the smaller one counts. One is the normal limit, whose
     tails are heavier. For the other, S = m n - 2 d is d exchanges of neighbours away from two sides that do
-    not overlap. Of the C(m + n, m) orders, the number as near as that is the number of partitions of at most
-    d into at most min(m, n) parts; this is exact up to d = max(m, n).
+    not overlap. Among the C(m + n, m) orders, the number as near as that is the number of partitions of at
+    most d into at most min(m, n) parts; this is exact up to d = max(m, n).
     """
     import numpy
     from scipy.special import gammaln, ndtri

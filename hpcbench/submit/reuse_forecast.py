@@ -1,8 +1,8 @@
 """How many samples of a plan will be asked, before it is submitted: for `--dry-run` and `--estimate`.
 
-The keys are those of submission, by the same functions. What a preview may not do, it mostly does not need:
-no image is built and no model is hashed, for what has never been built or hashed here has no answers here.
-Where submission asks a registry what a name means, the preview goes by what it meant here, and says so.
+The keys are those of submission, by the same functions. A preview builds no image and hashes no model, and
+mostly needs neither: an image or model that was never built or hashed here has no answers here. If
+submission asks a registry for the meaning of a name, the preview takes its meaning here, and says so.
 """
 
 from __future__ import annotations

@@ -185,7 +185,7 @@ def hidden_values(given: Mapping[str, str], inherited: Mapping[str, str]) -> lis
     """Values of environment variables to mask.
 
     All given values except short ones (`1`, `true`) and existing paths: masking those would only spoil error
-    messages. Of the inherited values, those whose name suggests a secret.
+    messages. Inherited values count if their name suggests a secret.
     """
     named = [
         value for name, value in {**inherited, **given}.items() if _SECRET_NAME.search(name.upper())

@@ -49,7 +49,7 @@ NAMES = {
 
 # A docstring names its subject: a noun, or a verb in the imperative.
 NO_SUBJECT = re.compile(r"(?:What|Who|Of|Are|Is) ")
-# So does a sentence of a page, unless it is a question.
+# So does each sentence of a docstring or page, unless it is a question.
 NO_SUBJECT_IN_TEXT = re.compile(
     r"(?:^|[.:;] |\| )((?:What|Who|Of) [a-z][^.?|\n]*)(?=[.|\n])", re.MULTILINE
 )
@@ -94,7 +94,9 @@ def test_messages_docstrings_and_comments_do(room: Path) -> None:
     for path in sorted(room.glob("*.py")):
         source, name = path.read_text(encoding="utf-8"), str(path.relative_to(ROOT))
         tree = ast.parse(source)
-        found += [f"{name}: {one[:60]}" for one in docstrings(tree) if NO_SUBJECT.match(one)]
+        for one in (" ".join(text.split()) for text in docstrings(tree)):
+            found += [f"{name}: {one[:60]}"] if NO_SUBJECT.match(one) else []
+            found += [f"{name}: {each[:60]}" for each in NO_SUBJECT_IN_TEXT.findall(f"{one}\n")]
         if FOUND.search(source):
             found += dialect(name, [*messages(tree), *comments(source)])
     assert found == []

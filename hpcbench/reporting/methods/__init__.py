@@ -3,7 +3,7 @@
     methods(experiment)      sections of paragraphs and lists
     markdown, latex, to_json its three forms
 
-Every sentence depends on a value in a file of the experiment. What the files do not record is a line of the
+Every sentence depends on a value in a file of the experiment. A fact that no file records is a line of the
 section "Not recorded"; nothing is assumed in its place.
 """
 
