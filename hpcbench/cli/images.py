@@ -202,7 +202,7 @@ def restore_images(arguments: argparse.Namespace) -> int:
     with working(f"reading {arguments.file}"), _no_room(_cache()):
         found = restore(arguments.file, _cache())
     for image in found:
-        print(f"{image.name[:12]} {image.record.reference if image.record else '?'}")
+        print(f"{image.name[:12]} {image.record.pinned if image.record else '?'}")
     return 0
 
 

@@ -59,6 +59,16 @@ class Record:
     sha256: str
     """Hash of the SIF, different for each build."""
 
+    @property
+    def pinned(self) -> str:
+        """The reference with its digest, which needs no registry where the image is in the cache."""
+        has_registry = self.transport in ("docker", "oras")
+        return (
+            self.reference
+            if not has_registry or "@" in self.reference
+            else f"{self.reference}@{self.digest}"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class BuiltImage:

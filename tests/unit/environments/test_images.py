@@ -14,6 +14,7 @@ import pytest
 from hpcbench.cli.main import main
 from hpcbench.environments.images import (
     BuiltImage,
+    Record,
     built_images,
     note,
     restore,
@@ -277,3 +278,18 @@ def test_packages_beside_an_image_are_restored_only_as_they_were_saved(
     save([image], bundle, wheels={place.name: wheels})
     with pytest.raises(UserError, match="the Python packages .* differ from the saved ones"):
         restore(bundle, cache)
+
+
+@pytest.mark.parametrize(
+    ("reference", "transport", "pinned"),
+    [
+        ("docker://host/name:1", "docker", "docker://host/name:1@sha256:aa"),
+        ("docker://host/name@sha256:aa", "docker", "docker://host/name@sha256:aa"),
+        ("oci-archive:/some/file.tar", "oci-archive", "oci-archive:/some/file.tar"),
+    ],
+)
+def test_a_restored_image_is_named_so_that_no_registry_is_asked(
+    reference: str, transport: str, pinned: str
+) -> None:
+    made = Record(reference, transport, "origin", "sha256:aa", "apptainer", 0.0, 0.0, "hash")
+    assert made.pinned == pinned
