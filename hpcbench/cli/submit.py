@@ -210,7 +210,7 @@ def resume(arguments: argparse.Namespace) -> int:
     found = advance(experiment, again=True, force=arguments.force)
     if found == "running":
         say(f"{experiment.id} is running: nothing to resume")
-        return 0
+        return finish(experiment, as_json=arguments.json) if arguments.wait else 0
     if found == "concluded":
         say(
             f"{experiment.id}: no sample was left to ask; evaluated the answers and wrote the report"

@@ -5,8 +5,12 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
+from hpcbench.cli.main import main
 from hpcbench.experiment.control import control_request, control_state, said
 from hpcbench.experiment.layout import Experiment
+from tests.unit.small import experiment
 
 
 def test_nothing_is_wished_at_first(tmp_path: Path) -> None:
@@ -68,3 +72,16 @@ def test_wishes_made_at_once_are_all_kept(tmp_path: Path) -> None:
         list(pool.map(lambda number: control_request(here, "cancel", [f"t{number}"]), range(40)))
     assert control_state(here).cancelled_tasks == {f"t{number}" for number in range(40)}
     assert len(list(said(here))) == 40
+
+
+@pytest.mark.parametrize(("more", "waited"), [([], 0), (["--wait"], 1)])
+def test_resume_of_a_running_experiment_waits_if_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: list[str], waited: int
+) -> None:
+    here = experiment(tmp_path / "experiments", [{"id": "s0"}])
+    followed: list[str] = []
+    monkeypatch.setattr("hpcbench.finalise.advance", lambda *_, **__: "running")
+    monkeypatch.setattr("hpcbench.cli.submit.accept", lambda _: ())
+    monkeypatch.setattr("hpcbench.cli.submit.finish", lambda one, **_: followed.append(one.id) or 0)
+    assert main(["resume", str(here.path), *more]) == 0
+    assert len(followed) == waited
