@@ -1,0 +1,1 @@
+import"./ui-Dp9iQ7bB.js";

@@ -1,1 +1,0 @@
-import"./ui-DCHImG9D.js";
