@@ -1,10 +1,10 @@
 """The direct route: requests go from the client to the engine's own socket, past the wrapper.
 
 The wrapper names the socket to a client that has its key, and goes on to watch the engine: the client reports
-once a second, while it has requests there. What the wrapper would have said of a request, it still says: a
-request that breaks off before its answer begins is answered by the wrapper, with the status and the words
-that it would have had on its way through. So is one that must not reach the engine, and one that comes when
-there is none: it is sent through the wrapper. Errors of the engine are masked by the wrapper.
+once a second, while it has requests there. The client sees no other answers than through the wrapper: if a
+request breaks off before its answer begins, the wrapper answers it, with the status and the words of its own
+proxy. It also answers requests that must not reach the engine, and those that come when there is no engine:
+the client sends these through the wrapper. The wrapper masks errors of the engine.
 """
 
 from __future__ import annotations

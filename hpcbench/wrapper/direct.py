@@ -60,7 +60,7 @@ class _Said:
 
 
 class DirectClients:
-    """What the clients last reported of their requests in flight."""
+    """Last reports of the clients on their requests in flight."""
 
     def __init__(self) -> None:
         self._said: dict[str, _Said] = {}
