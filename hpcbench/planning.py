@@ -484,6 +484,8 @@ def stage_key(
         "generation": task.generation.model_dump(),
         "packages": dict(packages or {}),
     }
+    if run_task.ml_task.module is not None:
+        determined["module"] = run_task.ml_task.module
     if stage == "evaluation":
         ml_task = run_task.ml_task
         determined["task"] = [
@@ -520,6 +522,8 @@ def answer_basis(
         packages: the plan's packages, with the identity of their sources.
     """
     model = run_task.model
+    if run_task.ml_task.module is not None:  # nothing is known of its requests
+        return None
     made_of: Any = environment.digest
     if environment.kind == "venv":
         # its digest has hpcbench's own version

@@ -183,7 +183,7 @@ def update(
 
 
 _NOT_READING = {
-    "name", "version", "description", "notes", "metadata", "metrics", "default_metrics", "prompt",
+    "name", "version", "description", "notes", "metadata", "metrics", "default_metrics", "module", "prompt",
     "prompts", "engines", "reports", "iterator", "image", "required_packages", "sample_fields",
     "schema_version",
 }  # fmt: skip

@@ -67,7 +67,7 @@ def prepare(
         digest, encoded = hash_and_encode(data)
         hashes.append(digest)
         file = _below(image, files_under)
-        uri = [file] if file else [b"data:", _mime(data).encode(), b";base64,", *encoded]
+        uri = [file] if file else [b"data:", mime(data).encode(), b";base64,", *encoded]
         uris.append(uri)
     body = _body(model, request, itertools.repeat(mark))
     pieces = iter(json.dumps(body).encode().split(mark.encode()))
@@ -174,7 +174,8 @@ def _below(image: Image, folder: Path | None) -> bytes | None:
     return file.as_uri().encode() if file.is_relative_to(folder) else None
 
 
-def _mime(data: bytes) -> str:
+def mime(data: bytes) -> str:
+    """The MIME type of an image by its first bytes."""
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"
     found = (mime for magic, mime in _MAGIC if data.startswith(magic))

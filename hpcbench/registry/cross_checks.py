@@ -22,6 +22,7 @@ from hpcbench.registry.source import Loc, Source
 from hpcbench.schema.definitions import (
     MEMORY_FIGURES,
     SPEED_FIGURES,
+    BudgetCaps,
     Dataset,
     Definition,
     ExperimentPlan,
@@ -200,6 +201,8 @@ class Checks:
                     "if every sample has it, list it under the dataset's `fields`",
                 )  # fmt: skip
         self._narrowed(resolved, source, where)
+        if ml_task.module is not None:
+            self._own_module(resolved, source, where)
         for prompt in (*resolved.default_prompts.values(),) or (resolved.prompt,):
             self.prompts.fits(
                 resolved.model_copy(update={"prompt": prompt}), source, where("prompt")
@@ -240,6 +243,33 @@ class Checks:
             if self.catalog.key("reports", name) not in allowed:
                 what = unknown("report", name, ml_task.reports, of=f"ML task '{ml_task.name}'")
                 self.found.say(source, (*where("reports"), index), what)
+
+    def _own_module(self, resolved: ResolvedRunTask, source: Source, where: Where) -> None:
+        """Check that nothing is asked of an ML task's own module that it cannot give."""
+        task, prompt, module = resolved.task, resolved.prompt, resolved.ml_task.module
+        speed = {
+            "rate": task.rate, "load": task.load, "measure": task.measure,
+            "slo": task.slo.model_dump(exclude_none=True),
+        }  # fmt: skip
+        for key, value in speed.items():
+            if value:
+                what = f"module '{module}' asks the model itself, so '{key}' has no effect"
+                self.found.say(source, where(key), what, "remove it", at_key=True)
+        if prompt.examples or any(one.examples for one in prompt.prompts):
+            what = f"prompt '{prompt.name}' has examples, which module '{module}' does not get"
+            self.found.say(source, where("prompt"), what, "name a prompt without examples")
+
+    def modules(
+        self, plan: ExperimentPlan, run_tasks: Sequence[ResolvedRunTask], source: Source
+    ) -> None:
+        """The plan's budget against ML tasks with modules, whose requests are not counted."""
+        modules = [one.ml_task.module for one in run_tasks if one.ml_task.module is not None]
+        for key in BudgetCaps.model_fields:
+            if modules and getattr(plan, key) is not None:
+                what = f"'{key}' does not limit module '{modules[0]}', which asks the model itself"
+                self.found.say(
+                    source, (key,), what, "remove it, or `max_gpu_hours` limits its jobs"
+                )
 
     def _generation(self, resolved: ResolvedRunTask, source: Source, where: Where) -> None:
         """Check that the engine knows the requests' settings, and accepts them as it is started."""

@@ -7,7 +7,7 @@ checks load the plugin itself.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,15 @@ from hpcbench.errors import EnvironmentFault, Problem, UserError, unknown
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.paths import with_absolute_paths
 from hpcbench.registry.source import Loc, Source
-from hpcbench.schema.definitions import Metric, MLTask, Model, Package, RequirementSource
+from hpcbench.schema.definitions import (
+    Metric,
+    MLTask,
+    Model,
+    Package,
+    PackageEntry,
+    RequirementSource,
+    RunTask,
+)
 
 
 class Findings:
@@ -233,7 +241,14 @@ class PluginChecks:
 
     def required_packages(self, ml_task: MLTask) -> tuple[str, ...]:
         """Packages that an ML task's definition requires where its metrics score."""
-        return tuple(one if isinstance(one, str) else one.name for one in ml_task.required_packages)
+        return () if ml_task.module is not None else names_of(ml_task.required_packages)
+
+    def packages_beside(self, model: Model, ml_task: MLTask, task: RunTask) -> tuple[str, ...]:
+        """Packages that must be importable beside an engine: its own, and those of the ML task's module."""
+        found = self.engine_packages(model)
+        if ml_task.module is not None:
+            found = (*found, *names_of((*ml_task.required_packages, *task.packages)))
+        return tuple(dict.fromkeys(found))
 
     def engine_packages(self, model: Model) -> tuple[str, ...]:
         """Packages that must be importable beside a model's engine."""
@@ -242,6 +257,11 @@ class PluginChecks:
             found = dict.fromkeys(name for name in named if name is not None)
             self._engine_of[model.name] = tuple(found)
         return self._engine_of[model.name]
+
+
+def names_of(entries: Iterable[PackageEntry]) -> tuple[str, ...]:
+    """Names of packages; one without a definition has its requirement as its name."""
+    return tuple(one if isinstance(one, str) else one.name for one in entries)
 
 
 def required(line: str) -> Package:

@@ -347,6 +347,7 @@ class _Resolver:
         run_tasks = [self._with_at_once(one, gate) for one in found if one is not None]
         self.checks.plan(plan, source)
         self.checks.budget(plan, [one.model for one in run_tasks], source)
+        self.checks.modules(plan, run_tasks, source)
         self.checks.prompts.conditions()
         self._unused_settings()
         if self.problems or site is None:
@@ -452,7 +453,7 @@ class _Resolver:
             default_prompts=prompts if len(prompts) > 1 else {},
             metrics=metrics,
             metric_packages=self._metric_packages(metrics, ml_task),
-            engine_packages=self.checks.plugins.engine_packages(model),
+            engine_packages=self.checks.plugins.packages_beside(model, ml_task, task),
             sweep=one.sweep,
             places=_places(one),
         )
@@ -570,6 +571,8 @@ class _Resolver:
         names: dict[Language, str] = {"en": given} if given is not None else dict(ml_task.prompts)
         if given is None and dataset.language is not None and dataset.language in names:
             names = {dataset.language: names[dataset.language]}
+        if not names and ml_task.module is not None:
+            return {"en": Prompt(name="none", user="")}
         if not names:
             loc = where("name")
             self.problems.append(

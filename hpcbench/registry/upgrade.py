@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hpcbench import plugins
-from hpcbench.errors import Problem, UserError, unknown
+from hpcbench.errors import Problem, UserError, nearest, unknown
 from hpcbench.registry.source import Loc, Source
 from hpcbench.schema.definitions import KINDS
 
@@ -201,16 +201,11 @@ class _Translation:
                     if place is not None:
                         added: Loc = (*loc, key)
                         self.source.marks[added] = place
-        elif module is not None and "." in module[0]:
+        elif module is not None and "." in module[0] and nearest(module[1], TASKS):
             known = [f"vlmhyperbench.tasks.{one}" for one in TASKS]
             self.say(at, unknown("task of v0.2", str(name), known))
         elif name is not None and "." in name and not _CLASS.fullmatch(name):
-            self.say(
-                at,
-                f"'{name}' is a module of your own, which hpcbench does not run with `python -m`",
-                "write a class with `api = 1` and `parse(text, sample)` in it, and name it here: "
-                f"{name}.CLASS; `hpcbench plugins new task NAME` writes one",
-            )
+            self._own_module(loc)
         self._metrics((*loc, "metrics"))
         self._engines((*loc, "engines"))
         packages = self._list((*loc, "custom_packages"))
@@ -220,6 +215,14 @@ class _Translation:
         if self.has((*loc, "prompt_config")):
             self.move((*loc, "prompt_config"), (*loc, "prompt"))
             self._prompt(loc)
+
+    def _own_module(self, loc: Loc) -> None:
+        """`entry_point` names a module of the user's own: it answers, and its answers are read as text."""
+        self.move((*loc, "plugin"), (*loc, "module"))
+        self.get(loc)["plugin"] = "vqa"
+        if (place := self.source.marks.get((*loc, "module"))) is not None:
+            added: Loc = (*loc, "plugin")
+            self.source.marks[added] = place
 
     def _environment(self, loc: Loc) -> None:
         """`environment: {entry_point, default_packages}`."""

@@ -175,6 +175,9 @@ class MLTask(Definition):
     parser: str | None = None
     """Name in the entry-point group `hpcbench.parsers` of the parser that reads answers. Without it, the
     plugin reads them."""
+    module: str | None = Field(default=None, pattern=r"^\w[\w-]*(\.\w[\w-]*)*$")
+    """Module that answers samples itself, run as `python -m MODULE` in the environment of the model's engine;
+    docs/own-modules.md has its arguments, files and results. Without it, hpcbench asks the model."""
     sample_fields: tuple[str, ...] = ()
     """Fields that every sample must have for this kind of work, e.g. `question`."""
     output: Literal["text", "label", "object"] = "text"
@@ -214,7 +217,8 @@ class MLTask(Definition):
     it: the plan's `evaluation.image`, else the host."""
     required_packages: tuple[PackageEntry, ...] = ()
     """Packages that this ML task uses: package definitions, packages written out, or requirements as pip
-    writes them, `torch>=2.4`. hpcbench installs what is missing where the task's metrics score."""
+    writes them, `torch>=2.4`. hpcbench installs what is missing where the task's metrics score; for an ML
+    task with a `module`, where the module runs."""
 
 
 class Larger(Part):

@@ -235,15 +235,22 @@ class ResolvedPlan(Part):
             if metric.image is None
         }
         here |= {one.package for one in self.reports if one.package is not None}
+        modules = {
+            package
+            for run_task in self.run_tasks
+            if run_task.ml_task.module is not None
+            for package in run_task.engine_packages
+        }
         for one in self.run_tasks:
             reads = one.ml_task.parser or one.ml_task.output_model or "." in one.ml_task.plugin
-            entries = [*one.task.packages, *(one.ml_task.required_packages if reads else ())]
+            own = () if one.ml_task.module is not None else one.task.packages
+            entries = [*own, *(one.ml_task.required_packages if reads else ())]
             here |= {entry if isinstance(entry, str) else entry.name for entry in entries}
             here |= {name for name in (one.dataset.package, one.prompt.package) if name is not None}
 
         def is_here(name: str, package: Package) -> bool:
             away = name in there and name not in here
-            if package.source.type == "requirement":
+            if package.source.type == "requirement" or name in modules:
                 return not away
             inside = {"engines", *(["metrics"] if away else [])}
             return not package.provides or bool(set(package.provides) - inside)

@@ -24,7 +24,7 @@ from hpcbench.planning import plan_work
 from hpcbench.plugins import Environment
 from hpcbench.schema.definitions import Site
 from hpcbench.schema.plan import ResolvedPlan
-from hpcbench.submit import Say, secrets_file, tokens
+from hpcbench.submit import Say, own_modules, secrets_file, tokens
 from hpcbench.submit.estimate import spared
 from hpcbench.submit.executor_check import unchosen
 from hpcbench.submit.fingerprint import here
@@ -65,6 +65,7 @@ def prepare(
     use_umask(resolved.site)
     root = home(resolved.site)
     refuse(tuple(unchosen(resolved, plan_file)))
+    own_modules.refuse(resolved)
     findings = judge(resolved, look(resolved, Cache(root / "cache", resolved.site)), plan_file)
     refuse(findings)
     for finding in findings:
@@ -82,6 +83,7 @@ def prepare(
     resolved = localise(resolved, cache)
     measured = measure(resolved, say=say)
     prepared = prepare_environments(resolved, root / "cache", say, packages)
+    own_modules.check(resolved, prepared)
     if "evaluation" in resolved.plan.stages:
         prepared |= prepare_images(resolved, root / "cache", packages.locked, say)
         resolved = with_facts(resolved, prepared)

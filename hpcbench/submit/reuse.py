@@ -77,6 +77,8 @@ def why_not(run_task: ResolvedRunTask, policy: Policy, *, basis: str | None) -> 
         return "no answers are taken over (`--reuse greedy` takes them over)"
     if measures_speed(run_task):
         return "it measures speed"
+    if run_task.ml_task.module is not None:
+        return f"module '{run_task.ml_task.module}' decides what is asked"
     if policy != "sampled" and not is_greedy(TaskPrompt(run_task).generation):
         return "its answers are sampled; `--reuse sampled` takes them over"
     if not basis:

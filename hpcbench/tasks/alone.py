@@ -198,12 +198,15 @@ def named_by_row(iterator: DatasetIterator) -> bool:
     return isinstance(iterator, TableDataset) and iterator.mapping.id == "#"
 
 
-def read_answers(path: Path, *, rows: bool) -> tuple[dict[str, Answer], list[Answer]]:
+def read_answers(
+    path: Path, *, rows: bool, once: bool = False
+) -> tuple[dict[str, Answer], list[Answer]]:
     """Answers by sample, the first of two to one sample; or in order, where no answer names its sample.
 
     Args:
         path: the file.
         rows: whether samples are named by their row from 1; then ids of v0.1, rows from 0, are translated.
+        once: whether a second answer to a sample is a mistake.
 
     Raises:
         UserError: the file cannot be read, or a line is no answer.
@@ -224,6 +227,8 @@ def read_answers(path: Path, *, rows: bool) -> tuple[dict[str, Answer], list[Ans
         if name is None:
             listed.append(_answer(str(number), row))
         else:
+            if once and str(name) in named:
+                raise UserError(Problem(f"a second answer to '{name}'", str(path), number))
             named.setdefault(str(name), _answer(str(name), row))
     return named, listed
 

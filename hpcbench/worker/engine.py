@@ -10,7 +10,7 @@ import secrets
 import signal
 import subprocess
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,9 +28,11 @@ from hpcbench.inference.rate_limits import RateLimits, Shared
 from hpcbench.inference.tokens import counter
 from hpcbench.monitor.engine_log import LoggedMemory, logged_memory
 from hpcbench.monitor.gauges import over_socket
+from hpcbench.plugins import Command
 from hpcbench.sanitize import sanitize
 from hpcbench.schema.definitions import Model
 from hpcbench.schema.plan import Group, ResolvedRunTask
+from hpcbench.worker.loopback import on_loopback
 from hpcbench.wrapper.bodies import same_rules
 
 LOG_BYTES = 4 * 2**20
@@ -160,6 +162,24 @@ class EngineProcess:
             memory=logged_memory(_since(self.log, log_begins)),
             uncounted=uncounted,
         )
+
+    def command(
+        self, argv: Sequence[str], mounts: Sequence[str], env: Mapping[str, str]
+    ) -> Command:
+        """The command that runs another program where the engine runs, with the same GPUs.
+
+        Raises:
+            EnvironmentFault: the image, or a folder to mount, is not on this machine.
+        """
+        return environments.wrap(
+            self._environment, argv, mounts, env, self.group.gpus, self.site.container
+        )
+
+    @contextlib.asynccontextmanager
+    async def over_tcp(self) -> AsyncIterator[tuple[str, str]]:
+        """The wrapper's URL on a port of this machine, and its key, for a program that asks the model."""
+        async with on_loopback(self._socket) as port:
+            yield f"http://127.0.0.1:{port}", self._key
 
     async def cause(self) -> str:
         """The wrapper's word for the reason of the engine's end; `unknown` if it has none."""

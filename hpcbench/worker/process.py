@@ -45,6 +45,7 @@ from hpcbench.worker.event_log import WorkerEvents
 from hpcbench.worker.interim import look_if_due
 from hpcbench.worker.job_watch import JobWatch
 from hpcbench.worker.near import Near
+from hpcbench.worker.own_module import ModuleFailed, OwnModule
 from hpcbench.worker.pilot import Pilot
 from hpcbench.worker.purse import Purse
 from hpcbench.worker.requests import RequestBuilder
@@ -136,6 +137,8 @@ class Worker:
         """Run task → last number of requests at once under `concurrency: auto`."""
         self.routes: dict[str, Route] = {}
         """Run task → the route of its last requests."""
+        self.by_modules = set[str]()
+        """Run tasks of which a module of the user's own has answered samples here."""
         self.purse: Purse
         """The part of the budget that this worker may still spend."""
         self.watch: JobWatch
@@ -276,8 +279,11 @@ class Worker:
             taken.abandon()
             raise
         except HpcbenchError as error:
-            taken.end("failed", reason=str(error))
-            self.news.write("shard_failed", sync=True, shard=taken.shard.id, message=str(error))
+            cause = {"cause": error.cause} if isinstance(error, ModuleFailed) else {}
+            taken.end("failed", reason=str(error), **cause)
+            self.news.write(
+                "shard_failed", sync=True, shard=taken.shard.id, message=str(error), **cause
+            )
         else:
             whole = len(taken.answered) == taken.shard.stop - taken.shard.start
             paid = not self.purse.rests(run_task)
@@ -318,6 +324,10 @@ class Worker:
             return
         del self.pilots[run_task.name]  # if a user resumes it meanwhile, it has a pilot again
         await asyncio.to_thread(taken.acknowledge)
+        await self._fail(run_task, why, _go_on_with(self.experiment.id))
+
+    async def _fail(self, run_task: ResolvedRunTask, why: str, remedy: str) -> None:
+        """End a run task for all workers."""
         self.halt.set()
         await self._look_at_wishes()
         if run_task.name not in self.wishes.failed_tasks:
@@ -325,8 +335,7 @@ class Worker:
             if run_task.pair is not None:  # one arm alone has no comparison
                 ends = self.experiment.resolved.pairs[run_task.pair]
                 why = f"arm {run_task.arm} failed, so both arms end: {why}"
-            message = f"{why}; {_go_on_with(self.experiment.id)}"
-            control_request(self.experiment, "fail", ends, secret.mask(message))
+            control_request(self.experiment, "fail", ends, secret.mask(f"{why}; {remedy}"))
             await self._look_at_wishes()
 
     async def _answer(self, run_task: ResolvedRunTask, taken: Claim) -> None:
@@ -340,8 +349,11 @@ class Worker:
         while True:
             suspected.update(own)
             try:
-                await self._alone(run_task, taken, own)
-                await self._ask(run_task, taken)
+                if run_task.ml_task.module is not None:
+                    await self._by_module(run_task, taken)
+                else:
+                    await self._alone(run_task, taken, own)
+                    await self._ask(run_task, taken)
                 return
             except EngineGone as gone:
                 taken.acknowledge()
@@ -440,6 +452,34 @@ class Worker:
         if not only:
             self._tell_chosen(run_task, concurrency)
 
+    async def _by_module(self, run_task: ResolvedRunTask, taken: Claim) -> None:
+        """Let the ML task's own module answer the rest of a shard.
+
+        Raises:
+            ModuleFailed: it gave no answers. If it never gave any here, the run task ends for all workers.
+            EngineGone: the model is not loaded any more.
+        """
+        asking = await self._asking(run_task)
+        asking.check(taken)
+        self.watch.mark(run_task.name)
+        concurrency = self._concurrency(run_task)
+        self._tell_chosen(run_task, concurrency)
+        at_once = concurrency.limit if isinstance(concurrency, Adaptive) else concurrency
+        data = Path(await self.near.source(run_task.dataset.source))
+        mode = self.experiment.resolved.mode
+        own = OwnModule(run_task, self.serving.wrapper, data, mode)
+        try:
+            answers = await own.answers(asking.left_samples(taken), at_once, self.halt)
+        except ModuleFailed as failure:
+            if run_task.name not in self.by_modules:
+                await self._fail(run_task, str(failure), _after_module(self.experiment.id))
+            raise
+        for response in answers:
+            self.by_modules.add(run_task.name)
+            taken.record(response)
+            await self._judge(run_task, taken, response)
+        await asyncio.to_thread(taken.acknowledge)
+
     async def _asking(self, run_task: ResolvedRunTask) -> RequestBuilder:
         name, dataset = run_task.name, await self.near.dataset(run_task.dataset)
         chosen, count = self.experiment.chosen(name), self.experiment.dataset_samples(name)
@@ -506,6 +546,13 @@ def _go_on_with(experiment: str) -> str:
     return (
         f"correct the cause, then `hpcbench resume {experiment}`; "
         f"`hpcbench resume {experiment} --pilot 0` asks all remaining samples without a pilot"
+    )
+
+
+def _after_module(experiment: str) -> str:
+    return (
+        f"`hpcbench logs {experiment} --engine` shows its output; correct it, then "
+        f"`hpcbench resume {experiment}`"
     )
 
 

@@ -46,10 +46,17 @@ class RequestBuilder:
 
     def left(self, taken: Claim, only: str | None = None) -> Iterator[Request]:
         """The unanswered samples of a shard, in the dataset's order; `only`: one sample of it."""
+        for _, request in self.left_samples(taken, only):
+            yield request
+
+    def left_samples(
+        self, taken: Claim, only: str | None = None
+    ) -> Iterator[tuple[Sample, Request]]:
+        """As `left`, each request with its sample."""
         for sample in samples(self._dataset, self._chosen, taken.shard.start, taken.shard.stop):
             if sample.id not in taken.answered and only in (None, sample.id):
                 self._on_take(sample)
-                yield self._request(sample)
+                yield sample, self._request(sample)
 
     def others(self, count: int, avoided: Collection[str] = ()) -> Iterator[Request]:
         """`count` uncounted requests: of samples outside the run, then of its own, made new to caches.

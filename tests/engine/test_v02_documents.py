@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from hpcbench.experiment.claims import answers_of
 from hpcbench.experiment.layout import all_experiments
-from tests.unit.v02 import v02_registry
+from tests.unit.v02 import QUESTIONS, own_package, v02_registry, write
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
@@ -23,6 +24,9 @@ THIRD: dict[str, Any] = {
     "generation": {"max_tokens": 8},
 }  # fmt: skip
 """A run task with a name of the users' own."""
+
+OWN: dict[str, Any] = {**THIRD, "name": "own", "ml_task": "Own"}
+"""A run task whose ML task has a module of the users' own; it names no prompt."""
 
 
 def hpcbench(folder: Path, *arguments: str) -> str:
@@ -43,7 +47,10 @@ def hpcbench(folder: Path, *arguments: str) -> str:
 
 def test_the_documents_of_v02_run_as_they_lie(tmp_path: Path) -> None:
     registry = v02_registry(tmp_path, "huggingface")
-    more = json.dumps([THIRD], ensure_ascii=False)
+    write(registry, "ml_tasks/own.yaml",
+          'name: Own\nentry_point: "my_project.tasks.own"\nsupported_metrics: ["anls"]\n'
+          f"custom_packages:\n  - {{name: my-project, source: {own_package(tmp_path)}}}\n")  # fmt: skip
+    more = json.dumps([THIRD, OWN], ensure_ascii=False)
     printed = hpcbench(
         tmp_path, "submit", str(registry / "experiments/benchmark_2025.yaml"), "--registry", str(registry),
         # vLLM is not here: the tiny model's own engine takes its place.
@@ -55,14 +62,21 @@ def test_the_documents_of_v02_run_as_they_lie(tmp_path: Path) -> None:
     assert experiment.id.split("-", 2)[2].startswith("Grand-VLM-Benchmark-2025+")
     tables = json.loads(experiment.metrics_file.read_text())["run_tasks"]
     assert {name: sorted(one["metrics"]) for name, one in tables.items()} == {
-        "qwen_docvqa_ru": ["anls"], "llava_docvqa_ru": ["anls", "cer"], NAME: ["anls"],
+        "qwen_docvqa_ru": ["anls"], "llava_docvqa_ru": ["anls", "cer"], NAME: ["anls"], "own": ["anls"],
     }  # fmt: skip
-    assert experiment.manifest["prompts"] == dict.fromkeys(tables, "vqa_short_ru")
+    prompts = {**dict.fromkeys(tables, "vqa_short_ru"), "own": "none"}
+    assert experiment.manifest["prompts"] == prompts
     assert "Ответь" in (experiment.resolved.run_tasks[0].prompt.user or "")
     assert NAME in (experiment.report_dir / "report.md").read_text()
     assert NAME in hpcbench(tmp_path, "status")
     assert NAME in hpcbench(tmp_path, "export", "--format", "csv", "--run-task", NAME)
     assert NAME in hpcbench(tmp_path, "report", "--json")
+    assert tables["own"]["ok"] == len(QUESTIONS)
+    answers = [one for _, shard in answers_of(experiment, "own") for one in shard.values()]
+    assert any(one.text for one in answers)
+    again = hpcbench(tmp_path, "submit", str(registry / "experiments/benchmark_2025.yaml"), "--dry-run",
+                     "--registry", str(registry), "--set", f"+run_tasks={json.dumps([OWN])}")  # fmt: skip
+    assert "asks all samples of own: module 'my_project.tasks.own' decides what is asked" in again
     for path in experiment.path.rglob("*"):
         assert path.name.isascii()
         assert " " not in path.name

@@ -128,6 +128,10 @@ def test_the_same_file_in_an_old_and_a_new_folder_is_two_definitions(tmp_path: P
         ("ml_tasks", "name: T\nentry_point: tasks.classification.__main__", {"plugin": "classification",
                                                                             "output": "label"}),
         ("ml_tasks", "name: T\nentry_point: my.module.Task\nprompt: p", {"plugin": "my.module.Task"}),
+        ("ml_tasks", "name: T\nentry_point: my.tasks.stamps", {"module": "my.tasks.stamps", "plugin": "vqa",
+                                                                "sample_fields": None, "prompts": None}),
+        ("ml_tasks", "name: T\nenvironment: {entry_point: vlmhyperbench.tasks.stamps}",
+         {"module": "vlmhyperbench.tasks.stamps"}),
         ("ml_tasks", "name: T\nenvironment: {entry_point: vlmhyperbench.tasks.kie, default_packages: [a]}\n"
          "required_packages: [b]", {"plugin": "kie", "output": "object", "required_packages": ["b", "a"]}),
         ("ml_tasks", "name: T\nentry_point: vqa\nsupported_frameworks: [vLLM, Hugging Face]\n"
@@ -188,8 +192,6 @@ def test_a_word_of_v02_is_obeyed(kind: str, text: str, expected: dict[str, Any])
 @pytest.mark.parametrize(
     ("kind", "text", "told"),
     [
-        ("ml_tasks", "name: T\nentry_point: my.tasks.stamps",
-         "x.yaml:2:1: 'my.tasks.stamps' is a module of your own"),
         ("ml_tasks", "name: T\nentry_point: vlmhyperbench.tasks.vqaa",
          "x.yaml:2:1: unknown task of v0.2 'vlmhyperbench.tasks.vqaa' (did you mean 'vlm"),
         ("ml_tasks", "name: T\nenvironment: {image: x}",
@@ -304,3 +306,34 @@ def test_todays_documents_are_not_touched() -> None:
 def test_the_fixture_is_a_run_task_of_v02() -> None:
     found = translated("run_tasks", (DOCUMENTS / "run_tasks/qwen_vqa.yaml").read_text())
     assert RunTask.model_validate(found.data).metrics == ("anls",)
+
+
+def test_an_own_module_needs_no_prompt_and_what_it_cannot_do_is_refused_at_its_line(
+    tmp_path: Path,
+) -> None:
+    registry = v02_registry(tmp_path)
+    write(registry, "ml_tasks/own.yaml", "name: Own\nentry_point: my_project.tasks.own\n"
+          "required_packages: [my-project, pillow]\n")  # fmt: skip
+    plan = write(registry, "experiments/own.yaml",
+                 "name: own\ntasks:\n  - {name: a, ml_task: Own, model: {name: Qwen2-VL, framework: vllm},"
+                 " dataset: docvqa_ru, metrics: [anls]}\n")  # fmt: skip
+    resolved = load_plan(plan, [registry])
+    (own,) = resolved.run_tasks
+    assert (own.ml_task.module, own.prompt.name, own.prompt.user) == (
+        "my_project.tasks.own", "none", "",
+    )  # fmt: skip
+    assert own.engine_packages == ("my-project", "pillow")
+    assert (resolved.host_packages, dict(own.metric_packages)) == ((), {})
+    shot = "{name: p, user: u, examples: [{fields: {}, answer: x}]}"
+    text = plan.read_text().replace(
+        "metrics: [anls]", f"metrics: [anls], concurrency: 9, rate: 2, prompt: {shot}"
+    )
+    plan.write_text(text + "max_requests: 5\n")
+    with pytest.raises(UserError) as caught:
+        load_plan(plan, [registry])
+    told = [str(problem).partition("own.yaml:")[2] for problem in caught.value.problems]
+    assert [one.partition(" (")[0] for one in told] == [
+        "3:124: module 'my_project.tasks.own' asks the model itself, so 'rate' has no effect",
+        "3:141: prompt 'p' has examples, which module 'my_project.tasks.own' does not get",
+        "4:15: 'max_requests' does not limit module 'my_project.tasks.own', which asks the model itself",
+    ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
@@ -51,3 +53,26 @@ def write(registry: Path, name: str, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     return path
+
+
+def own_module() -> str:
+    """The module that docs/own-modules.md shows."""
+    page = (ROOT / "docs/own-modules.md").read_text(encoding="utf-8")
+    (found,) = re.findall(r"```python\n# my_project/tasks/own\.py\n(.+?)```", page, re.DOTALL)
+    return str(found)
+
+
+def own_package(folder: Path, module: str | None = None) -> str:
+    """A git repository with a package whose module answers samples; its address as v0.2 writes it."""
+    work = folder / "my-project"
+    write(work, "my_project/__init__.py", "")
+    write(work, "my_project/tasks/__init__.py", "")
+    write(work, "my_project/tasks/own.py", own_module() if module is None else module)
+    write(work, "pyproject.toml",
+          '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
+          '[project]\nname = "my-project"\nversion = "1.0"\n'
+          '[tool.hatch.build.targets.wheel]\npackages = ["my_project"]\n')  # fmt: skip
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "One"], ["tag", "v1"]):
+        own = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
+        subprocess.run(["git", "-C", str(work), *own, *words], check=True)
+    return f"git+{work.as_uri()}@v1"
