@@ -106,6 +106,7 @@ def _answered_json(answered: Forecast) -> dict[str, Any]:
         "asked": {name: answered.asked(name) for name in answered.samples},
         "reused": answered.reused,
         "all_asked": answered.all_asked,
+        "unmeasured": answered.unmeasured,
         "assumed_images": answered.assumed,
     }
 

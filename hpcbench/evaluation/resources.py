@@ -28,7 +28,7 @@ SLICES = "Student's t over slices of the steady window"
 """Method of the interval of rates."""
 
 TOO_SHORT = "undefined: the steady window is too short"
-_REUSED = "earlier experiments asked for all its answers"
+_REUSED = "earlier experiments asked for all its answers; `hpcbench submit --fresh` measures"
 
 
 def with_figures(experiment: Experiment, scored: Scored, speed: Speed) -> Scored:

@@ -24,6 +24,10 @@ MEASURED = "measurement"
 """The form that these metrics accept in place of a prediction."""
 
 
+REUSED = "an earlier experiment asked for the answer; `hpcbench submit --fresh` measures"
+"""Why an answer that was taken over has no value."""
+
+
 class NotMeasuredError(ValueError):
     """A sample has an answer, and this measure has no value for it; the message says why."""
 
@@ -87,7 +91,7 @@ class SampleResource(Resource):
         if not isinstance(prediction, Measurement):
             return super().score(prediction, references)
         if prediction.reused and not self.of_reused:
-            raise NotMeasuredError("an earlier experiment asked for the answer")
+            raise NotMeasuredError(REUSED)
         value: Any = getattr(prediction, self.field)
         if value is None:
             raise NotMeasuredError(self.lacking)

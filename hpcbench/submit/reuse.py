@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
+from hpcbench import plugins
 from hpcbench.data.datasets import Ranges, check_places, open_dataset, samples, total
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment import answer_index
@@ -31,6 +32,8 @@ from hpcbench.number_format import few, many
 from hpcbench.planning import is_greedy, measures_speed
 from hpcbench.plugins import DatasetIterator
 from hpcbench.prompts import TaskPrompt
+from hpcbench.registry.fitting_metrics import is_resource
+from hpcbench.schema.definitions import Metric
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Image, Request, Sample
 from hpcbench.schema.work import Group
@@ -223,6 +226,8 @@ def take_over_answers(experiment: Experiment, say: Say = lambda line: None) -> R
                 found.experiments, found.count, sum(cut.samples for cut in experiment.work.cuts)
             )
         )
+        for line in unmeasured_in_words(unmeasured(experiment.resolved.run_tasks, found.run_tasks)):
+            say(line)
     return found
 
 
@@ -233,6 +238,38 @@ def in_words(experiments: Mapping[str, int], count: int, samples: int) -> str:
         f"asks {samples - count:,} of {many(samples, 'sample')}: {count:,} have an answer under the same "
         f"key in {few(names, NAMED)} (`--fresh` asks all)"
     )
+
+
+def unmeasured(
+    run_tasks: Iterable[ResolvedRunTask], reused: Mapping[str, Mapping[str, int]]
+) -> dict[str, tuple[str, ...]]:
+    """Run task that takes over answers → its metrics for which these answers have no value.
+
+    Args:
+        run_tasks: run tasks.
+        reused: run task → experiment → answers it gives.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for run_task in run_tasks:
+        if any(reused.get(run_task.name, {}).values()):
+            names = tuple(one.name for one in run_task.metrics if _is_measured(one, run_task))
+            found |= {run_task.name: names} if names else {}
+    return found
+
+
+def _is_measured(metric: Metric, run_task: ResolvedRunTask) -> bool:
+    """Whether a metric needs answers that this experiment asks for."""
+    if not is_resource(metric) or (metric.plugin == "cost" and run_task.model.prices is not None):
+        return False
+    return not getattr(plugins.load("metrics", metric.plugin), "of_reused", False)
+
+
+def unmeasured_in_words(found: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """At most one line for what `unmeasured` found."""
+    if found:
+        metrics = few([*dict.fromkeys(name for own in found.values() for name in own)], NAMED)
+        tasks = few([*found], NAMED)
+        yield f"{metrics} of {tasks}: no value from answers taken over, `--fresh` measures them"
 
 
 def open_groups(experiment: Experiment) -> tuple[Group, ...]:

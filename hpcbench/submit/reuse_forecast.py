@@ -26,7 +26,15 @@ from hpcbench.plugins import DatasetIterator, Environment
 from hpcbench.schema.definitions import ContainerSite, Package
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.submit.preview import Preview
-from hpcbench.submit.reuse import NAMED, Policy, in_words, known_answers, why_not
+from hpcbench.submit.reuse import (
+    NAMED,
+    Policy,
+    in_words,
+    known_answers,
+    unmeasured,
+    unmeasured_in_words,
+    why_not,
+)
 
 
 @dataclass(frozen=True)
@@ -41,6 +49,8 @@ class Forecast:
     """Run task → its shards with samples to ask."""
     all_asked: Mapping[str, str] = field(default_factory=dict)
     """Run task → why all of its samples are asked, whatever was answered before."""
+    unmeasured: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Run task → its metrics for which answers of earlier experiments have no value."""
     assumed: tuple[str, ...] = ()
     """Images that submission looks up; the forecast takes them for the ones that were built here."""
 
@@ -60,6 +70,7 @@ class Forecast:
             reasons.setdefault(why, []).append(name)
         if experiments:
             yield in_words(experiments, sum(experiments.values()), known)
+            yield from unmeasured_in_words(self.unmeasured)
             if self.assumed:
                 yield f"this holds if {few(self.assumed, NAMED)} has not changed since it was built here"
         elif len(self.all_asked) < len(self.samples):
@@ -108,7 +119,8 @@ def forecast(preview: Preview, policy: Policy) -> Forecast:
     )
     tags = (one.model.image for one, _ in wanted if one.name in reused)
     assumed = tuple(one for one in dict.fromkeys(tags) if one in bases.assumed)
-    return Forecast(samples, reused, shards, all_asked, assumed)
+    lacking = unmeasured(preview.resolved.run_tasks, reused)
+    return Forecast(samples, reused, shards, all_asked, lacking, assumed)
 
 
 class _Bases:

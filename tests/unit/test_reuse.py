@@ -58,7 +58,12 @@ from hpcbench.status.forecast import spans
 from hpcbench.submit import reuse
 from hpcbench.submit.estimate_text import outlook
 from hpcbench.submit.preview import preview_of
-from hpcbench.submit.reuse import open_groups, take_over_answers
+from hpcbench.submit.reuse import (
+    open_groups,
+    take_over_answers,
+    unmeasured,
+    unmeasured_in_words,
+)
 from hpcbench.submit.reuse_forecast import forecast
 from hpcbench.worker.requests import RequestBuilder
 from tests.unit.portal.asking import portal_over
@@ -211,6 +216,15 @@ def test_the_second_submission_asks_nothing_and_starts_no_group(tmp_path: Path) 
     assert said == [
         f"asks 0 of 10 samples: 10 have an answer under the same key in {first.id} (`--fresh` asks all)"
     ]
+    named = [
+        run_task(metrics=["anls", "ttft_p50", "answer_tokens", "cost"]),
+        run_task("priced", metrics=["cost", "energy"], model={"prices": {"input": 1, "output": 1}}),
+        run_task("asked", metrics=["ttft_p50"]),
+    ]
+    lacking = unmeasured(named, {"rt": {first.id: 10}, "priced": {first.id: 1}, "asked": {}})
+    assert lacking == {"rt": ("ttft_p50", "cost"), "priced": ("energy",)}
+    (line,) = unmeasured_in_words(lacking)
+    assert line.startswith("ttft_p50, cost, energy of rt, priced: no value from answers taken")
     assert texts(second) == texts(first)
     assert {state.state for state in shard_states(second, ["rt"])} == {"done"}
     assert open_groups(second) == ()

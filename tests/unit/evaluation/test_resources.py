@@ -23,6 +23,7 @@ from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.evaluated import Measured, MetricValue, Scores, metrics_of
 from hpcbench.files.atomic import write_atomic, write_json
+from hpcbench.metrics.resources import REUSED
 from hpcbench.schema.definitions import Gate
 from hpcbench.schema.records import Response, Times
 from tests.unit.small import experiment, record, response, write_attempt
@@ -289,7 +290,7 @@ def test_answers_of_earlier_experiments_have_no_times_but_tokens(tmp_path: Path)
     assert value(here, "answer_tokens").n == COUNT
     here = run(tmp_path / "all", [answer(n, reused_from=origin) for n in range(COUNT)])
     why = scores(here).measured["latency_mean"].why
-    assert why == "an earlier experiment asked for the answer"
+    assert why == REUSED
     assert scores(here).is_scored
 
 
