@@ -242,3 +242,22 @@ class Cost(RunResource):
     name: ClassVar[str] = "cost"
     unit: ClassVar[str] = "{currency} per 1,000 documents"
     basis: ClassVar[Basis] = "machine"
+
+
+def unit_of(signature: str) -> str:
+    """The unit of a resource metric by its signature; empty: a metric of answers, or of another package."""
+    name, *options = signature.split("|")
+    unit = _UNITS.get(name, "")
+    (currency,) = [one.removeprefix("currency:") for one in options if one.startswith("currency:")][
+        :1
+    ] or [""]
+    return unit.format(currency="" if currency == "none" else currency).strip()
+
+
+_UNITS = {
+    one.name: one.unit
+    for one in (
+        TtftMean, TtftP50, LatencyMean, LatencyP95, Tpot, AnswerTokens, TokensPerSecond,
+        DocumentsPerHour, PeakGpuMemory, Energy, Cost,
+    )
+}  # fmt: skip

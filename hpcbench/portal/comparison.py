@@ -418,6 +418,7 @@ def _compared(result: CandidateResult, one: MetricDifference) -> comparisons.Met
         candidate=one.candidate,
         metric=one.metric,
         signature=one.signature,
+        unit=sound(one.unit),
         higher_is_better=what.higher_is_better,
         values=(sound(what.baseline), sound(what.candidate)),
         difference=sound(one.difference),

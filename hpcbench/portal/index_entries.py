@@ -20,6 +20,7 @@ from hpcbench.experiment.view import evaluated
 from hpcbench.experiment.view import usage as view_usage
 from hpcbench.experiment.view.as_written import manifest_data, plan_data, summary_of, verdict_data
 from hpcbench.experiment.view.evaluated import Latency, Scores, Speed
+from hpcbench.metrics.resources import unit_of
 from hpcbench.portal.index import Account, Entry
 from hpcbench.portal.index.scores import mean
 from hpcbench.portal.index.text_keys import clean
@@ -324,7 +325,7 @@ def _scores(task: PlannedTask, scored: Scores) -> Iterator[Score]:
             continue
         yield Score(
             metric=_text(name), value=one.value, low=one.low, high=one.high, n=one.n,
-            documents=one.clusters, higher_is_better=one.higher_is_better,
+            documents=one.clusters, higher_is_better=one.higher_is_better, unit=unit_of(one.signature),
         )  # fmt: skip
 
 

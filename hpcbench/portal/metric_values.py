@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hpcbench.metrics.resources import unit_of
 from hpcbench.portal.context import Portal, is_here
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.json_safe import sound
@@ -96,6 +97,7 @@ def _own(row: dict[str, Any], *, here: bool) -> MetricValue:
         **{name: sound(row[name] or "") for name in texts},
         **{name: sound(row[name]) for name in numbers},
         owner="",
+        unit=unit_of(row["signature"] or ""),
         higher_is_better=row["higher_is_better"] is not False,
         here=here,
     )

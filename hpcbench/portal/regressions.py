@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcbench.comparison import history as past
+from hpcbench.metrics.resources import unit_of
 from hpcbench.portal.acknowledgements import (
     Noted,
     acknowledgements,
@@ -313,6 +314,7 @@ def _row_text(series: Series, changes: tuple[Regression, ...], shown: int) -> by
         kind=trend.kind,
         model=trend.model,
         signature=trend.made_by,
+        unit=unit_of(trend.made_by) if trend.kind == "quality" else "",
         higher_is_better=trend.higher_is_better,
         points=tuple(
             TrendPoint(experiment=p.experiment, time=p.time, value=p.value, low=p.low, high=p.high)

@@ -10,7 +10,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import LAST_WORDS
 from hpcbench.experiment.outcome import outcome
 from hpcbench.experiment.reused import reused_of
-from hpcbench.experiment.view.evaluated import Memory, Speed
+from hpcbench.experiment.view.evaluated import Memory, Scores, Speed
 from hpcbench.experiment.view.usage import Usage
 from hpcbench.experiment.view.workers import run_task_of
 from hpcbench.portal import figures
@@ -65,7 +65,7 @@ def describe(
         ),
         timeline=timeline(experiment, row.name, model, runs, ended=ended),
         metrics=tuple(
-            {"metric": name, **(entry or {"value": None})}
+            {"metric": name, "unit": _unit(scores, name), **(entry or {"value": None})}
             for name, entry in scores_json.get("metrics", {}).items()
         ),
         groups=tuple(scores_json.get("groups", ())),
@@ -101,6 +101,12 @@ def _definitions(run_task: ResolvedRunTask) -> dict[str, Any]:
     found = without_secrets(parts)
     assert isinstance(found, dict)
     return found
+
+
+def _unit(scores: Scores | None, metric: str) -> str:
+    """Unit of a resource metric; empty: a metric of answers."""
+    measured = scores.measured.get(metric) if scores is not None else None
+    return measured.unit if measured is not None else ""
 
 
 def _took(

@@ -140,7 +140,12 @@ class OwnModule:
         return asked, unreadable
 
     def _item(self, sample: Sample, request: Request, pages: Path) -> dict[str, Any]:
-        """A sample in v0.2's words, without its references; `pages`: folder for copies of its images.
+        """A sample in v0.2's words, without its references.
+
+        Args:
+            sample: the sample.
+            request: its request, with the prompt.
+            pages: folder for copies of its images.
 
         Raises:
             OSError: an image cannot be read.

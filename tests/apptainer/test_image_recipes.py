@@ -177,12 +177,45 @@ def test_an_experiment_runs_in_the_image_of_the_cpu_recipe(
     assert environment["details"]["transport"] == "recipe"
 
     code = "import sys, os; print(sys.executable, os.path.exists('/.recipe'), os.environ['HF_HUB_OFFLINE'])"
-    argv = ["apptainer", "--quiet", "exec", "--containall", built["path"], "python3", "-c", code]
+    argv = ["apptainer", "-q", "exec", "--containall", str(built["path"]), "python3", "-c", code]
     assert user.lab.run_as_user(argv).stdout.split() == ["/opt/venv/bin/python3", "False", "1"]
     told = user.lab.run_as_user(["apptainer", "inspect", "--json", built["path"]]).stdout
     labels = json.loads(told)["data"]["attributes"]["labels"]
     assert labels["hpcbench.source.digest"] == built["digest"]
     assert labels["org.opencontainers.image.title"] == "hpcbench hf-cpu"
+
+
+@pytest.mark.campaign  # it downloads and packs 300 MB
+def test_metrics_score_in_the_image_of_the_evaluation_recipe(
+    user: User, image: str, base: str, folder: Path
+) -> None:
+    """The image that `evaluation: {image: evaluation}` names, built from this repository's recipe."""
+    args, mounts, env = pip_here()
+    dockerfile = folder / "images/evaluation/Dockerfile"
+    user.init(insecure_registry=image.removeprefix("docker://").partition("/")[0])
+    user.at_site(build_args={"BASE": base, **args}, build_binds=mounts, build_env=env)
+    (built,) = user.json("images", "build", dockerfile, timeout=LONGEST)
+    for name in ("anls", "bleu"):
+        user.write(
+            f"metrics/{name}_there.yaml",
+            {"name": f"{name}_there", "plugin": name, "image": str(dockerfile)},
+        )
+    answers = user.folder / "answers.jsonl"
+    samples = (Path(__file__).parents[2] / "examples/demo/data/vqa.jsonl").read_text("utf-8")
+    rows = [json.loads(line) for line in samples.splitlines()]
+    texts = [{"id": one["id"], "text": one["references"][0][:9]} for one in rows]
+    answers.write_text("".join(json.dumps(one) + "\n" for one in texts), "utf-8")
+    names = "anls,anls_there,bleu,bleu_there"
+    words: list[str | Path] = ["score", answers, "--dataset", "demo_vqa", "--ml-task", "vqa"]
+    words += ["--metrics", names, "--registry", user.registry, "--json"]
+    done = user.hpcbench(*words, timeout=LONGEST)
+    assert done.returncode == 0, done.stderr
+    values = {row["metric"]: row["value"] for row in json.loads(done.stdout)["rows"]}
+    assert values["anls"] == values["anls_there"] and 0 < values["anls"] < 1
+    assert values["bleu"] == values["bleu_there"]
+    code = "import hpcbench; print(hpcbench.__file__)"  # only by hpcbench's own mount
+    argv = ["apptainer", "-q", "exec", "--containall", str(built["path"]), "python3", "-c", code]
+    assert user.lab.run_as_user(argv).returncode != 0
 
 
 def test_what_is_easily_misread_is_built_as_docker_builds_it(

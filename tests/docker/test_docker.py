@@ -17,15 +17,24 @@ import pytest
 
 from hpcbench import environments
 from hpcbench.environments import docker_run
+from hpcbench.environments.plugin_packages import for_cpus
 from hpcbench.environments.sif import Program
 from hpcbench.environments.sources import Source
 from hpcbench.errors import EnvironmentFault, UserError
+from hpcbench.evaluation.images import ImageScorer
+from hpcbench.installed import own_requirements
+from hpcbench.metrics.text import Anls
 from hpcbench.plugins import Environment
-from hpcbench.schema.definitions import ContainerSite
+from hpcbench.schema.definitions import ContainerSite, Site
+from hpcbench.schema.records import Reading
+from hpcbench.scorer.exchange import Wanted
+from hpcbench.scorer.one import Scorer
+from hpcbench.submit.scoring_images import OF_METRICS
 from tests.cluster.lab import Lab
 from tests.cluster.system import wait_until, with_descendants
 from tests.docker.conftest import Dockerd, Podman, Service, as_nobody
 from tests.environments_contract import EnvironmentContract, Subject, wait_until_nothing_is_left
+from tests.unit.small import sample
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
 
@@ -278,6 +287,25 @@ def test_a_program_has_no_rights_and_writes_only_where_it_is_to(subject: Subject
         "/var/tmp": 0,
         str(private): 0,
     }
+
+
+def test_metrics_score_in_a_container_as_on_the_host(
+    podman: Podman, image: str, cache: Path, tmp_path: Path
+) -> None:
+    container = podman.site()
+    there = environments.prepare(image, cache, container, for_cpus(own_requirements(OF_METRICS)))
+    site = Site(name="s", container=container, scratch=str(tmp_path))
+    wanted = [Wanted("anls", "anls"), Wanted("gone", "a.module.Metric")]
+    scorer = ImageScorer("image 'x'", wanted, there, site, 30.0)
+    asked = [
+        (sample(id=str(n), references=("Total 7",)), Reading(text))
+        for n, text in enumerate(("Total 7", "total 8", "другое"))
+    ]
+    found = scorer.score(asked)
+    here = Scorer(Anls())
+    assert [one for one, _ in found["anls"]] == [here.score(*one) for one in asked]
+    assert "could not score in image 'x'" in str(found["gone"][0][1])
+    assert podman.containers() == []
 
 
 def test_a_site_may_cut_off_the_network(subject: Subject, podman: Podman) -> None:

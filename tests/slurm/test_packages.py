@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.v02 import own_module
 from tests.user import User, answers_on_disk
 
 ROOT = Path(__file__).parents[2]
@@ -18,9 +19,12 @@ pytestmark = [pytest.mark.slurm, pytest.mark.apptainer]
 
 @pytest.fixture
 def repository(slurm_user: User) -> Path:
-    """A bare repository with the echo engine, tag v1, that the ordinary user can read."""
+    """A bare repository with the echo engine and a module, tag v1, that the ordinary user can read."""
     bare, work = slurm_user.folder / "echo.git", slurm_user.folder / "echo"
     shutil.copytree(ROOT / "examples/plugins/echo-engine", work)
+    (work / "own_task.py").write_text(own_module())
+    project, listed = work / "pyproject.toml", '"hpcbench_example_echo.py"'
+    project.write_text(project.read_text().replace(listed, f'{listed}, "own_task.py"'))
     who = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
     for argv in (
         ["init", "-q", str(work)],
@@ -43,20 +47,31 @@ def test_an_engine_of_a_package_serves_inside_the_image_of_another(
         "source": {"type": "git", "url": f"file://{repository}", "ref": "v1"},
     })  # fmt: skip
     user.write_model("echo", image=image, engine="echo", gpus=1, engine_options={"answer": "42"})
-    plan = user.plan("echoed", [{"name": "x", "ml_task": "vqa", "model": "echo", "dataset": "demo_vqa",
-                                 "prompt": "demo_vqa", "limit": 12, "split": "easy"}])  # fmt: skip
+    user.write("ml_tasks/own.yaml", {"name": "own", "plugin": "vqa", "metrics": ["exact_match"],
+                                     "module": "own_task", "required_packages": ["echo"]})  # fmt: skip
+    task = {
+        "ml_task": "vqa",
+        "model": "echo",
+        "dataset": "demo_vqa",
+        "prompt": "demo_vqa",
+        "split": "easy",
+    }
+    own = {**task, "name": "own", "ml_task": "own", "limit": 5}
+    plan = user.plan("echoed", [{**task, "name": "x", "limit": 12}, own], parallelism=1)
 
     done = user.hpcbench("submit", plan, "--registry", user.registry, "--wait", "--json")
 
     assert done.returncode == 0, done.stderr
     status = json.loads(done.stdout)
-    assert (status["state"], status["run_tasks"][0]["answered"]) == ("done", 12)
+    assert status["state"] == "done", status
+    # The module has run in the same image, beside the same engine, and has asked it.
+    assert [one["answered"] for one in status["run_tasks"]] == [12, 5]
     experiment = user.experiment(status["id"])
     manifest = json.loads((experiment / "manifest.json").read_text())
     (environment,) = manifest["environments"].values()
     assert environment["kind"] == "apptainer"
     assert manifest["plugin_packages"]["echo"].startswith(f"file://{repository}@")
-    assert [text for _, text in answers_on_disk(experiment)] == ["42"] * 12
+    assert [text for _, text in answers_on_disk(experiment)] == ["42"] * 17
 
 
 def test_a_package_that_conflicts_with_the_image_is_refused_with_both_versions(

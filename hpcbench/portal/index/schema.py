@@ -17,7 +17,7 @@ from sqlalchemy import (
     Text,
 )
 
-VERSION = 4
+VERSION = 5
 """Version of the tables; an index of another version stays, or is built again if it is in the way."""
 
 SCHEMA = f"hpcbench_portal_{VERSION}"

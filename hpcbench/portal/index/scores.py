@@ -45,4 +45,5 @@ def mean(scores: Sequence[Score], run_tasks: int) -> Score | None:
         n=sum(score.n for score, _ in known),
         documents=sum(score.documents for score, _ in known),
         higher_is_better=known[0][0].higher_is_better,
+        unit=known[0][0].unit,
     )

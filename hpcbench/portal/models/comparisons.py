@@ -37,6 +37,8 @@ class MetricCompared(Model):
     """Name of the metric."""
     signature: str
     """Signature: the metric with all its options."""
+    unit: str = ""
+    """Unit of a resource metric; empty: a metric of answers."""
     higher_is_better: bool
     """Whether a higher value is better."""
     values: tuple[float | None, float | None]

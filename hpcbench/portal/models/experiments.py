@@ -32,6 +32,8 @@ class Score(Model):
     """Documents of these samples."""
     higher_is_better: bool = True
     """Whether a higher value is better."""
+    unit: str = ""
+    """Unit of a resource metric; empty: a metric of answers."""
 
 
 class DatasetScore(Score):

@@ -73,6 +73,8 @@ class TrendRow(Model):
     """Name of the model."""
     signature: str
     """Signature: only values with equal signatures are compared."""
+    unit: str = ""
+    """Unit of a resource metric; empty: another figure."""
     higher_is_better: bool
     """Whether a higher value is better."""
     points: tuple[TrendPoint, ...]

@@ -34,6 +34,8 @@ class MetricValue(Model):
     """Whether higher values are better."""
     signature: str = ""
     """The metric with all its options: only equal signatures are comparable."""
+    unit: str = ""
+    """Unit of a resource metric; empty: a metric of answers."""
     here: bool = False
     """Whether the experiment is in this home, and has a page."""
     only_files: bool = False

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from anyio.to_thread import run_sync
 from fastapi import Query
 
+from hpcbench.metrics.resources import unit_of
 from hpcbench.portal.context import Here
 from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.json_safe import sound
@@ -73,6 +74,7 @@ def _other(one: Value) -> MetricValue:
         plan=sound(one.plan), owner=sound(one.owner) or "?", model=sound(one.model),
         dataset=sound(one.dataset), value=one.value, low=one.low, high=one.high, n=one.n,
         higher_is_better=one.higher_is_better, signature=sound(one.signature),
+        unit=sound(unit_of(one.signature)),
     )  # fmt: skip
 
 

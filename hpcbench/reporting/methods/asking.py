@@ -24,6 +24,8 @@ def decoding(facts: Facts) -> Iterator[Said]:
 
 def _decoding(facts: Facts, run_task: ResolvedRunTask) -> Iterator[str]:
     task, ml_task = run_task.task, run_task.ml_task
+    if ml_task.module is not None:
+        yield f"answered by the module `{ml_task.module}`, which decides what it asks the model"
     if facts.imported is None:
         generation = task.generation
         greedy = " (greedy)" if generation.temperature == 0 else ""

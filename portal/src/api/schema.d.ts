@@ -1945,6 +1945,12 @@ export interface components {
              */
             readonly trend: readonly number[];
             /**
+             * Unit
+             * @description Unit of a resource metric; empty: a metric of answers.
+             * @default
+             */
+            readonly unit: string;
+            /**
              * Value
              * @description None: no sample is scored.
              */
@@ -3161,6 +3167,12 @@ export interface components {
              */
             readonly tied: number;
             /**
+             * Unit
+             * @description Unit of a resource metric; empty: a metric of answers.
+             * @default
+             */
+            readonly unit: string;
+            /**
              * Values
              * @description Value of the baseline, value of the candidate.
              */
@@ -3269,6 +3281,12 @@ export interface components {
              * @default
              */
             readonly signature: string;
+            /**
+             * Unit
+             * @description Unit of a resource metric; empty: a metric of answers.
+             * @default
+             */
+            readonly unit: string;
             /**
              * Value
              * @description The value.
@@ -4472,6 +4490,12 @@ export interface components {
              */
             readonly n: number;
             /**
+             * Unit
+             * @description Unit of a resource metric; empty: a metric of answers.
+             * @default
+             */
+            readonly unit: string;
+            /**
              * Value
              * @description None: no sample is scored.
              */
@@ -5005,6 +5029,12 @@ export interface components {
              * @description Signature: only values with equal signatures are compared.
              */
             readonly signature: string;
+            /**
+             * Unit
+             * @description Unit of a resource metric; empty: another figure.
+             * @default
+             */
+            readonly unit: string;
         };
         /**
          * Trends

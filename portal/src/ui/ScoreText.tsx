@@ -13,16 +13,17 @@ interface Props {
 /** A metric's value; every number says its interval and n. */
 export function ScoreText({ score, interval, delta }: Props) {
   if (!score) return <span className={styles.none}>–</span>;
-  const { metric, value, low, high, n, documents } = score;
+  const { metric, value, low, high, n, documents, unit } = score;
   const known = typeof low === "number" && typeof high === "number";
   const told = [
-    `${metric} ${number(value)}`,
+    `${metric} ${number(value)}${unit ? ` ${unit}` : ""}`,
     known ? `95 % interval ${number(low)} to ${number(high)}` : "no interval",
     `n = ${count(n)}${documents ? ` from ${counted(documents, "document")}` : ""}`,
   ].join(", ");
   return (
     <span className={styles.score} title={told}>
       <strong>{number(value)}</strong>
+      {unit && <span className={styles.unit}>{unit}</span>}
       {interval && known && (
         <span className={styles.interval}>
           {number(low)}…{number(high)}

@@ -60,8 +60,13 @@ describe("states", () => {
 
 describe("figures", () => {
   it("say their interval and n", () => {
-    render(<ScoreText score={{ metric: "anls", value: 0.8123, low: 0.79, high: 0.83, n: 1200, documents: 80, higher_is_better: true }} />);
+    render(<ScoreText score={{ metric: "anls", value: 0.8123, low: 0.79, high: 0.83, n: 1200, documents: 80, higher_is_better: true, unit: "" }} />);
     expect(screen.getByText(/anls 0.812, 95 % interval 0.790 to 0.830, n = 1.200 from 80 documents/)).toBeTruthy();
+  });
+
+  it("say the unit of a resource metric", () => {
+    render(<ScoreText score={{ metric: "ttft_p50", value: 41.5, low: null, high: null, n: 7, documents: 7, higher_is_better: false, unit: "ms" }} />);
+    expect(screen.getByText(/ttft_p50 41.5 ms, no interval/)).toBeTruthy();
   });
 
   it("never say that all is done before it is", () => {

@@ -83,7 +83,8 @@ function ScoreRow({ row, first, reach, chosen, onChoose }: RowProps) {
     <tr className={join(first && styles["first"], chosen !== null && styles["chosen"])}>
       <th scope="row">{first ? tasks : <span className="visually-hidden">{tasks}</span>}</th>
       <td title={row.signature} className={styles["metric"]}>
-        {row.metric} <span title={row.higher_is_better ? "more is better" : "less is better"}>{row.higher_is_better ? "↑" : "↓"}</span>
+        {row.metric}
+        {row.unit && `, ${row.unit}`} <span title={row.higher_is_better ? "more is better" : "less is better"}>{row.higher_is_better ? "↑" : "↓"}</span>
         {row.differs.length > 0 && <span title={row.differs.join("; ")}> *</span>}
       </td>
       <td className={styles["number"]}>{one === null ? "–" : one.toFixed(digits)}</td>

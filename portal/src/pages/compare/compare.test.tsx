@@ -6,7 +6,7 @@ import { renderAt, serve } from "../../testing";
 
 function metric(name: string, more: Partial<MetricCompared> = {}): MetricCompared {
   return {
-    baseline: "vqa", candidate: "vqa", metric: name, signature: name, higher_is_better: true, values: [0.9, 0.8],
+    baseline: "vqa", candidate: "vqa", metric: name, signature: name, higher_is_better: true, unit: "", values: [0.9, 0.8],
     difference: -0.1, low: -0.15, high: -0.05, p: 0.01, verdict: "worse", n: 100, documents: 50, won: 2, lost: 12,
     tied: 86, both_right: 80, both_partly: 0, both_wrong: 6, only: [0, 0], detectable: null, if_worst: null, differs: [], ...more,
   }; // prettier-ignore

@@ -5,7 +5,7 @@ import { keepOrder, metricsOf, visible } from "./shown";
 
 function row(baseline: string, metric: string, lost = 0): MetricCompared {
   return {
-    baseline, candidate: baseline, metric, signature: metric, higher_is_better: true, values: [1, 1],
+    baseline, candidate: baseline, metric, signature: metric, higher_is_better: true, unit: "", values: [1, 1],
     difference: 0, low: 0, high: 0, p: 1, verdict: "inconclusive", n: 9, documents: 9, won: 0, lost, tied: 9 - lost,
     both_right: 9 - lost, both_partly: 0, both_wrong: 0, only: [0, 0], detectable: null, if_worst: null, differs: [],
   }; // prettier-ignore

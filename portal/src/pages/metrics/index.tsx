@@ -82,10 +82,10 @@ function Name({ row }: { readonly row: MetricValue }) {
 }
 
 function Value({ metric, row }: { readonly metric: string; readonly row: MetricValue }) {
-  const { value, low, high, n, higher_is_better, signature } = row;
+  const { value, low, high, n, higher_is_better, signature, unit } = row;
   return (
     <span title={signature}>
-      <ScoreText score={{ metric, value, low, high, n: n ?? 0, documents: 0, higher_is_better }} interval />
+      <ScoreText score={{ metric, value, low, high, n: n ?? 0, documents: 0, higher_is_better, unit }} interval />
     </span>
   );
 }

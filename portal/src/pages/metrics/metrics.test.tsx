@@ -9,7 +9,7 @@ const NOW = Date.now() / 1000;
 function value(more: Partial<MetricValue> = {}): MetricValue {
   return {
     experiment: "e1", run_task: "vqa", created: NOW - 60, plan: "nightly", owner: "", model: "tiny", dataset: "pages", value: 0.9, low: 0.8,
-    high: 0.95, n: 10, higher_is_better: true, signature: "anls|v1", here: true, only_files: false, ...more,
+    high: 0.95, n: 10, higher_is_better: true, unit: "", signature: "anls|v1", here: true, only_files: false, ...more,
   }; // prettier-ignore
 }
 

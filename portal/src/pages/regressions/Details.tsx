@@ -29,7 +29,8 @@ export function Details({ row, chosen, now, onChoose, onClose }: Props) {
       <header className={styles["head"]}>
         <div>
           <h2>
-            {row.name} <span className={styles["way"]}>{row.higher_is_better ? "more is better" : "less is better"}</span>
+            {row.name}
+            {row.unit && `, ${row.unit}`} <span className={styles["way"]}>{row.higher_is_better ? "more is better" : "less is better"}</span>
           </h2>
           <p className={styles["soft"]}>
             {row.plan} · {row.run_task} · {row.model}

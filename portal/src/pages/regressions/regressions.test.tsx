@@ -17,7 +17,7 @@ function trends(...changes: Regression[]): Trends {
   })); // prettier-ignore
   const row: TrendRow = {
     id: "t1", plan: "nightly", run_task: "invoices", name: "anls", kind: "quality", model: "org/tiny", signature: "",
-    higher_is_better: true, points, changes,
+    higher_is_better: true, unit: "", points, changes,
   }; // prettier-ignore
   return { names: ["anls"], plans: ["nightly"], rows: [row], pending: 0, left_out: 0 };
 }

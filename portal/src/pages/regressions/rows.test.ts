@@ -17,7 +17,7 @@ function change(more: Partial<Regression> = {}): Regression {
 function trend(name: string, changes: readonly Regression[], more: Partial<TrendRow> = {}): TrendRow {
   return {
     id: name, plan: "nightly", run_task: "invoices", name, kind: "quality", model: "org/tiny", signature: "",
-    higher_is_better: true, points: POINTS, changes, ...more,
+    higher_is_better: true, unit: "", points: POINTS, changes, ...more,
   }; // prettier-ignore
 }
 

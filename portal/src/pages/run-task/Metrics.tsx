@@ -31,6 +31,7 @@ export function Metrics({ metrics, experiment, task }: Props) {
               <tr key={textIn(one, "metric")}>
                 <th scope="row">
                   {textIn(one, "metric")}
+                  {textIn(one, "unit") && <span className={styles.dim}>, {textIn(one, "unit")}</span>}
                   {one["higher_is_better"] === false && <span className={styles.dim}> less is better</span>}
                   <details className={styles.how}>
                     <summary>how</summary>
