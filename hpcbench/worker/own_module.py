@@ -24,6 +24,7 @@ from hpcbench.environments.orphans import end_session, held_folder, scratch
 from hpcbench.errors import RunFailed, UserError
 from hpcbench.inference.client import EngineGone
 from hpcbench.inference.request_body import mime, read_image
+from hpcbench.plugins import Command
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Image, Request, Response, Sample, Times
 from hpcbench.worker.engine import EngineProcess
@@ -194,22 +195,12 @@ class OwnModule:
             log = Log(self._wrapper.log, Mask([key]))
             output = log.open(f"starts python -m {self.module} for {count} samples")
             try:
-                process = await asyncio.create_subprocess_exec(
-                    *command.argv,
-                    cwd=folder,
-                    env={**os.environ, **command.env},
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=asyncio.subprocess.STDOUT,
-                    start_new_session=True,
-                    preexec_fn=die_with_parent(),
-                )
+                process = await self._start(command, folder, output)
+                try:
+                    ended = await _wait(process, stop, seconds)
+                finally:
+                    await _end(process)
             finally:
-                os.close(output)
-            try:
-                ended = await _wait(process, stop, seconds)
-            finally:
-                await _end(process)
                 await log.close()
         if ended and process.returncode == 0:
             return True
@@ -223,6 +214,31 @@ class OwnModule:
                 f"did not end in {seconds:.0f} s, the run task's request_timeout for each of {count} samples",
             )
         raise self._failure(process.returncode or 0, log.tail())
+
+    async def _start(
+        self, command: Command, folder: Path, output: int
+    ) -> asyncio.subprocess.Process:
+        """Start the module in a session of its own; it ends with this process.
+
+        Raises:
+            ModuleFailed: it cannot be started.
+        """
+        try:
+            return await asyncio.create_subprocess_exec(
+                *command.argv,
+                cwd=folder,
+                env={**os.environ, **command.env},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=asyncio.subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=die_with_parent(),
+            )
+        except OSError as error:
+            why = f"cannot be started: {command.argv[0]}: {error.strerror}"
+            raise ModuleFailed(self.module, "module_failed", why) from error
+        finally:
+            os.close(output)
 
     async def _check_engine(self) -> None:
         """Check that the model is still loaded: without it, no module can ask.

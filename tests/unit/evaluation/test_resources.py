@@ -11,6 +11,7 @@ from typing import Any
 import numpy
 import pytest
 
+from hpcbench import plugins
 from hpcbench.cli.main import main
 from hpcbench.comparison.compare import compare_many
 from hpcbench.comparison.gate import judge
@@ -23,7 +24,7 @@ from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.evaluated import Measured, MetricValue, Scores, metrics_of
 from hpcbench.files.atomic import write_atomic, write_json
-from hpcbench.metrics.resources import REUSED
+from hpcbench.metrics.resources import REUSED, unit_of
 from hpcbench.schema.definitions import Gate
 from hpcbench.schema.records import Response, Times
 from tests.unit.small import experiment, record, response, write_attempt
@@ -509,3 +510,12 @@ def test_old_files_without_the_field_are_read(tmp_path: Path) -> None:
     write_json(here.metrics_file, metrics_of(here).to_json())
     assert scores(here).measured == {}
     assert Measured().basis == "times"
+
+
+def test_the_unit_is_known_by_the_signature_alone() -> None:
+    for name in ("ttft_p50", "latency_mean", "answer_tokens", "energy", "documents_per_hour"):
+        metric = plugins.load("metrics", name)()
+        assert unit_of(metric.signature) == metric.unit
+    assert unit_of("cost|currency:EUR|v1") == "EUR per 1,000 documents"
+    assert unit_of("cost|currency:none|v1") == "per 1,000 documents"
+    assert unit_of("anls|tau:0.5|v1") == unit_of("") == ""
