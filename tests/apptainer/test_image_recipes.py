@@ -190,10 +190,10 @@ def test_metrics_score_in_the_image_of_the_evaluation_recipe(
     user: User, image: str, base: str, folder: Path
 ) -> None:
     """The image that `evaluation: {image: evaluation}` names, built from this repository's recipe."""
-    args, mounts, env = pip_here()
+    _, mounts, env = pip_here()
     dockerfile = folder / "images/evaluation/Dockerfile"
     user.init(insecure_registry=image.removeprefix("docker://").partition("/")[0])
-    user.at_site(build_args={"BASE": base, **args}, build_binds=mounts, build_env=env)
+    user.at_site(build_args={"BASE": base}, build_binds=mounts, build_env=env)
     (built,) = user.json("images", "build", dockerfile, timeout=LONGEST)
     for name in ("anls", "bleu"):
         user.write(
