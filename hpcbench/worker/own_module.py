@@ -33,7 +33,7 @@ from hpcbench.wrapper.masking import Mask
 from hpcbench.wrapper.process_tree import die_with_parent
 
 ASKED, ANSWERS = "run_task.json", "answers.csv"
-"""What a module reads and writes in its folder."""
+"""Files in a module's folder: the one that it reads, and the one that it writes."""
 
 GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL."""

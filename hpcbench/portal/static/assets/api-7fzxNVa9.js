@@ -1,1 +1,0 @@
-import"./ui-Dp9iQ7bB.js";

@@ -1,0 +1,1 @@
+import"./ui-BGHorp5w.js";
