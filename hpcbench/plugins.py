@@ -99,6 +99,7 @@ class Engine(Protocol):
     - `needs: tuple[str, ...]` and `extra: str`: distributions without which it cannot start, and the extra of
       hpcbench that brings them into hpcbench's own Python;
     - `request_fields(spec) -> mapping`: default fields of the body for every request that does not set them;
+    - `reads_files = True`: it reads images below `media_root` that a request names as `file://`;
     - `checks_media = False`: its server opens any path in a request, so the wrapper has to check each path;
     - `renamed: Mapping[str, str]`: setting of older versions → its present name, for the remedy;
     - `limits(spec) -> Limits`: its limits for every request with these parameters, so that a plan beyond them

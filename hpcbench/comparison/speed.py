@@ -47,6 +47,7 @@ _LOAD = {
     "rate": "requests per second",
     "arrival": "arrivals",
     "warm_up": "warm-up",
+    "protocol": "protocol",
     "route": "route",
 }
 

@@ -38,6 +38,8 @@ class HuggingFaceEngine:
         "torch", "transformers", "tokenizers", "pillow", "llguidance",
     )  # fmt: skip
     """Distributions whose versions are recorded."""
+    reads_files: ClassVar[bool] = True
+    """Whether it reads images by their path."""
     needs: ClassVar[tuple[str, ...]] = ("torch", "transformers")
     extra: ClassVar[str] = "hf"
     generation: ClassVar[frozenset[str]] = frozenset(

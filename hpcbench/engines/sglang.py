@@ -72,6 +72,8 @@ class SglangEngine:
     api: ClassVar[int] = API
     packages: ClassVar[tuple[str, ...]] = ("sglang", "torch", "transformers")
     """Distributions whose versions are recorded."""
+    reads_files: ClassVar[bool] = True
+    """Whether it reads images by their path."""
     checks_media: ClassVar[bool] = False
     """False: it opens any path that a request names."""
     generation: ClassVar[frozenset[str]] = frozenset(

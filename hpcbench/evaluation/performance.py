@@ -92,6 +92,7 @@ def measure_performance(
         "rate": task.rate,
         "arrival": task.arrival if task.rate is not None else None,
         "warm_up": task.warm_up,
+        "protocol": task.protocol,
         "sweep": run_task.sweep,
     }
     pieces = starmap(speed.read, unread_pieces(experiment, run_task.name, reused=reused))

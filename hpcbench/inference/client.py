@@ -7,6 +7,7 @@ TTFT, TPOT or ITL can be computed from them later (`compat.py` does).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
 import time
@@ -14,17 +15,20 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from hpcbench.errors import RunFailed
 from hpcbench.inference.direct import PATH, Direct, Rules
 from hpcbench.inference.http_client import Answer, Connections, NotConnected
 from hpcbench.inference.rate_limits import RateLimits, now, retry_after
-from hpcbench.inference.request_body import Prepared, answer_key, prepare
+from hpcbench.inference.request_body import Prepared, answer_key, prepare, prepare_message
 from hpcbench.inference.stream import Stream, as_object
 from hpcbench.monitor.gauges import engine_state
 from hpcbench.schema.definitions import Model, Route
 from hpcbench.schema.records import Outcome, Request, Response, Times
+
+if TYPE_CHECKING:
+    from hpcbench.inference import grpc_client
 
 TRIES = 3
 """Most attempts for one sample."""
@@ -40,6 +44,9 @@ _LASTING = ("out_of_memory", "insufficient_quota")
 """Codes of errors that come again, although their status would pass; the second one is OpenAI's."""
 
 T = TypeVar("T")
+
+Protocol = Literal["http", "grpc"]
+"""Protocol of the requests between client and wrapper."""
 
 
 def load_body(model: Model, env: Mapping[str, str], **of_the_job: Any) -> dict[str, Any]:
@@ -110,6 +117,7 @@ class Client:
         limits: Known rate limits of the gateway behind it.
         rules: Makes the rules for bodies of requests from the wrapper's word on the engine; needed for the
             direct route (`take`). None: the engine's socket is not on this node.
+        grpc_socket: The wrapper's Unix socket for gRPC, if it has one.
     """
 
     def __init__(
@@ -122,7 +130,12 @@ class Client:
         recount: Callable[[str], int] | None = None,
         limits: RateLimits | None = None,
         rules: Callable[[Mapping[str, Any]], Rules] | None = None,
+        grpc_socket: str | None = None,
     ) -> None:
+        self.protocol: Protocol = "http"
+        """How requests are sent; the control plane is HTTP."""
+        self._grpc_socket = grpc_socket
+        self._grpc: grpc_client.Connections | None = None
         self._socket, self._key, self._model = socket, api_key, model_name
         self._files_under = files_under.resolve() if files_under else None
         self._recount, self._rules = recount, rules
@@ -140,6 +153,8 @@ class Client:
 
     async def __aexit__(self, *error: object) -> None:
         self._close_direct()
+        if self._grpc is not None:
+            await self._grpc.close()
         if self._open is not None:
             self._open.close()
             self._threads.shutdown(wait=False, cancel_futures=True)
@@ -275,7 +290,8 @@ class Client:
             return Prepared(request, taken, error=text)
 
     def _prepared(self, request: Request, taken: int) -> Prepared:
-        body, hashes = prepare(self._model, request, self._files_under)
+        encode = prepare if self.protocol == "http" else prepare_message
+        body, hashes = encode(self._model, request, self._files_under)
         return Prepared(request, taken, body, hashes, answer_key(self._model, request, hashes))
 
     async def send(
@@ -379,7 +395,7 @@ class Client:
     async def _way(self, body: bytes) -> tuple[Connections | Direct, bytes]:
         """By which connections a request goes, and its body there."""
         direct = self._direct
-        if direct is not None:
+        if direct is not None and self.protocol == "http":
             own = (
                 await self.in_thread(direct.prepared, body)
                 if direct.parses
@@ -395,7 +411,7 @@ class Client:
         attempt.send = time.monotonic_ns()
         sent = self.limits.sent(now())
         try:
-            async with way.ask("POST", "/v1/chat/completions", body, seconds) as answer:
+            async with self._exchange(way, body, seconds) as answer:
                 attempt.headers = answer.head_at
                 self.limits.heard(sent, answer.status, answer.headers, now())
                 self._heard.set()
@@ -418,6 +434,20 @@ class Client:
             self.limits.figures.why = attempt.error or ""
         attempt.done = attempt.done or time.monotonic_ns()
         return attempt
+
+    def _exchange(
+        self, way: Connections | Direct, body: bytes, seconds: float
+    ) -> contextlib.AbstractAsyncContextManager[Answer | grpc_client.Answer]:
+        """Send an encoded request by the protocol; over HTTP, by these connections."""
+        if self.protocol == "http":
+            return way.ask("POST", "/v1/chat/completions", body, seconds)
+        if self._grpc is None:
+            if self._grpc_socket is None:
+                raise RuntimeError("the wrapper serves no gRPC")
+            from hpcbench.inference import grpc_client
+
+            self._grpc = grpc_client.Connections(self._grpc_socket, self._key)
+        return self._grpc.ask(body, seconds)
 
     @property
     def _connections(self) -> Connections:
@@ -445,15 +475,16 @@ class Attempt:
         """Record a failure."""
         self.outcome, self.error, self.transient = outcome, " ".join(error.split()), transient
 
-    async def follow(self, answer: Answer) -> None:
+    async def follow(self, answer: Answer | grpc_client.Answer) -> None:
         """Read an answer to its end; raises ValueError if it is invalid."""
         stream = self.stream
         if answer.headers.get("content-type", "").startswith("application/json"):
             body = await answer.read()
             stream.take_chunk(answer.ended_at or 0, body)  # a server that does not stream
         else:
+            take = stream.take_chunk if answer.in_chunks else stream.take
             async for arrived, block in answer.blocks():
-                stream.take(arrived, block)
+                take(arrived, block)
         if stream.error is not None:
             self.judge(_status(stream.error), json.dumps({"error": stream.error}).encode(), {})
         elif stream.outcome is not None:

@@ -12,20 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hpcbench.data_uri import PIECE_BYTES, uri_head
 from hpcbench.files.user import refuse_pipes
 from hpcbench.schema.records import Image, Request
-
-_MAGIC = (
-    (b"\x89PNG\r\n\x1a\n", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF8", "image/gif"),
-    (b"II*\0", "image/tiff"),
-    (b"MM\0*", "image/tiff"),
-    (b"BM", "image/bmp"),
-)
-_PIECE = (
-    3 * 2**14
-)  # bytes hashed and encoded at a time; a multiple of 3, so that base64 needs no padding
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +56,7 @@ def prepare(
         digest, encoded = hash_and_encode(data)
         hashes.append(digest)
         file = _below(image, files_under)
-        uri = [file] if file else [b"data:", mime(data).encode(), b";base64,", *encoded]
+        uri = [file] if file else [uri_head(data), *encoded]
         uris.append(uri)
     body = _body(model, request, itertools.repeat(mark))
     pieces = iter(json.dumps(body).encode().split(mark.encode()))
@@ -75,6 +64,33 @@ def prepare(
     for uri, piece in zip(uris, pieces, strict=True):
         out += [*uri, piece]
     return b"".join(out), tuple(hashes)
+
+
+def prepare_message(
+    model: str, request: Request, files_under: Path | None = None
+) -> tuple[bytes, tuple[str, ...]]:
+    """The message to send over gRPC, and the SHA-256 of each image.
+
+    The same request as `prepare` gives, with the images as they are beside it: no base64.
+
+    Raises:
+        OSError: an image cannot be read, or is empty.
+    """
+    from hpcbench.open_inference.chat import PLACE
+    from hpcbench.open_inference.chat import request as encoded
+
+    images: list[bytes] = []
+    urls, hashes = [], []
+    for image in images_of(request):
+        data = read_image(image)
+        hashes.append(hashlib.sha256(data).hexdigest())
+        if file := _below(image, files_under):
+            urls.append(file.decode())
+        else:
+            urls.append(f"{PLACE}{len(images)}")
+            images.append(data)
+    body = json.dumps(_body(model, request, iter(urls))).encode()
+    return encoded(model, body, images), tuple(hashes)
 
 
 def answer_key(model: str, request: Request, image_sha256: Sequence[str]) -> str | None:
@@ -137,8 +153,8 @@ def hash_and_encode(data: bytes) -> tuple[str, list[bytes]]:
 
 def _pieces(data: bytes) -> Iterator[memoryview]:
     view = memoryview(data)
-    for begin in range(0, len(data), _PIECE):
-        yield view[begin : begin + _PIECE]
+    for begin in range(0, len(data), PIECE_BYTES):
+        yield view[begin : begin + PIECE_BYTES]
 
 
 def read_image(image: Image) -> bytes:
@@ -172,11 +188,3 @@ def _below(image: Image, folder: Path | None) -> bytes | None:
         return None
     file = image.resolve()
     return file.as_uri().encode() if file.is_relative_to(folder) else None
-
-
-def mime(data: bytes) -> str:
-    """The MIME type of an image by its first bytes."""
-    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        return "image/webp"
-    found = (mime for magic, mime in _MAGIC if data.startswith(magic))
-    return next(found, "application/octet-stream")

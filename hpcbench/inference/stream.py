@@ -1,12 +1,12 @@
-"""Parser of a streamed answer: server-sent events, and the text, counts and times in them."""
+"""Parser of a streamed answer: the text, counts and times in its events."""
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from hpcbench.event_stream import EventParser, plain
 from hpcbench.schema.records import Outcome
 
 _OUTCOMES: Mapping[str | None, Outcome] = {
@@ -41,12 +41,14 @@ class Stream:
     def take(self, now: int, block: bytes) -> None:
         """Parse data that arrived at `now`; raises ValueError if an event is no JSON object."""
         events = self._events
-        for event in (_plain(block),) if events.expects_plain(block) else events.feed(block):
-            if event != "[DONE]" and self.error is None:
+        for event in (plain(block),) if events.expects_plain(block) else events.feed(block):
+            if event != "[DONE]":
                 self.take_chunk(now, event)
 
     def take_chunk(self, now: int, text: str | bytes) -> None:
         """Parse one chunk, or a whole answer of a server that does not stream."""
+        if self.error is not None:
+            return
         chunk = as_object(text)
         if not chunk:
             raise ValueError(f"a part of the answer is not a JSON object: {text[:100]!r}")
@@ -107,54 +109,6 @@ class Stream:
         """The outcome; None if the answer broke off."""
         ended = _OUTCOMES.get(self.finish_reason)
         return "refused" if ended and self._refusals else ended
-
-
-class EventParser:
-    """Parses server-sent events from blocks of bytes with any boundaries.
-
-    https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
-    """
-
-    _LINE_END = re.compile(rb"\r\n|\n|\r")
-
-    def __init__(self) -> None:
-        self._rest = b""
-        self._data: list[bytes] = []
-
-    def feed(self, block: bytes) -> Iterator[str]:
-        """The data of each event that this block completes."""
-        if self.expects_plain(block):
-            yield _plain(block)
-            return
-        text = self._rest + block
-        held = b""
-        if text.endswith(b"\r"):  # possibly half of a \r\n
-            text, held = text[:-1], b"\r"
-        *lines, rest = self._LINE_END.split(text)
-        self._rest = rest + held
-        for line in lines:
-            if line.startswith(b"data:"):
-                value = line[5:]
-                self._data.append(value[1:] if value.startswith(b" ") else value)
-            elif not line and self._data:
-                data, self._data = b"\n".join(self._data), []
-                yield data.decode(errors="replace")
-
-    def expects_plain(self, block: bytes) -> bool:
-        """Whether it is one event of one line: the usual block of an engine, which needs no splitting."""
-        return (
-            block.find(b"\n") == len(block) - 2
-            and block[:6] == b"data: "
-            and block[-1:] == b"\n"
-            and b"\r" not in block
-            and not self._rest
-            and not self._data
-        )
-
-
-def _plain(block: bytes) -> str:
-    """The data of a block that is one event of one line."""
-    return block[6:-2].decode(errors="replace")
 
 
 def as_object(body: bytes | str) -> dict[str, Any]:

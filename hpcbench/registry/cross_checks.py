@@ -249,7 +249,7 @@ class Checks:
         task, prompt, module = resolved.task, resolved.prompt, resolved.ml_task.module
         speed = {
             "rate": task.rate, "load": task.load, "measure": task.measure,
-            "slo": task.slo.model_dump(exclude_none=True),
+            "slo": task.slo.model_dump(exclude_none=True), "protocol": task.protocol != "http",
         }  # fmt: skip
         for key, value in speed.items():
             if value:

@@ -15,6 +15,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from hpcbench import plugins, secret
 from hpcbench.errors import EnvironmentFault, Problem, UserError, unknown
+from hpcbench.installed import install_hint, requirements
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.paths import with_absolute_paths
 from hpcbench.registry.source import Loc, Source
@@ -257,6 +258,25 @@ class PluginChecks:
             found = dict.fromkeys(name for name in named if name is not None)
             self._engine_of[model.name] = tuple(found)
         return self._engine_of[model.name]
+
+    def protocol_packages(
+        self, task: RunTask, model: Model, source: Source, loc: Loc
+    ) -> tuple[str, ...]:
+        """Requirements that must be importable beside a model's engine for a run task's protocol.
+
+        The worker needs them in this Python, too; it is a mistake if they are missing.
+        """
+        if task.protocol != "grpc":
+            return ()
+        if missing := [one for one in ("grpc", "grpc_reflection") if absent(one)]:
+            what = f"`protocol: grpc` needs {', '.join(missing)}, which this Python does not have"
+            self.found.say(source, loc, what, install_hint("grpc"))
+        if model.image is None:
+            return ()
+        lines = tuple(requirements("grpc"))
+        for line in lines:
+            self._requirement(line, source, loc)
+        return lines
 
 
 def names_of(entries: Iterable[PackageEntry]) -> tuple[str, ...]:

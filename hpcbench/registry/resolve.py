@@ -453,7 +453,10 @@ class _Resolver:
             default_prompts=prompts if len(prompts) > 1 else {},
             metrics=metrics,
             metric_packages=self._metric_packages(metrics, ml_task),
-            engine_packages=self.checks.plugins.packages_beside(model, ml_task, task),
+            engine_packages=(
+                *self.checks.plugins.packages_beside(model, ml_task, task),
+                *self.checks.plugins.protocol_packages(task, model, source, where("protocol")),
+            ),
             sweep=one.sweep,
             places=_places(one),
         )

@@ -96,6 +96,7 @@ class EngineProcess:
         """Whether it runs on another machine, whose memory and GPUs cannot be read from here."""
         self._key = secrets.token_urlsafe(32)
         self._folder: Path
+        self._grpc_socket: str | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._held = contextlib.ExitStack()
         self._clients = contextlib.AsyncExitStack()
@@ -199,6 +200,11 @@ class EngineProcess:
             self._limits[model.name] = RateLimits(shared)
         return self._limits[model.name]
 
+    def client_for(self, run_task: ResolvedRunTask) -> Client:
+        """The client, which sends requests as a run task wants them sent."""
+        self.client.protocol = run_task.task.protocol
+        return self.client
+
     def gauges(self) -> Callable[[], str]:
         """A function that requests the engine's metrics."""
         return over_socket(Path(self._socket), self._key)
@@ -231,10 +237,14 @@ class EngineProcess:
         socket = self._folder / f"{secrets.token_hex(3)}.sock"
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self.log.touch()
+        self._grpc_socket = None
+        if any(task.task.protocol == "grpc" for task in self.run_tasks):
+            self._grpc_socket = str(socket.with_suffix(".grpc"))
         command = environments.wrap(
             self._environment,
             ["python", "-m", "hpcbench.wrapper", "--socket", str(socket)]
-            + ["--engine-dir", str(self._folder), "--log", str(self.log)],
+            + ["--engine-dir", str(self._folder), "--log", str(self.log)]
+            + (["--grpc-socket", self._grpc_socket] if self._grpc_socket else []),
             mounts=self._mounts(),
             env={
                 "HF_HUB_OFFLINE": "1",
@@ -267,6 +277,7 @@ class EngineProcess:
     async def _talk_to(self, model_name: str, **how: Any) -> None:
         """Create a client for this model, and close the previous one: each has threads and connections."""
         await self._clients.aclose()
+        how["grpc_socket"] = self._grpc_socket
         client = Client(self._socket, self._key, model_name, **how)
         self.client = await self._clients.enter_async_context(client)
 

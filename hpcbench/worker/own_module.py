@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hpcbench import secret
+from hpcbench.data_uri import mime
 from hpcbench.environments.orphans import end_session, held_folder, scratch
 from hpcbench.errors import RunFailed, UserError
 from hpcbench.inference.client import EngineGone
-from hpcbench.inference.request_body import mime, read_image
+from hpcbench.inference.request_body import read_image
 from hpcbench.plugins import Command
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Image, Request, Response, Sample, Times

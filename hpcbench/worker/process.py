@@ -425,7 +425,7 @@ class Worker:
         if not only:
             self._tell_chosen(run_task, concurrency)
         responses = drive(
-            self.serving.wrapper.client,
+            self.serving.wrapper.client_for(run_task),
             asking.left(taken, only),
             concurrency,
             self.halt,
@@ -503,7 +503,7 @@ class Worker:
             at_once = min(count, asking.run_task.in_flight or count)
             avoided = self.suspected.get(asking.run_task.name, ())
             await warm_up(
-                self.serving.wrapper.client,
+                self.serving.wrapper.client_for(asking.run_task),
                 asking.others(count, avoided),
                 at_once,
                 self.purse.of(asking.run_task),
@@ -521,7 +521,9 @@ class Worker:
 
     async def _take_route(self, run_task: ResolvedRunTask) -> None:
         """Send requests by the run task's route; logged whenever it changes."""
-        name, route = run_task.name, await self.serving.wrapper.client.take(run_task.task.route)
+        task, name = run_task.task, run_task.name
+        wanted: Route = task.route if task.protocol == "http" else "proxied"
+        route = await self.serving.wrapper.client.take(wanted)
         if self.routes.get(name) != route:
             self.routes[name] = route
             self.news.write("route", run_task=name, route=route)

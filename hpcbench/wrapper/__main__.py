@@ -1,4 +1,4 @@
-"""`python -m hpcbench.wrapper`: serve on a Unix socket, on TCP, or both.
+"""`python -m hpcbench.wrapper`: serve on a Unix socket, on TCP, or both; beside HTTP also gRPC.
 
 The key that every request must carry is the first line on standard input, whose end then means that the
 worker is gone, however it went; or it is in a file that only this user may read. It is in no argument list
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import os
 import signal
@@ -17,13 +18,16 @@ import socket
 import stat
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import uvicorn
+from uvicorn.config import WS_PROTOCOLS
 
 from hpcbench.wrapper import lean  # noqa: F401 - before aiohttp, see there
-from hpcbench.wrapper.app import Wrapper
+from hpcbench.wrapper.app import BODY_LIMIT, Wrapper
 from hpcbench.wrapper.descriptors import allow_many
 from hpcbench.wrapper.engine_process import EngineFailed
 from hpcbench.wrapper.masking import Mask, hidden_values
@@ -39,6 +43,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--socket", type=Path, help="Unix socket to serve on")
     parser.add_argument("--port", type=int, help="TCP port to serve on; 0: any free one")
     parser.add_argument("--host", default="127.0.0.1", help="address for --port (%(default)s)")
+    parser.add_argument("--grpc-socket", type=Path, help="Unix socket to serve gRPC on")
+    parser.add_argument(
+        "--grpc-port", type=int, help="TCP port to serve gRPC on, at --host; 0: any free one"
+    )
+    parser.add_argument(
+        "--tls-certificate", type=Path, help="PEM file: certificate chain for --grpc-port"
+    )
+    parser.add_argument("--tls-key", type=Path, help="PEM file: key of --tls-certificate")
+    parser.add_argument(
+        "--web-socket", action="store_true", help="serve WebSocket, too, at /v1/stream"
+    )
+    parser.add_argument(
+        "--request-limit",
+        type=int,
+        default=BODY_LIMIT,
+        help="largest request, bytes (%(default)s)",
+    )
     parser.add_argument("--key-file", type=Path, help="file of mode 0600 that holds the key")
     parser.add_argument(
         "--engine-dir", required=True, type=Path, help="node-local folder for the engine's socket"
@@ -47,12 +68,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if args.socket is None and args.port is None:
         parser.error("give --socket, --port, or both")
-    if args.socket is not None and len(os.fsencode(args.socket)) > SOCKET_BYTES:
-        parser.error(f"--socket is longer than {SOCKET_BYTES} bytes: use a shorter path")
+    sockets = {"--socket": args.socket, "--grpc-socket": args.grpc_socket}
+    for option, path in sockets.items():
+        if path is not None and len(os.fsencode(path)) > SOCKET_BYTES:
+            parser.error(f"{option} is longer than {SOCKET_BYTES} bytes: use a shorter path")
     for folder in (
         args.engine_dir,
         args.log.parent,
-        *([args.socket.parent] if args.socket else ()),
+        *(path.parent for path in sockets.values() if path),
     ):
         if not folder.is_dir():
             parser.error(f"there is no folder {folder}: make it, or name another one")
@@ -62,6 +85,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(str(error))
     if not key:
         parser.error("no key: write it as the first line of standard input, or of --key-file")
+    beside = _grpc(parser, args)
+    if args.web_socket and find_spec("websockets") is None:
+        parser.error("--web-socket needs the package websockets: pip install 'websockets>=13'")
     allow_many()
     mask = Mask([key, *hidden_values({}, os.environ)])
     write_log(mask)
@@ -74,8 +100,19 @@ def main(argv: Sequence[str] | None = None) -> int:
                 listeners.append(open_sockets.enter_context(_listen(args.socket)))
             if args.port is not None:
                 listeners.append(open_sockets.enter_context(_listen_tcp(args.host, args.port)))
-            app = Wrapper(supervisor, key)
-            asyncio.run(serve(supervisor, app, listeners, until_stdin_ends=not args.key_file))
+            app = Wrapper(supervisor, key, args.request_limit)
+            plane = beside(app, supervisor) if beside else contextlib.nullcontext()
+            asyncio.run(
+                serve(
+                    supervisor,
+                    app,
+                    listeners,
+                    plane,
+                    until_stdin_ends=not args.key_file,
+                    web_socket=args.web_socket,
+                    request_limit=args.request_limit,
+                )
+            )
     except OSError as error:
         log.error("the wrapper cannot serve: %s", error)
         return 1
@@ -83,6 +120,48 @@ def main(argv: Sequence[str] | None = None) -> int:
         log.error("the wrapper cannot end the engine: %s", error.message)
         return 1
     return 0
+
+
+Plane = contextlib.AbstractAsyncContextManager[None]
+"""A server beside HTTP, while it is open."""
+
+
+def _grpc(
+    parser: argparse.ArgumentParser, args: argparse.Namespace
+) -> Callable[[Wrapper, Supervisor], Plane] | None:
+    """A function that opens the gRPC plane; None: it is not asked for, and nothing of it is imported."""
+    if args.grpc_socket is None and args.grpc_port is None:
+        return None
+    tls = (args.tls_certificate, args.tls_key)
+    if (tls[0] is None) != (tls[1] is None):
+        parser.error("--tls-certificate and --tls-key belong together")
+    if args.grpc_port is not None and not 0 <= args.grpc_port < 2**16:
+        parser.error(f"--grpc-port {args.grpc_port} is not a port: give 1 to 65535, or 0")
+    if args.grpc_port is not None and tls[0] is None and not _is_loopback(args.host):
+        text = "gRPC beyond this machine needs --tls-certificate and --tls-key"
+        parser.error(f"--host {args.host}: {text}")
+    for file in tls:
+        if file is not None and not file.is_file():
+            parser.error(f"there is no file {file}")
+    try:
+        from hpcbench.wrapper import grpc_server
+    except ImportError as error:
+        parser.error(f"gRPC needs the packages of the extra `grpc`: {error}")
+    if args.grpc_socket is not None:
+        _clear(args.grpc_socket)
+    address = grpc_server.Address(
+        args.grpc_socket, args.host, args.grpc_port, tls if tls[0] is not None else None
+    )
+    return lambda app, supervisor: grpc_server.serving(
+        app.admits, supervisor, address, args.request_limit
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def read_key(descriptor: int = 0) -> str:
@@ -125,8 +204,11 @@ async def serve(
     supervisor: Supervisor,
     app: Wrapper,
     listeners: Sequence[socket.socket],
+    beside: Plane,
     *,
     until_stdin_ends: bool,
+    web_socket: bool,
+    request_limit: int,
 ) -> None:
     """Serve until stopped; the engine ends first, so that no open stream delays us."""
     loop = asyncio.get_running_loop()
@@ -138,7 +220,10 @@ async def serve(
     config = uvicorn.Config(
         app,
         lifespan="off",
-        ws="none",  # an upgrade is a request like any other: it needs the key
+        # Without it an upgrade is a request like any other.
+        ws=_reader_of_frames() if web_socket else "none",
+        ws_max_size=request_limit,
+        ws_ping_interval=30,
         log_config=None,
         log_level="warning",
         access_log=False,
@@ -148,15 +233,21 @@ async def serve(
         timeout_graceful_shutdown=2,
     )
     server = _Server(config)
-    serving = asyncio.ensure_future(server.serve(sockets=list(listeners)))
-    stopping = asyncio.ensure_future(stop.wait())
-    await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    try:
-        await supervisor.close()
-    finally:
-        server.should_exit = True
-        await serving
+    async with beside:
+        serving = asyncio.ensure_future(server.serve(sockets=list(listeners)))
+        stopping = asyncio.ensure_future(stop.wait())
+        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        try:
+            await supervisor.close()
+        finally:
+            server.should_exit = True
+            await serving
+
+
+def _reader_of_frames() -> Any:
+    """uvicorn's name for what reads WebSocket frames; versions before 0.35 lack the best one."""
+    return "websockets-sansio" if "websockets-sansio" in WS_PROTOCOLS else "auto"
 
 
 class _Server(uvicorn.Server):

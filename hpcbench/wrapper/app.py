@@ -7,6 +7,7 @@
 | `GET /status`, `GET /events` | state, reason, progress; now, and at every change |
 | `GET /healthz`, `GET /metrics` | the wrapper lives; Prometheus' text, the engine's after ours |
 | `/v1/chat/completions`, `/v1/models` | forwarded (hpcbench.wrapper.proxy) |
+| `/v1/stream` | the same over WebSocket (hpcbench.wrapper.web_socket), if it is served |
 | `POST /v1/direct` | for clients on this node: the engine's socket; their reports (hpcbench.wrapper.direct) |
 
 Every error has OpenAI's form and a stable code. docs/wrapper.md is the users' reference.
@@ -49,6 +50,8 @@ from hpcbench.wrapper.supervisor import Busy, Load, Supervisor
 BODY_LIMIT = 64 * 2**20
 """Largest request, bytes."""
 
+WRONG_KEY = "the key is missing or wrong: send X-API-Key: KEY, or Authorization: Bearer KEY"
+
 _JSON = b"application/json"
 _PROMETHEUS = b"text/plain; version=0.0.4; charset=utf-8"
 
@@ -65,15 +68,18 @@ class Wrapper:
         self._proxy = Proxy(supervisor, body_limit)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not self._admits(scope["headers"]):
-            text = "the key is missing or wrong: send X-API-Key: KEY, or Authorization: Bearer KEY"
-            await refuse(send, 401, "wrong_key", text)
+        if scope["type"] == "websocket":
+            from hpcbench.wrapper.web_socket import WebSocketPlane
+
+            await WebSocketPlane(self.admits, self._proxy, WRONG_KEY)(scope, receive, send)
+        elif not self.admits(scope["headers"]):
+            await refuse(send, 401, "wrong_key", WRONG_KEY)
         elif scope["path"] in PATHS:
             await self._proxy(scope, receive, send)
         else:
             await self._control(scope, receive, send)
 
-    def _admits(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    def admits(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
         """Whether a header has the key; each is compared in constant time."""
         right = [hmac.compare_digest(key, self._key) for key in _keys(headers)]
         return any(right)

@@ -49,6 +49,11 @@ class Proxy:
         self._supervisor, self._body_limit = supervisor, body_limit
         self._meter = supervisor.meter
 
+    @property
+    def meter(self) -> Meter:
+        """The counts of its requests."""
+        return self._meter
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         method = PATHS[scope["path"]]
         if scope["method"] != method:
@@ -189,16 +194,21 @@ class _Exchange:
     def _heard(self, block: bytes) -> None:
         """Count a block of the answer's body."""
         meter = self._meter
-        if not self._first_byte:
-            self._first_byte = time.perf_counter() - self._begin
-            meter.first_byte(self._first_byte)
+        self._see_first()
         meter.last_byte = time.monotonic()
         meter.bytes_out += len(block)
+
+    def _see_first(self) -> None:
+        """Note the time of the first byte."""
+        if not self._first_byte:
+            self._first_byte = time.perf_counter() - self._begin
+            self._meter.first_byte(self._first_byte)
 
     async def _with_metrics(self, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         """The stream line by line, with an event of ours before its last."""
         rest = b""
         async for block in answer.content.iter_any():
+            self._see_first()  # before the metrics are written: all may come in one block
             *lines, rest = (rest + block).split(b"\n")
             if lines:
                 yield b"".join(self._led(line) + b"\n" for line in lines)

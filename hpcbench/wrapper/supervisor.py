@@ -105,6 +105,8 @@ class Route:
     """Masks secrets in its errors."""
     socket: Path
     """The engine's own socket, for clients on this node."""
+    images: Path | None = None
+    """Folder from which it reads images that come without base64; None: it takes data URIs only."""
 
 
 class Supervisor:
@@ -128,6 +130,8 @@ class Supervisor:
         self.state: State = "empty"
         self.route: Route | None = None
         """Set while requests are accepted."""
+        self.takes_images = False
+        """Whether images may come without base64: engines then get a folder to read them from."""
         self._ask: Load | None = None
         self._log: Log | None = None
         self._child: Child | None = None
@@ -286,6 +290,11 @@ class Supervisor:
         folder = self._private_folder()
         clear_up.callback(shutil.rmtree, folder, ignore_errors=True)
         plugin = _plugin(ask.engine)
+        images = None
+        if self.takes_images and ask.media_root is None and getattr(plugin, "reads_files", False):
+            images = folder / "i"
+            images.mkdir(mode=0o700)
+            ask = ask.model_copy(update={"media_root": str(images)})
         command, fields = _command(plugin, ask, folder / "s")
         bodies = Bodies(
             fields,
@@ -304,7 +313,7 @@ class Supervisor:
         if self.state != "loading":
             return
         self._load_seconds = round(time.monotonic() - self._started, 3)
-        self.route = Route(session, bodies, sampler.peaks, self._mask, folder / "s")
+        self.route = Route(session, bodies, sampler.peaks, self._mask, folder / "s", images)
         self._enter("ready")
         failing = await self._watch(child, session, ask.stall_timeout)
         self.route = None  # at once: reading the reason of the failure may take seconds

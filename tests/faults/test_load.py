@@ -59,6 +59,9 @@ ENGINES = {
 }
 """Model, and run task → how it answers."""
 
+PROTOCOLS = {"quick": "http", "slow": "grpc"}
+"""Run task → how its requests are sent: times mean the same over both."""
+
 TTFT_LIMIT, TPOT_LIMIT = 150, 100
 """Milliseconds: the schedule of `slow` breaks the first; that of `quick` keeps both on a quiet machine."""
 
@@ -72,7 +75,10 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Trial, str]:
         engine = "tests.mock_openai:ScriptedEngine"
         bench.model(name, engine=engine, engine_options=options, package=None)
     write_pages(bench)
-    tasks = [{"name": name, "model": name, "dataset": "pages"} for name in ENGINES]
+    tasks = [
+        {"name": name, "model": name, "dataset": "pages", "protocol": PROTOCOLS[name]}
+        for name in ENGINES
+    ]
     plan = bench.plan(*tasks, stages=["inference", "evaluation", "reporting"])
     printed, _ = bench.run(
         "load", plan, "--registry", bench.folder / "registry", "--concurrency", "1,4", "--rate", "5",
@@ -147,6 +153,7 @@ def test_each_point_asks_under_its_load(swept: tuple[Trial, str], name: str) -> 
         assert figures["load"]["route"] == "direct"
     load = tables[f"{name}-r5.0"]["load"]
     assert (load["rate"], load["arrival"], load["sweep"]) == (5, "constant", name)
+    assert load["protocol"] == PROTOCOLS[name]
     (piece,) = pieces(swept, f"{name}-r5.0")
     due = sorted(one.times.scheduled or 0 for one in piece)
     assert {after - before for before, after in pairwise(due)} == {200_000_000}

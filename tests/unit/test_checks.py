@@ -495,6 +495,24 @@ def test_a_package_of_an_engine_goes_beside_the_engine_only(files: Files) -> Non
     assert found.run_tasks[0].environment == " + mine"
 
 
+def test_grpc_needs_its_packages_here_and_beside_the_engine(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = PLAN + "    protocol: grpc\n"
+    found = files.resolved(plan, mode="dev").run_tasks[0]
+    assert found.engine_packages == ()  # it runs in this Python
+    with_model(files, "engine: vllm\nimage: docker://vllm/vllm-openai:v1\n")
+    found = files.resolved(plan, mode="dev").run_tasks[0]
+    assert any(one.startswith("grpcio>") for one in found.engine_packages)
+    assert files.resolved(mode="dev").run_tasks[0].engine_packages == ()
+    monkeypatch.setattr("hpcbench.registry.plugin_checks.absent", lambda module: True)
+    (told,) = files.refusal(plan, mode="dev")
+    assert told.startswith("p.yaml:8:15: `protocol: grpc` needs grpc, grpc_reflection, which this ")
+    assert "install" in told
+    (told,) = files.refusal(PLAN + "    protocol: soap\n", mode="dev")
+    assert "protocol" in told and "'http' or 'grpc'" in told
+
+
 def test_a_class_by_its_dotted_path_is_a_plugin(files: Files) -> None:
     files.write("metrics/anls.yaml", "name: anls\nplugin: hpcbench.metrics.text.Anls\n")
     files.resolved()

@@ -138,7 +138,7 @@ def test_performance_tells_the_load_and_counts_every_request_that_was_made(tmp_p
     assert (figures["requests"], figures["window"]["pieces"]) == (3, 2)
     assert figures["load"] == {
         "concurrency": 3, "rate": None, "arrival": None, "warm_up": 1, "sweep": None,
-        "chosen": None, "route": "proxied",
+        "chosen": None, "protocol": "http", "route": "proxied",
     }  # fmt: skip
 
 

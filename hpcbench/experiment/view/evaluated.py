@@ -393,6 +393,8 @@ class Load(Part):
     """Requests a second; None: a fixed number at once."""
     arrival: str | None = None
     warm_up: int = 0
+    protocol: str = "http"
+    """Protocol of the requests between worker and wrapper."""
     sweep: str | None = None
     """The plan's run task whose sweep has this point."""
     chosen: Mapping[str, int] | None = None

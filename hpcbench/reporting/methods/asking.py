@@ -87,6 +87,8 @@ def _requests(settings: Load, run_task: ResolvedRunTask) -> Iterator[str]:
         yield f"{count} in flight per worker{auto}"
     if settings.warm_up:
         yield f"{form.many(settings.warm_up, 'warm-up request')}, not counted"
+    if settings.protocol == "grpc":
+        yield "requests sent over gRPC"
 
 
 def _machine(one: Machine) -> Iterator[str]:

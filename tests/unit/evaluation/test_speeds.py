@@ -131,6 +131,7 @@ def at(**load: Any) -> Callable[[dict[str, Any]], None]:
             "the loads differ: requests in flight 1 → 4 to 8",
         ),
         (A100, at(rate=2.0), "the loads differ: requests per second none → 2.0"),
+        (A100, at(protocol="grpc"), "the loads differ: protocol http → grpc"),
         (A100, slower_client, "the candidate's client was too slow"),
     ],
 )

@@ -154,6 +154,15 @@ def test_another_setting_is_another_sentence(
     assert text in section(methods(changed(here, **change)), name)
 
 
+def test_another_protocol_is_named(tmp_path: Path) -> None:
+    here = unpack(tmp_path)[WHOLE]
+    assert "gRPC" not in section(methods(here), "load")
+    whole = json.loads(here.performance_file.read_text())
+    whole["run_tasks"]["vqa"]["load"]["protocol"] = "grpc"
+    here.performance_file.write_text(json.dumps(whole))
+    assert "requests sent over gRPC" in section(methods(Experiment(here.path)), "load")
+
+
 def test_another_version_of_a_metric_is_not_cited(tmp_path: Path) -> None:
     here = unpack(tmp_path)[WHOLE]
     text = here.metrics_file.read_text()

@@ -42,13 +42,15 @@ async def wrapped(
     bodies: Bodies | None = None,
     peaks: Peaks | None = None,
     hidden: Sequence[str] = (),
+    ws: Any = "none",
 ) -> AsyncIterator[tuple[aiohttp.ClientSession, Server]]:
     """A wrapper around a scripted engine, and a session that knows the key."""
     with tempfile.TemporaryDirectory(prefix="hb") as name:
         folder = Path(name)
         supervisor = Supervisor(folder, folder / "log")
         app = Wrapper(supervisor, KEY, body_limit)
-        config = uvicorn.Config(app, lifespan="off", log_level="critical", uds=str(folder / "w"))
+        socket = str(folder / "w")
+        config = uvicorn.Config(app, lifespan="off", log_level="critical", uds=socket, ws=ws)
         server = uvicorn.Server(config)
         server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
         serving = asyncio.ensure_future(server.serve())

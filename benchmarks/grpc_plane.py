@@ -1,0 +1,284 @@
+"""The wrapper's two planes beside each other: the same client, engine and requests over HTTP and over gRPC.
+
+The engine is tests/light_server.py, started by the wrapper; client and wrapper are the product's. Each plane
+has a wrapper of its own, as in a run, and they take turns.
+
+- bytes: what leaves the client for each byte of its image, counted by a relay between client and wrapper;
+- CPU: of the client's process and the wrapper's for each page of 0.95 MB, one at a time, by the kernel's CPU
+  clocks of the two processes, the engine not counted;
+- added TTFT: the client's stamp of the first text minus the engine's own, both of one clock, with 256 streams
+  of 25 texts a second; the same for all texts;
+- start: from the fork of a wrapper to its first answer, without gRPC and with it.
+
+    python benchmarks/grpc_plane.py [--rounds 5] [--pages 100] [--streams 256]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import aiohttp
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from hpcbench.inference.client import Client, Protocol  # noqa: E402
+from hpcbench.inference.load_driver import drive  # noqa: E402
+from hpcbench.plugins import API, Command, EngineSpec  # noqa: E402
+from hpcbench.schema.records import Message, Request  # noqa: E402
+from tests.unit.wrapper.running import KEY, Wrapper, install_scripted  # noqa: E402
+
+PAGE = 950_000
+"""Bytes of an image."""
+FIRST, GAP, TOKENS = 0.5, 0.04, 50
+PLANES: tuple[Protocol, ...] = ("http", "grpc")
+
+
+class LightEngine:
+    """The engine that answers at once."""
+
+    api: ClassVar[int] = API
+    reads_files: ClassVar[bool] = False
+    schedule: ClassVar[tuple[str, ...]] = ()
+
+    def launch_command(self, spec: EngineSpec) -> Command:
+        argv = [sys.executable, "-m", "tests.light_server", "--uds", spec.socket]
+        return Command([*argv, *self.schedule], {"PYTHONPATH": str(ROOT)})
+
+
+class FileEngine(LightEngine):
+    """The same, as an engine that reads images by their path."""
+
+    reads_files = True
+
+
+class TimedEngine(LightEngine):
+    """The engine that answers on a schedule."""
+
+    schedule = ("--first", str(FIRST), "--gap", str(GAP), "--tokens", str(TOKENS))
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--pages", type=int, default=100)
+    parser.add_argument("--streams", type=int, default=256)
+    args = parser.parse_args()
+    print(f"load of the machine before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    with wrapped("LightEngine") as ways:
+        bytes_each(ways)
+    for engine, what in (("LightEngine", "data URIs"), ("FileEngine", "files where they can")):
+        with wrapped(engine) as ways:
+            print(f"an engine that takes {what}:")
+            cpu_each(ways, args.rounds, args.pages)
+    with wrapped("TimedEngine") as ways:
+        for streams in (1, 64, args.streams):
+            lateness(ways, args.rounds, streams)
+    starts(args.rounds)
+    print(f"load of the machine after: {os.getloadavg()[0]:.1f}")
+
+
+@dataclass(frozen=True)
+class Way:
+    """One plane: its wrapper, and the sockets."""
+
+    plane: Protocol
+    wrapper: Wrapper
+    engine: Path
+    socket: str
+    """Where requests go."""
+
+
+@contextlib.contextmanager
+def wrapped(engine: str) -> Iterator[list[Way]]:
+    """A wrapper with an engine for each plane; the one for HTTP has no gRPC."""
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hb")))
+        paths = Path(f"{Path(__file__).parent}:{install_scripted(folder)}")
+        ways = []
+        for plane in PLANES:
+            grpc_socket = str(folder / "g")
+            wrapper = Wrapper(paths, *(["--grpc-socket", grpc_socket] if plane == "grpc" else []))
+            stack.callback(wrapper.close)
+
+            async def load(wrapper: Wrapper = wrapper) -> None:
+                async with wrapper.control() as control:
+                    await control.loaded({**wrapper.body(), "engine": f"grpc_plane:{engine}"})
+
+            asyncio.run(load())
+            [socket] = (wrapper.folder / "e").glob("*/s")
+            where = grpc_socket if plane == "grpc" else str(wrapper.socket)
+            ways.append(Way(plane, wrapper, socket, where))
+        yield ways
+
+
+async def ask(
+    way: Way, requests: list[Request], streams: int, socket: str = ""
+) -> dict[str, list[int]]:
+    """Seed → arrival of each text; `socket`: another way in."""
+    seen = {}
+    where = socket or way.socket
+    async with Client(where, KEY, "scripted", grpc_socket=where) as client:
+        client.protocol = way.plane
+        async for response in drive(client, iter(requests), streams, asyncio.Event()):
+            assert response.outcome == "ok", response.error
+            seen[response.sample_id] = list(response.times.chunks)
+    return seen
+
+
+def pages(count: int) -> list[Request]:
+    """Questions about a page."""
+    page = b"\xff\xd8\xff" + os.urandom(PAGE - 3)
+    message = Message("user", "Read.", (page,))
+    return [Request(str(number), (message,), {"seed": number}, 60) for number in range(count)]
+
+
+def bytes_each(ways: list[Way]) -> None:
+    """Bytes that leave the client for each byte of the image."""
+    for way in ways:
+        sent = asyncio.run(through_relay(way, 10))
+        print(f"{way.plane}: {sent / 10 / PAGE:.4f} bytes sent for each byte of the image")
+
+
+async def through_relay(way: Way, count: int) -> int:
+    """Bytes of `count` pages on their way to the wrapper."""
+    sent = 0
+
+    async def passing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        back, forth = await asyncio.open_unix_connection(way.socket)
+
+        async def copy(one: asyncio.StreamReader, other: asyncio.StreamWriter) -> int:
+            size = 0
+            while data := await one.read(2**18):
+                size += len(data)
+                other.write(data)
+                await other.drain()
+            other.close()
+            return size
+
+        nonlocal sent
+        sizes = await asyncio.gather(copy(reader, forth), copy(back, writer))
+        sent += sizes[0]
+
+    with tempfile.TemporaryDirectory(prefix="hb") as folder:
+        path = f"{folder}/r"
+        server = await asyncio.start_unix_server(passing, path)
+        await ask(way, pages(count), 1, path)
+        await asyncio.sleep(0.2)
+        server.close()
+    return sent
+
+
+def cpu_each(ways: list[Way], rounds: int, count: int) -> None:
+    """CPU of client and wrapper for a page."""
+    found: dict[str, list[tuple[float, float]]] = {plane: [] for plane in PLANES}
+    requests = pages(count)
+    for number in range(rounds + 1):
+        for way in ways:
+            before = [cpu(os.getpid()), cpu(way.wrapper.process.pid)]
+            asyncio.run(ask(way, requests, 1))
+            client, hop = cpu(os.getpid()) - before[0], cpu(way.wrapper.process.pid) - before[1]
+            if number:  # the first round warms up
+                found[way.plane].append((client / count * 1e3, hop / count * 1e3))
+    mid = {
+        p: [statistics.median(one) for one in zip(*rows, strict=True)] for p, rows in found.items()
+    }
+    ratios = [
+        sum(ours) / sum(theirs) for ours, theirs in zip(found["grpc"], found["http"], strict=True)
+    ]
+    for plane, (client, hop) in mid.items():
+        print(f"{plane}: a page costs {client:.2f} ms of the client, {hop:.2f} ms of the wrapper")
+    spread = f"{min(ratios):.2f} to {max(ratios):.2f} over {rounds} rounds"
+    print(f"CPU of gRPC / HTTP: {statistics.median(ratios):.2f} ({spread})")
+
+
+def cpu(pid: int) -> float:
+    """Seconds that a process's threads ran so far, those that ended too: clock_getcpuclockid's clock."""
+    return time.clock_gettime(~pid << 3 | 2)
+
+
+def lateness(ways: list[Way], rounds: int, streams: int) -> None:
+    """The client's stamps minus the engine's."""
+    first: dict[str, list[float]] = {plane: [] for plane in PLANES}
+    every: dict[str, list[float]] = {plane: [] for plane in PLANES}
+    costs: dict[str, list[float]] = {plane: [] for plane in PLANES}
+    differences = []
+    message = Message("user", "Read.")
+    for _ in range(rounds):
+        medians = {}
+        for way in ways:
+            requests = [Request(str(n), (message,), {"seed": n}, 60) for n in range(streams)]
+            before = cpu(os.getpid()), cpu(way.wrapper.process.pid)
+            seen = asyncio.run(ask(way, requests, streams))
+            costs[way.plane] += [
+                (cpu(os.getpid()) - before[0]) / streams / TOKENS * 1e6,
+                (cpu(way.wrapper.process.pid) - before[1]) / streams / TOKENS * 1e6,
+            ]
+            truth = asyncio.run(true_times(way.engine))
+            late = []
+            for seed, times in seen.items():
+                pairs = zip(times, truth[seed]["written"], strict=True)
+                late.append([(ours - theirs) / 1e6 for ours, theirs in pairs])
+            first[way.plane] += [one[0] for one in late]
+            every[way.plane] += [each for one in late for each in one]
+            medians[way.plane] = statistics.median(one[0] for one in late)
+        differences.append(medians["grpc"] - medians["http"])
+    for plane in PLANES:
+        client, hop = costs[plane][::2], costs[plane][1::2]
+        print(
+            f"{streams} streams, {plane}: TTFT later than the engine's by {quantiles(first[plane])} ms, "
+            f"all texts by {quantiles(every[plane])} ms (p50/p99); CPU a text "
+            f"{statistics.median(client):.0f} us client, {statistics.median(hop):.0f} us wrapper"
+        )
+    spread = f"{min(differences):+.2f} to {max(differences):+.2f} over {rounds} rounds"
+    print(f"   TTFT p50, gRPC - HTTP: {statistics.median(differences):+.3f} ms ({spread})")
+
+
+def quantiles(values: list[float]) -> str:
+    """Median and 99th percentile."""
+    cut = statistics.quantiles(values, n=100, method="inclusive")
+    return f"{cut[49]:.2f}/{cut[98]:.2f}"
+
+
+async def true_times(engine: Path) -> dict[str, dict[str, list[int]]]:
+    """What the engine did when."""
+    connector = aiohttp.UnixConnector(str(engine))
+    async with (
+        aiohttp.ClientSession("http://e", connector=connector) as session,
+        session.get("/truth") as answer,
+    ):
+        truth: dict[str, dict[str, list[int]]] = await answer.json()
+        return truth
+
+
+def starts(rounds: int) -> None:
+    """From the fork to the first answer."""
+    found: dict[str, list[float]] = {"without gRPC": [], "with gRPC": []}
+    for _ in range(rounds):
+        for name, times in found.items():
+            with tempfile.TemporaryDirectory(prefix="hb") as folder:
+                extra = ["--grpc-socket", f"{folder}/g"] if name == "with gRPC" else []
+                begin = time.perf_counter()
+                wrapper = Wrapper(Path(folder), *extra)
+                times.append(time.perf_counter() - begin)
+                wrapper.close()
+    for name, times in found.items():
+        print(
+            f"start {name}: {statistics.median(times):.2f} s ({min(times):.2f} to {max(times):.2f})"
+        )
+
+
+if __name__ == "__main__":
+    main()

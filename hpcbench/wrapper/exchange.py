@@ -1,0 +1,125 @@
+"""A request that came otherwise than over HTTP, as the data plane sees it: gRPC and WebSocket are fronts.
+
+It becomes the ASGI request that it would be over HTTP, and what the data plane sends becomes a head, chunks
+of JSON and an end, or an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from typing import Any
+
+from hpcbench.event_stream import EventParser
+from hpcbench.wrapper.meter import CLIENT_LEFT
+from hpcbench.wrapper.proxy import CHAT, Proxy, error_body
+
+log = logging.getLogger("hpcbench.wrapper")
+
+
+class Exchange:
+    """One request and its answer; a front says by the four methods at the end what it sends."""
+
+    streams = False
+    """Whether its answer may come in pieces."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        """HTTP's number; 0: there is no answer yet."""
+        self.headers: Mapping[str, str] = {}
+        """Headers of the answer, without its length, which is HTTP's."""
+        self._body: bytes | None = None
+        self._ended = False
+        self._events: EventParser | None = None
+        self._whole: list[bytes] = []
+
+    async def run(self, proxy: Proxy, body: bytes, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """Pass the request through the data plane. Cancelled, it ends the engine's work.
+
+        Args:
+            proxy: the data plane.
+            body: what HTTP would post.
+            headers: what HTTP would send.
+        """
+        self._body = body
+        json_type = (b"content-type", b"application/json")
+        scope = {"type": "http", "path": CHAT, "method": "POST", "headers": [*headers, json_type]}
+        try:
+            await proxy(scope, self._receive, self._send)
+        except asyncio.CancelledError:
+            if not self.status:
+                proxy.meter.codes[CLIENT_LEFT] += 1
+            raise
+        except Exception:
+            log.exception("a bug in the wrapper")
+        if not self._ended:  # over HTTP the connection would be cut
+            await self.refuse(502, "broken_off", "the answer broke off at the engine")
+
+    async def refuse(self, status: int, code: str, text: str) -> None:
+        """Answer with an error of the wrapper."""
+        self.status, self._ended = status, True
+        await self.fail(json.dumps(error_body(status, code, text)).encode())
+
+    async def _receive(self) -> MutableMapping[str, Any]:
+        """The body, then nothing: a client that leaves cancels the exchange."""
+        body, self._body = self._body, None
+        if body is None:
+            await asyncio.Event().wait()
+        return {"type": "http.request", "body": body}
+
+    async def _send(self, message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            self.status, self.headers = message["status"], _told(message["headers"])
+            if self.status < 400:
+                kind = self.headers.get("content-type", "")
+                self._events = EventParser() if kind.startswith("text/event-stream") else None
+                await self.begin()
+            return
+        block = message["body"]
+        if self._events is None:
+            self._whole.append(block)
+        elif texts := [one for one in self._events.feed(block) if one != "[DONE]"]:
+            await self.take(texts)
+        if not message.get("more_body", False):
+            self._ended = True
+            await self._end()
+
+    async def _end(self) -> None:
+        whole = b"".join(self._whole)
+        if self.status >= 400:
+            await self.fail(whole)
+            return
+        if whole:
+            await self.take([whole.decode(errors="replace")])
+        await self.end()
+
+    async def begin(self) -> None:
+        """The head of an answer is there."""
+
+    async def take(self, texts: Sequence[str]) -> None:
+        """Chunks of JSON came together; of an answer that is no stream, the whole of it."""
+
+    async def end(self) -> None:
+        """The answer is complete."""
+
+    async def fail(self, body: bytes) -> None:
+        """The answer is an error in OpenAI's form, or in words of the engine."""
+
+
+def message_of(body: bytes) -> str:
+    """The sentence in an error of OpenAI's form; else the beginning of the text."""
+    try:
+        text = json.loads(body)["error"]["message"]
+    except (ValueError, KeyError, TypeError):
+        text = body[:200].decode(errors="replace")
+    return str(text)
+
+
+def _told(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    return {
+        name.decode("latin-1"): value.decode("latin-1")
+        for name, value in headers
+        if name != b"content-length"
+    }

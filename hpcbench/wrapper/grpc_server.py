@@ -1,0 +1,471 @@
+"""The data plane over gRPC: `inference.proto` before the same proxy as HTTP.
+
+Each request becomes the ASGI request that it would be over HTTP, so limits, counts, the watchdog, masks and
+errors are those of the data plane, and not a second set. Images go to the engine through files in its private
+folder, which hold them until the answer ends; an engine that reads no files gets data URIs, made here.
+
+Imported only when gRPC is asked for: it needs the extra `grpc`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import logging
+import os
+import ssl
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import hpcbench
+from hpcbench.data_uri import uri_head
+from hpcbench.open_inference import chat
+from hpcbench.open_inference.chat import Chat, Malformed, Reply
+from hpcbench.open_inference.messages import (
+    POOL,
+    SERVICE,
+    ModelMetadataRequest,
+    ModelMetadataResponse,
+    ModelReadyRequest,
+    ModelReadyResponse,
+    ServerLiveRequest,
+    ServerLiveResponse,
+    ServerMetadataRequest,
+    ServerMetadataResponse,
+    ServerReadyRequest,
+    ServerReadyResponse,
+)
+from hpcbench.open_inference.without_forks import grpc
+from hpcbench.wrapper.app import WRONG_KEY
+from hpcbench.wrapper.exchange import Exchange, message_of
+from hpcbench.wrapper.proxy import Proxy
+from hpcbench.wrapper.supervisor import Route, Supervisor
+
+GRACE_SECONDS = 2.0
+"""Time that open streams have to end after the engine has ended."""
+
+KEEP_ALIVE_MS = 30_000
+"""Silence on a connection after which the wrapper asks whether the client still lives, ms."""
+
+FRAME_BYTES = 2**20
+"""Largest frame of HTTP/2 that the wrapper takes: an image in frames of 16 KiB costs more."""
+
+WINDOW_BYTES = 2**22
+"""Bytes that a client may send before the wrapper has read them."""
+
+_AT_ONCE = 3 * 2**18  # bytes encoded before other streams have their turn
+_WRITTEN_AT_ONCE = 2**21  # bytes; a larger file is written in a thread
+_CODES = {
+    400: grpc.StatusCode.INVALID_ARGUMENT,
+    401: grpc.StatusCode.UNAUTHENTICATED,
+    403: grpc.StatusCode.PERMISSION_DENIED,
+    404: grpc.StatusCode.NOT_FOUND,
+    408: grpc.StatusCode.DEADLINE_EXCEEDED,
+    413: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    422: grpc.StatusCode.INVALID_ARGUMENT,
+    429: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    501: grpc.StatusCode.UNIMPLEMENTED,
+    502: grpc.StatusCode.UNAVAILABLE,
+    503: grpc.StatusCode.UNAVAILABLE,
+    504: grpc.StatusCode.DEADLINE_EXCEEDED,
+}
+"""HTTP's number → gRPC's code; others from 400 on: INVALID_ARGUMENT, from 500 on: INTERNAL."""
+
+log = logging.getLogger("hpcbench.wrapper")
+
+Admits = Callable[[Iterable[tuple[bytes, bytes]]], bool]
+"""Whether headers have the key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where gRPC is served."""
+
+    socket: Path | None = None
+    """Unix socket; None: none."""
+    host: str = "127.0.0.1"
+    """Address for the port."""
+    port: int | None = None
+    """TCP port, 0: any free one; None: none."""
+    tls: tuple[Path, Path] | None = None
+    """Files of the certificate chain and of its key, PEM, for the port; None: it is not encrypted."""
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    admits: Admits, supervisor: Supervisor, address: Address, message_limit: int
+) -> AsyncIterator[None]:
+    """Serve gRPC inside the block; afterwards open streams have `GRACE_SECONDS` to end.
+
+    Args:
+        admits: whether a request with these headers has the key.
+        supervisor: holds the engine.
+        address: where to serve.
+        message_limit: largest request, bytes.
+
+    Raises:
+        OSError: it cannot listen, or a file of TLS cannot be read or used.
+    """
+    from grpc_reflection.v1alpha import reflection  # imports grpc itself
+
+    server = grpc.aio.server(
+        interceptors=[KeyCheck(admits)],
+        options=[
+            ("grpc.max_receive_message_length", message_limit),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.keepalive_time_ms", KEEP_ALIVE_MS),
+            ("grpc.keepalive_timeout_ms", KEEP_ALIVE_MS),
+            ("grpc.keepalive_permit_without_calls", 1),
+            ("grpc.http2.min_recv_ping_interval_without_data_ms", 5000),
+            ("grpc.http2.max_frame_size", FRAME_BYTES),
+            ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
+            ("grpc.so_reuseport", 0),  # a port that is taken is an error
+        ],
+    )
+    server.add_generic_rpc_handlers(
+        (Service(supervisor, Proxy(supervisor, 2 * message_limit)).handlers(),)
+    )
+    supervisor.takes_images = True
+    reflection.enable_server_reflection([SERVICE, reflection.SERVICE_NAME], server, pool=POOL)
+    _listen(server, address)
+    await server.start()
+    try:
+        yield
+    finally:
+        await server.stop(GRACE_SECONDS)
+        if address.socket is not None:
+            address.socket.unlink(missing_ok=True)
+
+
+def _listen(server: grpc.aio.Server, address: Address) -> None:
+    """Open socket and port; only the owner may open the socket."""
+    if address.socket is not None:
+        if address.socket.exists():
+            raise OSError(f"{address.socket} is in use")
+        before = os.umask(0o177)
+        try:
+            server.add_insecure_port(f"unix:{address.socket}")
+        except RuntimeError as error:
+            raise OSError(f"cannot listen on {address.socket}: {error}") from None
+        finally:
+            os.umask(before)
+    if address.port is None:
+        return
+    shown = f"[{address.host}]" if ":" in address.host else address.host
+    try:
+        if address.tls is None:
+            port = server.add_insecure_port(f"{shown}:{address.port}")
+        else:
+            port = server.add_secure_port(f"{shown}:{address.port}", credentials(*address.tls))
+    except RuntimeError as error:
+        raise OSError(f"cannot listen on {shown}:{address.port}: {error}") from None
+    log.info("serving gRPC%s on %s:%d", " with TLS" if address.tls else "", shown, port)
+
+
+def credentials(certificate: Path, key: Path) -> grpc.ServerCredentials:
+    """Certificate and key of a server, for TLS.
+
+    Raises:
+        OSError: a file cannot be read, or they are no certificate and its key.
+    """
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+    except ssl.SSLError as error:
+        text = f"{certificate} and {key} are not a certificate and its key, PEM: {error.reason}"
+        raise OSError(text) from None
+    return grpc.ssl_server_credentials([(key.read_bytes(), certificate.read_bytes())])
+
+
+class KeyCheck(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+    """Refuses every call without the key, reflection too, before a byte of its request is read."""
+
+    def __init__(self, admits: Admits) -> None:
+        self._admits = admits
+        self._refusal = grpc.stream_stream_rpc_method_handler(_refuse)
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler]],
+        details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler:
+        if self._admits(_headers(details.invocation_metadata)):
+            return await continuation(details)
+        return self._refusal
+
+
+async def _refuse(requests: object, context: grpc.aio.ServicerContext) -> None:
+    await context.abort(grpc.StatusCode.UNAUTHENTICATED, WRONG_KEY)
+
+
+class Service:
+    """The methods of the service.
+
+    Args:
+        supervisor: holds the engine.
+        proxy: passes requests on to it; its limit must leave room for base64.
+    """
+
+    def __init__(self, supervisor: Supervisor, proxy: Proxy) -> None:
+        self._supervisor, self._proxy = supervisor, proxy
+
+    def handlers(self) -> grpc.GenericRpcHandler:
+        """All methods, for a server."""
+
+        def one(ask: type, method: Callable[..., Any]) -> grpc.RpcMethodHandler:
+            write = type(self)._encode
+            return grpc.unary_unary_rpc_method_handler(method, ask.FromString, write)  # type: ignore[attr-defined]
+
+        return grpc.method_handlers_generic_handler(
+            SERVICE,
+            {
+                "ServerLive": one(ServerLiveRequest, self._live),
+                "ServerReady": one(ServerReadyRequest, self._ready),
+                "ModelReady": one(ModelReadyRequest, self._model_ready),
+                "ServerMetadata": one(ServerMetadataRequest, self._metadata),
+                "ModelMetadata": one(ModelMetadataRequest, self._model_metadata),
+                # these take and give encoded messages: images are not copied
+                "ModelInfer": grpc.unary_unary_rpc_method_handler(self._infer),
+                "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(self._stream),
+            },
+        )
+
+    @staticmethod
+    def _encode(message: Any) -> bytes:
+        encoded: bytes = message.SerializeToString()
+        return encoded
+
+    async def _live(self, ask: Any, context: grpc.aio.ServicerContext) -> Any:
+        return ServerLiveResponse(live=True)
+
+    async def _ready(self, ask: Any, context: grpc.aio.ServicerContext) -> Any:
+        return ServerReadyResponse(ready=self._supervisor.route is not None)
+
+    async def _model_ready(self, ask: Any, context: grpc.aio.ServicerContext) -> Any:
+        ready = self._supervisor.route is not None
+        return ModelReadyResponse(ready=ready and ask.name == self._model())
+
+    async def _metadata(self, ask: Any, context: grpc.aio.ServicerContext) -> Any:
+        return ServerMetadataResponse(
+            name="hpcbench", version=hpcbench.__version__, extensions=["model_stream_infer"]
+        )
+
+    async def _model_metadata(self, ask: Any, context: grpc.aio.ServicerContext) -> Any:
+        status = self._supervisor.status()
+        if ask.name != status["model_name"]:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "there is no model of this name")
+        found = ModelMetadataResponse(name=ask.name, platform=status["engine"])
+        found.inputs.add(name=chat.REQUEST, datatype="BYTES", shape=[1])
+        found.inputs.add(name=chat.IMAGES, datatype="BYTES", shape=[-1])
+        found.outputs.add(name=chat.RESPONSE, datatype="BYTES", shape=[-1])
+        return found
+
+    def _model(self) -> Any:
+        return self._supervisor.status()["model_name"]
+
+    async def _infer(self, message: bytes, context: grpc.aio.ServicerContext) -> bytes:
+        """One request, answered as a whole."""
+        exchange = _Whole()
+        await self._pass_on(exchange, message, context)
+        if exchange.status == 200:
+            return exchange.reply.whole(exchange.answer)
+        trailing = [("http-status", str(exchange.status)), ("error", _in_ascii(exchange.answer))]
+        context.set_trailing_metadata([*trailing, *exchange.headers.items()])
+        await context.abort(code_of(exchange.status), message_of(exchange.answer))
+        raise AssertionError("abort never returns")
+
+    async def _stream(self, messages: Any, context: grpc.aio.ServicerContext) -> None:
+        """Requests, answered side by side; a client that leaves ends the engine's work on all of them."""
+        answering: set[asyncio.Task[None]] = set()
+        failures: list[BaseException] = []
+        writing = asyncio.Lock()
+
+        def answered(task: asyncio.Task[None]) -> None:
+            answering.discard(task)
+            if not task.cancelled() and (error := task.exception()) is not None:
+                failures.append(error)
+
+        async def write(data: bytes) -> None:
+            async with writing:  # gRPC takes one message at a time
+                try:
+                    await context.write(data)
+                except Exception:
+                    if context.cancelled() or context.done():
+                        raise asyncio.CancelledError from None
+                    raise
+
+        try:
+            async for message in messages:
+                passing = self._pass_on(_Pieces(write), message, context)
+                task = asyncio.ensure_future(passing)
+                answering.add(task)
+                task.add_done_callback(answered)
+            while answering:
+                await asyncio.wait(answering)
+            if failures:
+                raise failures[0]
+        finally:
+            left = list(answering)
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
+
+    async def _pass_on(
+        self, exchange: _Whole | _Pieces, message: bytes, context: grpc.aio.ServicerContext
+    ) -> None:
+        """One request through the data plane."""
+        images = _Images(self._supervisor.route)
+        try:
+            unread = chat.Unread(message)
+            exchange.reply = Reply(unread.message.model_name, unread.message.id)
+            asked = chat.read_request(unread)
+            if asked.model not in ("", self._model()):
+                return await exchange.refuse(404, "not_found", "there is no model of this name")
+            body = await with_images(asked, images, streams=exchange.streams)
+            await exchange.run(self._proxy, body, _headers(context.invocation_metadata()))
+        except Malformed as error:
+            return await exchange.refuse(400, "bad_request", str(error))
+        finally:
+            images.remove()
+        return None
+
+
+class _Whole(Exchange):
+    """An answer in one message."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reply, self.answer = Reply("", ""), b""
+
+    async def take(self, texts: Sequence[str]) -> None:
+        self.answer = "".join(texts).encode()
+
+    async def fail(self, body: bytes) -> None:
+        self.answer = body
+
+
+class _Pieces(Exchange):
+    """An answer in messages of a stream."""
+
+    streams = True
+
+    def __init__(self, write: Callable[[bytes], Awaitable[None]]) -> None:
+        super().__init__()
+        self.reply, self._write = Reply("", ""), write
+
+    async def begin(self) -> None:
+        await self._write(self.reply.head(self.status, self.headers))
+
+    async def take(self, texts: Sequence[str]) -> None:
+        await self._write(self.reply.chunks([text.encode() for text in texts]))
+
+    async def end(self) -> None:
+        await self._write(self.reply.final())
+
+    async def fail(self, body: bytes) -> None:
+        text = body.decode(errors="replace")
+        await self._write(self.reply.error(self.status, message_of(body), text, self.headers))
+
+
+class _Images:
+    """The images of one request, as its engine takes them.
+
+    Args:
+        route: the engine; None: there is none.
+    """
+
+    def __init__(self, route: Route | None) -> None:
+        self._folder = route.images if route is not None else None
+        self._files: list[Path] = []
+
+    async def url(self, image: memoryview) -> list[bytes]:
+        """Its address, in pieces: a `file://` URI, or a data URI where there is no folder or no space."""
+        if self._folder is not None:
+            file = self._folder / uuid.uuid4().hex
+            self._files.append(file)
+            with contextlib.suppress(OSError):
+                if len(image) > _WRITTEN_AT_ONCE:
+                    await asyncio.to_thread(file.write_bytes, image)
+                else:
+                    file.write_bytes(image)
+                return [file.as_uri().encode()]
+        return [uri_head(image), *[text async for text in _encoded(image)]]
+
+    def remove(self) -> None:
+        """Remove the files."""
+        for file in self._files:
+            with contextlib.suppress(OSError):
+                file.unlink()
+
+
+async def with_images(asked: Chat, images: _Images, *, streams: bool) -> bytes:
+    """The body that the same request would have over HTTP, with addresses in the places of the images.
+
+    Args:
+        asked: the request.
+        images: gives the addresses.
+        streams: whether its answer may come in pieces.
+
+    Raises:
+        Malformed: it is not JSON, or places and images do not fit each other.
+    """
+    if not asked.images and streams and chat.PLACE.encode() not in asked.body:
+        return asked.body
+    try:
+        data = json.loads(asked.body)
+    except (ValueError, RecursionError) as error:
+        raise Malformed(f"the request is not JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise Malformed("the request is not a JSON object")
+    if data.get("stream") and not streams:
+        raise Malformed("ModelInfer has no stream: use ModelStreamInfer")
+    mark = uuid.uuid4().hex
+    used = []
+    for holder, key, number in chat.places(data.get("messages")):
+        if number >= len(asked.images):
+            raise Malformed(f"{chat.PLACE}{number} names no image: there are {len(asked.images)}")
+        holder[key] = mark
+        used.append(number)
+    if unused := set(range(len(asked.images))) - set(used):
+        raise Malformed(f"image {min(unused)} has no place {chat.PLACE}{min(unused)} in a message")
+    pieces = iter(json.dumps(data).encode().split(mark.encode()))
+    whole = [next(pieces)]
+    for number, piece in zip(used, pieces, strict=True):
+        whole += [*await images.url(asked.images[number]), piece]
+    return b"".join(whole)
+
+
+async def _encoded(image: memoryview) -> AsyncIterator[bytes]:
+    """Base64, in pieces between which other streams have their turn."""
+    for begin in range(0, len(image), _AT_ONCE):
+        yield base64.b64encode(image[begin : begin + _AT_ONCE])
+        await asyncio.sleep(0)
+
+
+def code_of(status: int) -> grpc.StatusCode:
+    """gRPC's code for a number of HTTP."""
+    otherwise = grpc.StatusCode.INTERNAL if status >= 500 else grpc.StatusCode.INVALID_ARGUMENT
+    return _CODES.get(status, otherwise)
+
+
+def _headers(metadata: Iterable[tuple[str, str | bytes]] | None) -> list[tuple[bytes, bytes]]:
+    """A call's metadata as headers of HTTP, without those of gRPC itself."""
+    return [
+        (name.encode(), value if isinstance(value, bytes) else value.encode())
+        for name, value in metadata or ()
+        if not name.startswith(("grpc-", ":"))
+        and name not in ("user-agent", "content-type")
+        and not name.endswith("-bin")
+    ]
+
+
+def _in_ascii(body: bytes) -> str:
+    """JSON that metadata can carry."""
+    try:
+        return json.dumps(json.loads(body))
+    except ValueError:
+        return json.dumps(body[:200].decode(errors="replace"))

@@ -1,0 +1,153 @@
+"""The data plane over WebSocket, for browsers: many requests on one connection, all of it JSON text.
+
+A browser cannot set headers, so the first message may have the key. After it, each message is a request, or
+the end of one; answers carry the `id` of their request:
+
+    → {"key": KEY}                                    unless a header has it
+    → {"id": "1", "request": {…}}                     OpenAI's chat request
+    ← {"id": "1", "status": 200, "headers": {…}}
+    ← {"id": "1", "chunk": {…}}                       the engine's, as they come; or its whole answer
+    ← {"id": "1", "final": true}                      or {"id", "status", "error": {…}, "final": true}
+    → {"id": "1", "cancel": true}                     ends the engine's work on it
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
+
+from hpcbench.wrapper.exchange import Exchange, message_of
+from hpcbench.wrapper.proxy import Proxy, Receive, Scope, Send
+
+PATH = "/v1/stream"
+"""Where it is served."""
+
+KEY_SECONDS = 10.0
+"""Time that a client has to send the key."""
+
+CLOSED_WRONG_KEY, CLOSED_BAD_MESSAGE = 4401, 4400
+"""Codes of a closed connection, from the range for applications (RFC 6455, section 7.4.2)."""
+
+Admits = Callable[[Iterable[tuple[bytes, bytes]]], bool]
+"""Whether headers have the key."""
+
+
+class WebSocketPlane:
+    """Serves WebSocket connections; a plain ASGI application.
+
+    Args:
+        admits: whether headers have the key.
+        proxy: the data plane.
+        wrong_key: the reason that a client without the key gets.
+    """
+
+    def __init__(self, admits: Admits, proxy: Proxy, wrong_key: str) -> None:
+        self._admits, self._proxy, self._wrong_key = admits, proxy, wrong_key
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()  # websocket.connect
+        if scope["path"] != PATH:
+            await send({"type": "websocket.close"})  # answered with 403: nothing was accepted
+            return
+        await send({"type": "websocket.accept"})
+        if not self._admits(scope["headers"]) and not await self._is_greeted(receive):
+            await _close(send, CLOSED_WRONG_KEY, self._wrong_key)
+            return
+        await _Connection(self._proxy, receive, send).serve()
+
+    async def _is_greeted(self, receive: Receive) -> bool:
+        """Whether the first message has the key."""
+        try:
+            message = await asyncio.wait_for(receive(), KEY_SECONDS)
+        except asyncio.TimeoutError:  # noqa: UP041 (another class in Python 3.10)
+            return False
+        key = _object(message.get("text")).get("key")
+        return isinstance(key, str) and self._admits([(b"x-api-key", key.encode())])
+
+
+class _Connection:
+    """One connection that has shown the key."""
+
+    def __init__(self, proxy: Proxy, receive: Receive, send: Send) -> None:
+        self._proxy, self._receive, self._send = proxy, receive, send
+        self._running: dict[str, asyncio.Task[None]] = {}
+
+    async def serve(self) -> None:
+        """Take requests until the client leaves, which ends the engine's work on them."""
+        try:
+            while (message := await self._receive())["type"] == "websocket.receive":
+                told = _object(message.get("text"))
+                name = told.get("id")
+                if not isinstance(name, str) or not ("request" in told or told.get("cancel")):
+                    text = 'send {"id": TEXT, "request": {…}}, or {"id": TEXT, "cancel": true}'
+                    return await _close(self._send, CLOSED_BAD_MESSAGE, text)
+                if "request" in told:
+                    await self._begin(name, told["request"])
+                elif (task := self._running.get(name)) is not None:
+                    task.cancel()
+        finally:
+            left = list(self._running.values())
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
+        return None
+
+    async def _begin(self, name: str, request: object) -> None:
+        exchange = _Frames(name, self._tell)
+        if name in self._running:
+            return await exchange.refuse(400, "bad_request", "this id has a request in flight")
+        body = json.dumps(request).encode()
+        task = asyncio.ensure_future(exchange.run(self._proxy, body, []))
+        self._running[name] = task
+        task.add_done_callback(lambda done: self._running.pop(name, None))
+        return None
+
+    async def _tell(self, frame: dict[str, Any]) -> None:
+        await self._send({"type": "websocket.send", "text": json.dumps(frame, ensure_ascii=False)})
+
+
+class _Frames(Exchange):
+    """An answer in frames."""
+
+    streams = True
+
+    def __init__(self, name: str, tell: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
+        super().__init__()
+        self._name, self._tell = name, tell
+
+    async def begin(self) -> None:
+        frame = {"id": self._name, "status": self.status, "headers": dict(self.headers)}
+        await self._tell(frame)
+
+    async def take(self, texts: Sequence[str]) -> None:
+        for text in texts:
+            await self._tell({"id": self._name, "chunk": _json(text)})
+
+    async def end(self) -> None:
+        await self._tell({"id": self._name, "final": True})
+
+    async def fail(self, body: bytes) -> None:
+        error = _object(body).get("error") or {"message": message_of(body)}
+        await self._tell({"id": self._name, "status": self.status, "error": error, "final": True})
+
+
+async def _close(send: Send, code: int, reason: str) -> None:
+    await send({"type": "websocket.close", "code": code, "reason": reason})
+
+
+def _object(text: str | bytes | None) -> dict[str, Any]:
+    """A JSON object, or an empty one for any other text."""
+    try:
+        found = json.loads(text or "")
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
