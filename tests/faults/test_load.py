@@ -150,7 +150,7 @@ def test_each_point_asks_under_its_load(swept: tuple[Trial, str], name: str) -> 
         assert figures["whole"]["answers_per_s"] <= at_once * 1000 / schedule.took
         assert figures["window"]["in_flight"] <= at_once
         assert figures["load"]["concurrency"] == at_once
-        assert figures["load"]["route"] == "direct"
+        assert figures["load"]["route"] == ("direct" if PROTOCOLS[name] == "http" else "proxied")
     load = tables[f"{name}-r5.0"]["load"]
     assert (load["rate"], load["arrival"], load["sweep"]) == (5, "constant", name)
     assert load["protocol"] == PROTOCOLS[name]
