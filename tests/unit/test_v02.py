@@ -326,7 +326,8 @@ def test_an_own_module_needs_no_prompt_and_what_it_cannot_do_is_refused_at_its_l
     assert (resolved.host_packages, dict(own.metric_packages)) == ((), {})
     shot = "{name: p, user: u, examples: [{fields: {}, answer: x}]}"
     text = plan.read_text().replace(
-        "metrics: [anls]", f"metrics: [anls], concurrency: 9, rate: 2, prompt: {shot}"
+        "metrics: [anls]",
+        f"metrics: [anls], concurrency: 9, rate: 2, protocol: grpc, prompt: {shot}",
     )
     plan.write_text(text + "max_requests: 5\n")
     with pytest.raises(UserError) as caught:
@@ -334,6 +335,7 @@ def test_an_own_module_needs_no_prompt_and_what_it_cannot_do_is_refused_at_its_l
     told = [str(problem).partition("own.yaml:")[2] for problem in caught.value.problems]
     assert [one.partition(" (")[0] for one in told] == [
         "3:124: module 'my_project.tasks.own' asks the model itself, so 'rate' has no effect",
-        "3:141: prompt 'p' has examples, which module 'my_project.tasks.own' does not get",
+        "3:133: module 'my_project.tasks.own' asks the model itself, so 'protocol' has no effect",
+        "3:157: prompt 'p' has examples, which module 'my_project.tasks.own' does not get",
         "4:15: 'max_requests' does not limit module 'my_project.tasks.own', which asks the model itself",
     ]
