@@ -21,6 +21,7 @@ _READ = (
     "started",
     "model_ready",
     "shard_claimed",
+    "shard_done",
     "concurrency",
     "route",
     "token",
@@ -115,14 +116,18 @@ def _chosen(
 def _route(run_task: ResolvedRunTask, workers: Mapping[str, Iterable[Mapping[str, Any]]]) -> str:
     """The route of a run task's requests; both, if workers differ.
 
-    Workers of earlier versions, which had only one, do not name it.
+    Workers of earlier versions had only one and do not name it; nor do those of a task with its own module.
     """
-    found = {
-        str(event["route"])
-        for events in workers.values()
-        for event in events
-        if event["event"] == "route" and event["run_task"] == run_task.name
-    }
+    found = set[str]()
+    for events in workers.values():
+        own = [
+            event
+            for event in events
+            if run_task.name in (event.get("run_task"), run_task_of(event))
+        ]
+        routes = {str(event["route"]) for event in own if event["event"] == "route"}
+        answered = any(event["event"] == "shard_done" for event in own)
+        found |= routes or ({"proxied"} if answered else set())
     return " and ".join(sorted(found)) or "proxied"
 
 

@@ -159,6 +159,22 @@ def test_what_workers_tell_of_a_run_task_is_found_by_its_name(tmp_path: Path) ->
     assert metrics["run_tasks"]["rt"]["metrics"]["exact_match"]["value"] == 1, "scores stand"
 
 
+def test_a_worker_of_an_earlier_version_took_the_only_route_that_there_was(tmp_path: Path) -> None:
+    here = experiment(tmp_path, [record(0)])
+    write_attempt(here, 0, 1, [response("s0", "0")])
+    for job, events in {
+        "1-0": [{"event": "route", "run_task": "rt", "route": "direct"}],
+        "2-0": [{"event": "shard_done", "shard": "another/0"}],
+        "3-0": [{"event": "shard_done", "shard": "rt/0"}],
+    }.items():
+        with Appender(here.worker_events("g0", job)) as news:
+            for event in events:
+                news.write({"time": 0, **event})
+        evaluate(here)
+        (found,) = read_json(here.performance_file)["run_tasks"].values()
+        assert found["load"]["route"] == ("direct and proxied" if job == "3-0" else "direct")
+
+
 def test_a_sweep_is_told_with_its_points(tmp_path: Path) -> None:
     here = experiment(tmp_path, [record(number) for number in range(60)], 60)
     plan = here.resolved
