@@ -426,6 +426,9 @@ class Client:
             raise EngineGone(f"the wrapper does not answer on {self._socket}: {error}") from error
         except (OSError, ValueError) as error:
             attempt.fail(f"the answer is incomplete: {str(error) or type(error).__name__}")
+            if attempt.headers is None:
+                # A wrapper that was killed still takes connections, and closes them, until it has ended.
+                await self._talk("GET", "/status", None, 10)
         finally:
             if attempt.headers is None:
                 self.limits.lost()

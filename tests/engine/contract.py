@@ -357,16 +357,18 @@ async def ends_at_a_stop_text_and_leaves_it_out(engine: Engine) -> None:
     assert (text, reason) == (full[: full.index(stop)], "stop")
 
 
-async def is_free_again_when_clients_leave(engine: Engine) -> None:
-    async def leave() -> None:
-        body = engine.body(messages=ask(READ, PAGE), max_tokens=800, stream=True, ignore_eos=True)
-        async with (
-            engine.session() as session,
-            session.post("/v1/chat/completions", json=body) as answer,
-        ):
-            await answer.content.readany()
+async def leave(engine: Engine) -> None:
+    """Ask for an answer of 800 tokens, and leave at its beginning."""
+    body = engine.body(messages=ask(READ, PAGE), max_tokens=800, stream=True, ignore_eos=True)
+    async with (
+        engine.session() as session,
+        session.post("/v1/chat/completions", json=body) as answer,
+    ):
+        await answer.content.readany()
 
-    await asyncio.gather(*(leave() for _ in range(8)))
+
+async def is_free_again_when_clients_leave(engine: Engine) -> None:
+    await asyncio.gather(*(leave(engine) for _ in range(8)))
     _, reason, _ = await asyncio.wait_for(engine.answer(max_tokens=1), 20)
     assert reason == "length"
 

@@ -102,10 +102,11 @@ def test_its_own_name_for_structured_outputs_works(engine: Engine) -> None:
 def test_a_client_that_leaves_ends_the_work_for_it(engine: Engine) -> None:
     async def journey() -> None:
         before = await told(engine, "vllm:generation_tokens_total")
-        await contract.is_free_again_when_clients_leave(engine)  # eight of 800 tokens each
+        # Alone: where vLLM answers several on a busy machine, the first chunk can be the whole answer.
+        await contract.leave(engine)
         while await told(engine, "vllm:num_requests_running"):
             await asyncio.sleep(0.05)
-        assert await told(engine, "vllm:generation_tokens_total") - before < 8 * 800 / 2
+        assert await told(engine, "vllm:generation_tokens_total") - before < 800 / 2
 
     asyncio.run(asyncio.wait_for(journey(), 60))
 

@@ -235,8 +235,9 @@ def _looked(run: Run) -> bool:
 def _release(run: Run) -> None:
     """Let jobs start that were submitted to be held."""
     held = {job.id.partition("_")[0] for job in run.jobs("PD") if job.reason == "JobHeldUser"}
-    for job in held:
-        run.bench.slurm("scontrol", "release", job)
+    for job in held:  # slurmctld that has just started refuses some requests
+        release = ("scontrol", "release", job)
+        until(lambda: run.bench.lab.run_as_user(release).returncode == 0, f"the release of {job}")  # noqa: B023
 
 
 def _intended(run: Run) -> bool:

@@ -101,14 +101,17 @@ def _layout(figure: Figure, page: Page) -> dict[str, Any]:
         "meta": {"described": described(figure), "notes": _notes(figure)},
     }
     if figure.kind == "sankey":
-        # On two lines: on one, long names collide on a narrow page.
-        heads = (0, "left", 24, figure.x.titled), (1, "right", 4, figure.y.titled)
+        # One above and one below: side by side, long names collide on a narrow page.
+        heads = (
+            (0, "left", 1.02, "bottom", figure.x.titled),
+            (1, "right", -0.02, "top", figure.y.titled),
+        )
         layout["annotations"] = [
             {
-                "text": _short(text), "x": x, "xanchor": side, "y": 1, "yanchor": "bottom",
-                "yshift": pixels, "xref": "paper", "yref": "paper", "showarrow": False,
+                "text": _short(text), "x": x, "xanchor": side, "y": y, "yanchor": edge,
+                "xref": "paper", "yref": "paper", "showarrow": False,
             }
-            for x, side, pixels, text in heads
+            for x, side, y, edge, text in heads
         ]  # fmt: skip
         return layout
     if figure.kind in ("bar", "interval"):
