@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import shutil
+import socket
 import ssl
 import subprocess
 import sys
@@ -175,7 +176,7 @@ class Relay:
 
     def up(self) -> Relay:
         deadline = time.monotonic() + 20
-        while not (self.folder / "s").exists():
+        while not _listens(self.folder / "s"):
             assert self.process.poll() is None, self.log
             assert time.monotonic() < deadline
             time.sleep(0.02)
@@ -239,6 +240,12 @@ def hosted(authority: tuple[ssl.SSLContext, Path]) -> Iterator[Endpoint]:
     endpoint = Endpoint(authority[0])
     yield endpoint
     endpoint.close()
+
+
+def _listens(path: Path) -> bool:
+    """Whether connections are taken: the file is there before."""
+    with socket.socket(socket.AF_UNIX) as one:
+        return one.connect_ex(str(path)) == 0
 
 
 @pytest.fixture(scope="module")
