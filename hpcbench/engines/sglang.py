@@ -36,6 +36,7 @@ from hpcbench.engines.request_limits import count_of, positions
 from hpcbench.engines.vllm import NOWHERE
 from hpcbench.errors import Problem, UserError, unknown
 from hpcbench.plugins import API, Command, EngineSpec, Limits
+from hpcbench.variables import past_proxies
 
 _LOG = logging.getLogger(__name__)
 
@@ -335,8 +336,7 @@ def connect_to(path: Path, port: int) -> None:
         return stream
 
     connection.create_connection = create_there
-    for name in ("no_proxy", "NO_PROXY"):
-        os.environ[name] = ",".join(filter(None, (os.environ.get(name), _HOST)))
+    os.environ.update(past_proxies(_HOST))
 
 
 _held: list[socket.socket] = []

@@ -6,19 +6,10 @@ its files before it executes the program, and such a thread then aborts it.
 
 from __future__ import annotations
 
-import os
+from hpcbench.variables import variable
 
-_SUPPORT = "GRPC_ENABLE_FORK_SUPPORT"
-
-_before = os.environ.get(_SUPPORT)
-os.environ[_SUPPORT] = "0"
-try:
-    import grpc  # reads the variable when it is imported
+with variable("GRPC_ENABLE_FORK_SUPPORT", "0"):
+    import grpc
     import grpc.aio
-finally:
-    if _before is None:
-        del os.environ[_SUPPORT]
-    else:
-        os.environ[_SUPPORT] = _before
 
 __all__ = ["grpc"]

@@ -30,14 +30,13 @@ from hpcbench.installed import this_python
 from hpcbench.subprocesses import kill_session, why_it_ended
 from hpcbench.tracking.feed import Sending, Sent, Sink
 from hpcbench.tracking.sent import Notes, notes_file, notes_on
+from hpcbench.variables import past_proxies
 
 STARTUP_SECONDS = 120.0
 """Longest silence beyond the tracker's own: importing a client from a slow file system takes time."""
 
 PATIENCE = 20.0
 """Longest wait for another process that is sending to the same destination, seconds."""
-
-_NO_PROXY = "localhost,127.0.0.1,::1"
 
 
 class ServerOptions(BaseModel):
@@ -207,7 +206,8 @@ def main() -> None:
     os.dup2(2, 1)  # a client's output is no message of this process
     job = json.loads(sys.stdin.buffer.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _avoid_proxies()
+    # For clients that do not know that a server on this machine needs no proxy.
+    os.environ.update(past_proxies("localhost,127.0.0.1,::1"))
 
     def say(**message: Any) -> None:
         out.write(json.dumps(message) + "\n")
@@ -246,14 +246,6 @@ def _line(text: str) -> str:
 def _end_with_parent() -> None:
     sys.stdin.buffer.read()
     os._exit(1)
-
-
-def _avoid_proxies() -> None:
-    """No proxy to a server on this machine, for clients that do not handle this themselves."""
-    for name in ("no_proxy", "NO_PROXY"):
-        known = os.environ.get(name)
-        if known != "*":
-            os.environ[name] = f"{known},{_NO_PROXY}" if known else _NO_PROXY
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from hpcbench.inference.request_body import read_image
 from hpcbench.plugins import Command
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Image, Request, Response, Sample, Times
+from hpcbench.variables import past_proxies
 from hpcbench.worker.engine import EngineProcess
 from hpcbench.wrapper.log import Log
 from hpcbench.wrapper.masking import Mask
@@ -190,7 +191,7 @@ class OwnModule:
                     "AUTH_TOKEN": key, "CONCURRENCY": str(at_once), "RUN_MODE": self._mode,
                     "OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": key,
                     "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1",
-                    **_not_by_proxy(),
+                    **past_proxies("127.0.0.1"),
                 },
             )  # fmt: skip
             log = Log(self._wrapper.log, Mask([key]))
@@ -354,11 +355,3 @@ async def _end(process: asyncio.subprocess.Process) -> None:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(process.wait(), GRACE)
     await asyncio.to_thread(end_session, process.pid)
-
-
-def _not_by_proxy() -> dict[str, str]:
-    """Variables by which programs reach this machine without the node's proxy."""
-    found = {}
-    for name in ("no_proxy", "NO_PROXY"):
-        found[name] = ",".join(filter(None, (os.environ.get(name), "127.0.0.1")))
-    return found

@@ -7,14 +7,7 @@ from __future__ import annotations
 
 import os
 
-_FILE = "SSL_CERT_FILE"
+from hpcbench.variables import variable
 
-_before = os.environ.get(_FILE)
-os.environ[_FILE] = os.devnull
-try:
+with variable("SSL_CERT_FILE", os.devnull):
     import aiohttp  # noqa: F401
-finally:
-    if _before is None:
-        del os.environ[_FILE]
-    else:
-        os.environ[_FILE] = _before
