@@ -26,6 +26,7 @@ from hpcbench.experiment.submission import rounds
 from hpcbench.planning import LOAD_SECONDS
 from hpcbench.registry.ab import expanded, side_by_side
 from hpcbench.registry.catalog import user_site
+from hpcbench.registry.settings import typed
 from hpcbench.schema.plan import Arms, ResolvedPlan, ResolvedRunTask, WorkPlan
 from hpcbench.submit.packages import NO_PACKAGES, Packages, load
 from hpcbench.submit.preview import preview_of, read_only
@@ -107,14 +108,14 @@ def _resolved(
     short = [f"limit={arguments.limit}"] if arguments.limit is not None else []
     base, _ = load(plan, arguments.registry, arguments.settings)
     shared = [*arguments.settings, *expanded(base, short)]
-    arguments.typed = dict.fromkeys(expanded(base, short), f"--limit {arguments.limit}")
+    arguments.typed = dict.fromkeys(expanded(base, short), typed("limit", arguments.limit))
 
     def arm(path: Path, own: Sequence[str], letter: str) -> tuple[ResolvedPlan, Packages]:
         # An arm starts from its plan with the shared settings, so a name that --set changes is the new one.
         start = base if path == plan else load(path, arguments.registry, arguments.settings)[0]
         settings = [*arguments.settings, *expanded(start, short), *expanded(start, own)]
         for text in own:
-            arguments.typed |= dict.fromkeys(expanded(start, [text]), f"--{letter} {text}")
+            arguments.typed |= dict.fromkeys(expanded(start, [text]), typed(letter, text))
         return load(path, arguments.registry, settings)
 
     (a, first), (b, second) = arm(plan, arguments.a, "a"), arm(other, arguments.b, "b")

@@ -10,6 +10,7 @@ from typing import Any
 from hpcbench.cli.output import say
 from hpcbench.cli.submit import submit
 from hpcbench.errors import Problem, UserError
+from hpcbench.registry.settings import typed
 from hpcbench.submit.local_data import localise, open_cache
 from hpcbench.submit.measure import measure
 from hpcbench.submit.packages import load as load_plan
@@ -56,7 +57,7 @@ def _sweep(arguments: argparse.Namespace) -> Iterator[tuple[str, Any]]:
 def _typed(arguments: argparse.Namespace, key: str) -> str:
     """The option that set a key of `load`; empty: none did."""
     value = getattr(arguments, key, None)
-    return "" if value is None else f"--{key.replace('_', '-')} {value}"
+    return "" if value is None else typed(key, value)
 
 
 def _only(arguments: argparse.Namespace) -> list[str]:

@@ -26,6 +26,7 @@ from hpcbench.experiment.submission import SUPERVISE, rounds
 from hpcbench.experiment.submission_lock import submitting
 from hpcbench.number_format import many
 from hpcbench.registry.catalog import user_site
+from hpcbench.registry.settings import typed
 from hpcbench.schema.plan import ResolvedPlan
 from hpcbench.site.cron import Idle, if_idle
 from hpcbench.submit.fingerprint import accept
@@ -229,8 +230,8 @@ def _budget(arguments: argparse.Namespace) -> dict[str, float]:
     budget = {name: most for name, most in given.items() if most is not None}
     for name, most in budget.items():
         if not 0 < most < float("inf"):
-            option = f"--{name.replace('_', '-')}"
-            raise UserError(f"{option} {most:g} is no budget", remedy="give a number above 0")
+            what = f"{typed(name, f'{most:g}')} is no budget"
+            raise UserError(what, remedy="give a number above 0")
     return budget
 
 
@@ -288,9 +289,7 @@ def _settings(arguments: argparse.Namespace) -> list[str]:
     """`--set`, and options that are short forms of settings."""
     short = {name: getattr(arguments, name) for name in ("limit", "pilot", "max_gpu_hours")}
     given = {
-        f"{name}={value}": f"--{name.replace('_', '-')} {value}"
-        for name, value in short.items()
-        if value is not None
+        f"{name}={value}": typed(name, value) for name, value in short.items() if value is not None
     }
     arguments.typed = {**getattr(arguments, "typed", {}), **given}
     return [*arguments.settings, *given]

@@ -145,6 +145,11 @@ def read_settings(texts: Sequence[str]) -> tuple[Setting, ...]:
     return tuple(found)
 
 
+def typed(name: str, value: object) -> str:
+    """An option as users type it: `max_gpu_hours` and 3 give `--max-gpu-hours 3`."""
+    return f"--{name.replace('_', '-')} {value}"
+
+
 def named_as_typed(error: UserError, options: Mapping[str, str]) -> UserError:
     """The same mistakes, with the options that the user typed in place of the settings made of them.
 
