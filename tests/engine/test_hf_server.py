@@ -17,6 +17,7 @@ import pytest
 
 from hpcbench.engines.huggingface import HuggingFaceEngine
 from hpcbench.plugins import EngineSpec
+from tests.sockets import listens
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "examples/demo/data/images/easy"
@@ -37,7 +38,7 @@ class Engine:
         env = {**os.environ, "OMP_NUM_THREADS": "1", **command.env}
         self.process = subprocess.Popen(list(command.argv), cwd=ROOT, env=env)
         until = time.monotonic() + 100
-        while not self.socket.exists():
+        while not listens(self.socket):
             assert self.process.poll() is None
             assert time.monotonic() < until
             time.sleep(0.05)

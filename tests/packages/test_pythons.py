@@ -15,6 +15,7 @@ from hpcbench import environments
 from hpcbench.inference.client import Client
 from hpcbench.schema.definitions import ContainerSite
 from tests.campaign import first
+from tests.sockets import listens
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -64,7 +65,7 @@ def test_the_wrapper_serves_in_a_bare_environment_of(python: str, tmp_path: Path
         process.stdin.flush()
         try:
             deadline = time.monotonic() + 60
-            while not (folder / "s").exists() and process.poll() is None:
+            while not listens(folder / "s") and process.poll() is None:
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
             assert process.poll() is None, process.stderr and process.stderr.read().decode()

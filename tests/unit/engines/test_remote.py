@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import shutil
-import socket
 import ssl
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from aiohttp import web
 from hpcbench import plugins
 from hpcbench.engines.remote import RemoteEngine
 from hpcbench.errors import UserError
+from tests.sockets import listens
 
 KEY = "sk-test-1234567890"
 PIXEL = "data:image/png;base64,iVBORw0KGgo="
@@ -176,7 +176,7 @@ class Relay:
 
     def up(self) -> Relay:
         deadline = time.monotonic() + 20
-        while not _listens(self.folder / "s"):
+        while not listens(self.folder / "s"):
             assert self.process.poll() is None, self.log
             assert time.monotonic() < deadline
             time.sleep(0.02)
@@ -240,12 +240,6 @@ def hosted(authority: tuple[ssl.SSLContext, Path]) -> Iterator[Endpoint]:
     endpoint = Endpoint(authority[0])
     yield endpoint
     endpoint.close()
-
-
-def _listens(path: Path) -> bool:
-    """Whether connections are taken: the file is there before."""
-    with socket.socket(socket.AF_UNIX) as one:
-        return one.connect_ex(str(path)) == 0
 
 
 @pytest.fixture(scope="module")
