@@ -1,9 +1,13 @@
-"""Server-sent events: the form of a streamed answer over HTTP."""
+"""Server-sent events, the form of a streamed answer over HTTP, and the JSON objects in them."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
+from typing import Any
+
+_decode = json.JSONDecoder().raw_decode
 
 
 class EventParser:
@@ -52,3 +56,16 @@ class EventParser:
 def plain(block: bytes) -> str:
     """The data of a block that is one event of one line."""
     return block[6:-2].decode(errors="replace")
+
+
+def as_object(body: bytes | str) -> dict[str, Any]:
+    """A JSON object, or an empty one for any other text."""
+    try:
+        if isinstance(body, str) and body.startswith("{"):  # the usual chunk: no space around it
+            found: tuple[dict[str, Any], int] = _decode(body)
+            if found[1] == len(body):
+                return found[0]
+        answer = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return answer if isinstance(answer, dict) else {}

@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from hpcbench.errors import RunFailed
+from hpcbench.event_stream import as_object
 from hpcbench.inference.direct import PATH, Direct, Rules
 from hpcbench.inference.http_client import Answer, Connections, NotConnected
 from hpcbench.inference.rate_limits import RateLimits, now, retry_after
 from hpcbench.inference.request_body import Prepared, answer_key, prepare, prepare_message
-from hpcbench.inference.stream import Stream, as_object
+from hpcbench.inference.stream import Stream
 from hpcbench.monitor.gauges import engine_state
 from hpcbench.schema.definitions import Model, Route
 from hpcbench.schema.records import Outcome, Request, Response, Times

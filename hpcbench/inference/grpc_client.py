@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import socket
 import time
 from collections.abc import AsyncIterator
@@ -147,7 +148,7 @@ class Connections:
             try:
                 await answer.begin()
             except grpc.aio.AioRpcError as error:
-                answer = await self._refused(error)
+                answer = self._refused(error)
             yield answer
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -156,7 +157,7 @@ class Connections:
         finally:
             call.cancel()
 
-    async def _refused(self, error: grpc.aio.AioRpcError) -> Answer:
+    def _refused(self, error: grpc.aio.AioRpcError) -> Answer:
         """The answer that an error is.
 
         Raises:
@@ -166,7 +167,7 @@ class Connections:
         known = _STATUS.get(error.code())
         if known is not None:
             return Refused(known[0], _openai(error.details() or "", known[1]))
-        if error.code() is grpc.StatusCode.UNAVAILABLE and not await _listens(self._path):
+        if error.code() is grpc.StatusCode.UNAVAILABLE and not _listens(self._path):
             raise NotConnected(error.details() or "no process listens") from None
         raise error
 
@@ -175,7 +176,7 @@ class Connections:
         await self._channel.close()
 
 
-async def _listens(path: str) -> bool:
+def _listens(path: str) -> bool:
     """Whether a process listens on a socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
@@ -187,6 +188,4 @@ async def _listens(path: str) -> bool:
 
 
 def _openai(message: str, code: str) -> bytes:
-    import json
-
     return json.dumps({"error": {"message": message, "code": code}}).encode()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
-from hpcbench.event_stream import EventParser, plain
+from hpcbench.event_stream import EventParser, as_object, plain
 from hpcbench.schema.records import Outcome
 
 _OUTCOMES: Mapping[str | None, Outcome] = {
@@ -16,7 +15,6 @@ _OUTCOMES: Mapping[str | None, Outcome] = {
     "content_filter": "refused",
 }
 _USAGE = ("prompt_tokens", "completion_tokens")
-_decode = json.JSONDecoder().raw_decode
 
 
 class Stream:
@@ -109,19 +107,3 @@ class Stream:
         """The outcome; None if the answer broke off."""
         ended = _OUTCOMES.get(self.finish_reason)
         return "refused" if ended and self._refusals else ended
-
-
-def as_object(body: bytes | str) -> dict[str, Any]:
-    """A JSON object, or an empty one for any other text."""
-    if isinstance(body, str) and body.startswith("{"):  # the usual chunk: no space around it
-        try:
-            found: tuple[dict[str, Any], int] = _decode(body)
-        except ValueError:
-            return {}
-        if found[1] == len(body):
-            return found[0]
-    try:
-        answer = json.loads(body)
-    except ValueError:
-        return {}
-    return answer if isinstance(answer, dict) else {}

@@ -166,11 +166,7 @@ class Reply:
 
     def head(self, status: int, headers: Mapping[str, str]) -> bytes:
         """The first response: HTTP's status and headers."""
-        whole = self._copied()
-        whole.parameters[HTTP_STATUS].int64_param = status
-        for name, value in headers.items():
-            whole.parameters[name].string_param = value
-        return _streamed(whole)
+        return _streamed(self._headed(status, headers))
 
     def chunks(self, texts: Sequence[bytes]) -> bytes:
         """A response with these chunks of JSON."""
@@ -190,12 +186,9 @@ class Reply:
 
     def error(self, status: int, message: str, body: str, headers: Mapping[str, str]) -> bytes:
         """The last response of a request that failed; `body` is OpenAI's JSON."""
-        whole = self._copied()
+        whole = self._headed(status, headers)
         whole.parameters[FINAL].bool_param = True
-        whole.parameters[HTTP_STATUS].int64_param = status
         whole.parameters[ERROR].string_param = body
-        for name, value in headers.items():
-            whole.parameters[name].string_param = value
         encoded: bytes = ModelStreamInferResponse(
             error_message=message or "error", infer_response=whole
         ).SerializeToString()
@@ -206,6 +199,13 @@ class Reply:
         whole = self._copied()
         whole.outputs.add(name=RESPONSE, datatype="BYTES", shape=[1])
         return b"".join([whole.SerializeToString(), *_raw(_RAW_OUTPUT, [text])])
+
+    def _headed(self, status: int, headers: Mapping[str, str]) -> Any:
+        whole = self._copied()
+        whole.parameters[HTTP_STATUS].int64_param = status
+        for name, value in headers.items():
+            whole.parameters[name].string_param = value
+        return whole
 
     def _copied(self) -> Any:
         copy = ModelInferResponse()

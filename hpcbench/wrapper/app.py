@@ -32,6 +32,7 @@ from hpcbench.wrapper.direct import Report
 from hpcbench.wrapper.engine_process import EngineFailed
 from hpcbench.wrapper.proxy import (
     PATHS,
+    WRONG_KEY,
     Disconnected,
     Proxy,
     Receive,
@@ -49,8 +50,6 @@ from hpcbench.wrapper.supervisor import Busy, Load, Supervisor
 
 BODY_LIMIT = 64 * 2**20
 """Largest request, bytes."""
-
-WRONG_KEY = "the key is missing or wrong: send X-API-Key: KEY, or Authorization: Bearer KEY"
 
 _JSON = b"application/json"
 _PROMETHEUS = b"text/plain; version=0.0.4; charset=utf-8"
@@ -71,7 +70,7 @@ class Wrapper:
         if scope["type"] == "websocket":
             from hpcbench.wrapper.web_socket import WebSocketPlane
 
-            await WebSocketPlane(self.admits, self._proxy, WRONG_KEY)(scope, receive, send)
+            await WebSocketPlane(self.admits, self._proxy)(scope, receive, send)
         elif not self.admits(scope["headers"]):
             await refuse(send, 401, "wrong_key", WRONG_KEY)
         elif scope["path"] in PATHS:

@@ -37,14 +37,14 @@ class Bodies:
             checked: whether to check every image, video and sound in a request.
             media_root: folder whose files a checked request may name as `file://`; None: no file.
         """
-        self._told = {"fields": dict(fields), "checked": checked, "media_root": media_root}
+        self._rules = {"fields": dict(fields), "checked": checked, "media_root": media_root}
         self._fields = json.dumps(dict(fields)).encode()[1:-1]
         self._checked = checked
         self._root = Path(media_root).resolve() if media_root else None
 
     def to_json(self) -> dict[str, Any]:
         """The rules as plain data, for `same_rules`."""
-        return dict(self._told)
+        return dict(self._rules)
 
     def prepared(self, body: bytes) -> bytes:
         """The body for the engine; the same bytes if no change is needed.

@@ -71,7 +71,7 @@ class Exchange:
 
     async def _send(self, message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
-            self.status, self.headers = message["status"], _told(message["headers"])
+            self.status, self.headers = message["status"], _as_text(message["headers"])
             if self.status < 400:
                 kind = self.headers.get("content-type", "")
                 self._events = EventParser() if kind.startswith("text/event-stream") else None
@@ -117,7 +117,7 @@ def message_of(body: bytes) -> str:
     return str(text)
 
 
-def _told(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+def _as_text(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     return {
         name.decode("latin-1"): value.decode("latin-1")
         for name, value in headers

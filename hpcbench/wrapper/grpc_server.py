@@ -41,9 +41,8 @@ from hpcbench.open_inference.messages import (
     ServerReadyResponse,
 )
 from hpcbench.open_inference.without_forks import grpc
-from hpcbench.wrapper.app import WRONG_KEY
 from hpcbench.wrapper.exchange import Exchange, message_of
-from hpcbench.wrapper.proxy import Proxy
+from hpcbench.wrapper.proxy import WRONG_KEY, Admits, Proxy
 from hpcbench.wrapper.supervisor import Route, Supervisor
 
 GRACE_SECONDS = 2.0
@@ -77,9 +76,6 @@ _CODES = {
 """HTTP's number → gRPC's code; others from 400 on: INVALID_ARGUMENT, from 500 on: INTERNAL."""
 
 log = logging.getLogger("hpcbench.wrapper")
-
-Admits = Callable[[Iterable[tuple[bytes, bytes]]], bool]
-"""Whether headers have the key."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import asyncio
 import io
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
 import aiohttp
@@ -23,6 +23,11 @@ from hpcbench.wrapper.supervisor import Route, Supervisor
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+Admits = Callable[[Iterable[tuple[bytes, bytes]]], bool]
+"""Whether headers have the key."""
+
+WRONG_KEY = "the key is missing or wrong: send X-API-Key: KEY, or Authorization: Bearer KEY"
 
 CHAT = "/v1/chat/completions"
 PATHS = {CHAT: "POST", "/v1/models": "GET"}

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from hpcbench.event_stream import as_object
 from hpcbench.wrapper.exchange import Exchange, message_of
-from hpcbench.wrapper.proxy import Proxy, Receive, Scope, Send
+from hpcbench.wrapper.proxy import WRONG_KEY, Admits, Proxy, Receive, Scope, Send
 
 PATH = "/v1/stream"
 """Where it is served."""
@@ -30,9 +31,6 @@ KEY_SECONDS = 10.0
 CLOSED_WRONG_KEY, CLOSED_BAD_MESSAGE = 4401, 4400
 """Codes of a closed connection, from the range for applications (RFC 6455, section 7.4.2)."""
 
-Admits = Callable[[Iterable[tuple[bytes, bytes]]], bool]
-"""Whether headers have the key."""
-
 
 class WebSocketPlane:
     """Serves WebSocket connections; a plain ASGI application.
@@ -40,11 +38,10 @@ class WebSocketPlane:
     Args:
         admits: whether headers have the key.
         proxy: the data plane.
-        wrong_key: the reason that a client without the key gets.
     """
 
-    def __init__(self, admits: Admits, proxy: Proxy, wrong_key: str) -> None:
-        self._admits, self._proxy, self._wrong_key = admits, proxy, wrong_key
+    def __init__(self, admits: Admits, proxy: Proxy) -> None:
+        self._admits, self._proxy = admits, proxy
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()  # websocket.connect
@@ -53,7 +50,7 @@ class WebSocketPlane:
             return
         await send({"type": "websocket.accept"})
         if not self._admits(scope["headers"]) and not await self._is_greeted(receive):
-            await _close(send, CLOSED_WRONG_KEY, self._wrong_key)
+            await _close(send, CLOSED_WRONG_KEY, WRONG_KEY)
             return
         await _Connection(self._proxy, receive, send).serve()
 
@@ -63,7 +60,7 @@ class WebSocketPlane:
             message = await asyncio.wait_for(receive(), KEY_SECONDS)
         except asyncio.TimeoutError:  # noqa: UP041 (another class in Python 3.10)
             return False
-        key = _object(message.get("text")).get("key")
+        key = as_object(message.get("text") or "").get("key")
         return isinstance(key, str) and self._admits([(b"x-api-key", key.encode())])
 
 
@@ -78,13 +75,13 @@ class _Connection:
         """Take requests until the client leaves, which ends the engine's work on them."""
         try:
             while (message := await self._receive())["type"] == "websocket.receive":
-                told = _object(message.get("text"))
-                name = told.get("id")
-                if not isinstance(name, str) or not ("request" in told or told.get("cancel")):
+                frame = as_object(message.get("text") or "")
+                name = frame.get("id")
+                if not isinstance(name, str) or not ("request" in frame or frame.get("cancel")):
                     text = 'send {"id": TEXT, "request": {…}}, or {"id": TEXT, "cancel": true}'
                     return await _close(self._send, CLOSED_BAD_MESSAGE, text)
-                if "request" in told:
-                    await self._begin(name, told["request"])
+                if "request" in frame:
+                    await self._begin(name, frame["request"])
                 elif (task := self._running.get(name)) is not None:
                     task.cancel()
         finally:
@@ -129,21 +126,12 @@ class _Frames(Exchange):
         await self._tell({"id": self._name, "final": True})
 
     async def fail(self, body: bytes) -> None:
-        error = _object(body).get("error") or {"message": message_of(body)}
+        error = as_object(body).get("error") or {"message": message_of(body)}
         await self._tell({"id": self._name, "status": self.status, "error": error, "final": True})
 
 
 async def _close(send: Send, code: int, reason: str) -> None:
     await send({"type": "websocket.close", "code": code, "reason": reason})
-
-
-def _object(text: str | bytes | None) -> dict[str, Any]:
-    """A JSON object, or an empty one for any other text."""
-    try:
-        found = json.loads(text or "")
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _json(text: str) -> Any:
