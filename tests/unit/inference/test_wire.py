@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from hpcbench.event_stream import as_object
 from hpcbench.inference.http_client import (
     Broken,
     Connections,
@@ -269,3 +270,21 @@ def test_where_nobody_listens_nobody_is_connected() -> None:
 def test_a_header_cannot_smuggle_another() -> None:
     with pytest.raises(ValueError, match="control characters"):
         Connections("/s", {"X-API-Key": "a\r\nX-B: c"})
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ('{"a": 1}', {"a": 1}),
+        (b'{"a": 1}', {"a": 1}),
+        (' {"a": 1}\n', {"a": 1}),
+        ('{"a": 1} more', {}),
+        ("[1]", {}),
+        ("", {}),
+        (b"\xff", {}),
+        ('{"a":' * 100_000, {}),  # deeper than Python's stack
+        (b"[" * 100_000, {}),
+    ],
+)
+def test_any_text_is_an_object_or_an_empty_one(body: str | bytes, found: dict[str, int]) -> None:
+    assert as_object(body) == found
