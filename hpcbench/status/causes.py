@@ -56,6 +56,14 @@ class Complaint:
     alarm: bool = False
     """Whether it is only a warning."""
 
+    @property
+    def cause(self) -> str:
+        """The part that all complaints of one cause share.
+
+        A gateway's limits are one cause, whichever of them held up a worker last.
+        """
+        return self.model or "" if self.kind == "limited" else same_cause(self.message)
+
 
 @dataclass
 class _Group:
@@ -101,7 +109,7 @@ def grouped(complaints: Iterable[Complaint]) -> tuple[Failure, ...]:
     """One failure for each cause; the most frequent first."""
     groups: dict[tuple[str, str], _Group] = {}
     for one in complaints:
-        key = (one.kind, same_cause(one.message))
+        key = (one.kind, one.cause)
         group = groups.setdefault(key, _Group(one, one.time, 0, {}, {}, {}))
         group.count += 1
         group.first_time = min(group.first_time, one.time)

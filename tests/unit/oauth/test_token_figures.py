@@ -14,7 +14,7 @@ from hpcbench.experiment.view.workers import WorkerRun
 from hpcbench.oauth import figures
 from hpcbench.oauth.keeper import TokenFailed
 from hpcbench.schema.definitions import Model
-from hpcbench.status.causes import complaints
+from hpcbench.status.causes import complaints, grouped
 from hpcbench.status.render import _token as token_in_words
 from hpcbench.worker import token_watch
 from hpcbench.worker.token_watch import TokenWatch
@@ -105,6 +105,23 @@ def test_status_says_what_was_done_for_a_token_and_warns_when_there_is_none() ->
     assert alarms == {"token_failed": why, "limited": "12 refused"}
     worker.take({"event": "model_loading", "model": "another", "time": 6.0})
     assert token_in_words(worker.token) is None
+
+
+def test_the_limits_of_a_gateway_are_one_warning_however_each_worker_words_them() -> None:
+    worker = WorkerRun(group="g0", id="1_0-0")
+    for time, model, held in (
+        (1.0, "a", "429 until 12:00"),
+        (2.0, "a", "requests waited for what remains"),
+        (3.0, "b", "429 until 12:00"),
+    ):
+        message = f"the gateway of {model} limits the rate (3 requests refused, 2 s waited): {held}"
+        worker.take({"event": "limited", "model": model, "message": message, "time": time})
+
+    first, second = grouped(complaints(worker, "slurm"))
+
+    assert (first.models, first.count) == (("a",), 2)
+    assert first.cause.endswith("waited for what remains"), "the last words count"
+    assert (second.models, second.count) == (("b",), 1)
 
 
 def test_workers_figures_are_summed() -> None:
