@@ -81,10 +81,10 @@ def main() -> int:
             continue
         key = f"{cell.name} {rounds} {version}"
         if key not in known:
-            begun = time.perf_counter()
+            started = time.perf_counter()
             seed = int.from_bytes(hashlib.sha256(cell.name.encode()).digest()[:8], "big")
             known[key] = cell.found(np.random.default_rng(seed), rounds)
-            remember(key, known[key], time.perf_counter() - begun)
+            remember(key, known[key], time.perf_counter() - started)
         share = known[key]
         holds = cell.holds(share, rounds)
         fine &= holds
@@ -122,10 +122,10 @@ def remember(key: str, found: float, seconds: float) -> None:
 def speed() -> float:
     """Seconds for the change points of 200 flat series of a year."""
     series = correlated(np.random.default_rng(0), 200, 365, 0.3)
-    begun = time.perf_counter()
+    started = time.perf_counter()
     for one in series:
         statistics.changes(one.tolist())
-    return time.perf_counter() - begun
+    return time.perf_counter() - started
 
 
 # --- history -------------------------------------------------------------------------------------------
@@ -251,8 +251,8 @@ def _shown(flat: int, step: float, within: int, share: float) -> Callable[[Chanc
     def found(chance: Chance, rounds: int) -> float:
         series = correlated(chance, rounds, flat + within, share)
         series[:, flat:] += step
-        told = [statistics.changes(one.tolist()) for one in series]
-        return sum(any(one.seen >= flat for one in changes) for changes in told) / rounds
+        reported = [statistics.changes(one.tolist()) for one in series]
+        return sum(any(one.seen >= flat for one in changes) for changes in reported) / rounds
 
     return found
 
@@ -261,8 +261,8 @@ def _second(chance: Chance, rounds: int) -> float:
     """Share of series with one step that show another change after it."""
     series = correlated(chance, rounds, 240, 0.3)
     series[:, 60:] += 3
-    told = [statistics.changes(one.tolist()) for one in series]
-    return sum(sum(one.seen >= 60 for one in changes) > 1 for changes in told) / rounds
+    reported = [statistics.changes(one.tolist()) for one in series]
+    return sum(sum(one.seen >= 60 for one in changes) > 1 for changes in reported) / rounds
 
 
 # --- planning ------------------------------------------------------------------------------------------

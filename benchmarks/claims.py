@@ -90,15 +90,15 @@ def _measure(worker: Worker, folder: Path, processes: int, shards: int) -> tuple
     for process in running:
         process.start()
     barrier.wait()
-    begun = time.monotonic()
-    told = [results.get() for _ in running]
-    end = time.monotonic() - begun
+    started = time.monotonic()
+    reported = [results.get() for _ in running]
+    end = time.monotonic() - started
     for process in running:
         process.join()
-    claimed = sorted(index for own, _, _ in told for index in own)
+    claimed = sorted(index for own, _, _ in reported for index in own)
     assert claimed == list(range(shards)), "a shard was claimed twice, or never"
-    last = max(when for _, _, when in told) - begun
-    return shards / last, sum(missed for _, missed, _ in told), end
+    last = max(when for _, _, when in reported) - started
+    return shards / last, sum(missed for _, missed, _ in reported), end
 
 
 def _run(

@@ -17,9 +17,9 @@ RUNS = 15
 
 def seconds(argv: list[str]) -> float:
     """Wall time of one process."""
-    begun = time.perf_counter()
+    started = time.perf_counter()
     subprocess.run(argv, check=True, stdout=subprocess.DEVNULL)
-    return time.perf_counter() - begun
+    return time.perf_counter() - started
 
 
 def main() -> None:

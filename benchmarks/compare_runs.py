@@ -56,9 +56,9 @@ def main() -> None:
         folder = arguments.keep or Path(name)
         runs = [Experiment(folder / "experiments" / f"20261120-1432-{one}-aaaa") for one in "ab"]
         if not runs[1].metrics_file.exists():
-            begun = time.perf_counter()
+            started = time.perf_counter()
             build(folder, runs, arguments.samples)
-            print(f"built and evaluated in {time.perf_counter() - begun:.0f} s")
+            print(f"built and evaluated in {time.perf_counter() - started:.0f} s")
         check(runs)
         floor = median([sys.executable, "-c", FLOOR, *(str(one.scores_file("rt")) for one in runs)])
         command = [
@@ -85,9 +85,9 @@ def median(command: list[str]) -> tuple[float, float]:
     """Seconds of a process, wall and CPU, the medians of some."""
     walls, cpus = [], []
     for _ in range(ROUNDS):
-        before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+        before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
         subprocess.run(command, check=True, capture_output=True, cwd=ROOT, env=os.environ)
-        walls.append(time.perf_counter() - begun)
+        walls.append(time.perf_counter() - started)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         cpus.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     return statistics.median(walls), statistics.median(cpus)
@@ -144,12 +144,12 @@ def build(folder: Path, runs: list[Experiment], count: int) -> None:
         ]
         write(here, data, answers)
         evaluate(here)
-    told = {
+    reported = {
         "samples": count,
         "won": sum(not one and other for one, other in ends),
         "lost": sum(one and not other for one, other in ends),
     }
-    write_json(folder / "right.json", told)
+    write_json(folder / "right.json", reported)
 
 
 def write(here: Experiment, data: Path, answers: list[str]) -> None:
@@ -179,14 +179,14 @@ def write(here: Experiment, data: Path, answers: list[str]) -> None:
 
 def line(number: int, answer: str) -> bytes:
     """A response as the worker writes it."""
-    begun = number * 50_000_000
+    started = number * 50_000_000
     record = {
         "sample_id": f"s{number}", "outcome": "ok", "text": answer, "finish_reason": "stop",
         "usage": {"prompt_tokens": 812, "completion_tokens": 4},
         "times": {
-            "start": begun, "send": begun + 1_000_000, "headers": begun + 9_000_000,
-            "chunks": [begun + 20_000_000, begun + 30_000_000], "done": begun + 31_000_000,
-            "scheduled": None, "empty": [begun + 10_000_000], "tokens": [1, 4],
+            "start": started, "send": started + 1_000_000, "headers": started + 9_000_000,
+            "chunks": [started + 20_000_000, started + 30_000_000], "done": started + 31_000_000,
+            "scheduled": None, "empty": [started + 10_000_000], "tokens": [1, 4],
         },
         "tries": 1, "image_sha256": ["0" * 64], "error": None, "prompt": "p", "recount": None,
     }  # fmt: skip

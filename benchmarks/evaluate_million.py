@@ -100,9 +100,9 @@ def main() -> None:
         folder = arguments.keep or Path(name)
         here = Experiment(folder / "experiments" / "20261120-1432-million-aaaa")
         if not here.manifest_file.exists():
-            begun = time.perf_counter()
+            started = time.perf_counter()
             build(folder, here, arguments.samples)
-            print(f"built in {time.perf_counter() - begun:.0f} s")
+            print(f"built in {time.perf_counter() - started:.0f} s")
         floor = child(here, "floor")
         pairs = child(here, "pairs")
         whole = child(here, "all")
@@ -208,14 +208,14 @@ def build(folder: Path, here: Experiment, count: int) -> None:
 
 def line(number: int, answer: str) -> bytes:
     """A response as the worker writes it: three chunks."""
-    begun = number * 50_000_000
+    started = number * 50_000_000
     record = {
         "sample_id": f"s{number}", "outcome": "ok", "text": answer, "finish_reason": "stop",
         "usage": {"prompt_tokens": 812, "completion_tokens": 4},
         "times": {
-            "start": begun, "send": begun + 1_000_000, "headers": begun + 9_000_000,
-            "chunks": [begun + 20_000_000, begun + 25_000_000, begun + 30_000_000],
-            "done": begun + 31_000_000, "scheduled": None, "empty": [begun + 10_000_000],
+            "start": started, "send": started + 1_000_000, "headers": started + 9_000_000,
+            "chunks": [started + 20_000_000, started + 25_000_000, started + 30_000_000],
+            "done": started + 31_000_000, "scheduled": None, "empty": [started + 10_000_000],
             "tokens": [1, 2, 4],
         },
         "tries": 1, "image_sha256": ["0" * 64], "error": None, "prompt": "p", "recount": None,

@@ -80,10 +80,10 @@ def write(here: Experiment, workers: int) -> None:
         log.write("started", owner={"job": f"1_{number}", "node": "n1"})
         log.write("shard_claimed", shard=f"task{number % 4}/{number:05d}", attempt=1)
         logs.append(log)
-    begun, round_of = time.monotonic(), 0
+    started, round_of = time.monotonic(), 0
     while True:
         for number, log in enumerate(logs):
-            due = begun + EVERY * (round_of + number / workers)
+            due = started + EVERY * (round_of + number / workers)
             time.sleep(max(0.0, due - time.monotonic()))
             log.write("progress", shard=f"task{number % 4}/{number:05d}", answered=round_of)
         round_of += 1
@@ -91,13 +91,13 @@ def write(here: Experiment, workers: int) -> None:
 
 def paced(seconds: float, look: Callable[[], object]) -> float:
     """CPU time ÷ time of looking again and again."""
-    begun, cpu = time.monotonic(), time.process_time()
+    started, cpu = time.monotonic(), time.process_time()
     looks = 0
-    while time.monotonic() - begun < seconds:
+    while time.monotonic() - started < seconds:
         look()
         looks += 1
-        time.sleep(max(0.0, begun + PAUSE * looks - time.monotonic()))
-    return (time.process_time() - cpu) / (time.monotonic() - begun)
+        time.sleep(max(0.0, started + PAUSE * looks - time.monotonic()))
+    return (time.process_time() - cpu) / (time.monotonic() - started)
 
 
 def bare(here: Experiment, seconds: float) -> tuple[float, int]:

@@ -74,9 +74,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         here = Experiment(folder / "experiments" / "20261120-1432-rows-aaaa")
-        begun = time.perf_counter()
+        started = time.perf_counter()
         build(folder, here, rows)
-        print(f"{rows:,} rows, built in {time.perf_counter() - begun:.0f} s")
+        print(f"{rows:,} rows, built in {time.perf_counter() - started:.0f} s")
         out = folder / "out"
         floors = {form: child(here, "responses", form, out, rows) for form in ("bytes", "polars")}
         found = {}
@@ -114,9 +114,9 @@ def child(here: Experiment, what: str, form: str, out: Path, rows: int) -> dict[
     )  # fmt: skip
     if done.returncode:
         sys.exit(done.stderr)
-    told: dict[str, Any] = json.loads(done.stdout)
-    assert told["rows"] == rows, told
-    return told
+    reported: dict[str, Any] = json.loads(done.stdout)
+    assert reported["rows"] == rows, reported
+    return reported
 
 
 def build(folder: Path, here: Experiment, rows: int) -> None:

@@ -125,9 +125,9 @@ class Engine:
 
     def run(self, pages: Sequence[Path], at_once: int, stream: bool = True) -> Run:
         bodies = [body(page, stream) for page in pages]
-        cpu, begun = self._cpu(), time.perf_counter()
+        cpu, started = self._cpu(), time.perf_counter()
         found = asyncio.run(self._ask(bodies, at_once, stream))
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - started
         return Run(
             [text for text, _ in found],
             seconds,

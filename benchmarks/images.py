@@ -27,9 +27,9 @@ from hpcbench.schema.definitions import ContainerSite
 
 
 def seconds(what: Callable[[], object]) -> float:
-    begun = time.perf_counter()
+    started = time.perf_counter()
     what()
-    return time.perf_counter() - begun
+    return time.perf_counter() - started
 
 
 def raw_build(program: str, source: Source, folder: Path) -> None:

@@ -68,9 +68,9 @@ def main() -> None:
                     expected = HEAVY if file in heavy else arguments.samples
                     assert int(seen) == (500 if which == "apart" else expected)
                     ratio = int(rate) / (10 * ENGINE)
-                    told = f"{file}{'' if images == 'images' else ', no images'}"
-                    told += ", apart" if which == "apart" else ""
-                    print(f"{told:<38} {opened:>8} s {rate:>11} {ratio:>14.1f} {most:>9} MiB")
+                    reported = f"{file}{'' if images == 'images' else ', no images'}"
+                    reported += ", apart" if which == "apart" else ""
+                    print(f"{reported:<38} {opened:>8} s {rate:>11} {ratio:>14.1f} {most:>9} MiB")
 
 
 def write(folder: Path, count: int) -> None:

@@ -65,9 +65,9 @@ def loaded(path: Path) -> float:
 def staged(source: Path, folder: Path) -> float:
     shutil.rmtree(folder, ignore_errors=True)
     forget(source)
-    begun = time.perf_counter()
+    started = time.perf_counter()
     stage(source, folder)
-    return time.perf_counter() - begun
+    return time.perf_counter() - started
 
 
 def best(runs: int, measure: Callable[[], float]) -> float:

@@ -44,8 +44,8 @@ def main() -> None:
     drifts = {name: rows[-1][name] - rows[0][name] for name in DRIFT}
     drifts["available"] = -drifts["available"]
     kept = all(drift <= DRIFT[name] for name, drift in drifts.items())
-    told = ", ".join(f"{name} {drift:+.0f} of {DRIFT[name]}" for name, drift in drifts.items())
-    print(f"{'kept' if kept else 'MISSED'}: worse by {told}")
+    reported = ", ".join(f"{name} {drift:+.0f} of {DRIFT[name]}" for name, drift in drifts.items())
+    print(f"{'kept' if kept else 'MISSED'}: worse by {reported}")
 
 
 async def cycles(wrapper: Wrapper, args: argparse.Namespace) -> list[Mapping[str, float]]:
@@ -64,9 +64,9 @@ async def cycles(wrapper: Wrapper, args: argparse.Namespace) -> list[Mapping[str
             loaded = await wrapper.load(client, TIMEOUT, **body)
             answer = await client.ask(ask)
             assert answer.text is not None, answer.error
-            begun = time.perf_counter()
+            started = time.perf_counter()
             await client.unload()
-            took = time.perf_counter() - begun
+            took = time.perf_counter() - started
             rows.append(seen(wrapper.process.pid, args.gpus))
             print(
                 f"{number:4} | {loaded['seconds']:6.1f} {took:9.2f} | "

@@ -65,7 +65,7 @@ def main() -> None:
         f"{'hpcbench ÷ bound':>18}{'static ÷ bound':>16}{'loads':>7}{'missed claims':>15}{'took s':>8}"
     )
     for case in cases:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         runs = [_Run(case, seed) for seed in range(5 if case.shards <= 1000 else 1)]
         ours = sorted(run.go() for run in runs)
         static = sorted(run.static() for run in runs)
@@ -73,7 +73,7 @@ def main() -> None:
         print(
             f"{case.shards:>8}{case.workers:>9}{case.models:>8}{case.load:>8.0f}{case.deaths:>8.1%}"
             f"{ours[middle]:>18.3f}{static[middle]:>16.3f}{runs[0].loads:>7}"
-            f"{runs[0].memory.collisions:>15}{time.perf_counter() - begun:>8.1f}"
+            f"{runs[0].memory.collisions:>15}{time.perf_counter() - started:>8.1f}"
         )
 
 

@@ -63,15 +63,15 @@ def main() -> None:
         )
         worst = max(abs(one - other) for one, other in zip(found, expected, strict=True))
         assert worst < 1e-9, f"{options}: {worst}"
-        told = "hpcbench" + "".join(f", {name} {value}" for name, value in options.items())
-        print(f"{told:<34} {len(pairs) / fast:>7.1f} receipts/s {slow / fast:>7.1f} x")
+        reported = "hpcbench" + "".join(f", {name} {value}" for name, value in options.items())
+        print(f"{reported:<34} {len(pairs) / fast:>7.1f} receipts/s {slow / fast:>7.1f} x")
 
 
 def measured(score: Callable[[Any, Any], float], pairs: list[Any]) -> tuple[list[float], float]:
     """Values, and seconds for all."""
-    begun = time.perf_counter()
+    started = time.perf_counter()
     found = [score(reference, prediction) for reference, prediction in pairs]
-    return found, time.perf_counter() - begun
+    return found, time.perf_counter() - started
 
 
 def receipt(rng: random.Random) -> dict[str, Any]:

@@ -115,11 +115,11 @@ def seconds(work: Callable[[], object], least: float = 0.3) -> float:
     work()
     rounds = []
     for _ in range(3):
-        calls, begun = 0, time.process_time()
-        while time.process_time() - begun < least or not calls:
+        calls, started = 0, time.process_time()
+        while time.process_time() - started < least or not calls:
             work()
             calls += 1
-        rounds.append((time.process_time() - begun) / calls)
+        rounds.append((time.process_time() - started) / calls)
     return min(rounds)
 
 
@@ -130,19 +130,19 @@ def main() -> None:
     print(f"{'tables':<28}{'apted':>12}{'hpcbench':>12}{'ratio':>9}")
     for rows, columns in ((4, 3), (20, 8)):
         right = table(rng, rows, columns)
-        for told, wrong in (
+        for reported, wrong in (
             ("misread", misread(rng, right)),
             ("unlike", table(rng, rows, columns)),
         ):
             for structure, metric in ((False, Teds()), (True, TedsS())):
-                if structure and told == "unlike":  # the same structure: nothing to compute
+                if structure and reported == "unlike":  # the same structure: nothing to compute
                     continue
                 pair = page(wrong), page(right)
                 expected = published(*pair, structure)
                 assert abs(metric.score(pair[0], [pair[1]]).numerator - expected) < 1e-9
                 theirs = seconds(lambda: published(*pair, structure))  # noqa: B023
                 ours = seconds(lambda: metric.score(pair[0], [pair[1]]))  # noqa: B023
-                name = f"{rows} × {columns} {told}, {metric.name}"
+                name = f"{rows} × {columns} {reported}, {metric.name}"
                 print(
                     f"{name:<28}{theirs * 1e3:>9.2f} ms{ours * 1e3:>9.2f} ms{theirs / ours:>8.1f}×"
                 )

@@ -58,11 +58,11 @@ def floor_share(seconds: float) -> float:
     taken: list[float] = []
 
     def sleep() -> None:
-        event, begun = threading.Event(), time.thread_time()
+        event, started = threading.Event(), time.thread_time()
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             event.wait(0.5)
-        taken.append(time.thread_time() - begun)
+        taken.append(time.thread_time() - started)
 
     thread = threading.Thread(target=sleep)
     thread.start()

@@ -138,11 +138,11 @@ def main() -> None:
 
 def _raw(user: Drill, elements: int) -> Iterator[tuple[str, Took]]:
     folder = _folder(user, "raw")
-    begun = time.perf_counter()
+    started = time.perf_counter()
     words = [f"--array=0-{elements - 1}", "--mem=500M", "-o", f"{folder}/%a.out"]
     job = sbatch(user.lab, *words, "--wrap", "exec /usr/bin/python3 -S -E -c pass")
     wait_for_job(user.lab, job)
-    took = time.perf_counter() - begun
+    took = time.perf_counter() - started
     yield "raw sbatch --array, python -S -E", Took(took, _files(folder) / elements)
 
 
@@ -157,11 +157,11 @@ def _hpcbench(user: Drill, elements: int, workers: int) -> Iterator[tuple[str, T
     first = user.submit(user.plan({"limit": 1}, name="first", parallelism=1))  # fills the caches
     first.wait_alone()
     until(lambda: not first.jobs(), "the first run to end", 60)
-    begun, clock = time.perf_counter(), time.time()
+    started, clock = time.perf_counter(), time.time()
     run = user.submit(plan)
-    submitted = time.perf_counter() - begun
+    submitted = time.perf_counter() - started
     run.wait_alone(timeout=300)
-    whole = time.perf_counter() - begun
+    whole = time.perf_counter() - started
     until(lambda: not run.jobs(), "the job that finalises to fold and end", 60)
     here = Experiment(run.path)
     states = shard_states(here, [task.name for task in here.resolved.run_tasks])
@@ -194,13 +194,13 @@ def _peer(user: Drill, peers: Path, name: str, elements: int) -> Iterator[tuple[
         script.write_text(SUBMITIT if name == "submitit" else EXECUTORLIB)
         command = [python, script, folder / "left", str(elements)]
     env = {"PATH": f"{peers / 'bin'}:{user.lab.env()['PATH']}"}
-    begun = time.perf_counter()
+    started = time.perf_counter()
     try:
         done = user.lab.run_as_user(command, cwd=folder, env=env, timeout=400)
     except subprocess.TimeoutExpired:
         yield f"{name}: not done after 400 s", Took(400.0, float("nan"))
         return
-    took = time.perf_counter() - begun
+    took = time.perf_counter() - started
     if done.returncode:
         said = (done.stderr or done.stdout).strip().splitlines()
         last = [line for line in said if "sbatch: error" in line][:1] or said[-1:]

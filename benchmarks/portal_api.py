@@ -388,12 +388,12 @@ def measure(home: Home, index: str | None, requests: int) -> list[str]:
     """Everything through one database; returns what misses its goal."""
     with tempfile.TemporaryDirectory(prefix="hpcbench-api-") as name:
         folder = Path(name)
-        told = build(home, folder, index)
-        tasks, took = told["stamps"] * len(home.run_tasks), told["seconds"]
+        reported = build(home, folder, index)
+        tasks, took = reported["stamps"] * len(home.run_tasks), reported["seconds"]
         print(f"== {'PostgreSQL' if index else 'SQLite'}")
         print(
             f"index of {tasks:,} run tasks made in {took:.1f} s, {tasks / took:,.0f} run tasks/s; "
-            f"CPU with imports {told['busy']:.1f} s; all read after {told['looked']:.0f} s more"
+            f"CPU with imports {reported['busy']:.1f} s; all read after {reported['looked']:.0f} s more"
         )
         with portal(home, folder, index) as running:
             time.sleep(ALONE_SECONDS)

@@ -115,12 +115,12 @@ def make(size: Size, tell: Any = print) -> list[Experiment]:
     Returns:
         Its experiments, oldest first, running ones last.
     """
-    begun = time.monotonic()
+    started = time.monotonic()
     size.home.mkdir(parents=True, exist_ok=True)
     for number in range(size.datasets):
         _dataset(size, number)
     _template(size)
-    tell(f"pages, and answers evaluated for real: {time.monotonic() - begun:.0f} s")
+    tell(f"pages, and answers evaluated for real: {time.monotonic() - started:.0f} s")
     numbers = range(size.experiments + size.running)
     made: list[Experiment] = []
     context = multiprocessing.get_context("spawn")
@@ -128,7 +128,9 @@ def make(size: Size, tell: Any = print) -> list[Experiment]:
         for path in pool.imap(_make_one, ((size, number) for number in numbers)):
             made.append(Experiment(path))
             if len(made) % 10 == 0:
-                tell(f"{len(made)} of {len(numbers)} experiments: {time.monotonic() - begun:.0f} s")
+                tell(
+                    f"{len(made)} of {len(numbers)} experiments: {time.monotonic() - started:.0f} s"
+                )
     shutil.rmtree(_template_of(size).path.parent.parent, ignore_errors=True)
     if size.experiments > 1:
         name_it(size.home, "good", made[size.experiments // 2].id, "made up")
@@ -168,7 +170,7 @@ def grow(
             if held is None:
                 continue
             news.write("shard_claimed", shard=held.shard.id, attempt=held.attempt)
-            told = time.monotonic()
+            reported = time.monotonic()
             for place in range(held.shard.start, held.shard.stop):
                 if given == at_most:
                     held.acknowledge()
@@ -179,10 +181,10 @@ def grow(
                 since = time.time()
                 held.record(_answer(experiment, held.shard.run_task, place))
                 given += 1
-                if time.monotonic() - told > 1.0:
+                if time.monotonic() - reported > 1.0:
                     held.acknowledge()
                     news.write("progress", shard=held.shard.id, answered=len(held.answered))
-                    told = time.monotonic()
+                    reported = time.monotonic()
                     tell(given, since)
             held.acknowledge()
             held.end("done")
@@ -261,8 +263,8 @@ def _response(dataset: int, number: int, variant: str, pace: float = 1.0) -> Res
     """An answer as a worker records it; `pace` stretches its times."""
     text = _said(dataset, number, variant)
     chance = random.Random(dataset * 7_919 + number)  # noqa: S311 - a sample, no secret
-    begun = number * 200_000_000
-    first = begun + int(pace * chance.uniform(60e6, 140e6))
+    started = number * 200_000_000
+    first = started + int(pace * chance.uniform(60e6, 140e6))
     chunks = tuple(first + int(pace * one * chance.uniform(7e6, 9e6)) for one in range(6))
     done = chunks[-1] + 500_000
     return Response(
@@ -271,7 +273,7 @@ def _response(dataset: int, number: int, variant: str, pace: float = 1.0) -> Res
         text=text,
         finish_reason=None if text is None else "stop",
         usage=None if text is None else {"prompt_tokens": 812, "completion_tokens": 6},
-        times=Times(begun, begun + _SEND_NS, begun + 9_000_000, chunks if text else (), done),
+        times=Times(started, started + _SEND_NS, started + 9_000_000, chunks if text else (), done),
         tries=3 if text is None else 1,
         image_sha256=(f"{dataset:032d}{number // QUESTIONS % PAGES:032d}",),
         error="the engine hung up" if text is None else None,
@@ -553,7 +555,7 @@ def _workers(here: Experiment, plan: ResolvedPlan, at: float) -> None:
     here.workers_dir.mkdir()
     for number, model in enumerate(dict.fromkeys(one.model.name for one in plan.run_tasks)):
         owner = Owner(f"17_{number}", 0, NODES[number % 4], 4711, NODES[number % 4])
-        told: list[dict[str, Any]] = [
+        reported: list[dict[str, Any]] = [
             {"event": "started", "owner": _owner(owner), "hpcbench": "0.1.0", "gpus": "0"},
             {"event": "model_loading", "model": model},
             {"event": "model_ready", "model": model, "seconds": 41.0, "hardware": {"gpus": ["H100"]}},
@@ -563,7 +565,8 @@ def _workers(here: Experiment, plan: ResolvedPlan, at: float) -> None:
             {"event": "finished"},
         ]  # fmt: skip
         lines = [
-            {"seq": place + 1, "time": at + 30 * place, **line} for place, line in enumerate(told)
+            {"seq": place + 1, "time": at + 30 * place, **line}
+            for place, line in enumerate(reported)
         ]
         _write(here.worker_events("g0", owner.id), lines)
         gpu = {"gpu": 0, "utilisation": 87.0, "used": 38 * GIB, "total": 80 * GIB, "power": 410.0}
@@ -655,9 +658,9 @@ def main() -> None:
         )  # fmt: skip
         if asked.folder is None:
             size = replace(size, experiments=3, run_tasks=6, samples=50, answers=1)
-        begun = time.monotonic()
+        started = time.monotonic()
         made = make(size)
-        took, files = time.monotonic() - begun, sum(1 for _ in _files(size.home))
+        took, files = time.monotonic() - started, sum(1 for _ in _files(size.home))
         print(
             f"{len(made)} experiments × {size.run_tasks} run tasks × {size.samples:,} samples = "
             f"{len(made) * size.run_tasks * size.samples:,} samples: "

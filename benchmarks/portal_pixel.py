@@ -79,9 +79,10 @@ def measure(
         [*argv, "--events", str(events), "--per-second", str(per_second)],
         stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
-    told, _ = worker.communicate()
+    reported, _ = worker.communicate()
     given = [
-        (before + int(count), float(since)) for count, since in map(str.split, told.splitlines())
+        (before + int(count), float(since))
+        for count, since in map(str.split, reported.splitlines())
     ]
     last = given[-1][0]
     page.wait_for_function(

@@ -76,7 +76,7 @@ def frames(page: Page, turns: int) -> list[float]:
     return [after - before for before, after in zip(begins, begins[1:], strict=False)]
 
 
-def told(name: str, values: list[float]) -> None:
+def reported(name: str, values: list[float]) -> None:
     """Print a distribution."""
     ordered = sorted(values)
     p50, p99 = (ordered[int(share * (len(ordered) - 1))] for share in (0.5, 0.99))
@@ -86,14 +86,14 @@ def told(name: str, values: list[float]) -> None:
 def measure(page: Page, turns: int, places: int) -> list[float]:
     """Print one view; returns its frames under the wheel."""
     print(f"{'ms':<34}{'':>6}{'p50':>9}{'p99':>9}{'worst':>9}")
-    told("frames, without scrolling", frames(page, -turns))
+    reported("frames, without scrolling", frames(page, -turns))
     page.get_by_test_id("samples").hover()
     wheel = frames(page, turns)
-    told("frames under the wheel", wheel)
+    reported("frames under the wheel", wheel)
     jumps: list[tuple[float, int]] = [
         page.evaluate(JUMP, (0.5 + 0.618 * turn) % 1) for turn in range(1, places + 1)
     ]
-    told("thumb dragged until rows are drawn", [took for took, _ in jumps])
+    reported("thumb dragged until rows are drawn", [took for took, _ in jumps])
     print(
         f"first row seen at {min(row for _, row in jumps):,}, last {max(row for _, row in jumps):,}"
     )
@@ -121,10 +121,10 @@ def main() -> None:
             late = 0
             with opened(browser, watch, portal.link()) as (_, page):
                 for view, query in VIEWS.items():
-                    begun = time.perf_counter()
+                    started = time.perf_counter()
                     page.goto(f"{watch.origin}/#/e/{ID}/t/rt/samples{query}")
                     page.locator('[data-number="0"][aria-busy="false"]').wait_for()
-                    print(f"\n{view}: first rows after {time.perf_counter() - begun:.2f} s")
+                    print(f"\n{view}: first rows after {time.perf_counter() - started:.2f} s")
                     late += sum(one > JANK_MS for one in measure(page, asked.turns, asked.places))
             watch.check()
         print(f"\n{late} frames under the wheel took longer than {JANK_MS:.0f} ms")

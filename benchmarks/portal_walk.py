@@ -83,13 +83,13 @@ def walk(browser: Browser, portal: Running, made: list[Experiment]) -> int:
 def bundle(portal: Running, experiment: Experiment, out: Path) -> tuple[float, float, int]:
     """Make a bundle with images and logs; returns seconds by the clock, of CPU, and files."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    begun = time.perf_counter()
+    started = time.perf_counter()
     argv = ["portal", "bundle", experiment.id, "--out", str(out), "--images", "--logs"]
     subprocess.run(
         [sys.executable, "-m", "hpcbench.cli.main", *argv],
         env=portal.environ, check=True, stdout=subprocess.DEVNULL,
     )  # fmt: skip
-    took = time.perf_counter() - begun
+    took = time.perf_counter() - started
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return took, cpu, sum(1 for path in out.rglob("*") if path.is_file())

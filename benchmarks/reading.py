@@ -27,7 +27,7 @@ def main() -> int:
     show = parser.parse_args().show
     corpus = cases()
     found: dict[tuple[str, str], Counter[str]] = {}
-    begun = time.process_time()
+    started = time.process_time()
     for case in corpus:
         reading = case.read()
         verdict = case.verdict(reading)
@@ -37,7 +37,7 @@ def main() -> int:
             print(f"{verdict}: {case.about}: {case.answer[:100]!r}")
             print(f"    {reading.value!r:.200} {reading.repairs} {reading.reason}")
             print(f"    meant: {case.value!r:.200} {case.marks} {case.reason}")
-    spent = time.process_time() - begun
+    spent = time.process_time() - started
     print(
         f"{'parser':<10}{'language':<10}" + "".join(f"{one:>16}" for one in ("answers", *VERDICTS))
     )

@@ -70,9 +70,9 @@ def main() -> None:
         folder = arguments.keep or Path(name)
         here = Experiment(folder / "experiments" / "20261120-1432-hundred-aaaa")
         if not here.metrics_file.exists():
-            begun = time.perf_counter()
+            started = time.perf_counter()
             build(folder, here, arguments.samples)
-            print(f"built and evaluated in {time.perf_counter() - begun:.0f} s")
+            print(f"built and evaluated in {time.perf_counter() - started:.0f} s")
         floor, whole = child(here, "floor"), child(here, "report")
         sizes = {path.name: path.stat().st_size for path in here.report_dir.iterdir()}
         check(here)
@@ -197,15 +197,15 @@ def _answer(truth: str, right: float, chance: random.Random) -> str | None:
 def _line(number: int, answer: str | None, model: int, chance: random.Random) -> bytes:
     """A response as the worker writes it, one at a time, from an engine that has its own pace."""
     pace = 1 + model / 5
-    begun = int(number * 200_000_000 * pace)
-    first = begun + int(chance.uniform(40, 90) * pace * 1e6)
+    started = int(number * 200_000_000 * pace)
+    first = started + int(chance.uniform(40, 90) * pace * 1e6)
     last = first + int(chance.expovariate(1 / 60) * pace * 1e6) + 2_000_000
     record: dict[str, Any] = {
         "sample_id": f"s{number}", "outcome": "ok" if answer else "failed", "text": answer,
         "finish_reason": "stop" if answer else None,
         "usage": {"prompt_tokens": 812, "completion_tokens": 6} if answer else None,
         "times": {
-            "start": begun, "send": begun + 1_000_000, "headers": first - 1_000_000,
+            "start": started, "send": started + 1_000_000, "headers": first - 1_000_000,
             "chunks": [first, (first + last) // 2, last] if answer else [],
             "done": last + 1_000_000, "scheduled": None, "empty": [], "tokens": [],
         },

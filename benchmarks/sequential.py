@@ -34,7 +34,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=300)
     rounds = parser.parse_args().rounds
-    begun = time.process_time()
+    started = time.process_time()
     levels = statistics.nominal_levels(FRACTIONS)
     noise = 2.58 * math.sqrt(0.05 * 0.95 / rounds)
     print(f"{rounds} runs each, {len(FRACTIONS)} looks; a look decides at p of")
@@ -76,7 +76,7 @@ def main() -> None:
     share, seen = np.mean(margins, axis=0)
     print(f"{'no difference, margin 0.12: equivalent':<42}{share:>10.1%}{'':>12}{seen:>10.0%}")
     print(f"\nratio: {1 / seen:.2f} times fewer samples than the fixed test where nothing differs")
-    print(f"{time.process_time() - begun:.0f} s of one core")
+    print(f"{time.process_time() - started:.0f} s of one core")
     assert fine, "more false alarms than 5 % and chance explain, or power lost"
 
 

@@ -89,19 +89,21 @@ def _table(here: Experiment, peers: Path, runs: int, cold: bool) -> None:
             sys.executable, "-m", "hpcbench.cli.main", "status", "--json", str(here.path),
         ],
     }  # fmt: skip
-    told = json.loads(
+    reported = json.loads(
         subprocess.run(commands["hpcbench status --json"], check=True, stdout=-1).stdout
     )
-    assert sum(sum(task["shards"].values()) for task in told["run_tasks"]) == TASKS * SHARDS, told
+    assert sum(sum(task["shards"].values()) for task in reported["run_tasks"]) == TASKS * SHARDS, (
+        reported
+    )
     times: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(runs):
         for name, argv in commands.items():
             if cold:
                 os.sync()
                 Path("/proc/sys/vm/drop_caches").write_text("3")
-            begun = time.perf_counter()
+            started = time.perf_counter()
             subprocess.run(argv, check=True, stdout=subprocess.DEVNULL)
-            times[name].append(time.perf_counter() - begun)
+            times[name].append(time.perf_counter() - started)
     files = sum(len(names) for _, _, names in os.walk(here.path / "shards"))
     print(
         f"{TASKS * SHARDS} shards of {TASKS} run tasks in {files} files, {WORKERS} workers; "
@@ -149,8 +151,8 @@ def _scene(folder: Path) -> Experiment:
 
 def _shard(here: Experiment, name: str, index: int, worker: int, *, done: bool) -> None:
     """One attempt at a shard; not forced to the disk, there are so many."""
-    begun = {"event": "claimed", "seq": 1, "time": 1e9, "version": 1, "owner": _owner(worker)}
-    lines = [begun, {"event": "done", "seq": 2, "time": 1e9 + 60, "answered": SAMPLES}]
+    started = {"event": "claimed", "seq": 1, "time": 1e9, "version": 1, "owner": _owner(worker)}
+    lines = [started, {"event": "done", "seq": 2, "time": 1e9 + 60, "answered": SAMPLES}]
     _write(here.shard_events(name, index, 1), lines if done else lines[:1])
     answers = [small.response(f"s{index * SAMPLES + n}", "word " * 200) for n in range(SAMPLES)]
     own = answers if done else answers[:2]

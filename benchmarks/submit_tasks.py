@@ -51,9 +51,9 @@ def main() -> None:
         took: dict[str, list[float]] = {name: [] for name in ways}
         for _ in range(given.runs + 1):
             for name, way in ways.items():
-                begun = time.perf_counter()
+                started = time.perf_counter()
                 job = way()
-                took[name].append(time.perf_counter() - begun)
+                took[name].append(time.perf_counter() - started)
                 if job:
                     user.slurm("scancel", job)
                 user.end()

@@ -54,11 +54,11 @@ def timed(argv: list[str], target: Path) -> float:
     os.sync()
     # Last, and at once: two seconds after it is free, a virtual machine gives memory back to its host.
     shutil.rmtree(target, ignore_errors=True)
-    begun = time.perf_counter()
+    started = time.perf_counter()
     subprocess.run(
         [*argv, str(target)], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
-    return time.perf_counter() - begun
+    return time.perf_counter() - started
 
 
 def compare(title: str, runs: int, rivals: Rivals, target: Path) -> None:

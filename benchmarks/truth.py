@@ -152,13 +152,14 @@ def _hpcbench(user: Drill, path: str, elements: int, patience: float) -> Found:
         run.release()
         time.sleep(1)
     time.sleep(5)
-    told = {one["name"]: one for one in run.status()["run_tasks"]}
-    done = {name: 0 for name in told}
+    reported = {one["name"]: one for one in run.status()["run_tasks"]}
+    done = {name: 0 for name in reported}
     for answer in run.answers():
         done[answer.rpartition("/")[0]] += 1
     at_work = bool(run.jobs())
     wrong = sum(
-        told[name].get("answered", told[name].get("done")) != count for name, count in done.items()
+        reported[name].get("answered", reported[name].get("done")) != count
+        for name, count in done.items()
     )
     lost = sum(count < 8 for count in done.values()) if not at_work else 0
     if lost or wrong:
@@ -210,18 +211,18 @@ def _submitit(user: Drill, path: str, peers: Path, elements: int, patience: floa
                 if job.reason == "BeginTime":
                     user.lab.release_requeued(job.id)
             time.sleep(1)
-        told = json.loads((folder / "told").read_text())
+        reported = json.loads((folder / "told").read_text())
         times = [_lines(folder / f"done.{number}") for number in range(elements)]
         queued = bool(user.lab.squeue())
         wrong = sum(
             (state == "COMPLETED") != bool(count) or state in ("UNKNOWN", "PENDING", "RUNNING")
-            for state, count in zip(told["states"], times, strict=True)
+            for state, count in zip(reported["states"], times, strict=True)
         )
         return Found(
             wrong,
             0 if queued else sum(not count for count in times),
             sum(count > 1 for count in times),
-            elements - len(told["returned"]),
+            elements - len(reported["returned"]),
         )
     finally:
         os.killpg(second.pid, signal.SIGKILL)

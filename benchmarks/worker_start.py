@@ -107,19 +107,27 @@ def _note_first_line(user: Drill, stamp: Path) -> None:
 
 
 def _phases(run: Run, stamp: Path) -> dict[str, float]:
-    begun = float(stamp.read_text())
+    started = float(stamp.read_text())
     stamp.unlink()
-    told: dict[str, float] = {}
+    reported: dict[str, float] = {}
     for event in run.events():
-        told.setdefault(event["event"], event["time"])
+        reported.setdefault(event["event"], event["time"])
     python = min(_python_began(log.read_text()) for log in run.path.glob("jobs/*_log.out"))
     wrong = [event for event in run.events() if event["event"] in ("model_failed", "failed")]
     if wrong:
         sys.exit(f"the engine was never asked: {wrong[0]['message']}")
     ((first,),) = pieces_of(Experiment(run.path), "numbers")
     sent = time.time() - time.monotonic() + first.times.send / 1e9  # one machine, one clock
-    up = told.get("loading", told["model_loading"])
-    at = (begun, python, told["started"], told["model_loading"], up, told["model_ready"], sent)
+    up = reported.get("loading", reported["model_loading"])
+    at = (
+        started,
+        python,
+        reported["started"],
+        reported["model_loading"],
+        up,
+        reported["model_ready"],
+        sent,
+    )
     return {
         phase: after - before for phase, before, after in zip(PHASES, at[:-1], at[1:], strict=True)
     }

@@ -262,10 +262,10 @@ class EnvironmentContract:
         if not subject.isolates:
             pytest.skip("this manager mounts nothing")
         missing = subject.folder / "missing"
-        with pytest.raises(EnvironmentFault) as told:
+        with pytest.raises(EnvironmentFault) as reported:
             subject.start(["python", "-V"], [f"{missing}:/data:ro"])
-        assert str(missing) in str(told.value)
-        assert "\n" not in str(told.value)
+        assert str(missing) in str(reported.value)
+        assert "\n" not in str(reported.value)
 
     def test_python_is_the_environments_own(self, subject: Subject) -> None:
         code = "import platform, sys; print(platform.python_version(), sys.executable)"

@@ -151,11 +151,11 @@ class Stream(asyncio.Protocol):
             asyncio.get_running_loop().call_at(due, self.write_next, due)
 
     def _tell(self, truth: bool) -> None:
-        told = json.dumps(self.server.truth if truth else self.server.images).encode()
+        reported = json.dumps(self.server.truth if truth else self.server.images).encode()
         if truth:
             self.server.truth = {}
         head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
-        self._transport.write(head % len(told) + told)
+        self._transport.write(head % len(reported) + reported)
 
 
 def _chunk(delta: dict[str, Any], tokens: int, reason: str | None = None) -> bytes:

@@ -185,8 +185,8 @@ def test_packages_beside_an_image_may_be_one_file(
 ) -> None:
     code = "import uvicorn, hpcbench.plugins as p; print(p.load('engines', 'vllm').api, uvicorn.__file__)"
     done = run(user, image, shared_cache, code, squash_packages=True, program=str(program))
-    told, inside = done.stdout.splitlines()
-    packages = Path(json.loads(told)["packages"])
+    reported, inside = done.stdout.splitlines()
+    packages = Path(json.loads(reported)["packages"])
     assert packages.is_file()
     assert inside.startswith("1 /opt/hpcbench/packages/uvicorn/"), done.stderr
 
@@ -267,9 +267,9 @@ def test_where_images_must_be_signed_only_signed_ones_are_taken(
     user: User, image: str, shared_cache: Path, program: Path
 ) -> None:
     site = {"program": str(program), "signed": True}
-    told = run(user, image, shared_cache, "print('ran')", **site).stdout
+    reported = run(user, image, shared_cache, "print('ran')", **site).stdout
     sif = user.folder / "mine.sif"
-    shutil.copy(json.loads(told.splitlines()[0])["path"], sif)
+    shutil.copy(json.loads(reported.splitlines()[0])["path"], sif)
     shutil.chown(sif, "hpcuser", "hpcuser")
     env = {f"{program.name.upper()}_CONFIGDIR": str(user.folder / "keys")}
     unsigned = run(user, str(sif), shared_cache, "print('ran')", env, **site)

@@ -179,8 +179,8 @@ def test_an_experiment_runs_in_the_image_of_the_cpu_recipe(
     code = "import sys, os; print(sys.executable, os.path.exists('/.recipe'), os.environ['HF_HUB_OFFLINE'])"
     argv = ["apptainer", "-q", "exec", "--containall", str(built["path"]), "python3", "-c", code]
     assert user.lab.run_as_user(argv).stdout.split() == ["/opt/venv/bin/python3", "False", "1"]
-    told = user.lab.run_as_user(["apptainer", "inspect", "--json", built["path"]]).stdout
-    labels = json.loads(told)["data"]["attributes"]["labels"]
+    reported = user.lab.run_as_user(["apptainer", "inspect", "--json", built["path"]]).stdout
+    labels = json.loads(reported)["data"]["attributes"]["labels"]
     assert labels["hpcbench.source.digest"] == built["digest"]
     assert labels["org.opencontainers.image.title"] == "hpcbench hf-cpu"
 
@@ -273,5 +273,5 @@ def test_the_other_recipes_lint_and_run_dry(lab: Lab, base: str, folder: Path, n
             assert variables[key] == value[0]
     if "PATH" in recipe.environment:
         assert variables["PATH"].startswith("/opt/venv/bin:/")
-    told = json.loads((sandbox / ".singularity.d/labels.json").read_text())
-    assert told["hpcbench.recipe.digest"] == recipe.digest
+    reported = json.loads((sandbox / ".singularity.d/labels.json").read_text())
+    assert reported["hpcbench.recipe.digest"] == recipe.digest

@@ -81,8 +81,8 @@ def test_reading_goes_on_from_files_when_the_server_is_killed(
         assert {one.status for one in answers} == {200}
         seen = {(len(one.body["items"]), one.body["fault"] is None) for one in answers}
         assert seen == {(6, True), (3, False)}, "all of both homes, or this home and the reason"
-        told = answers[-1].body
-        assert [one["experiment"] for one in told["items"]] == ids["mine"]
-        assert password not in told["fault"]
+        reported = answers[-1].body
+        assert [one["experiment"] for one in reported["items"]] == ids["mine"]
+        assert password not in reported["fault"]
         went_on = api.ask("GET", f"values?metric={METRIC}&limit=2&after={quote(first['next'])}")
         assert (went_on.status, went_on.body["code"]) == (503, "busy")

@@ -33,7 +33,7 @@ from hpcbench.schema.definitions import Database
 from tests.unit.database.test_database_sync import answered
 from tests.unit.database.test_later import scene
 from tests.unit.portal import postgres
-from tests.unit.tracked import begun, ended
+from tests.unit.tracked import ended, started
 
 WORD = "PASSWORD_OF_RESULTS"
 
@@ -206,11 +206,11 @@ def test_a_server_that_goes_away_costs_a_line_and_the_rest_comes_later(
         address = address_of(database)
         asyncio.run(place.init(address))
         here = ended(tmp_path, 64)
-        told: list[int] = []
+        reported: list[int] = []
 
         def cut(synced: sync.Synced) -> None:
-            told.append(synced.parts)
-            if len(told) == 3:  # the server ends all connections, as when it is restarted
+            reported.append(synced.parts)
+            if len(reported) == 3:  # the server ends all connections, as when it is restarted
                 statement = (
                     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
                     "WHERE application_name = 'hpcbench'"
@@ -284,7 +284,7 @@ def test_the_verbs_speak_with_a_real_server(
     profile = tmp_path / "config/hpcbench/sites/default.yaml"
     profile.parent.mkdir(parents=True)
     profile.write_text(f"name: default\ndatabase:\n  type: postgresql\n  url: {database.url}\n")
-    here = begun(tmp_path, 6)
+    here = started(tmp_path, 6)
     assert main(["database", "sync"]) == 0
     assert main(["database", "status", "--json"]) == 0
     said = capsys.readouterr().out

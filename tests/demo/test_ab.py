@@ -66,8 +66,8 @@ def test_two_plans_take_turns_and_one_table_compares_them(tmp_path: Path) -> Non
     again = said(user, here.name)
     assert "arm a: A.yaml" in again
     assert "arm b: B.yaml" in again
-    (told,) = json.loads(said(user, here.name, "--json"))["run_tasks"]
-    look = told["look"]
+    (reported,) = json.loads(said(user, here.name, "--json"))["run_tasks"]
+    look = reported["look"]
     assert (look["last"], look["samples"], look["same_nodes"]) == (True, LIMIT, True)
     assert look["answers"]["a"]["coverage"] == look["answers"]["b"]["coverage"] == 1.0
     assert look["answers"]["b"]["completion_tokens"] <= 8

@@ -104,7 +104,7 @@ def test_workers_tell_of_their_shards_what_the_shards_own_files_tell(
 ) -> None:
     (folder,) = (demo[0] / "experiments").iterdir()
     here = Experiment(folder)
-    told = {
+    reported = {
         f"{event['shard']}.{event['attempt']}": reported_ends(event, run.owner)
         for run in worker_runs(here)
         for event in run.events
@@ -112,8 +112,8 @@ def test_workers_tell_of_their_shards_what_the_shards_own_files_tell(
     }
     names = [run_task.name for run_task in here.resolved.run_tasks]
     read = shard_states(here, names)
-    assert len(told) == len(read) > 0
-    for one, other in zip(read, shard_states(here, names, ends=told), strict=True):
+    assert len(reported) == len(read) > 0
+    for one, other in zip(read, shard_states(here, names, ends=reported), strict=True):
         last = {key: other.last[key] for key in ("event", "time", "answered")}
         assert {**one.last, **last} == one.last
         assert other._replace(last=one.last, folder=one.folder) == one

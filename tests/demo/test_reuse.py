@@ -96,8 +96,8 @@ def test_a_plan_submitted_again_asks_only_what_is_new(tmp_path: Path) -> None:
     user.submit()
     (first,) = user.experiments
 
-    told = user.submit("--dry-run")
-    assert (told["asked"], told["reused"]) == ({"vqa": 0}, {"vqa": {first.id: 6}})
+    reported = user.submit("--dry-run")
+    assert (reported["asked"], reported["reused"]) == ({"vqa": 0}, {"vqa": {first.id: 6}})
     user.submit()
     second = user.experiments[-1]
     assert [*worker_runs(second)] == []  # no engine was started

@@ -66,9 +66,9 @@ class Service:
 
     def site(self, **more: object) -> ContainerSite:
         """What a site says that has this one."""
-        told = {"manager": "docker", "options": {"socket": self.socket}}
+        reported = {"manager": "docker", "options": {"socket": self.socket}}
         return ContainerSite.model_validate(
-            {**told, "insecure_registries": ["127.0.0.1:5055"], **more}
+            {**reported, "insecure_registries": ["127.0.0.1:5055"], **more}
         )
 
     def containers(self) -> list[str]:
@@ -104,7 +104,7 @@ class Dockerd(Service):
     """Docker's daemon, which leaves this machine's network alone."""
 
     def serve(self) -> Iterator[None]:
-        told = {
+        reported = {
             "hosts": [f"unix://{self.socket}"],
             "data-root": str(self.store),
             "exec-root": str(self.folder / "run"),
@@ -114,7 +114,7 @@ class Dockerd(Service):
             "iptables": False,
             "ip6tables": False,
         }
-        (self.folder / "daemon.json").write_text(json.dumps(told))
+        (self.folder / "daemon.json").write_text(json.dumps(reported))
         argv = ["dockerd", "--config-file", str(self.folder / "daemon.json")]
         # There may be another Docker on this machine, whose containerd is then used.
         argv += ["--containerd-namespace=hpcbench-tests"]
@@ -215,8 +215,8 @@ def another(
 
     def start(name: str, **changes: object) -> Podman:
         (folder / name).mkdir()
-        told = {"folder": folder / name, "store": podman.store, **changes}
-        served = Podman(**told)  # type: ignore[arg-type]
+        reported = {"folder": folder / name, "store": podman.store, **changes}
+        served = Podman(**reported)  # type: ignore[arg-type]
         running = served.serve()
         next(running)
         request.addfinalizer(lambda: next(running, None))

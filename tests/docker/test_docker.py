@@ -135,9 +135,9 @@ def test_an_image_the_registry_does_not_know_is_one_clear_line(
     gone = f"{tagged}@sha256:{'0' * 64}"
     with pytest.raises(
         EnvironmentFault, match="Docker cannot fetch .*does not have this image"
-    ) as told:
+    ) as reported:
         environments.prepare(gone, cache, podman.site())
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(reported.value)
 
 
 def test_a_registry_that_docker_does_not_know_to_be_without_tls_is_told(
@@ -157,9 +157,9 @@ def test_a_full_disk_is_told(
     subprocess.run(mount, check=True)
     try:
         full = another("small", store=small)
-        with pytest.raises(EnvironmentFault, match="no space left") as told:
+        with pytest.raises(EnvironmentFault, match="no space left") as reported:
             environments.prepare(image, cache, full.site())
-        assert "docker image prune" in str(told.value)
+        assert "docker image prune" in str(reported.value)
     finally:
         subprocess.run(["umount", "--lazy", str(small)], check=True)
 
@@ -184,11 +184,11 @@ def test_no_docker_and_one_that_may_not_be_used_are_told_apart(
 
     Path(podman.socket).chmod(0o600)
     try:
-        _, told = as_nobody(connect)
+        _, reported = as_nobody(connect)
     finally:
         Path(podman.socket).chmod(0o666)
-    assert told.startswith("no access to Docker: permission denied on")
-    assert "to the docker group, or run `systemctl --user start podman.socket`" in told
+    assert reported.startswith("no access to Docker: permission denied on")
+    assert "to the docker group, or run `systemctl --user start podman.socket`" in reported
 
 
 def test_what_is_no_image_and_what_is_no_option_are_the_users_errors(
@@ -276,12 +276,12 @@ def test_a_program_has_no_rights_and_writes_only_where_it_is_to(subject: Subject
         "    'can': {place: can(place) for place in ('/opt', '/tmp', '/var/tmp', os.getcwd())},\n"
         "    'shm': os.statvfs('/dev/shm').f_blocks * os.statvfs('/dev/shm').f_frsize}))\n"
     )
-    told = json.loads(subject.run(code, [str(private)]).stdout)
-    assert (int(told["caps"], 16), told["new"]) == (0, "1")
-    assert told["home"] == told["cwd"] == str(private)
+    reported = json.loads(subject.run(code, [str(private)]).stdout)
+    assert (int(reported["caps"], 16), reported["new"]) == (0, "1")
+    assert reported["home"] == reported["cwd"] == str(private)
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    assert told["shm"] > memory / 3
-    assert told["can"] == {
+    assert reported["shm"] > memory / 3
+    assert reported["can"] == {
         "/opt": "Read-only file system",
         "/tmp": 0,
         "/var/tmp": 0,
@@ -384,10 +384,10 @@ def test_a_program_that_hears_nothing_goes_when_its_runner_is_killed(subject: Su
 
 def test_a_program_that_does_not_end_on_sigterm_is_killed_in_time(subject: Subject) -> None:
     with subject.running(DEAF, mark="slow") as process:
-        begun = time.monotonic()
+        started = time.monotonic()
         process.terminate()
         assert process.wait(60) == 128 + signal.SIGKILL
-        assert time.monotonic() - begun > docker_run.GRACE - 1
+        assert time.monotonic() - started > docker_run.GRACE - 1
         wait_until_nothing_is_left(subject, "slow", 5)
 
 

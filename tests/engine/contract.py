@@ -139,11 +139,11 @@ def started(
     one.media.mkdir()
     (one.media / "page.png").write_bytes(PAGE.read_bytes())
     (one.media / "link.png").symlink_to(PAGE)
-    told = {"model_path": str(MODEL), "model_name": one.model, "socket": str(one.folder / "s")}
-    told |= {"dtype": "float32", "media_root": str(one.media), "cpus": 2, **spec}
+    reported = {"model_path": str(MODEL), "model_name": one.model, "socket": str(one.folder / "s")}
+    reported |= {"dtype": "float32", "media_root": str(one.media), "cpus": 2, **spec}
     with (one.folder / "log").open("wb") as log:
         process = subprocess.Popen(
-            [str(python), "-c", START, engine, json.dumps(told)],
+            [str(python), "-c", START, engine, json.dumps(reported)],
             env={**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(one.folder)},
             stdout=log,
             stderr=log,

@@ -49,8 +49,8 @@ def test_a_zipped_folder_with_excels_csv_is_submitted_with_the_printed_line(tmp_
     with zipfile.ZipFile(tmp_path / "forms.zip", "w") as archive:
         for path in (tmp_path / "far").iterdir():
             archive.write(path, f"forms/{path.name}")
-    told = typed(tmp_path, "data", "add", "forms.zip").splitlines()
-    words = next(line.split()[1:] for line in told if line.startswith("  hpcbench submit"))
+    reported = typed(tmp_path, "data", "add", "forms.zip").splitlines()
+    words = next(line.split()[1:] for line in reported if line.startswith("  hpcbench submit"))
     typed(tmp_path, *words, "--wait")
     (metrics,) = (tmp_path / "home/experiments").glob("*/metrics.json")
     (task,) = json.loads(metrics.read_text())["run_tasks"].values()

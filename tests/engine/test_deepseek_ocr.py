@@ -193,8 +193,8 @@ def reader(
     weights = tmp_path_factory.mktemp("deepseek-ocr")
     ref = write_checkpoint(weights, version)
     options = {**OPTIONS[name], "load_format": "dummy", "ngram_size": 2, "whitelist_token_ids": []}
-    told = {"model_path": str(weights), "options": options, "context_length": CONTEXT}
-    spec = plugins.EngineSpec(model_name="tiny", socket="/s", **told)
+    reported = {"model_path": str(weights), "options": options, "context_length": CONTEXT}
+    spec = plugins.EngineSpec(model_name="tiny", socket="/s", **reported)
     fields = dict(plugins.load("engines", name)().request_fields(spec))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(
@@ -203,7 +203,7 @@ def reader(
         # vLLM takes minutes a page in bfloat16 on a processor without instructions for it. SGLang ends in
         # float32 at a page with tiles.
         dtype = "float32" if name == VLLM else "bfloat16"
-        with contract.started(name, python, dtype=dtype, **told) as engine:
+        with contract.started(name, python, dtype=dtype, **reported) as engine:
             yield Reader(name, version, engine, fields, {"logit_bias": {str(ref): 100}})
 
 
@@ -249,5 +249,5 @@ def test_an_answer_as_long_as_the_context_is_too_long_for_sglang(reader: Reader)
     """Hence the ML task's `max_tokens`, which leaves room for the page."""
     messages = contract.ask(PROMPT, page(640, 480))
     body = {**reader.fields, "messages": messages, "max_tokens": CONTEXT}
-    status, told = asyncio.run(reader.engine.post(**body, stop=["\ufffd"]))
-    assert status == (400 if reader.name == SGLANG else 200), told
+    status, reported = asyncio.run(reader.engine.post(**body, stop=["\ufffd"]))
+    assert status == (400 if reader.name == SGLANG else 200), reported

@@ -123,11 +123,11 @@ def test_each_token_of_a_stream_can_carry_the_tokens_so_far(engine: Engine) -> N
         async with engine.session() as session:
             options = {"continuous_usage_stats": True, "include_usage": True}
             asked = body(page(2))  # Cyrillic: characters of several tokens
-            told = await stream(session, {**asked, "stream_options": options})
-            return told, await stream(session, asked), await post(session, asked)
+            reported = await stream(session, {**asked, "stream_options": options})
+            return reported, await stream(session, asked), await post(session, asked)
 
-    told, plain, (_, whole) = run(journey())
-    [*tokens, end], last = told[1:-1], told[-1]
+    reported, plain, (_, whole) = run(journey())
+    [*tokens, end], last = reported[1:-1], reported[-1]
     assert [one["usage"]["completion_tokens"] for one in tokens] == list(range(1, len(tokens) + 1))
     assert end["choices"][0]["finish_reason"] == "stop"
     assert end["usage"] == last["usage"] == whole["usage"]
@@ -232,9 +232,9 @@ def test_memory_and_threads_are_told(engine: Engine) -> None:
         async with engine.session() as session:
             return await figures(session)
 
-    told = run(journey())
-    assert told["hpcbench_engine_torch_threads"] == 1
-    assert told["hpcbench_engine_weights_bytes"] > 4e6
-    assert told["hpcbench_engine_host_peak_bytes"] > 1e8
-    assert told["hpcbench_engine_gpu_reserved_peak_bytes"] >= 0
-    assert told["hpcbench_engine_max_batch"] == 4
+    reported = run(journey())
+    assert reported["hpcbench_engine_torch_threads"] == 1
+    assert reported["hpcbench_engine_weights_bytes"] > 4e6
+    assert reported["hpcbench_engine_host_peak_bytes"] > 1e8
+    assert reported["hpcbench_engine_gpu_reserved_peak_bytes"] >= 0
+    assert reported["hpcbench_engine_max_batch"] == 4

@@ -240,8 +240,8 @@ def test_the_attention_of_a_model_definition_is_that_of_the_model(
         }
     )  # fmt: skip
     body = load_body(definition, {})
-    told = {name: body[name] for name in ("model_path", "model_name", "options")}
-    _, _, _, *argv = HuggingFaceEngine().launch_command(EngineSpec(socket="/s", **told)).argv
+    reported = {name: body[name] for name in ("model_path", "model_name", "options")}
+    _, _, _, *argv = HuggingFaceEngine().launch_command(EngineSpec(socket="/s", **reported)).argv
     served: list[Any] = []
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setattr(

@@ -49,7 +49,7 @@ def python() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def reported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What loads the tiny model."""
     model = tmp_path_factory.mktemp("weights") / "tiny"
     shutil.copytree(MODEL, model)
@@ -68,16 +68,16 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def engine(python: Path, told: dict[str, Any]) -> Iterator[contract.Engine]:
+def engine(python: Path, reported: dict[str, Any]) -> Iterator[contract.Engine]:
     """SGLang with the tiny model, once for the module."""
-    with contract.started(SGLANG, python, **told) as engine:
+    with contract.started(SGLANG, python, **reported) as engine:
         yield engine
 
 
 @pytest.mark.campaign  # test_vllm has the same of vLLM
 @pytest.mark.parametrize("end", ["unload", "kill"])
-def test_nothing_of_it_stays_on_the_node(end: str, python: Path, told: dict[str, Any]) -> None:
-    contract.leaves_nothing(end, python, SGLANG, **told)
+def test_nothing_of_it_stays_on_the_node(end: str, python: Path, reported: dict[str, Any]) -> None:
+    contract.leaves_nothing(end, python, SGLANG, **reported)
 
 
 @pytest.mark.parametrize("check", sorted(contract.CHECKS.keys() - NOT_ITS_OWN))
@@ -90,8 +90,8 @@ def test_it_listens_on_the_socket_and_its_port_is_nobodys(engine: contract.Engin
     # the ports it does open are those by which its own processes find each other
     lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     listening = {int(line[1].partition(":")[2], 16) for line in lines if line[3] == "0A"}
-    told = re.search(r"'port': (\d+)", engine.log)
-    assert told is not None and int(told.group(1)) not in listening
+    reported = re.search(r"'port': (\d+)", engine.log)
+    assert reported is not None and int(reported.group(1)) not in listening
 
 
 def test_its_warm_up_and_its_metrics_come_over_the_socket(engine: contract.Engine) -> None:

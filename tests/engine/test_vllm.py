@@ -101,12 +101,12 @@ def test_its_own_name_for_structured_outputs_works(engine: Engine) -> None:
 
 def test_a_client_that_leaves_ends_the_work_for_it(engine: Engine) -> None:
     async def journey() -> None:
-        before = await told(engine, "vllm:generation_tokens_total")
+        before = await reported(engine, "vllm:generation_tokens_total")
         # Alone: where vLLM answers several on a busy machine, the first chunk can be the whole answer.
         await contract.leave(engine)
-        while await told(engine, "vllm:num_requests_running"):
+        while await reported(engine, "vllm:num_requests_running"):
             await asyncio.sleep(0.05)
-        assert await told(engine, "vllm:generation_tokens_total") - before < 800 / 2
+        assert await reported(engine, "vllm:generation_tokens_total") - before < 800 / 2
 
     asyncio.run(asyncio.wait_for(journey(), 60))
 
@@ -140,7 +140,7 @@ def test_over_grpc_it_gives_the_answers_that_it_gives_over_http(engine: Engine) 
                 for _ in range(3):
                     await anext(answers)
                 answers.cancel()
-                while await told(engine, "vllm:num_requests_running"):
+                while await reported(engine, "vllm:num_requests_running"):
                     await asyncio.sleep(0.05)
             records = []
             for protocol in ("http", "grpc"):
@@ -192,7 +192,7 @@ def test_nothing_of_it_stays_on_the_node(end: str) -> None:
     assert any(name.startswith("vllm_dist_") for name in names)
 
 
-async def told(engine: Engine, name: str) -> float:
+async def reported(engine: Engine, name: str) -> float:
     _, text = await engine.get("/metrics")
     lines = [line for line in text.splitlines() if line.startswith(f"{name}{{")]
     assert lines, f"vLLM tells no {name}"

@@ -88,8 +88,8 @@ def test_a_damaged_answer_is_told_and_asked_again(bench: Bench, calm: Trial) -> 
     out, err = bench.run("resume", trial.id)
     status = trial.wait("done", "incomplete", "failed")
 
-    told = out + err + json.dumps(status["failures"] + status["alarms"])
-    assert "damaged" in told or "cannot be read" in told, told
+    reported = out + err + json.dumps(status["failures"] + status["alarms"])
+    assert "damaged" in reported or "cannot be read" in reported, reported
     assert trial.answers() == calm.answers()
     assert trial.metrics == calm.metrics
 

@@ -66,10 +66,10 @@ def test_a_gateways_limits_fail_no_sample_and_the_run_says_that_they_held_it_up(
     (alarm,) = [one for one in now["alarms"] if one["kind"] == "limited"]
     assert "the gateway of elsewhere limits the rate" in alarm["cause"]
     assert "the gateway of elsewhere limits the rate" in trial.screen()
-    told = json.loads((trial.path / "performance.json").read_text())["run_tasks"]["numbers"]
-    assert told["limits"]["refused"] == limited.refused
-    assert told["load"]["route"] == "proxied", "a relay is a hop in any case"
-    assert told["tries"] == SAMPLES, "a refusal is no try"
+    reported = json.loads((trial.path / "performance.json").read_text())["run_tasks"]["numbers"]
+    assert reported["limits"]["refused"] == limited.refused
+    assert reported["load"]["route"] == "proxied", "a relay is a hop in any case"
+    assert reported["tries"] == SAMPLES, "a refusal is no try"
 
 
 def test_a_budget_ends_a_run_in_order_and_a_larger_one_goes_on(bench: Bench, calm: Trial) -> None:

@@ -28,7 +28,7 @@ def submitted(
     return Trial(bench, Path(json.loads(out)["path"]))
 
 
-def told(trial: Trial) -> Any:
+def reported(trial: Trial) -> Any:
     """What `hpcbench ab EXPERIMENT --json` says of the only run task."""
     (found,) = json.loads(trial.bench.run("ab", trial.id, "--json")[0])["run_tasks"]
     return found
@@ -42,7 +42,7 @@ def test_a_worker_killed_in_the_middle_of_a_pair_costs_but_that_pair(bench: Benc
         kill(pid)
     trial.wait("done", timeout=200)
 
-    found = told(trial)
+    found = reported(trial)
     look = found["look"]
     assert (look["last"], look["done"], found["looks"]) == (True, 10, 1)
     assert look["samples"] == 40
@@ -62,7 +62,7 @@ def test_arms_that_are_told_apart_stop_early_and_the_experiment_ends(bench: Benc
     trial = submitted(bench, answer_ms=[5, 10], broken="question 0[0-9][1-9]", pilot=0)
     now = trial.wait("incomplete", timeout=200)  # so few answers of arm b are ok
 
-    found = told(trial)
+    found = reported(trial)
     look = found["look"]
     assert look["stop"], json.dumps(look, indent=1)
     assert look["verdicts"] == {"anls": "worse"}
@@ -94,5 +94,5 @@ def test_an_arm_that_cannot_be_loaded_ends_both(bench: Bench) -> None:
     trial = submitted(bench, size=4, fail_loads=-1)
     trial.wait("incomplete", "failed", timeout=200)
     assert trial.answered() <= 4
-    assert told(trial)["look"] is None
+    assert reported(trial)["look"] is None
     assert "no interim look yet" in trial.bench.run("ab", trial.id)[0]

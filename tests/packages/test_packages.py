@@ -440,7 +440,7 @@ def test_a_package_that_cannot_be_built_is_one_line(bench: Bench) -> None:
 
 def test_prod_takes_a_tag_and_no_branch(bench: Bench, repository: Path) -> None:
     package(bench, "moving", [], point="closeness")
-    for ref, code, told in (
+    for ref, code, reported in (
         ("main", 2, "main is a branch of file://"),
         ("v9", 2, "has no commit, tag or branch 'v9'"),
         ("v1", 2, "has no such entry point"),
@@ -453,7 +453,7 @@ def test_prod_takes_a_tag_and_no_branch(bench: Bench, repository: Path) -> None:
         }
         bench.write("registries/packages/moving.yaml",
                     {"name": "moving", "source": source, "provides": {"metrics": ["closeness"]}})  # fmt: skip
-        assert told in bench.run("validate", "plan.yaml", "--packages", code=code).stderr
+        assert reported in bench.run("validate", "plan.yaml", "--packages", code=code).stderr
 
 
 def test_two_who_want_the_same_package_build_it_once(bench: Bench) -> None:
@@ -463,18 +463,18 @@ def test_two_who_want_the_same_package_build_it_once(bench: Bench) -> None:
     bench.write("registries/packages/mine.yaml", {
         "name": "mine", "source": {"type": "local", "path": "../../closeness", "editable": False},
         "provides": {"metrics": ["closeness"]}})  # fmt: skip
-    told: list[str] = []
+    reported: list[str] = []
 
     def validate() -> None:
-        told.append(bench.run("validate", "plan.yaml", "--packages", mode="dev").stderr)
+        reported.append(bench.run("validate", "plan.yaml", "--packages", mode="dev").stderr)
 
     threads = [threading.Thread(target=validate) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(told) == 3
-    assert sum("building package mine" in one for one in told) == 1
+    assert len(reported) == 3
+    assert sum("building package mine" in one for one in reported) == 1
     assert len(list((bench.folder / "home/cache/wheels").iterdir())) == 1
     assert len(list((bench.folder / "home/cache/plugins").iterdir())) == 1
 

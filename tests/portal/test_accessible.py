@@ -77,8 +77,8 @@ def wrong() -> Iterator[dict[str, list[str]]]:
     """Findings by state: none may be left at the end."""
     known: dict[str, list[str]] = {}
     yield known
-    told = [f"{name}: {line}" for name, lines in known.items() for line in lines]
-    assert not told, "\n".join(told)
+    reported = [f"{name}: {line}" for name, lines in known.items() for line in lines]
+    assert not reported, "\n".join(reported)
 
 
 def test_axe_finds_nothing_wrong_with_any_page_and_no_parts_overlap(

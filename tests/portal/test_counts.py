@@ -58,9 +58,9 @@ def _made(folder: Path, name: str) -> Experiment:
         small.write_attempt(here, 0, 1, answers, run_task=task)
     evaluate(here)
     # A client that is too slow cannot be had on demand: its mark is written.
-    told = json.loads(here.performance_file.read_text())
-    told["run_tasks"]["mixed"]["valid"] = False
-    write_json(here.performance_file, told)
+    reported = json.loads(here.performance_file.read_text())
+    reported["run_tasks"]["mixed"]["valid"] = False
+    write_json(here.performance_file, reported)
     return here
 
 
@@ -85,8 +85,10 @@ def test_every_page_counts_the_same(
         page.goto(f"{watch.origin}/#/e/{here}/t/mixed")
         panel = page.get_by_role("region", name="Samples by outcome")
         expect(panel).to_be_visible()
-        told = dict(re.findall(r"^(\w+)\n(\d+)$", panel.locator("dl").inner_text(), re.MULTILINE))
-        assert {name: int(value) for name, value in told.items()} == COUNTS
+        reported = dict(
+            re.findall(r"^(\w+)\n(\d+)$", panel.locator("dl").inner_text(), re.MULTILINE)
+        )
+        assert {name: int(value) for name, value in reported.items()} == COUNTS
         facts = _facts(page)
         assert "20 responded (16 ok, 4 unreadable), 10 failed" in facts["Samples"]
         assert "53.3 %" in facts["Coverage"]

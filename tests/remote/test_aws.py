@@ -56,8 +56,11 @@ def test_a_profile_that_assumes_a_role_reads_with_the_roles_credentials(
         assert not asked
         options = {**s3.options, "profile": "reader"}
         assert SmartSync(tmp_path / "b").bring(f"{s3.url}/role", options).count == 1
-    told = parse_qs(asked[0])
-    assert (told["Action"], told["RoleArn"]) == (["AssumeRole"], ["arn:aws:iam::1:role/reader"])
+    reported = parse_qs(asked[0])
+    assert (reported["Action"], reported["RoleArn"]) == (
+        ["AssumeRole"],
+        ["arn:aws:iam::1:role/reader"],
+    )
 
 
 def test_a_bucket_may_stand_in_the_hosts_name(tmp_path: Path) -> None:

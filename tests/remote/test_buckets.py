@@ -88,9 +88,11 @@ def test_a_key_that_is_no_path_is_named_and_no_older_version_is_used_instead(
     tmp_path: Path,
 ) -> None:
     bring(tmp_path, ["p/a"])
-    with pytest.raises(UserError, match="lists a key that cannot be a file: .*p/a//b.txt") as told:
+    with pytest.raises(
+        UserError, match="lists a key that cannot be a file: .*p/a//b.txt"
+    ) as reported:
         bring(tmp_path, ["p/a//b.txt", "p/ok.txt"])
-    assert len(str(told.value).splitlines()) == 1
+    assert len(str(reported.value).splitlines()) == 1
 
 
 def test_one_object_is_a_source_of_one_file(s3: Server, tmp_path: Path) -> None:

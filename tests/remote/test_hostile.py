@@ -59,10 +59,10 @@ def test_a_file_that_went_after_it_was_listed_is_one_line(place: Server) -> None
     (place.folder / "a.bin").unlink()
     settle()
     for start, stop in ((0, file.size), (100, 5000)):
-        with pytest.raises(FileNotFoundError) as told:
+        with pytest.raises(FileNotFoundError) as reported:
             list(storage.read(place.url, file, start, stop))
-        assert len(str(told.value).splitlines()) == 1
-        assert len(str(told.value)) < 300
+        assert len(str(reported.value).splitlines()) == 1
+        assert len(str(reported.value)) < 300
 
 
 def test_a_file_that_shrank_is_told_soon(place: Server, tmp_path: Path) -> None:
@@ -70,11 +70,11 @@ def test_a_file_that_shrank_is_told_soon(place: Server, tmp_path: Path) -> None:
     file = next(file for file in storage.list(place.url) if file.path == "a.bin")
     os.truncate(place.folder / "a.bin", 1000)
     settle()
-    begun = time.monotonic()
+    started = time.monotonic()
     for start, stop in ((0, file.size), (100, 150_000)):
         with pytest.raises(OSError):  # noqa: PT011 - each server says it in its way
             list(transfer.pieces(storage, place.url, file, start, stop))
-    assert time.monotonic() - begun < 120
+    assert time.monotonic() - started < 120
 
 
 @pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
@@ -93,12 +93,12 @@ def test_a_connection_that_is_always_cut_brings_all_or_ends_in_one_line(
         known = Path(options["known_hosts"]).read_text()
         (tmp_path / "known").write_text(known.replace(str(place.port), str(cutter.port)))
         options["known_hosts"] = str(tmp_path / "known")
-    told, version = "", None
+    reported, version = "", None
     try:
         version = SmartSync(tmp_path / "cache").bring(url, options)
     except EnvironmentFault as error:
-        told = str(error)
-    assert len(told.splitlines()) == (0 if version else 1)
+        reported = str(error)
+    assert len(reported.splitlines()) == (0 if version else 1)
     for path in place.folder.iterdir() if version else ():  # a bit came each time
         assert (version.files / path.name).read_bytes() == path.read_bytes()
     out, err = capfd.readouterr()
@@ -117,9 +117,9 @@ def test_a_key_with_a_password_opens_with_it_alone(sftp: Server, tmp_path: Path)
     subprocess.run(change, check=True, stdout=subprocess.DEVNULL)
     options = {**sftp.options, "key": str(key)}
     for wrong in ({}, {"password": "closed"}):
-        with pytest.raises(UserError, match="refuses the login") as told:
+        with pytest.raises(UserError, match="refuses the login") as reported:
             SmartSync(tmp_path / "a").bring(sftp.url, {**options, **wrong})
-        assert "closed" not in str(told.value)
+        assert "closed" not in str(reported.value)
     assert SmartSync(tmp_path / "a").bring(sftp.url, {**options, "password": "open sesame"}).count
 
 
@@ -209,9 +209,9 @@ def page(body: bytes, length: int | None = None, status: str = "200 OK") -> byte
 )
 def test_a_broken_page_is_one_line(tmp_path: Path, answer: bytes, expected: str) -> None:
     with answering(lambda path, body: answer) as server:
-        with pytest.raises(EnvironmentFault, match=expected) as told:
+        with pytest.raises(EnvironmentFault, match=expected) as reported:
             SmartSync(tmp_path).bring(f"http://{server}/d/")
-        assert len(str(told.value).splitlines()) == 1
+        assert len(str(reported.value).splitlines()) == 1
 
 
 def test_sums_that_are_not_text_are_the_sources_mistake(tmp_path: Path) -> None:

@@ -140,10 +140,10 @@ def test_a_command_gets_its_words_as_they_are_and_its_code_comes_back(
 ) -> None:
     words = ["a b", "$HOME", "'", '"', "`id`", "*", "", "\\", "é", "; exit 7", "\n"]
     with LoginNode(site(sshd)) as connection:
-        told, code = output(
+        reported, code = output(
             connection, sys.executable, "-c", "import sys; print(sys.argv[1:])", *words
         )
-        assert told.decode() == f"{words}\n"
+        assert reported.decode() == f"{words}\n"
         assert code == 0
         assert output(connection, "sh", "-c", "exit 4")[1] == 4
 
@@ -170,9 +170,9 @@ def test_nothing_of_this_machines_environment_goes_there(
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     monkeypatch.setenv("LC_ALL", "C")
     with LoginNode(site(sshd)) as connection:
-        told, _ = output(connection, "env")
-    assert b"HF_TOKEN" not in told
-    assert b"LC_ALL" not in told
+        reported, _ = output(connection, "env")
+    assert b"HF_TOKEN" not in reported
+    assert b"LC_ALL" not in reported
 
 
 def test_a_host_that_is_not_known_is_refused_with_its_key_and_a_remedy(
@@ -425,8 +425,8 @@ def test_a_control_master_of_the_user_is_used_and_left_open(laptop: Path, tmp_pa
 
 def run(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str, str]:
     code = main([str(word) for word in words])
-    told = capsys.readouterr()
-    return code, told.out, told.err
+    reported = capsys.readouterr()
+    return code, reported.out, reported.err
 
 
 @pytest.fixture
@@ -513,9 +513,9 @@ def test_a_dry_run_is_that_of_the_cluster_and_a_second_one_sends_nothing(
     plan = write_plan(laptop)
 
     assert main(["submit", str(plan), "--dry-run", "--json", "--site", "lab"]) == 0
-    told = capfd.readouterr()
-    assert json.loads(told.out)["samples"] == {"vqa": 1}
-    assert re.search(r"sent (?!0 )\d+ bytes of \d+ bytes to 127.0.0.1", told.err)
+    reported = capfd.readouterr()
+    assert json.loads(reported.out)["samples"] == {"vqa": 1}
+    assert re.search(r"sent (?!0 )\d+ bytes of \d+ bytes to 127.0.0.1", reported.err)
 
     assert main(["submit", str(plan), "--dry-run", "--json", "--site", "lab"]) == 0
     assert "sent 0 bytes" in capfd.readouterr().err

@@ -177,9 +177,9 @@ def test_an_answer_that_is_an_error_is_closed_and_not_left_to_the_garbage(web: S
     """Collected late, it is a ResourceWarning in whatever goes on then: in another test."""
 
     def refused() -> None:
-        with pytest.raises(FileNotFoundError) as told:  # holds the error, and so its connection
+        with pytest.raises(FileNotFoundError) as reported:  # holds the error, and so its connection
             list(open_storage(web.url, {}).list(f"{web.url}/nothing/"))
-        assert "does not exist (404)" in str(told.value)
+        assert "does not exist (404)" in str(reported.value)
 
     gc.collect()
     with warnings.catch_warnings(record=True) as warned:

@@ -66,20 +66,20 @@ def holds(version: Version, contents: dict[str, bytes]) -> bool:
 
 
 def moved(cache: SmartSync, server: Server, *, pack: bool = False) -> tuple[Version, list[Moved]]:
-    told: list[Moved] = []
-    cache.progress = told.append
-    return cache.bring(server.url, server.options, pack=pack), told
+    reported: list[Moved] = []
+    cache.progress = reported.append
+    return cache.bring(server.url, server.options, pack=pack), reported
 
 
 def test_what_did_not_change_is_listed_and_nothing_more(bucket: Server, tmp_path: Path) -> None:
     contents = fill(bucket.folder, 20)
     cache = SmartSync(tmp_path)
-    first, told = moved(cache, bucket)
+    first, reported = moved(cache, bucket)
     assert holds(first, contents)
-    assert (told[-1].files, told[-1].bytes) == (20, 40_000)
-    again, told = moved(cache, bucket)
+    assert (reported[-1].files, reported[-1].bytes) == (20, 40_000)
+    again, reported = moved(cache, bucket)
     assert again == first
-    assert [one.what for one in told] == [f"listing {bucket.url}"]
+    assert [one.what for one in reported] == [f"listing {bucket.url}"]
 
 
 def test_a_changed_source_is_another_version_that_shares_what_is_the_same(
@@ -135,8 +135,8 @@ def test_a_sync_killed_in_the_middle_goes_on_where_it_was(
     first = json.loads(done.split(b"\n")[0])
     if pack == "loose":  # a power cut may leave less than the log says
         (partial / "files" / first["path"]).write_bytes(b"")
-    version, told = moved(SmartSync(tmp_path), bucket, pack=pack == "pack")
-    began = next(one for one in told if one.what == "fetching")
+    version, reported = moved(SmartSync(tmp_path), bucket, pack=pack == "pack")
+    began = next(one for one in reported if one.what == "fetching")
     assert began.files >= done.count(b"\n") - 3
     assert holds(version, contents)
     assert version.damaged(thorough=True) == []
@@ -200,10 +200,10 @@ def test_a_server_that_is_gone_keeps_what_came_and_the_old_version_serves(
     cache = SmartSync(tmp_path)
     version = cache.bring(bucket.url, options)
     cutter.to = 9  # nobody listens there
-    told: list[Moved] = []
-    cache.progress = told.append
+    reported: list[Moved] = []
+    cache.progress = reported.append
     assert cache.bring(bucket.url, options) == version
-    assert "cannot be reached" in told[-1].what
+    assert "cannot be reached" in reported[-1].what
     with pytest.raises(EnvironmentFault, match=r"cannot list .*then try again\)"):
         SmartSync(tmp_path / "other").bring(bucket.url, options)
 

@@ -54,7 +54,7 @@ def two() -> Iterator[tuple[Serving, Serving]]:
         )
 
 
-def told(server: Serving) -> str:
+def reported(server: Serving) -> str:
     return "\n".join(str(headers) for _, _, headers in server.asked)
 
 
@@ -70,9 +70,9 @@ def test_what_opens_a_server_is_not_told_to_another_it_leads_to(
     url = f"{server.url}/{place}"
     (file,) = storage.list(url)
     assert b"".join(storage.read(url, file, 2, 5)) == b"234"
-    assert "SECRET-1" in told(server)
-    assert "SECRET-2" in told(server)
-    assert "SECRET" not in told(other)
+    assert "SECRET-1" in reported(server)
+    assert "SECRET-2" in reported(server)
+    assert "SECRET" not in reported(other)
 
 
 @pytest.mark.parametrize(("query", "heads"), [("", 1), ("?signed=1", 3)])
@@ -131,9 +131,9 @@ def test_the_hubs_token_is_not_told_to_another_server(
     commit = "a" * 40
     with pytest.raises(UserError, match="the source has no files"):
         SmartSync(tmp_path / "c").bring(f"hf://org/name@{commit}", options)
-    assert "SECRET-3" in told(server)
+    assert "SECRET-3" in reported(server)
     assert other.asked
-    assert "SECRET" not in told(other)
+    assert "SECRET" not in reported(other)
 
 
 def test_a_mirrors_list_goes_on_at_the_mirror_whatever_server_it_names(tmp_path: Path) -> None:
@@ -231,12 +231,12 @@ def test_parts_of_a_file_that_was_replaced_are_refused(
         storage = open_storage(url, {})
         (file,) = storage.list(url)
         assert b"".join(storage.read(url, file, 500, 4500)) == b"a" * 4000
-        begun = iter(storage.read(url, file, 500, 4500))
+        started = iter(storage.read(url, file, 500, 4500))
         if ranges:
-            assert next(begun) == b"a" * 1000
+            assert next(started) == b"a" * 1000
         state.update(tag='"two"', data=b"b" * 5000)
         with pytest.raises(OSError, match="changed while it was read: sync again"):
-            list(begun)
+            list(started)
 
 
 def test_a_server_that_marks_nothing_is_taken_at_its_word(tmp_path: Path) -> None:

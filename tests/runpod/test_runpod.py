@@ -88,12 +88,20 @@ sys.exit(7)
     assert sorted(path.name for path in runner.private.iterdir()) == ["sub"]
     assert not fake.pods
     (asked,) = fake.asked("POST")
-    told = asked.body
-    assert told["imageName"] == IMAGE.removeprefix("docker://")
-    assert told["gpuTypeIds"] == ["NVIDIA L40S", "NVIDIA A40"]
-    assert (told["gpuCount"], told["cloudType"], told["containerDiskInGb"]) == (2, "COMMUNITY", 30)
-    assert (told["ports"], told["interruptible"], told["volumeInGb"]) == (["22/tcp"], False, 0)
-    assert told["containerRegistryAuthId"] == "r1"
+    reported = asked.body
+    assert reported["imageName"] == IMAGE.removeprefix("docker://")
+    assert reported["gpuTypeIds"] == ["NVIDIA L40S", "NVIDIA A40"]
+    assert (reported["gpuCount"], reported["cloudType"], reported["containerDiskInGb"]) == (
+        2,
+        "COMMUNITY",
+        30,
+    )
+    assert (reported["ports"], reported["interruptible"], reported["volumeInGb"]) == (
+        ["22/tcp"],
+        False,
+        0,
+    )
+    assert reported["containerRegistryAuthId"] == "r1"
 
 
 def test_input_output_and_signals_go_through(rig: Rig, fake: FakeRunPod) -> None:

@@ -105,7 +105,7 @@ def say(*words: object) -> None:
     print(*words, flush=True)
 
 
-def told() -> Iterator[str]:
+def reported() -> Iterator[str]:
     """What we are told."""
     for line in sys.stdin:
         yield line.rstrip("\n")
@@ -127,7 +127,7 @@ def work(path: str, name: str, most: str = "") -> None:
     """
     answered = 0
     here = Experiment(Path(path))
-    orders = told()
+    orders = reported()
     say("ready")
     next(orders)
     for number, mine in enumerate(_take(here, name)):
@@ -152,7 +152,7 @@ def hold(path: str, index: str) -> None:
     mine = claim(here, state, Owner("holder", 0, "holder", 1))
     assert mine is not None
     say("claimed", mine.attempt, *sorted(mine.answered))
-    for sample in told():
+    for sample in reported():
         try:
             mine.record(response(sample, "by holder"))
             mine.acknowledge()
@@ -176,7 +176,7 @@ def follow(path: str) -> None:
 def read(path: str) -> None:
     """Somebody who reads all answers again and again, until it is told to stop; says what was not whole."""
     here = Experiment(Path(path))
-    tail, count = told(), 0
+    tail, count = reported(), 0
     stop = Path(path) / "stop"
     say("ready")
     next(tail)
@@ -206,7 +206,7 @@ def keep(lock: str) -> None:
     """One who is alone somewhere, and stays until it is told to go."""
     with lease.alone(Path(lock)) as got:
         say("alone" if got else "not alone")
-        next(told(), None)
+        next(reported(), None)
 
 
 def make(target: str) -> None:
@@ -218,7 +218,7 @@ def make(target: str) -> None:
         (place / "whole").write_text("whole")
 
     say("ready")
-    next(told())
+    next(reported())
     made = lease.make_once(Path(target), build, 0.02, resume=True)
     say("made" if made else "waited", (Path(target) / "whole").read_text())
 
@@ -228,7 +228,7 @@ def submit(path: str) -> None:
     try:
         with submission_lock.alone(Experiment(Path(path))):
             say("alone")
-            next(told(), None)
+            next(reported(), None)
     except RunFailed as refused:
         say("refused:", refused)
 

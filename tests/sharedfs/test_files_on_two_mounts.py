@@ -48,7 +48,7 @@ def written(here: Experiment) -> Counter[str]:
     return Counter(one.sample_id for piece in pieces_of(here, "rt") for one in piece)
 
 
-def told(lines: list[str], word: str) -> list[str]:
+def reported(lines: list[str], word: str) -> list[str]:
     """What was said after a word."""
     return [line.removeprefix(f"{word} ") for line in lines if line.startswith(f"{word} ")]
 
@@ -75,7 +75,7 @@ def test_workers_of_two_nodes_take_every_shard_once_and_answer_every_sample_once
     for worker in workers:
         worker.tell("answer")
     lines = [[line, *worker.rest()] for line, worker in zip(first, workers, strict=True)]
-    claims = Counter(line.split()[0] for own in lines for line in told(own, "claimed"))
+    claims = Counter(line.split()[0] for own in lines for line in reported(own, "claimed"))
     assert claims == dict.fromkeys(map(str, range(SAMPLES // SIZE)), 1)
     assert written(here) == dict.fromkeys((f"s{n}" for n in range(SAMPLES)), 1)
     assert answers(here) == answers(Experiment(there))
@@ -95,8 +95,8 @@ def test_a_worker_killed_on_one_node_is_taken_over_on_the_other_and_nothing_safe
     while len(safe) < most:
         # The other node looks all the time, and so remembers files as they were.
         answers(there), shard_states(there, ["rt"])
-        safe += told([killed.hears()], "safe")
-    safe += told(killed.kill(), "safe")
+        safe += reported([killed.hears()], "safe")
+    safe += reported(killed.kill(), "safe")
     (held,) = [one for one in shard_states(here, ["rt"]) if one.state == "claimed"]
     assert release(there, held, "its worker is gone")
     other = Actor("work", there.path, "b", host="b")

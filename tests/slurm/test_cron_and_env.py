@@ -215,8 +215,8 @@ def _crontab(own: OwnUser, *arguments: str | bytes) -> bytes:
 
 def _jobs(own: OwnUser, experiment: str, step: str = "") -> list[str]:
     """Its jobs that Slurm knows as alive."""
-    told = own.lab.run_as_user(["squeue", "--me", "-h", "-o", "%A %j"]).stdout
-    lines = [line.split() for line in told.splitlines()]
+    reported = own.lab.run_as_user(["squeue", "--me", "-h", "-o", "%A %j"]).stdout
+    lines = [line.split() for line in reported.splitlines()]
     return [job for job, name in lines if f"{experiment}{step}" in name]
 
 

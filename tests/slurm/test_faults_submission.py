@@ -66,12 +66,12 @@ def test_where_nothing_can_be_chained_status_says_what_is_due_and_does_it(
         until(lambda: not run.jobs(), "its only job to end", timeout=90)
         assert not (run.path / "outcome.json").exists()
 
-        def told() -> bool:
+        def reported() -> bool:
             time.sleep(1)  # each look is a command
             said = drill.run("status", run.id, **drill.impatient())[1]
             return "this command does it" in said
 
-        until(told, "status to see that nobody else does it", timeout=60)
+        until(reported, "status to see that nobody else does it", timeout=60)
     run.wait()
     whole(run, calm, [before])
     assert run.twice() == []
@@ -176,8 +176,8 @@ def test_groups_follow_each_other_and_share_the_workers_that_are_allowed(
         lambda: "throttle" in [line["event"] for line in run.story_of_submission()],
         "a share to move",
     )
-    told = drill.slurm("scontrol", "show", "job", steps["g0"])
-    assert "ArrayTaskThrottle=2" in told, told
+    reported = drill.slurm("scontrol", "show", "job", steps["g0"])
+    assert "ArrayTaskThrottle=2" in reported, reported
     until(
         lambda: len([job for job in run.workers_at() if job.id.startswith(steps["g0"])]) == 2,
         "a second worker",

@@ -38,8 +38,8 @@ def test_arms_take_turns_on_each_node_and_every_pair_is_of_one_worker(drill: Dri
     assert all(len(jobs) == 1 for jobs in workers.values()), workers
     assert len(set.union(*workers.values())) == 2, "both workers had pairs"
 
-    (told,) = json.loads(drill.run("ab", run.id, "--json")[0])["run_tasks"]
-    look = told["look"]
+    (reported,) = json.loads(drill.run("ab", run.id, "--json")[0])["run_tasks"]
+    look = reported["look"]
     assert (look["last"], look["samples"]) == (True, 40)
     slow = next(one for one in look["speed"] if one["figure"] == "e2e_ms")
     assert slow["ratio"] > 1

@@ -143,8 +143,8 @@ def test_a_laptops_plan_runs_on_the_cluster_and_its_report_comes_back(
     assert "sent 0 bytes" in err
     manifest = json.loads((user.experiment(experiment["id"]) / "manifest.json").read_text())
     assert manifest["plan_key"] == _key_as_submitted_there(user)
-    told, _ = laptop.run("report", experiment["id"], "--json", "--site", "lab")
-    assert json.loads(told)["run_tasks"]
+    reported, _ = laptop.run("report", experiment["id"], "--json", "--site", "lab")
+    assert json.loads(reported)["run_tasks"]
     assert laptop.run("status", "none", "--site", "lab", code=2)
 
 

@@ -121,7 +121,7 @@ def test_init_sees_the_cluster_and_doctor_agrees(user: User) -> None:
 
 
 @pytest.mark.parametrize(
-    ("slurm", "told"),
+    ("slurm", "reported"),
     first(2, [
         ({"account": "nobodys"}, "Invalid account"),
         ({"gpu_gres": "gpu:h100"}, "Requested node configuration is not available"),
@@ -130,13 +130,13 @@ def test_init_sees_the_cluster_and_doctor_agrees(user: User) -> None:
     ]),
 )  # fmt: skip
 def test_doctor_says_in_slurms_words_what_it_would_not_take(
-    user: User, slurm: dict[str, str], told: str
+    user: User, slurm: dict[str, str], reported: str
 ) -> None:
     profile_of(user, slurm=slurm)
     done = user.hpcbench("doctor", "--json")
     assert done.returncode == 3
     (worker,) = [one for one in json.loads(done.stdout) if one["name"] == "worker job"]
-    assert told in worker["detail"]
+    assert reported in worker["detail"]
 
 
 @pytest.mark.parametrize("option", first(1, ["gres", "gpus", "gpus-per-node"]))

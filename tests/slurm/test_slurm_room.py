@@ -115,11 +115,11 @@ def test_why_a_job_waits_is_said_in_words(shell: Shell) -> None:
     wanted = [next_one, behind, long, array]
     until(lambda: shell.state(array) == "PENDING", 90, "the array's first task to start", every=0.5)
 
-    def told() -> bool:
+    def reported() -> bool:
         job = shell.job(next_one) or {}
         return job.get("reason") == "Resources" and bool(job.get("start"))
 
-    until(told, 120, "the scheduler to give its reasons", every=0.5)
+    until(reported, 120, "the scheduler to give its reasons", every=0.5)
     said = shell.ask(
         "now = slurm.snapshot(0)\nshow([slurm.why_pending(now.find(job), now) for job in ids])",
         *wanted,
@@ -141,13 +141,13 @@ def test_why_a_job_waits_is_said_in_words(shell: Shell) -> None:
 def test_throttle_and_hold_of_an_array_are_changed(shell: Shell) -> None:
     array = shell.sbatch("--array=0-5%1", "-t", "5")
     until(lambda: shell.state(f"{array}_0") == "RUNNING", 90, "the first task to run", every=0.5)
-    told = shell.ask(
+    reported = shell.ask(
         "told = [slurm.set_throttle(ids[0], 2), slurm.hold(ids)]\n"
         "show([told, slurm.snapshot(0).find(ids[0])])",
         array,
     )
-    assert told[0] == [True, True]
-    assert told[1]["task_ids"].endswith("%2")
+    assert reported[0] == [True, True]
+    assert reported[1]["task_ids"].endswith("%2")
     held, gone = shell.ask(
         "held = slurm.snapshot(0).find(ids[0]).reason\nslurm.release_hold(ids)\n"
         "show([held, slurm.set_throttle('999999', 1)])",

@@ -40,12 +40,12 @@ def test_gpu_hours_are_those_of_slurms_accounting_and_the_next_estimate_rests_on
         150,
         "its jobs to end",
     )
-    told = user.json("usage", experiment)
-    (row,) = told["hours"]
-    (one,) = told["experiments"]
+    reported = user.json("usage", experiment)
+    (row,) = reported["hours"]
+    (one,) = reported["experiments"]
     assert one["source"] == "slurm"
     jobs = _gpu_seconds(user, experiment)
-    assert one["jobs"] == len(jobs), told
+    assert one["jobs"] == len(jobs), reported
     # Slurm counts whole seconds.
     assert row["allocated"] * 3600 == pytest.approx(sum(jobs), abs=len(jobs))
     assert row["allocated"] == pytest.approx(row["used"] + row["wasted"], abs=1e-6)

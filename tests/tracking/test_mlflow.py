@@ -19,7 +19,7 @@ from hpcbench.schema.definitions import Tracker
 from hpcbench.tracking.feed import Sent
 from hpcbench.tracking.mlflow import MlflowTracker
 from tests.tracking.servers import Server
-from tests.unit.tracked import answer, begun, end, ended
+from tests.unit.tracked import answer, end, ended, started
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -64,13 +64,13 @@ def test_a_run_an_experiment_with_a_run_of_it_a_run_task(
     assert child.data.tags["mlflow.parentRunId"] == parent.info.run_id
     assert child.data.tags["hpcbench.experiment"] == here.id
     assert parent.info.status == child.info.status == "FINISHED"
-    told = json.loads(here.metrics_file.read_text())["run_tasks"]["rt"]
-    entry = told["metrics"]["exact_match"]
+    reported = json.loads(here.metrics_file.read_text())["run_tasks"]["rt"]
+    entry = reported["metrics"]["exact_match"]
     metrics = child.data.metrics
     assert metrics["exact_match"] == pytest.approx(entry["value"])
     assert metrics["exact_match.low"] == pytest.approx(entry["low"])
     assert metrics["exact_match.high"] == pytest.approx(entry["high"])
-    assert (metrics["exact_match.n"], metrics["coverage"]) == (entry["n"], told["coverage"])
+    assert (metrics["exact_match.n"], metrics["coverage"]) == (entry["n"], reported["coverage"])
     assert metrics["ttft_ms.p50"] > 0
     wanted = {"model": "m", "dataset": "d", "prompt": "p", "engine": "vllm", "seed": "7"}
     assert wanted.items() <= child.data.params.items()
@@ -119,7 +119,7 @@ def test_what_was_sent_and_not_noted_is_found_there_and_not_doubled(
 def test_while_it_runs_answers_come_as_they_are_given(
     mlflow: Server, client: Any, tmp_path: Path
 ) -> None:
-    here, there = begun(tmp_path / "home", 12), tracker(mlflow, "live")
+    here, there = started(tmp_path / "home", 12), tracker(mlflow, "live")
     answer(here, 0)
     seen: list[Sent] = []
     results: list[Sent] = []

@@ -22,7 +22,7 @@ from hpcbench.tracking.feed import Sent
 from hpcbench.tracking.phoenix import PhoenixTracker
 from tests.tracking.servers import Server
 from tests.unit.small import experiment, record
-from tests.unit.tracked import answer, begun, end, ended
+from tests.unit.tracked import answer, end, ended, started
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -123,7 +123,7 @@ def test_only_as_many_samples_as_were_asked_for(phoenix: Server, tmp_path: Path)
 def test_while_it_runs_samples_come_and_scores_after_the_end(
     phoenix: Server, tmp_path: Path
 ) -> None:
-    here, there = begun(tmp_path / "home", 8), tracker(phoenix, "live")
+    here, there = started(tmp_path / "home", 8), tracker(phoenix, "live")
     answer(here, 0)
     first, results = threading.Event(), list[Sent]()
 

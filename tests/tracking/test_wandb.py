@@ -15,7 +15,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.tracking.feed import Sent
 from hpcbench.tracking.wandb import WandbTracker
 from tests.tracking.servers import closed_port
-from tests.unit.tracked import answer, begun, end, ended
+from tests.unit.tracked import answer, end, ended, started
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -73,9 +73,11 @@ def test_a_run_a_run_task_in_the_group_of_its_experiment(
     for one in found:
         if one.HasField("summary"):
             summary |= values(one.summary.update)
-    told = json.loads(here.metrics_file.read_text())["run_tasks"]["rt"]["metrics"]["exact_match"]
-    assert summary["exact_match"] == pytest.approx(told["value"])
-    assert summary["exact_match.low"] == pytest.approx(told["low"])
+    reported = json.loads(here.metrics_file.read_text())["run_tasks"]["rt"]["metrics"][
+        "exact_match"
+    ]
+    assert summary["exact_match"] == pytest.approx(reported["value"])
+    assert summary["exact_match.low"] == pytest.approx(reported["low"])
     assert summary["state"] == "done"
     artifacts = {one.artifact.type: one.artifact for one in found if one.HasField("artifact")}
     files = {entry.path for entry in artifacts["hpcbench"].manifest.contents}
@@ -95,7 +97,7 @@ def test_a_second_sending_writes_nothing(offline: WandbTracker, tmp_path: Path) 
 
 
 def test_what_changed_goes_into_the_same_run(offline: WandbTracker, tmp_path: Path) -> None:
-    here = begun(tmp_path / "home", 8)
+    here = started(tmp_path / "home", 8)
     answer(here, 0)
     assert offline.track(here.path).state is None
     (first,) = logs(here)
@@ -116,6 +118,6 @@ def test_a_server_that_is_not_there_is_told_in_a_line(tmp_path: Path) -> None:
     here = ended(tmp_path / "home", 3)
     url = f"http://127.0.0.1:{closed_port()}"
     online = WandbTracker({"url": url, "api_key": "x" * 40, "timeout": 5})
-    with pytest.raises(EnvironmentFault, match="cannot be reached") as told:
+    with pytest.raises(EnvironmentFault, match="cannot be reached") as reported:
         online.track(here.path)
-    assert "x" * 10 not in str(told.value)
+    assert "x" * 10 not in str(reported.value)

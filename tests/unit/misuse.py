@@ -27,7 +27,7 @@ from typing import Any
 
 from hpcbench.cli.parse import parser
 from hpcbench.schema.definitions import Metric
-from tests.unit.evaluation.scene import asked, told
+from tests.unit.evaluation.scene import asked, reported
 
 SECONDS = 20
 """No command of these takes longer."""
@@ -194,7 +194,7 @@ def _make_experiment(home: Path) -> None:
     """An experiment that is done, with all that `submit` writes down."""
     metric = Metric(name="exact_match", plugin="exact_match")
     here = asked(home, ["0", "1x", None, "3"], [metric])
-    told(here)
+    reported(here)
     data = json.loads(here.manifest_file.read_text())
     data |= {
         "version": 1, "id": here.id, "created": "2026-11-20T14:32:00+0000", "host": "login1",
@@ -402,16 +402,16 @@ def _drop_capabilities() -> None:
 
 def _fork(command: Command, world: Path) -> Outcome:
     out, err = world.parent / "out", world.parent / "err"
-    begun = time.monotonic()
+    started = time.monotonic()
     child = os.fork()
     if not child:
         _become(command, world, out, err)
     ended, status = 0, 0
-    while not ended and time.monotonic() - begun < SECONDS:
+    while not ended and time.monotonic() - started < SECONDS:
         ended, status = os.waitpid(child, os.WNOHANG)
         if not ended:
             time.sleep(0.002)
-    seconds = time.monotonic() - begun
+    seconds = time.monotonic() - started
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
     if not ended:

@@ -128,18 +128,18 @@ def shown(answered: Sequence[Response], latency: Any) -> dict[str, Any] | None:
     mean = statistics.mean_interval(values, batch if len(values) > 20 else None)
     if mean.low is not None:
         mean = dataclasses.replace(mean, low=max(0.0, mean.low))
-    told: dict[str, Any] = {"n": len(values), "mean": entry(mean)}
+    reported: dict[str, Any] = {"n": len(values), "mean": entry(mean)}
     for name, share in PERCENTILES.items():
         if len(values) < (needs := statistics.fewest_for_quantile(share)):
-            told[name] = {"value": None, "low": None, "high": None, "needs": needs}
+            reported[name] = {"value": None, "low": None, "high": None, "needs": needs}
             continue
         bound = statistics.early_stopping_estimate(values, share)
-        told[name] = {
+        reported[name] = {
             **entry(statistics.quantile_interval(values, share)),
             "bound": None if bound is None else round(bound, 3),
         }
     ends = {"min": round(min(values), 3), "max": round(max(values), 3)}
-    return {**told, "quantiles": shape(values), **ends}
+    return {**reported, "quantiles": shape(values), **ends}
 
 
 def shape(values: Sequence[float]) -> list[float] | None:
@@ -174,14 +174,14 @@ def pooled(answers: Sequence[Sequence[float]]) -> dict[str, Any] | None:
     every = [gap for one in answers for gap in one]
     sums = [float(numpy.add.reduceat(numpy.array(one), [0])[0]) for one in answers]
     mean = statistics.ratio_interval(sums, [len(one) for one in answers])
-    told: dict[str, Any] = {"n": len(every), "answers": len(answers), "mean": entry(mean)}
+    reported: dict[str, Any] = {"n": len(every), "answers": len(answers), "mean": entry(mean)}
     for name, share in PERCENTILES.items():
         needs = statistics.fewest_for_quantile(share)
-        told[name] = {"value": None, "low": None, "high": None, "needs": needs}
+        reported[name] = {"value": None, "low": None, "high": None, "needs": needs}
         if len(answers) >= needs:
             value = round(float(numpy.quantile(every, share)), 3)
-            told[name] = {"value": value, "low": None, "high": None}
-    return {**told, "max": round(max(every), 3)}
+            reported[name] = {"value": value, "low": None, "high": None}
+    return {**reported, "max": round(max(every), 3)}
 
 
 # --- rates --------------------------------------------------------------------------------------------
@@ -324,8 +324,8 @@ def recount(answered: Sequence[Response]) -> dict[str, Any] | None:
     ]
     if not pairs:
         return None
-    engine, tokenizer = sum(told for told, _ in pairs), sum(found for _, found in pairs)
-    off = sum(max(0, abs(told - found) - 1) for told, found in pairs) / max(1, engine)
+    engine, tokenizer = sum(reported for reported, _ in pairs), sum(found for _, found in pairs)
+    off = sum(max(0, abs(reported - found) - 1) for reported, found in pairs) / max(1, engine)
     return {
         "answers": len(pairs), "engine": engine, "tokenizer": tokenizer, "apart": round(off, 6)
     }  # fmt: skip

@@ -109,8 +109,8 @@ class Scene:
             else:
                 log.write({"event": "claimed", "seq": 1, "time": at, "owner": owner})
                 if end is not None:
-                    told = {"answered": answered, "time": at + took, **details}
-                    log.write({"event": end, "seq": 2, **told})
+                    reported = {"answered": answered, "time": at + took, **details}
+                    log.write({"event": end, "seq": 2, **reported})
         if answered:
             with Appender(self.experiment.shard_responses(task, index, attempt)) as file:
                 for number in range(answered):
@@ -132,8 +132,8 @@ class Scene:
         with Appender(path) as log:
             log.write({"event": "started", "seq": 1, "time": self.now - ago, "owner": owner})
             for number, (kind, details) in enumerate(events):
-                told = {"time": self.now - heard, **details}
-                log.write({"event": kind, "seq": number + 2, **told})
+                reported = {"time": self.now - heard, **details}
+                log.write({"event": kind, "seq": number + 2, **reported})
         moment = self.now - heard
         os.utime(path, (moment, moment))
 

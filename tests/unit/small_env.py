@@ -43,8 +43,8 @@ class SmallEnvironment:
             package, self.checkout / "hpcbench", ignore=shutil.ignore_patterns("__pycache__")
         )
         (self.site / "_hpcbench.pth").write_text(f"{self.checkout}\n")
-        told = {"url": self.checkout.as_uri(), "dir_info": {"editable": True}}
-        self.install("hpcbench_vlm", hpcbench.__version__, {}, direct_url=told)
+        reported = {"url": self.checkout.as_uri(), "dir_info": {"editable": True}}
+        self.install("hpcbench_vlm", hpcbench.__version__, {}, direct_url=reported)
         self.install("probe", "1.0", {"probe.py": PROBE.format(version="1.0")})
 
     def install(

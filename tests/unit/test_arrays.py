@@ -51,8 +51,8 @@ def test_what_fits_one_array_is_one_with_all_that_its_group_may_have() -> None:
 def test_what_is_too_large_is_cut_and_the_parts_share_what_the_group_may_have_at_once() -> None:
     found = arrays([group(2500, 100), group(3, 3, "g1")], 1000)
 
-    told = [(one.name, one.group, one.first, one.workers, one.throttle) for one in found]
-    assert told == [
+    reported = [(one.name, one.group, one.first, one.workers, one.throttle) for one in found]
+    assert reported == [
         ("g0", "g0", 0, 1000, 40),
         ("g0+1", "g0", 1000, 1000, 40),
         ("g0+2", "g0", 2000, 500, 20),
@@ -133,10 +133,10 @@ def test_a_dry_run_shows_every_array_that_would_be_submitted(
     assert main(["submit", str(plan), "--dry-run"]) == 0
     shown = capsys.readouterr().out
     assert main(["submit", str(plan), "--dry-run", "--json"]) == 0
-    told: dict[str, Any] = json.loads(capsys.readouterr().out)
+    reported: dict[str, Any] = json.loads(capsys.readouterr().out)
 
     assert "in 3 array jobs: Slurm takes at most 2 tasks in one" in shown
     lines = [line.strip() for line in shown.splitlines() if "--array" in line]
     assert lines == ["#SBATCH --array=0-1%2", "#SBATCH --array=0-1%2", "#SBATCH --array=0-0%1"]
-    assert list(told["sbatch"]) == ["g0", "g0+1", "g0+2"]
-    assert "--job-name=hpcbench:ID:g0+2.0" in told["sbatch"]["g0+2"]
+    assert list(reported["sbatch"]) == ["g0", "g0+1", "g0+2"]
+    assert "--job-name=hpcbench:ID:g0+2.0" in reported["sbatch"]["g0+2"]

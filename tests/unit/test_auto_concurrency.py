@@ -82,8 +82,8 @@ def test_what_a_run_task_says_itself_comes_before_all_else(files: Files) -> None
     slo = "    slo: {ttft_ms: 500}\n"
     assert files.resolved(PLAN + slo + "    measure: throughput\n").run_tasks[0].in_flight == 64
     assert files.resolved(PLAN + slo + "    concurrency: 5\n").run_tasks[0].in_flight == 5
-    (told,) = files.refusal(PLAN + "    measure: speed\n")
-    assert "measure" in told or "p.yaml:8:14" in told
+    (reported,) = files.refusal(PLAN + "    measure: speed\n")
+    assert "measure" in reported or "p.yaml:8:14" in reported
 
 
 @pytest.mark.parametrize(

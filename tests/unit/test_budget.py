@@ -206,10 +206,10 @@ def test_a_run_that_ends_while_a_slice_is_taken_gives_it_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = Worker(tmp_path, BudgetCaps(max_requests=100), monkeypatch, "w")
-    take, begun = Ledger.take, threading.Event()
+    take, started = Ledger.take, threading.Event()
 
     def slow(*arguments: Any) -> Amount | None:
-        begun.set()
+        started.set()
         time.sleep(0.2)
         return take(*arguments)
 
@@ -217,7 +217,7 @@ def test_a_run_that_ends_while_a_slice_is_taken_gives_it_back(
 
     async def cancelled() -> None:
         reserving = asyncio.ensure_future(cast(Any, one.task).reserve(request("a")))
-        await asyncio.to_thread(begun.wait)
+        await asyncio.to_thread(started.wait)
         reserving.cancel()
         await asyncio.wait({reserving})
         one.purse.close()

@@ -54,9 +54,9 @@ def of_kie(*metrics: str) -> dict[str, Any]:
 def test_a_metric_that_cannot_read_the_references_is_refused_with_one_of_them(
     tmp_path: Path,
 ) -> None:
-    (told,) = refusals(tmp_path, [["12,50"]] * 3, **of_kie("valid_json", "kie_f1_micro"))
-    assert told.startswith("metric 'kie_f1_micro' cannot read the references of dataset 'd': ")
-    assert told.endswith("""sample 's0' has "12,50\"""")
+    (reported,) = refusals(tmp_path, [["12,50"]] * 3, **of_kie("valid_json", "kie_f1_micro"))
+    assert reported.startswith("metric 'kie_f1_micro' cannot read the references of dataset 'd': ")
+    assert reported.endswith("""sample 's0' has "12,50\"""")
 
 
 @pytest.mark.parametrize(
@@ -70,15 +70,15 @@ def test_a_metric_of_somebody_else_that_fails_always_is_named_with_its_line(
     tmp_path: Path, metric: str, why: str
 ) -> None:
     plugin = f"tests.unit.evaluation.strange.{metric}"
-    (told,) = refusals(tmp_path, [["12,50"]] * 3, metrics=(plugin,))
-    assert told.startswith(
+    (reported,) = refusals(tmp_path, [["12,50"]] * 3, metrics=(plugin,))
+    assert reported.startswith(
         f"metric '{plugin}' fails on all checked references of dataset 'd': {why}"
     )
 
 
 def test_metrics_of_one_place_are_one_line(tmp_path: Path) -> None:
-    (told,) = refusals(tmp_path, [["12,50"]], **of_kie("kie_f1_micro", "kie_f1_macro"))
-    assert told.startswith("metric 'kie_f1_micro', 'kie_f1_macro' cannot read")
+    (reported,) = refusals(tmp_path, [["12,50"]], **of_kie("kie_f1_micro", "kie_f1_macro"))
+    assert reported.startswith("metric 'kie_f1_micro', 'kie_f1_macro' cannot read")
 
 
 @pytest.mark.parametrize(
@@ -146,8 +146,8 @@ def test_a_metric_of_a_plugin_is_asked_as_evaluation_would_ask_it(
     from hpcbench.submit import reference_check as asking
 
     monkeypatch.setattr(asking, "load_metrics", lambda run_task: {"fussy": Fussy()})
-    told = refusals(tmp_path, [references])
-    assert [wrong in one for one in told] == ([True] if wrong else [])
+    reported = refusals(tmp_path, [references])
+    assert [wrong in one for one in reported] == ([True] if wrong else [])
 
 
 # --- what fits into a request -------------------------------------------------------------------------
@@ -259,7 +259,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("task", "told"),
+    ("task", "reported"),
     [
         ("ml_task: kie, model: m, metrics: [valid_json, kie_f1_micro]", ":3:97: metric 'kie_f1_micro'"),
         ("ml_task: kie, model: m", ":3:60: metric 'kie_f1_micro', 'kie_f1_macro' cannot read"),
@@ -269,14 +269,14 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )  # fmt: skip
 def test_a_plan_that_can_only_fail_is_one_line_with_its_place(
-    files: Path, capsys: pytest.CaptureFixture[str], task: str, told: str | None
+    files: Path, capsys: pytest.CaptureFixture[str], task: str, reported: str | None
 ) -> None:
     (files / "plan.yaml").write_text(
         f"name: plan\nrun_tasks:\n  - {{name: a, dataset: d, prompt: p, priority: 0, {task}}}\n"
     )
     code = main(["submit", "plan.yaml", "--dry-run", "--registry", "registries"])
     said = capsys.readouterr().err
-    assert code == (0 if told is None else 2), said
-    if told is not None:
+    assert code == (0 if reported is None else 2), said
+    if reported is not None:
         assert len(said.splitlines()) == 1
-        assert f"plan.yaml{told}" in said
+        assert f"plan.yaml{reported}" in said

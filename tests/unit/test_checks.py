@@ -96,9 +96,10 @@ def test_a_collection_may_be_for_several_datasets(files: Files, when: str) -> No
     files.write(
         "prompts/ask.yaml", "name: ask\nuser: A\nprompts: [{id: b, user: B, when: {feld: x}}]\n"
     )
-    (told,) = files.refusal(TWO_DATASETS)
+    (reported,) = files.refusal(TWO_DATASETS)
     assert (
-        "prompt 'ask' has `when: {feld: …}` in 'b': unknown field 'feld' of dataset 'pages'" in told
+        "prompt 'ask' has `when: {feld: …}` in 'b': unknown field 'feld' of dataset 'pages'"
+        in reported
     )
 
 
@@ -126,14 +127,15 @@ def test_a_collection_for_several_datasets_may_be_used_with_one_of_them(files: F
     )
     assert not look("run_tasks", task, Catalog([files.registry])).problems
     files.write("prompts/ask.yaml", SHARED.replace("field: total", "feld: total"))
-    (told,) = files.refusal()
+    (reported,) = files.refusal()
     assert (
-        "prompt 'ask' has `when: {feld: …}` in 'b': unknown field 'feld' of dataset 'pages'" in told
+        "prompt 'ask' has `when: {feld: …}` in 'b': unknown field 'feld' of dataset 'pages'"
+        in reported
     )
 
 
 @pytest.mark.parametrize(
-    ("when", "told"),
+    ("when", "reported"),
     [
         (
             "dataset: HME100k",
@@ -146,13 +148,13 @@ def test_a_collection_for_several_datasets_may_be_used_with_one_of_them(files: F
     ],
 )
 def test_a_prompt_for_a_definition_that_is_not_there_is_told(
-    files: Files, when: str, told: str
+    files: Files, when: str, reported: str
 ) -> None:
     prompt = "name: ask\nuser: A\nprompts:\n  - {id: b, user: B, when: {%s}}\n"
     files.write("prompts/ask.yaml", prompt % when)
     files.write("datasets/forms.yaml", DEFINITIONS["datasets/pages.yaml"].replace("pages", "forms"))
     assert files.refusal(TWO_DATASETS) == [
-        f"p.yaml:7:13: prompt 'ask' has `when: {{{when}}}` in 'b': {told}"
+        f"p.yaml:7:13: prompt 'ask' has `when: {{{when}}}` in 'b': {reported}"
     ]
     files.write("prompts/ask.yaml", prompt % "dataset: ' forms ', task: kie")
     assert files.resolved()
@@ -206,8 +208,8 @@ def test_an_example_may_depend_on_the_ml_task(files: Files) -> None:
 
 def test_a_prompt_that_is_no_template_is_told_in_its_own_file(files: Files) -> None:
     files.write("prompts/ask.yaml", "name: ask\nuser: '{{ question'\n")
-    (told,) = files.refusal()
-    assert told.startswith(
+    (reported,) = files.refusal()
+    assert reported.startswith(
         "registry/prompts/ask.yaml:2:7: the prompt is not a valid Jinja2 template"
     )
 
@@ -249,9 +251,11 @@ def test_a_metric_of_a_stated_version_is_of_that_version(files: Files) -> None:
 
 def test_settings_and_options_are_known_to_the_engine(files: Files) -> None:
     with_model(files, "engine: huggingface\nengine_options: {atn_implementation: sdpa}\n")
-    told = files.refusal(PLAN + "    generation: {extra: {no_such: 5}}\n")
-    assert told[0].startswith("p.yaml:8:35: unknown generation setting 'no_such' of engine 'hugg")
-    assert told[1:] == [
+    reported = files.refusal(PLAN + "    generation: {extra: {no_such: 5}}\n")
+    assert reported[0].startswith(
+        "p.yaml:8:35: unknown generation setting 'no_such' of engine 'hugg"
+    )
+    assert reported[1:] == [
         "registry/models/org/tiny.yaml:4:18: unknown engine option 'atn_implementation' "
         "(did you mean 'attn_implementation'?)",
     ]
@@ -274,8 +278,8 @@ def test_a_setting_that_the_engine_would_refuse_in_every_request_is_told(files: 
 
 def test_an_option_that_hpcbench_sets_itself_is_refused_with_the_field_to_use(files: Files) -> None:
     with_model(files, "engine: vllm\nengine_options: {max-model-len: 4096}\n")
-    (told,) = files.refusal()
-    assert "'max_model_len' is set by hpcbench (set the model's 'context_length')" in told
+    (reported,) = files.refusal()
+    assert "'max_model_len' is set by hpcbench (set the model's 'context_length')" in reported
 
 
 def test_an_image_holds_the_engine(files: Files) -> None:
@@ -296,11 +300,11 @@ def test_an_image_holds_the_engine(files: Files) -> None:
 
 def test_a_chat_template_is_there_and_is_one_and_its_text_is_kept(files: Files) -> None:
     with_model(files, "engine: vllm\nchat_template: chat.jinja\n")
-    (told,) = files.refusal()
-    assert "chat.jinja: no such file" in told
+    (reported,) = files.refusal()
+    assert "chat.jinja: no such file" in reported
     files.write("models/org/chat.jinja", "{% for m in messages %}")
-    (told,) = files.refusal()
-    assert "not a valid Jinja2 template" in told
+    (reported,) = files.refusal()
+    assert "not a valid Jinja2 template" in reported
     files.write("models/org/chat.jinja", "{{ messages }}")
     assert files.resolved().run_tasks[0].model.chat_template == "{{ messages }}"
 
@@ -308,15 +312,18 @@ def test_a_chat_template_is_there_and_is_one_and_its_text_is_kept(files: Files) 
 def test_an_output_schema_is_a_json_schema_of_an_object(files: Files) -> None:
     text = "name: form\nplugin: kie\nmetrics: [kie_f1_micro]\noutput: {}\noutput_schema: {{type: {}}}\n"
     files.write("ml_tasks/form.yaml", text.format("object", "objct"))
-    (told,) = files.refusal(PLAN.replace("vqa", "form"))
-    assert told.startswith("registry/ml_tasks/form.yaml:5:16: not a valid JSON Schema: 'objct'")
+    (reported,) = files.refusal(PLAN.replace("vqa", "form"))
+    assert reported.startswith("registry/ml_tasks/form.yaml:5:16: not a valid JSON Schema: 'objct'")
     files.write("ml_tasks/form.yaml", text.format("label", "string"))
-    told = files.refusal(PLAN.replace("vqa", "form"))
-    assert any("form.yaml:5:16: output_schema of labels needs an `enum`" in line for line in told)
+    reported = files.refusal(PLAN.replace("vqa", "form"))
+    assert any(
+        "form.yaml:5:16: output_schema of labels needs an `enum`" in line for line in reported
+    )
     files.write("ml_tasks/form.yaml", text.format("text", "object"))
-    told = files.refusal(PLAN.replace("vqa", "form"))
+    reported = files.refusal(PLAN.replace("vqa", "form"))
     assert (
-        told[-1] == "registry/ml_tasks/form.yaml:5:16: output_schema does not fit `output: text` "
+        reported[-1]
+        == "registry/ml_tasks/form.yaml:5:16: output_schema does not fit `output: text` "
         "(write `output: object`)"
     )
 
@@ -327,17 +334,17 @@ MODEL_TASK = (
 
 
 @pytest.mark.parametrize(
-    ("model", "told"),
+    ("model", "reported"),
     [
         ("no_such_module.Form", "output_model no_such_module.Form cannot be imported"),
         ("json.JSONDecoder", "output_model json.JSONDecoder is not a pydantic model"),
         ("Form", "output_model Form is not a pydantic model"),
     ],
 )
-def test_an_output_model_is_a_pydantic_model(files: Files, model: str, told: str) -> None:
+def test_an_output_model_is_a_pydantic_model(files: Files, model: str, reported: str) -> None:
     files.write("ml_tasks/form.yaml", MODEL_TASK.format(model))
     (line,) = files.refusal(PLAN.replace("vqa", "form"))
-    assert line.startswith(f"registry/ml_tasks/form.yaml:5:15: {told}")
+    assert line.startswith(f"registry/ml_tasks/form.yaml:5:15: {reported}")
 
 
 def test_a_metric_of_readings_fits_every_ml_task(files: Files) -> None:
@@ -351,7 +358,7 @@ def test_a_metric_of_readings_fits_every_ml_task(files: Files) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "resources", "told"),
+    ("model", "resources", "reported"),
     [
         ("gpus: 1", 'time_limit: "2-00:00:00"', "8:29: {of} allows at most 1-00:00:00, not "
          "2-00:00:00 {less}"),
@@ -369,13 +376,13 @@ def test_a_metric_of_readings_fits_every_ml_task(files: Files) -> None:
          "80 GB on each (use more `gpus`, a smaller or quantised model, or another partition)"),
     ],
 )  # fmt: skip
-def test_resources_fit_the_site(files: Files, model: str, resources: str, told: str) -> None:
+def test_resources_fit_the_site(files: Files, model: str, resources: str, reported: str) -> None:
     files.write("sites/default.yaml", SITE)
     with_model(files, f"engine: vllm\n{model}\n")
-    told = "p.yaml:" + told.format(
+    reported = "p.yaml:" + reported.format(
         of="partition 'gpu'", less="(request less, or another `partition`)"
     )
-    assert files.refusal(PLAN + f"    resources: {{{resources}}}\n") == [told]
+    assert files.refusal(PLAN + f"    resources: {{{resources}}}\n") == [reported]
 
 
 def test_the_gpu_type_of_a_run_task_is_what_slurm_is_asked_for(files: Files) -> None:
@@ -409,7 +416,7 @@ def test_more_workers_than_an_array_may_have_are_no_mistake(files: Files) -> Non
 
 
 @pytest.mark.parametrize(
-    ("model", "told"),
+    ("model", "reported"),
     [
         ("source: hf://org/tiny\nengine: vllm\n", "2:9: model 'org/tiny' is not locked"),
         (
@@ -418,10 +425,10 @@ def test_more_workers_than_an_array_may_have_are_no_mistake(files: Files) -> Non
         ),
     ],
 )
-def test_prod_refuses_what_can_move(files: Files, model: str, told: str) -> None:
+def test_prod_refuses_what_can_move(files: Files, model: str, reported: str) -> None:
     files.write("models/org/tiny.yaml", f"name: org/tiny\n{model}")
     (problem,) = files.refusal()
-    assert f"registry/models/org/tiny.yaml:{told}" in problem
+    assert f"registry/models/org/tiny.yaml:{reported}" in problem
     assert "RUN_MODE=dev" in problem
     files.resolved(mode="dev")
 
@@ -447,7 +454,7 @@ def test_prod_takes_what_is_locked(files: Files, lock: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("source", "reported"),
     [
         ("{type: local, path: .}", "2:9: package 'mine' is a local folder, which can change"),
         ("{type: git, url: https://x/y.git}", "2:9: package 'mine' names no commit or tag"),
@@ -461,11 +468,11 @@ def test_prod_takes_what_is_locked(files: Files, lock: str) -> None:
     ],
 )
 def test_prod_takes_packages_that_are_the_same_tomorrow(
-    files: Files, source: str, told: str
+    files: Files, source: str, reported: str
 ) -> None:
     files.write("packages/mine.yaml", f"name: mine\nsource: {source}\n")
     (problem,) = files.refusal(PLAN + "    packages: [mine]\n")
-    assert problem.startswith(f"registry/packages/mine.yaml:{told}")
+    assert problem.startswith(f"registry/packages/mine.yaml:{reported}")
 
 
 def test_a_package_brings_the_plugins_it_says(files: Files) -> None:
@@ -506,22 +513,24 @@ def test_grpc_needs_its_packages_here_and_beside_the_engine(
     assert any(one.startswith("grpcio>") for one in found.engine_packages)
     assert files.resolved(mode="dev").run_tasks[0].engine_packages == ()
     monkeypatch.setattr("hpcbench.registry.plugin_checks.absent", lambda module: True)
-    (told,) = files.refusal(plan, mode="dev")
-    assert told.startswith("p.yaml:8:15: `protocol: grpc` needs grpc, grpc_reflection, which this ")
-    assert "install" in told
-    (told,) = files.refusal(PLAN + "    protocol: soap\n", mode="dev")
-    assert "protocol" in told and "'http' or 'grpc'" in told
+    (reported,) = files.refusal(plan, mode="dev")
+    assert reported.startswith(
+        "p.yaml:8:15: `protocol: grpc` needs grpc, grpc_reflection, which this "
+    )
+    assert "install" in reported
+    (reported,) = files.refusal(PLAN + "    protocol: soap\n", mode="dev")
+    assert "protocol" in reported and "'http' or 'grpc'" in reported
 
 
 def test_a_class_by_its_dotted_path_is_a_plugin(files: Files) -> None:
     files.write("metrics/anls.yaml", "name: anls\nplugin: hpcbench.metrics.text.Anls\n")
     files.resolved()
     files.write("metrics/anls.yaml", "name: anls\nplugin: hpcbench.metrics.text.Anlss\n")
-    (told,) = files.refusal()
-    assert "cannot be imported: AttributeError" in told
+    (reported,) = files.refusal()
+    assert "cannot be imported: AttributeError" in reported
     files.write("metrics/anls.yaml", "name: anls\nplugin: not_there_at_all.Metric\n")
-    (told,) = files.refusal()
-    assert "needs module 'not_there_at_all', which is not installed" in told
+    (reported,) = files.refusal()
+    assert "needs module 'not_there_at_all', which is not installed" in reported
 
 
 # --- secrets --------------------------------------------------------------------------------------------
@@ -539,9 +548,9 @@ def test_secrets_are_references_that_can_be_had(
     monkeypatch.setenv("HF_TOKEN", "hf_verysecret")
     assert "hf_verysecret" not in files.resolved().model_dump_json()
     with_model(files, "engine: vllm\nenv: {HF_TOKEN: hf_verysecret}\n")
-    (told,) = files.refusal()
-    assert "HF_TOKEN contains a secret in plain text" in told
-    assert "hf_verysecret" not in told
+    (reported,) = files.refusal()
+    assert "HF_TOKEN contains a secret in plain text" in reported
+    assert "hf_verysecret" not in reported
 
 
 @pytest.mark.parametrize(
@@ -555,10 +564,10 @@ def test_secrets_are_references_that_can_be_had(
 )
 def test_engine_options_hold_no_secrets(files: Files, option: str) -> None:
     with_model(files, f"engine: vllm\nengine_options: {{{option}}}\n")
-    (told,) = files.refusal()
-    assert "contains a secret in plain text" in told
-    assert "env" in told
-    assert "verysecret" not in told
+    (reported,) = files.refusal()
+    assert "contains a secret in plain text" in reported
+    assert "env" in reported
+    assert "verysecret" not in reported
 
 
 AUTH = """
@@ -572,7 +581,7 @@ REMOTE = "engine: remote\ngpus: 0\nengine_options:\n  base_url: https://g.exampl
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "reported"),
     [
         ("client_secret: ${env:GATEWAY_SECRET}", "client_secret: plain-secret",
          ":12:20: client_secret contains a secret in plain text (write ${env:NAME}"),
@@ -587,7 +596,7 @@ REMOTE = "engine: remote\ngpus: 0\nengine_options:\n  base_url: https://g.exampl
     ],
 )  # fmt: skip
 def test_mistakes_in_auth_are_told_at_their_place(
-    files: Files, monkeypatch: pytest.MonkeyPatch, old: str, new: str, told: str
+    files: Files, monkeypatch: pytest.MonkeyPatch, old: str, new: str, reported: str
 ) -> None:
     monkeypatch.setenv("GATEWAY_SECRET", "very-secret")
     with_model(files, REMOTE + AUTH)
@@ -595,7 +604,7 @@ def test_mistakes_in_auth_are_told_at_their_place(
     assert old in AUTH
     with_model(files, REMOTE + AUTH.replace(old, new))
     (found,) = files.refusal()
-    assert told in found
+    assert reported in found
     assert "plain-secret" not in found
 
 
@@ -618,7 +627,7 @@ def test_the_older_form_of_auth_is_read(
     found = files.resolved().run_tasks[0].model.engine_options
     assert found == {**today, "auth": {"type": "jwt", **today["auth"]}}  # type: ignore[dict-item]
     with_model(files, text.replace("client_id: bench", "client_idd: bench"))
-    assert any("unknown option 'client_idd'" in told for told in files.refusal())
+    assert any("unknown option 'client_idd'" in reported for reported in files.refusal())
 
 
 def test_options_about_tokens_are_no_secrets(files: Files) -> None:
@@ -674,9 +683,9 @@ def test_mistakes_in_a_matrix_are_told_at_the_name(grid: Files) -> None:
 
 
 def test_two_cells_of_one_name_are_refused(grid: Files) -> None:
-    (told,) = grid.refusal(MATRIX.replace("[pages, more]", "[pages, pages]").replace(
+    (reported,) = grid.refusal(MATRIX.replace("[pages, more]", "[pages, pages]").replace(
         "exclude: [{model: org/two, dataset: more}]", "exclude: [{model: org/two}]"))  # fmt: skip
-    assert told == "p.yaml:4:14: run task 'org.tiny-pages' occurs twice (rename one of them)"
+    assert reported == "p.yaml:4:14: run task 'org.tiny-pages' occurs twice (rename one of them)"
 
 
 def test_repeats_differ_in_seed_and_name(files: Files) -> None:
@@ -727,15 +736,15 @@ def test_only_names_run_tasks_that_there_are(grid: Files) -> None:
 
 
 def test_a_sweep_without_points_and_a_rate_without_room_are_refused(files: Files) -> None:
-    (told,) = files.refusal(PLAN + "    load: {requests: 5}\n")
-    assert told.startswith("p.yaml:8:11: a sweep needs points (add `concurrency: [1, 2, 4]` or")
-    (told,) = files.refusal(PLAN + "    rate: 2.5\n")
-    assert told.startswith("p.yaml:8:11: a rate of 2.5 requests per second cannot have `concu")
-    (told,) = files.refusal(PLAN + "    rate: 2.5\n    concurrency: 1\n")
-    assert told.startswith("p.yaml:8:11: a rate of 2.5 requests per second needs more than one")
+    (reported,) = files.refusal(PLAN + "    load: {requests: 5}\n")
+    assert reported.startswith("p.yaml:8:11: a sweep needs points (add `concurrency: [1, 2, 4]` or")
+    (reported,) = files.refusal(PLAN + "    rate: 2.5\n")
+    assert reported.startswith("p.yaml:8:11: a rate of 2.5 requests per second cannot have `concu")
+    (reported,) = files.refusal(PLAN + "    rate: 2.5\n    concurrency: 1\n")
+    assert reported.startswith("p.yaml:8:11: a rate of 2.5 requests per second needs more than one")
     files.resolved(PLAN + "    rate: 2.5\n    concurrency: 64\n")
-    told = files.refusal(PLAN + "    rate: 2.5\n    concurrency: auto\n")
-    assert told == [
+    reported = files.refusal(PLAN + "    rate: 2.5\n    concurrency: auto\n")
+    assert reported == [
         "p.yaml:9:18: a rate of 2.5 requests per second cannot have `concurrency: auto`: requests that "
         "are due would wait (use `load: {rate: [2.5]}`, or a limit that no request reaches: "
         "`concurrency: 256`)"
@@ -743,10 +752,10 @@ def test_a_sweep_without_points_and_a_rate_without_room_are_refused(files: Files
 
 
 def test_a_point_that_stands_twice_and_one_that_is_none_are_refused(files: Files) -> None:
-    (told,) = files.refusal(PLAN + "    load: {concurrency: [2, 2]}\n")
-    assert "run task 'first-c2' occurs twice" in told
-    (told,) = files.refusal(PLAN + "    load: {concurrency: [0]}\n")
-    assert told.startswith("p.yaml:8:26:")
+    (reported,) = files.refusal(PLAN + "    load: {concurrency: [2, 2]}\n")
+    assert "run task 'first-c2' occurs twice" in reported
+    (reported,) = files.refusal(PLAN + "    load: {concurrency: [0]}\n")
+    assert reported.startswith("p.yaml:8:26:")
 
 
 def test_a_long_name_is_cut_so_that_its_points_still_differ(files: Files) -> None:
@@ -762,16 +771,16 @@ def test_concurrency_is_a_number_or_left_to_the_engine(files: Files) -> None:
     ]
     assert [(one.task.concurrency, one.in_flight) for one in said] == [(3, 3), ("auto", 64)]
     assert files.resolved(PLAN).run_tasks[0] == said[1]
-    (told,) = files.refusal(PLAN + "    concurrency: some\n")
-    assert told.startswith("p.yaml:8:18:")
+    (reported,) = files.refusal(PLAN + "    concurrency: some\n")
+    assert reported.startswith("p.yaml:8:18:")
 
 
 def test_weights_are_named_unless_the_engine_serves_none(
     files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files.write("models/org/tiny.yaml", "name: org/tiny\nengine: vllm\n")
-    (told,) = files.refusal()
-    assert "key 'source' is missing: engine 'vllm' reads weights (add `source: hf://" in told
+    (reported,) = files.refusal()
+    assert "key 'source' is missing: engine 'vllm' reads weights (add `source: hf://" in reported
     monkeypatch.setattr("hpcbench.engines.vllm.VllmEngine.weights", False, raising=False)
     assert files.resolved().run_tasks[0].model.source == ""
 
@@ -782,17 +791,19 @@ def test_a_plan_without_any_run_task_is_refused(files: Files) -> None:
 
 def test_stages_follow_on_each_other(files: Files) -> None:
     files.resolved(PLAN + "stages: [inference]\n")
-    (told,) = files.refusal(PLAN + "stages: [inference, reporting]\n")
-    assert told.startswith("p.yaml:8:9: stages must follow one another without a gap (write one")
+    (reported,) = files.refusal(PLAN + "stages: [inference, reporting]\n")
+    assert reported.startswith(
+        "p.yaml:8:9: stages must follow one another without a gap (write one"
+    )
 
 
 def test_notifiers_and_trackers_are_known_with_their_options(files: Files) -> None:
-    told = files.refusal(
+    reported = files.refusal(
         PLAN
         + "notifications:\n  - {plugin: webhok}\n  - {plugin: command, options: {argvs: [x]}}\n"
         "trackers:\n  - {plugin: jsonl}\n"
     )
-    assert told == [
+    assert reported == [
         "p.yaml:9:14: unknown notifier plugin 'webhok' (did you mean 'webhook'?)",
         "p.yaml:10:23: option 'argv' is missing",
         "p.yaml:10:33: unknown option 'argvs' (did you mean 'argv'?)",
@@ -858,19 +869,19 @@ def test_a_run_task_of_v02_is_valid_as_it_is(files: Files) -> None:
 
 def test_mistakes_in_old_words_are_told_where_they_stand(files: Files) -> None:
     files.write("runs/snils.yaml", V02_RUN.replace("temperature: 0.5", "temperature: hot"))
-    told = files.refusal("name: old\ntasks: [snils]\n", mode="dev")
-    assert told == [
+    reported = files.refusal("name: old\ntasks: [snils]\n", mode="dev")
+    assert reported == [
         "registry/runs/snils.yaml:11:25: generation.temperature: must be a number, not 'hot'"
     ]
 
 
 def test_todays_form_is_held_to_todays_words(files: Files) -> None:
-    told = files.refusal("schema_version: 1\nname: old\ntasks: [x]\n")
-    assert told == ["p.yaml:3:1: unknown key 'tasks' (did you mean 'run_tasks'?)"]
+    reported = files.refusal("schema_version: 1\nname: old\ntasks: [x]\n")
+    assert reported == ["p.yaml:3:1: unknown key 'tasks' (did you mean 'run_tasks'?)"]
 
 
 @pytest.mark.parametrize(
-    ("version", "told"),
+    ("version", "reported"),
     [
         ("7", "this hpcbench does not know schema_version 7 (install a newer hpcbench-vlm)"),
         ("'one'", "this hpcbench does not know schema_version 'one' (write 1, or"),
@@ -878,17 +889,17 @@ def test_todays_form_is_held_to_todays_words(files: Files) -> None:
     ],
 )
 def test_an_unknown_version_is_refused_with_the_remedy(
-    files: Files, version: str, told: str
+    files: Files, version: str, reported: str
 ) -> None:
     (problem,) = files.refusal(f"schema_version: {version}\n" + PLAN)
-    assert problem.startswith(f"p.yaml:1:17: {told}")
+    assert problem.startswith(f"p.yaml:1:17: {reported}")
 
 
 # --- YAML's traps ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("description: no\n", "p.yaml:8:14: description: YAML reads a bare yes, no, on, off, true or false "
          "as false (put the word in quotes)"),
@@ -902,8 +913,8 @@ def test_an_unknown_version_is_refused_with_the_remedy(
         ("metadata: {<<: 5}\n", "p.yaml:8:16: << can only merge maps"),
     ],
 )  # fmt: skip
-def test_what_yaml_makes_of_a_word_is_told(files: Files, text: str, told: str) -> None:
-    assert files.refusal(PLAN + text) == [told]
+def test_what_yaml_makes_of_a_word_is_told(files: Files, text: str, reported: str) -> None:
+    assert files.refusal(PLAN + text) == [reported]
 
 
 def test_every_kind_has_a_folder_and_a_resolved_plan_survives_json(files: Files) -> None:

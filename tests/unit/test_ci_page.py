@@ -34,8 +34,8 @@ def test_the_notifications_shown_have_options_that_their_notifiers_take() -> Non
 
 def test_every_form_is_explained() -> None:
     forms = WebhookNotifier.Options.model_json_schema()["properties"]["form"]["enum"]
-    told = set(re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE))
-    assert told - {"form"} == set(forms)
+    reported = set(re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE))
+    assert reported - {"form"} == set(forms)
 
 
 def test_the_commands_shown_are_there() -> None:

@@ -40,7 +40,7 @@ def test_a_model_is_busy_while_other_workers_of_the_group_load_it_or_have_it(
     tmp_path: Path,
 ) -> None:
     here = experiment(tmp_path, [record(number) for number in range(4)])
-    told: dict[tuple[str, str], list[tuple[str, str | None]]] = {
+    reported: dict[tuple[str, str], list[tuple[str, str | None]]] = {
         ("g0", "1_0-0"): [("model_loading", "own")],
         ("g0", "1_1-0"): [("model_loading", "a")],
         ("g0", "1_2-0"): [("model_loading", "b"), ("model_ready", "a"), ("shard_claimed", None)],
@@ -49,7 +49,7 @@ def test_a_model_is_busy_while_other_workers_of_the_group_load_it_or_have_it(
         ("g0", "1_5-0"): [("model_ready", "b")],
         ("g1", "2_0-0"): [("model_ready", "a")],
     }
-    for (group, worker), events in told.items():
+    for (group, worker), events in reported.items():
         with EventLog(here.worker_events(group, worker)) as log:
             for kind, model in events:
                 log.write(kind, **({"model": model} if model else {}))  # type: ignore[arg-type]

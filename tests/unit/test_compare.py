@@ -44,10 +44,10 @@ def run(
 def compared(
     capsys: pytest.CaptureFixture[str], one: Experiment, other: Experiment, *words: str
 ) -> Any:
-    return told(capsys, one, other, *words)["compared"]
+    return reported(capsys, one, other, *words)["compared"]
 
 
-def told(
+def reported(
     capsys: pytest.CaptureFixture[str], one: Experiment, other: Experiment, *words: str
 ) -> Any:
     """What `--json` says of the one candidate."""
@@ -245,7 +245,7 @@ def test_a_metric_that_changed_is_left_out_and_the_others_are_compared(
     resolved["run_tasks"][0]["metrics"][1]["options"] = {"tau": 0.3}
     other.resolved_file.write_text(json.dumps(resolved))
     evaluate(Experiment(other.path))
-    found = told(capsys, one, other)
+    found = reported(capsys, one, other)
     assert [one["metric"] for one in found["compared"]] == ["exact_match"]
     (refused,) = found["refused"]
     assert refused["metric"] == "anls"
@@ -257,9 +257,9 @@ def test_one_that_did_not_end_well_is_said_first(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     one, other = run(tmp_path / "a", {}), run(tmp_path / "b", wrong(0))
-    assert told(capsys, one, other)["ended"] is None
+    assert reported(capsys, one, other)["ended"] is None
     write_json(other.outcome_file, {"round": 0, "state": "incomplete", "reason": "few are ok"})
-    assert told(capsys, one, other)["ended"] == f"{other.id} is incomplete: few are ok"
+    assert reported(capsys, one, other)["ended"] == f"{other.id} is incomplete: few are ok"
     assert main(["compare", str(one.path), str(other.path)]) == 0
     assert capsys.readouterr().out.startswith(f"warning: {other.id} is incomplete: few are ok\n")
     nothing = run(tmp_path / "c", dict.fromkeys(range(QUESTIONS)))

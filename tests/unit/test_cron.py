@@ -34,7 +34,7 @@ class Cluster:
         self.due: set[str] = set()
         self.finalised: list[str] = []
         self.submitted: list[str] = []
-        self.told: list[str] = []
+        self.reported: list[str] = []
         self.said: list[str] = []
         self.meanwhile = lambda: None
         self._lock = threading.Lock()
@@ -45,7 +45,7 @@ class Cluster:
 
     def call(self) -> Experiment | None:
         ask = Idle(
-            self._prepare, self._submit, lambda now: self.told.append(now.id), self.said.append
+            self._prepare, self._submit, lambda now: self.reported.append(now.id), self.said.append
         )
         return if_idle(self.plan, self.resolved, ask)
 
@@ -87,7 +87,7 @@ def test_the_first_call_submits(cluster: Cluster) -> None:
     experiment = cluster.call()
     assert experiment is not None
     assert cluster.submitted == [experiment.id]
-    assert cluster.told == []
+    assert cluster.reported == []
 
 
 @pytest.mark.parametrize("state", ["pending", "running", "evaluating", "submitting", "paused"])
@@ -107,7 +107,7 @@ def test_once_it_ended_it_is_told_of_and_the_next_one_goes(cluster: Cluster, sta
     cluster.states["e0"] = state
     assert cluster.call() is not None
     assert cluster.call() is None
-    assert (cluster.told, cluster.submitted) == (["e0"], ["e0", "e1"])
+    assert (cluster.reported, cluster.submitted) == (["e0"], ["e0", "e1"])
 
 
 def test_what_waits_for_the_login_node_is_done_first(cluster: Cluster) -> None:
@@ -116,7 +116,7 @@ def test_what_waits_for_the_login_node_is_done_first(cluster: Cluster) -> None:
     cluster.due = {"e0"}
     assert cluster.call() is not None
     assert cluster.finalised == ["e0"]
-    assert cluster.told == ["e0"]
+    assert cluster.reported == ["e0"]
 
 
 def test_two_calls_at_once_submit_once(cluster: Cluster) -> None:
@@ -131,7 +131,7 @@ def test_two_calls_at_once_submit_once(cluster: Cluster) -> None:
     with ThreadPoolExecutor(8) as pool:
         found = [one for one in pool.map(call, range(8)) if one is not None]
     assert [one.id for one in found] == ["e1"]
-    assert (cluster.told, cluster.submitted) == (["e0"], ["e0", "e1"])
+    assert (cluster.reported, cluster.submitted) == (["e0"], ["e0", "e1"])
     assert len(cluster.said) == 7
     # Between the note of an experiment and its submission it looks interrupted: who sees it then submits it.
     either = ("nothing submitted", "completed its interrupted submission")
@@ -161,7 +161,7 @@ def test_a_preparation_that_fails_is_tried_by_the_next_call_and_tells_nothing_tw
             cluster.call()
     cluster.meanwhile = lambda: None
     assert cluster.call() is not None
-    assert cluster.told == ["e0"]
+    assert cluster.reported == ["e0"]
     assert len(cluster.submitted) == 2
 
 
@@ -191,7 +191,7 @@ def test_a_call_that_was_killed_blocks_nobody(cluster: Cluster) -> None:
     cluster.states["e0"] = "done"
     dead_claim(cluster, 3)
     assert cluster.call() is not None
-    assert cluster.told == ["e0"]
+    assert cluster.reported == ["e0"]
 
 
 def test_a_call_that_slept_until_another_took_over_submits_nothing(cluster: Cluster) -> None:
@@ -206,7 +206,7 @@ def test_an_experiment_that_was_deleted_is_no_reason_to_wait(cluster: Cluster) -
     cluster.call()
     (cluster.root / "experiments/e0/manifest.json").unlink()
     assert cluster.call() is not None
-    assert cluster.told == []
+    assert cluster.reported == []
 
 
 def test_plans_do_not_wait_for_each_other(cluster: Cluster) -> None:
@@ -223,7 +223,7 @@ def test_records_of_long_ago_go(cluster: Cluster) -> None:
         cluster.states[experiment.id] = "done"
     (folder,) = cron.cron_dir(cluster.root).iterdir()
     assert len(list(folder.iterdir())) == cron.KEPT
-    assert len(cluster.told) == cron.KEPT + 4
+    assert len(cluster.reported) == cron.KEPT + 4
 
 
 # --- the real thing, without a fake ----------------------------------------------------------------------

@@ -127,12 +127,12 @@ def test_a_percent_sign_is_escaped_and_the_line_does_what_it_says(
 ) -> None:
     """Run by the shell as cron would, with nothing in the environment; Python is a script that tells."""
     table = tables.provide("crontab")
-    told = tables.bin / "tell"
-    told.write_text(
+    reported = tables.bin / "tell"
+    reported.write_text(
         '#!/bin/sh\nprintf "%s\\n" "$PWD" "$SLURM_CONF" "$HPCBENCH_HOME" "$PATH" "$@"\n'
     )
-    told.chmod(0o755)
-    monkeypatch.setattr("sys.executable", str(told))
+    reported.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(reported))
     monkeypatch.setenv("SLURM_CONF", "/etc/slurm dir/slurm.conf")
     monkeypatch.setenv("HPCBENCH_HOME", str(tables.home))
     monkeypatch.setenv("https_proxy", "http://me:password@proxy:3128")
@@ -203,10 +203,10 @@ def test_old_logs_go(tables: Tables, plan: Path, monkeypatch: pytest.MonkeyPatch
 def test_another_scheduler_starts_a_script_that_needs_no_line(
     tables: Tables, plan: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = tables.bin / "tell"
-    told.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\nexit 4\n')
-    told.chmod(0o755)
-    monkeypatch.setattr("sys.executable", str(told))
+    reported = tables.bin / "tell"
+    reported.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\nexit 4\n')
+    reported.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(reported))
     before = os.umask(0o007)
     try:
         script, text = crontab.write_script(

@@ -62,13 +62,13 @@ def test_what_is_not_damaged_is_read_in_order_and_what_is_damaged_is_told(
         for record in records:
             file.write(record)
     damage(path, place, junk)
-    told: list[int] = []
-    kept = list(read_lines(path, lambda where, line: told.append(line)))
+    reported: list[int] = []
+    kept = list(read_lines(path, lambda where, line: reported.append(line)))
     assert [one for one in kept if one in records] == [one for one in records if one in kept]
     assert len([one for one in kept if one in records]) >= number - 2 - len(junk) // 10
-    assert told == sorted(told)
+    assert reported == sorted(reported)
     whole = [line for line in path.read_bytes().split(b"\n")[:-1]]
-    assert len(kept) + len(told) == len(whole)
+    assert len(kept) + len(reported) == len(whole)
 
 
 @pytest.mark.parametrize(
@@ -81,9 +81,9 @@ def test_what_is_not_damaged_is_read_in_order_and_what_is_damaged_is_told(
 def test_a_line_that_is_no_record_is_left_out(tmp_path: Path, line: bytes) -> None:
     path = tmp_path / "log.jsonl"
     path.write_bytes(b'{"first":1}\n' + line + b'\n{"last":2}\n')
-    told: list[int] = []
-    kept = list(read_lines(path, lambda where, number: told.append(number)))
-    assert (kept, told) == ([{"first": 1}, {"last": 2}], [2])
+    reported: list[int] = []
+    kept = list(read_lines(path, lambda where, number: reported.append(number)))
+    assert (kept, reported) == ([{"first": 1}, {"last": 2}], [2])
 
 
 def test_damage_is_logged_once_for_each_file(

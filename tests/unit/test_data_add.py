@@ -113,9 +113,9 @@ def test_several_columns_of_answers_become_one_object(
     wanted = {"vendor": "ACME", "number": "INV-0", "date": "2024-01-01", "total": "0.50"}
     assert (first.id, first.references) == ("000", (wanted,))
     assert first.fields == {"keys": "vendor, number, date, total"}
-    told = capsys.readouterr()
-    assert "  hpcbench submit invoices-plan.yaml --registry registries" in told.out.splitlines()
-    assert "vendor" in told.err
+    reported = capsys.readouterr()
+    assert "  hpcbench submit invoices-plan.yaml --registry registries" in reported.out.splitlines()
+    assert "vendor" in reported.err
 
 
 def test_the_columns_that_are_named_are_the_answer_and_the_others_may_be_groups(

@@ -92,8 +92,8 @@ def test_a_folder_of_any_name_gets_a_name_that_definitions_may_have(
     out = printed(capsys, "data", "add", str(odd), "--name", "set №2", "--out", registry)
     assert load_definition(Dataset, next(scheta.parent.glob("set-*+*.yaml")))[0].name == "set №2"
     assert main(["data", "add", str(odd), "--name", "../set №1", "--out", registry]) == 2
-    assert "--name '../set №1': a name must be one line" in (told := capsys.readouterr().err)
-    assert "--name set_1" in told
+    assert "--name '../set №1': a name must be one line" in (reported := capsys.readouterr().err)
+    assert "--name set_1" in reported
 
 
 def test_what_is_broken_is_told_and_is_an_exit_code(
@@ -105,10 +105,10 @@ def test_what_is_broken_is_told_and_is_an_exit_code(
     printed(capsys, "data", "add", str(folder), "--out", str(tmp_path / "r"))
     out = tmp_path / "out"
     assert main(["data", "check", "d", "--out", str(out), "--registry", str(tmp_path / "r")]) == 1
-    told = capsys.readouterr()
-    assert "answers.csv:3: sample '1': " in told.out
-    assert "several documents have the same image: 0, 2" in told.out
-    assert "1 rows or samples of d are unusable" in told.err
+    reported = capsys.readouterr()
+    assert "answers.csv:3: sample '1': " in reported.out
+    assert "several documents have the same image: 0, 2" in reported.out
+    assert "1 rows or samples of d are unusable" in reported.err
     assert (out / "sheet.png").exists()
 
 
@@ -337,9 +337,9 @@ def test_one_that_cannot_be_repaired_does_not_stand_in_the_way_of_others(
         broken[-1].write_bytes(b"?")
     (tmp_path / "two/1.png").unlink()
     assert main(["data", "verify", "--repair", "--json"]) == 1
-    told = capsys.readouterr()
-    assert "1 files are still damaged" in told.err
-    errors = {Path(one["source"]).name: one.get("error", "") for one in json.loads(told.out)}
+    reported = capsys.readouterr()
+    assert "1 files are still damaged" in reported.err
+    errors = {Path(one["source"]).name: one.get("error", "") for one in json.loads(reported.out)}
     assert "has changed since" in errors.pop("two")
     assert errors == {"one": "", "three": ""}
     assert [path.stat().st_size > 1 for path in broken] == [True, False, True]
@@ -481,8 +481,8 @@ def test_of_a_plans_run_tasks_the_one_that_is_meant_is_shown(
     )
     asked = ("prompts", "show", "d", "--plan", str(plan), "--registry", str(registry), "--json")
     assert main(asked) == 2
-    told = capsys.readouterr().err
-    assert "several run tasks of 'd' send different prompts: far-d-plain, far-d-other" in told
+    reported = capsys.readouterr().err
+    assert "several run tasks of 'd' send different prompts: far-d-plain, far-d-other" in reported
     assert json.loads(printed(capsys, *asked, "--prompt", "other"))["prompt"] == "other"
     by_name = ("prompts", "show", "far-d-plain", *asked[3:])
     assert json.loads(printed(capsys, *by_name))["prompt"] == "plain"
@@ -499,8 +499,8 @@ def test_the_commands_that_adding_a_folder_tells_can_be_typed(
     pages.mkdir()
     Image.new("L", (30, 20)).save(pages / "1.png")
     (pages / "1.txt").write_text("all of it")
-    told = printed(capsys, "data", "add", str(pages), "--out", str(tmp_path / "r")).splitlines()
-    commands = [line.split()[1:] for line in told if line.startswith("  hpcbench")]
+    reported = printed(capsys, "data", "add", str(pages), "--out", str(tmp_path / "r")).splitlines()
+    commands = [line.split()[1:] for line in reported if line.startswith("  hpcbench")]
     assert [words[:1] for words in commands] == [["submit"], ["data"], ["prompts"]]
     assert "pages" in printed(capsys, *commands[0], "--dry-run")
     printed(capsys, *commands[1], "--out", str(tmp_path / "sheet"))
@@ -528,8 +528,8 @@ def test_a_folder_with_columns_for_prompts_is_shown_with_a_prompt_for_them(
     row = {"image": "1.png", column: "Which?", "answer": answer}
     (folder / "a.jsonl").write_text(json.dumps(row))
     more = ("--out", str(tmp_path / "r"), "--model", "Qwen/Qwen2.5-VL-3B-Instruct")
-    told = printed(capsys, "data", "add", str(folder), *more).splitlines()
-    (command,) = (line.split()[1:] for line in told if line.startswith("  hpcbench prompts"))
+    reported = printed(capsys, "data", "add", str(folder), *more).splitlines()
+    (command,) = (line.split()[1:] for line in reported if line.startswith("  hpcbench prompts"))
     assert shown in printed(capsys, *command)
 
 

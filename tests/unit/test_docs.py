@@ -77,8 +77,8 @@ def test_links_between_the_pages_lead_somewhere() -> None:
 def test_what_contributors_are_told_to_run_is_there() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text()
     makefile = (ROOT / "Makefile").read_text()
-    told = set(re.findall(r"`make ([a-z-]+)|^make ([a-z-]+)", text, re.MULTILINE))
-    targets = {one or other for one, other in told}
+    reported = set(re.findall(r"`make ([a-z-]+)|^make ([a-z-]+)", text, re.MULTILINE))
+    targets = {one or other for one, other in reported}
     assert {"lint", "test", "test-quick", "test-full", "cluster-up"} <= targets
     for target in targets:
         assert re.search(rf"^(\.PHONY:.* )?{target}(:| )", makefile, re.MULTILINE), target
@@ -133,8 +133,8 @@ def test_the_page_what_to_set_has_the_numbers_of_the_code() -> None:
         in text
     )
     assert f"less than {WORTH_SPARING / 60:.0f} minutes of loading" in text
-    told = Fewer("my-qwen", 1, 8, 80, 64, 180, 120, True)
-    assert list(spared([told])) == re.findall(r"```text\n(.*)\n```", text)
+    reported = Fewer("my-qwen", 1, 8, 80, 64, 180, 120, True)
+    assert list(spared([reported])) == re.findall(r"```text\n(.*)\n```", text)
     rules = text[text.index("| key |") : text.index("## Concurrency")]
     named = re.findall(r"^\| `(\w+)`(?:, `(\w+)`)? \| (?:plan|run task) \|", rules, re.MULTILINE)
     keys = {*ExperimentPlan.model_fields, *RunTask.model_fields}

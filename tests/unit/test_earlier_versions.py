@@ -30,7 +30,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Experimen
 
 
 @pytest.fixture
-def told(home: dict[str, Experiment], capsys: pytest.CaptureFixture[str]) -> Run:
+def reported(home: dict[str, Experiment], capsys: pytest.CaptureFixture[str]) -> Run:
     """Run a verb that has to succeed; what it printed as JSON, else as text."""
 
     def run(*words: str, code: int = 0) -> Any:
@@ -41,16 +41,16 @@ def told(home: dict[str, Experiment], capsys: pytest.CaptureFixture[str]) -> Run
     return run
 
 
-def test_they_are_listed_with_how_they_ended(told: Run) -> None:
-    found = {row["id"]: row for row in told("list", "--json")}
+def test_they_are_listed_with_how_they_ended(reported: Run) -> None:
+    found = {row["id"]: row for row in reported("list", "--json")}
     assert {found[WHOLE]["state"], found[SHORT]["state"]} == {"done"}
     assert found[WHOLE]["answered"] == 12
     assert found[CUT]["state"] not in ("done", "unreadable")
     assert found[CUT]["answered"] == 33
 
 
-def test_one_that_was_killed_shows_its_answers(told: Run) -> None:
-    status = told("status", CUT, "--json")
+def test_one_that_was_killed_shows_its_answers(reported: Run) -> None:
+    status = reported("status", CUT, "--json")
     assert (status["samples"], status["answered"]) == (120, 33)
     assert "resume" in status["needs"]
 
@@ -71,28 +71,28 @@ def test_what_evaluation_wrote_is_read_whole_and_written_back(home: dict[str, Ex
 
 
 @pytest.mark.long
-def test_scores_and_reports_are_read_and_written_anew(told: Run, tmp_path: Path) -> None:
-    scores = told("report", WHOLE, "--json")["run_tasks"]["vqa"]["metrics"]
+def test_scores_and_reports_are_read_and_written_anew(reported: Run, tmp_path: Path) -> None:
+    scores = reported("report", WHOLE, "--json")["run_tasks"]["vqa"]["metrics"]
     assert (scores["anls"]["value"], scores["exact_match"]["n"]) == (1.0, 12)
-    told("report", WHOLE, "--format", "markdown,json", "--to", str(tmp_path / "report"))
+    reported("report", WHOLE, "--format", "markdown,json", "--to", str(tmp_path / "report"))
     assert "exact_match" in (tmp_path / "report" / "report.md").read_text()
-    again = told("score", WHOLE, "--json")
+    again = reported("score", WHOLE, "--json")
     assert "1.0" in json.dumps(again)
 
 
-def test_they_are_compared_sample_by_sample(told: Run) -> None:
-    text = json.dumps(told("compare", WHOLE, SHORT, "--json"))
+def test_they_are_compared_sample_by_sample(reported: Run) -> None:
+    text = json.dumps(reported("compare", WHOLE, SHORT, "--json"))
     assert "max_tokens" in text  # what is configured otherwise
     assert "exact_match" in text
 
 
-def test_hours_history_and_exports_read_them(told: Run, tmp_path: Path) -> None:
-    assert told("usage", WHOLE, "--json")
-    told("history", "--rebuild")
-    assert WHOLE in json.dumps(told("history", "anls", "--plan", "kept", "--json"))
+def test_hours_history_and_exports_read_them(reported: Run, tmp_path: Path) -> None:
+    assert reported("usage", WHOLE, "--json")
+    reported("history", "--rebuild")
+    assert WHOLE in json.dumps(reported("history", "anls", "--plan", "kept", "--json"))
     for what, rows in (("responses", 12), ("scores", 12), ("events", 10)):
         table = tmp_path / f"{what}.jsonl"
-        told("export", WHOLE, "--what", what, "--out", str(table))
+        reported("export", WHOLE, "--what", what, "--out", str(table))
         assert len(table.read_text().splitlines()) >= rows, what
 
 

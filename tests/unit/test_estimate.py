@@ -139,10 +139,10 @@ def test_work_that_does_not_fit_into_its_jobs_takes_further_rounds() -> None:
 
 def test_shorter_jobs_are_more_jobs_and_more_loads() -> None:
     found = of(on_slurm(run_task(resources={"time_limit": "08:00:00"})), samples=20000)
-    told = {one.minutes: one for one in found.shorter}
-    assert list(told) == [30, 60, 120, 240]
-    assert told[30].jobs > told[240].jobs
-    assert told[30].gpu_hours > told[240].gpu_hours >= found.gpu_hours.value - 1e-9
+    reported = {one.minutes: one for one in found.shorter}
+    assert list(reported) == [30, 60, 120, 240]
+    assert reported[30].jobs > reported[240].jobs
+    assert reported[30].gpu_hours > reported[240].gpu_hours >= found.gpu_hours.value - 1e-9
 
 
 def test_a_job_too_short_for_a_load_is_told() -> None:

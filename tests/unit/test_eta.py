@@ -130,24 +130,24 @@ def holds(chance: random.Random, progress: float) -> bool:
     running = [(0.0, 0.0, "", index) for index in range(workers)]
     heapq.heapify(running)
     seen: dict[str, list[float]] = {name: [] for name in names}
-    place, done, told = 0, 0, None
+    place, done, reported = 0, 0, None
     end = 0.0
     while running:
-        at, begun, name, index = heapq.heappop(running)
+        at, started, name, index = heapq.heappop(running)
         if name:
-            seen[name].append((at - begun) / SAMPLES)
+            seen[name].append((at - started) / SAMPLES)
             done += 1
             end = max(end, at)
-        if told is None and done >= progress * total and place < total:
-            told = _estimated(names, queue[place:], running, seen, at)
+        if reported is None and done >= progress * total and place < total:
+            reported = _estimated(names, queue[place:], running, seen, at)
             moment = at
         if place < total:
             name, noise = queue[place]
             place += 1
             heapq.heappush(running, (at + SAMPLES * true[name] * math.exp(noise), at, name, index))
-    if told is None:
+    if reported is None:
         return True
-    return moment + told.low <= end <= moment + told.high
+    return moment + reported.low <= end <= moment + reported.high
 
 
 def _estimated(
@@ -163,15 +163,15 @@ def _estimated(
         if (count := sum(one == name for one, _ in rest))
     )
     busy = [
-        Busy("m", name, round(SAMPLES * (end - now) / max(end - begun, 1e-9)))
-        for end, begun, name, _ in running
+        Busy("m", name, round(SAMPLES * (end - now) / max(end - started, 1e-9)))
+        for end, started, name, _ in running
         if name
     ]
     crew = Crew(left, (*busy, Busy("m")))
     far = {name: list(known) for name, known in seen.items()}
-    for end, begun, name, _ in running:  # what runs tells, too, once a quarter of it is answered
-        if name and now - begun >= 0.25 * (end - begun):
-            far[name].append((end - begun) / SAMPLES)
+    for end, started, name, _ in running:  # what runs tells, too, once a quarter of it is answered
+        if name and now - started >= 0.25 * (end - started):
+            far[name].append((end - started) / SAMPLES)
     found = estimate([crew], {name: Pace(1.0, tuple(far[name])) for name in names}, {})
     assert found is not None
     return found

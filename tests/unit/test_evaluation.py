@@ -62,8 +62,10 @@ def test_a_dataset_that_lost_rows_which_were_asked_about_is_told_instead_of_scor
 ) -> None:
     here = mixed(tmp_path)
     write_json(here.chosen_file, {"rt": [[0, 3], [4, 9]]})
-    told = "dataset '.*' has changed since .* 9 or more samples then, 8 now .submit the plan again"
-    with pytest.raises(UserError, match=told):
+    reported = (
+        "dataset '.*' has changed since .* 9 or more samples then, 8 now .submit the plan again"
+    )
+    with pytest.raises(UserError, match=reported):
         evaluate(Experiment(here.path))
 
 

@@ -132,13 +132,13 @@ def test_events_of_a_worker_hold_no_secret_however_deep(tmp_path: Path) -> None:
         "monitor", memory={"why": ["s3cr3t-of-the-events", 1]}, message="s3cr3t-of-the-events"
     )
     news.close("finished")
-    (told,) = (
+    (reported,) = (
         one
         for path in here.path.rglob("*.events.jsonl")
         for one in lines(path)
         if one["event"] == "monitor"
     )
-    assert (told["memory"], told["message"]) == ({"why": ["***", 1]}, "***")
+    assert (reported["memory"], reported["message"]) == ({"why": ["***", 1]}, "***")
 
 
 # --- the tail -----------------------------------------------------------------------------------------
@@ -467,7 +467,7 @@ def test_folding_hides_no_event_and_repeats_none(
     written: list[tuple[str, int, str]] = []
     came: list[tuple[str, int, str]] = []
 
-    def told(kind: Kind, shard: int) -> None:
+    def reported(kind: Kind, shard: int) -> None:
         with EventLog(here.shard_events("rt", shard, attempts[shard])) as log:
             line = log.write(kind)
         written.append((f"shards/rt/{shard:05d}.{attempts[shard]}", line["seq"], kind))
@@ -477,10 +477,10 @@ def test_folding_hides_no_event_and_repeats_none(
         if what == "claim" and shard not in open_now:
             attempts[shard] += 1
             open_now.add(shard)
-            told("claimed", shard)
+            reported("claimed", shard)
         elif what == "end" and shard in open_now:
             open_now.remove(shard)
-            told("drained", shard)
+            reported("drained", shard)
         elif what == "fold" and any(attempts):
             names = [
                 here.shard_events("rt", one, attempt).name

@@ -430,20 +430,20 @@ while True:
 def test_a_worker_killed_at_any_moment_loses_no_acknowledged_answer(tmp_path: Path) -> None:
     here = fresh(tmp_path)
     rng = random.Random(1)
-    told: list[str] = []
+    reported: list[str] = []
     for _ in range(3):
         worker = child(RECORD, here.path)
         assert worker.stdout is not None
-        told.append(worker.stdout.readline().decode().strip())
+        reported.append(worker.stdout.readline().decode().strip())
         time.sleep(rng.random() * 0.2)
         worker.send_signal(signal.SIGKILL)
         out, _ = worker.communicate()
-        told += out.decode().split()
+        reported += out.decode().split()
         found = [one.sample_id for one in responses_of(here, state(here).shard)]
-        assert set(told) <= set(found)
-        assert len(set(found) - set(told)) <= 3
+        assert set(reported) <= set(found)
+        assert len(set(found) - set(reported)) <= 3
         release(here, state(here), "killed")
-    assert len(told) > 10
+    assert len(reported) > 10
 
 
 # --- layout -------------------------------------------------------------------------------------------
@@ -470,7 +470,7 @@ def test_an_experiment_is_found_by_id_beginning_path_or_as_the_last(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("wanted", "told"),
+    ("wanted", "reported"),
     [
         ("2", "'2' matches several experiments: 20261120-1000-a-aaaa, 20261120-1000-b-bbbb"),
         ("3", "no experiment '3' in "),
@@ -479,11 +479,11 @@ def test_an_experiment_is_found_by_id_beginning_path_or_as_the_last(tmp_path: Pa
         ("/", "/: not the folder of an experiment"),
     ],
 )
-def test_what_fits_none_or_several_is_a_mistake(tmp_path: Path, wanted: str, told: str) -> None:
+def test_what_fits_none_or_several_is_a_mistake(tmp_path: Path, wanted: str, reported: str) -> None:
     experiments(tmp_path, "20261120-1000-a-aaaa", "20261120-1000-b-bbbb")
     with pytest.raises(UserError, match="`hpcbench list` shows ") as caught:
         find(tmp_path, wanted)
-    assert told in str(caught.value)
+    assert reported in str(caught.value)
 
 
 @pytest.mark.parametrize("nothing", ["", " "])

@@ -26,9 +26,9 @@ def test_each_figure_has_its_value_and_what_it_means_there(
     capsys: pytest.CaptureFixture[str], path: str
 ) -> None:
     assert main(["export", path, "--compat", "vllm", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    part = told["run_tasks"]["rt"]["figures"]
-    assert told["compat"] == "vllm"
+    reported = json.loads(capsys.readouterr().out)
+    part = reported["run_tasks"]["rt"]["figures"]
+    assert reported["compat"] == "vllm"
     assert part["mean_ttft_ms"]["value"] == 100
     assert "first chunk with choices" in part["mean_ttft_ms"]["definition"]
     assert part["completed"]["value"] == 3
@@ -57,9 +57,9 @@ def test_shards_of_several_workers_make_one_table(
     later = [answered(4, 9e6, 9e6 + 400, 9e6 + 500), answered(5, 9e6, 9e6 + 300, 9e6 + 400)]
     write_attempt(here, 1, 1, later)
     assert main(["export", str(here.path), "--compat", "vllm", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)["run_tasks"]["rt"]
-    figures = {name: one["value"] for name, one in told["figures"].items()}
-    assert told["pieces"] == 2
+    reported = json.loads(capsys.readouterr().out)["run_tasks"]["rt"]
+    figures = {name: one["value"] for name, one in reported["figures"].items()}
+    assert reported["pieces"] == 2
     assert figures["completed"] == 4
     assert figures["duration"] == pytest.approx(0.38 + 0.5)
     assert figures["request_throughput"] == pytest.approx(4 / 0.88)

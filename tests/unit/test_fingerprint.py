@@ -51,7 +51,7 @@ def with_installed(**changed: Distribution | None) -> Fingerprint:
 
 
 @pytest.mark.parametrize(
-    ("now", "told"),
+    ("now", "reported"),
     [
         (BEFORE, []),
         (with_installed(pydantic=installed("2.7", "bb")), ["pydantic 2.6 → 2.7"]),
@@ -78,8 +78,8 @@ def with_installed(**changed: Distribution | None) -> Fingerprint:
         ),
     ],
 )
-def test_what_changed_is_named(now: Fingerprint, told: list[str]) -> None:
-    assert BEFORE.changes(now) == told
+def test_what_changed_is_named(now: Fingerprint, reported: list[str]) -> None:
+    assert BEFORE.changes(now) == reported
     assert (now.digest == BEFORE.digest) == (now == BEFORE)
 
 

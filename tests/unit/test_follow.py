@@ -91,11 +91,11 @@ def test_events_as_json_end_with_a_cursor_to_go_on_from(
     here: Experiment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["events", "--json"]) == 0
-    *told, last = printed_json(capsys)
-    assert {frozenset(one) for one in told} == {
+    *reported, last = printed_json(capsys)
+    assert {frozenset(one) for one in reported} == {
         frozenset(["source", "seq", "time", "kind", "data"])
     }
-    (alarm,) = [one for one in told if one["kind"] == "alarm"]
+    (alarm,) = [one for one in reported if one["kind"] == "alarm"]
     assert alarm["data"]["kind"] == "disk_nearly_full"
     assert main(["events", "--json", "--since", last["cursor"]]) == 0
     assert [list(one) for one in printed_json(capsys)] == [["cursor"]]
@@ -168,9 +168,9 @@ def test_following_shows_what_comes_and_ends_with_the_experiment(
     other.start()
     assert main(["events", "--follow", "--json"]) == 0
     other.join()
-    *told, last = printed_json(capsys)
-    assert [one["data"]["answered"] for one in told if one["kind"] == "progress"] == [0, 1, 2]
-    assert told[-1]["kind"] == "ended"
+    *reported, last = printed_json(capsys)
+    assert [one["data"]["answered"] for one in reported if one["kind"] == "progress"] == [0, 1, 2]
+    assert reported[-1]["kind"] == "ended"
     assert "cursor" in last
 
 

@@ -122,7 +122,7 @@ def test_a_damaged_plan_is_a_plan_or_a_mistake_with_a_place(
         "name: here\nexecutor: slurm\nslurm: {partition: g, partitions: {g: {cpus: 8}}}\n",
     )
     chance = random.Random(batch)
-    told = plans = 0
+    reported = plans = 0
     for _ in range(PLANS):
         text = chance.choice(SOURCES)
         for _ in range(chance.randint(1, 4)):
@@ -132,7 +132,7 @@ def test_a_damaged_plan_is_a_plan_or_a_mistake_with_a_place(
         try:
             load_plan(path, [files.registry], (), mode)  # type: ignore[arg-type]
         except UserError as error:
-            told += 1
+            reported += 1
             for problem in error.problems:
                 assert problem.file is not None, text
                 assert problem.line is not None, (problem, text)
@@ -140,5 +140,5 @@ def test_a_damaged_plan_is_a_plan_or_a_mistake_with_a_place(
                 assert len(problem.message) < 1500, (problem, text)
         else:
             plans += 1
-    assert told + plans == PLANS
-    assert told > PLANS / 2
+    assert reported + plans == PLANS
+    assert reported > PLANS / 2

@@ -92,8 +92,8 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> 
     return found
 
 
-def states(told: dict[str, object]) -> dict[str, str]:
-    rows = told["experiments"]
+def states(reported: dict[str, object]) -> dict[str, str]:
+    rows = reported["experiments"]
     assert isinstance(rows, list)
     return {row["id"]: row["done"] for row in rows}
 
@@ -103,13 +103,13 @@ def test_what_a_kill_left_is_folded_and_removed_and_no_answer_is_lost(
 ) -> None:
     here = ended(root)
     before = dict(answers_of(here, "rt"))
-    told = said(capsys)
+    reported = said(capsys)
     assert dict(answers_of(here, "rt")) == before
     assert names(here.path) == {
         "resolved.json", "manifest.json", "chosen.json", "submission.jsonl",
         f"shards/rt/{FOLDED}", f"workers/{FOLDED}", "jobs/17_0_log.out",
     }  # fmt: skip
-    (row,) = told["experiments"]  # type: ignore[misc]
+    (row,) = reported["experiments"]  # type: ignore[misc]
     assert row["done"] == "cleared"
     assert row["after"]["files"] == 7 < row["before"]["files"]
     assert row["after"]["bytes"] < row["before"]["bytes"]
@@ -121,8 +121,8 @@ def test_a_dry_run_says_the_same_and_touches_nothing(
 ) -> None:
     here = ended(root)
     before = {path: path.lstat().st_mtime_ns for path in here.path.rglob("*")}
-    told = said(capsys, "--dry-run", "--older", "0")
-    assert states(told) == {here.id: "would be deleted"}
+    reported = said(capsys, "--dry-run", "--older", "0")
+    assert states(reported) == {here.id: "would be deleted"}
     assert states(said(capsys, "--dry-run")) == {here.id: "would be cleared"}
     assert {path: path.lstat().st_mtime_ns for path in here.path.rglob("*")} == before
     assert main(["gc", "--dry-run"]) == 0
@@ -137,8 +137,8 @@ def test_what_runs_is_left_alone(
     here = ended(root)
     before = names(here.path)
     monkeypatch.setattr(slurm, "queue", lambda: [slurm.Job("17_0", "hpcbench", "RUNNING")])
-    told = said(capsys, "--older", "0", "--yes")
-    assert states(told) == {here.id: "left alone"}
+    reported = said(capsys, "--older", "0", "--yes")
+    assert states(reported) == {here.id: "left alone"}
     assert names(here.path) == before
 
 
@@ -152,8 +152,8 @@ def test_where_slurm_does_not_answer_nobody_can_tell(
         raise EnvironmentFault("squeue does not answer")
 
     monkeypatch.setattr(slurm, "queue", silent)
-    told = said(capsys, "--older", "0", "--yes")
-    (row,) = told["experiments"]  # type: ignore[misc]
+    reported = said(capsys, "--older", "0", "--yes")
+    (row,) = reported["experiments"]  # type: ignore[misc]
     assert (row["done"], row["reason"]) == ("left alone", "squeue does not answer")
     assert names(here.path) == before
 
@@ -231,8 +231,8 @@ def test_old_experiments_are_deleted_when_it_is_meant(
     assert str(old.path) in err
     assert "--yes" in err
     assert old.path.exists()
-    told = said(capsys, "--older", "30", "--yes")
-    assert states(told) == {old.id: "deleted", young.id: "cleared"}
+    reported = said(capsys, "--older", "30", "--yes")
+    assert states(reported) == {old.id: "deleted", young.id: "cleared"}
     assert not old.path.exists()
     assert young.path.exists()
 
@@ -341,9 +341,9 @@ def test_links_are_not_followed_out_of_the_home(
     linked.symlink_to(foreign.path)
     for path in (here.path, foreign.path):
         age(path, 40)
-    told = said(capsys, "--older", "30", "--yes")
-    assert states(told)[here.id] == "deleted"
-    assert states(told)[linked.name] != "deleted"
+    reported = said(capsys, "--older", "30", "--yes")
+    assert states(reported)[here.id] == "deleted"
+    assert states(reported)[linked.name] != "deleted"
     assert foreign.manifest_file.exists()
     assert (elsewhere / "data.pkl").exists()
     assert (elsewhere / ".data.0123abcd").exists()
@@ -361,8 +361,8 @@ def test_a_deletion_that_was_killed_is_no_experiment_and_is_ended_by_the_next(
         gc.delete(here)
     assert main(["list", "--json"]) == 0
     assert here.id not in capsys.readouterr().out
-    told = said(capsys)
-    assert told["others"] == [str(root / "experiments" / f".deleted-{here.id}")]
+    reported = said(capsys)
+    assert reported["others"] == [str(root / "experiments" / f".deleted-{here.id}")]
     assert [path.name for path in (root / "experiments").iterdir()] == [other.id]
 
 
@@ -416,9 +416,9 @@ def test_what_laptops_sent_goes_with_the_last_experiment_that_names_it(
     here = ended(root, packages=str(needed / "package"))
     age(root / "remote", 30)
 
-    told = said(capsys, "--dry-run")
-    assert set(told["others"]) == {str(other), str(note)}  # type: ignore[call-overload]
-    assert said(capsys)["others"] == told["others"]
+    reported = said(capsys, "--dry-run")
+    assert set(reported["others"]) == {str(other), str(note)}  # type: ignore[call-overload]
+    assert said(capsys)["others"] == reported["others"]
     assert {path.name for path in (root / "remote").iterdir()} == {
         "files", "lab", "submissions", needed.name,
     }  # fmt: skip

@@ -94,8 +94,10 @@ def test_a_model_is_timed_once_all_its_run_tasks_are(tmp_path: Path) -> None:
     plan = resolved(run_task(), new, parallelism=8)
     found = rates(tmp_path, plan, hashed(*plan.run_tasks, samples=80))
     assert found.timed == {"m"}
-    (told,) = plan_work(plan, hashed(*plan.run_tasks, samples=80), *found.for_planning).fewer
-    assert (told.model, told.workers, told.known) == ("m", 1, True), "40 s of work, loads of 60 s"
+    (reported,) = plan_work(plan, hashed(*plan.run_tasks, samples=80), *found.for_planning).fewer
+    assert (reported.model, reported.workers, reported.known) == ("m", 1, True), (
+        "40 s of work, loads of 60 s"
+    )
 
 
 def test_without_hashes_documents_are_compared_by_name(tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ def test_loads_and_idle_time_are_shared_out_by_what_was_used() -> None:
 
 def test_the_wait_in_the_queue_is_told_and_is_no_waste() -> None:
     known = [Run(TASKS, begin, begin + 10, 1, 1, begin, submitted=100) for begin in (130, 150, 400)]
-    told = waited(known)
-    assert told is not None
-    assert (told.first, told.median, told.longest) == (30, 50, 300)
+    reported = waited(known)
+    assert reported is not None
+    assert (reported.first, reported.median, reported.longest) == (30, 50, 300)
     assert waited([Run(TASKS, 0, 10, 1, 1)]) is None

@@ -91,15 +91,15 @@ def test_a_model_is_found_below_the_cache_of_this_user(
 def test_what_is_not_here_is_told_with_the_command_that_brings_it(
     cache: Path, url: str, remedy: str
 ) -> None:
-    with pytest.raises(UserError, match="is not on this machine") as told:
+    with pytest.raises(UserError, match="is not on this machine") as reported:
         find_in_hub(url)
-    assert remedy in str(told.value)
+    assert remedy in str(reported.value)
 
 
 def test_a_download_that_broke_off_is_not_taken_for_whole(cache: Path) -> None:
     snapshot = cache / "snapshots" / NEW
-    begun = cache / "blobs" / "1234.incomplete"
-    begun.touch()
+    started = cache / "blobs" / "1234.incomplete"
+    started.touch()
     with pytest.raises(UserError, match=f"{NEW} is incomplete.*1234.incomplete"):
         find_in_hub("hf://org/name")
     shards = {"a.weight": "model-1.safetensors", "b.weight": "model-2.safetensors"}
@@ -115,8 +115,8 @@ def test_a_download_that_broke_off_is_not_taken_for_whole(cache: Path) -> None:
 
 
 def write_index(snapshot: Path, name: str, *shards: str) -> None:
-    told = {"weight_map": {f"{shard}.weight": shard for shard in shards}}
-    (snapshot / f"{name}.index.json").write_text(json.dumps(told))
+    reported = {"weight_map": {f"{shard}.weight": shard for shard in shards}}
+    (snapshot / f"{name}.index.json").write_text(json.dumps(reported))
 
 
 def test_an_index_whose_shards_were_left_out_says_nothing_beside_whole_weights(
@@ -147,11 +147,11 @@ def test_what_another_download_left_refuses_no_model_whose_weights_lie_there(
     cache: Path, weights: str
 ) -> None:
     snapshot = cache / "snapshots" / NEW
-    begun = cache / "blobs" / "1234.5678.incomplete"
-    begun.touch()
+    started = cache / "blobs" / "1234.5678.incomplete"
+    started.touch()
     (snapshot / "training_args.bin").touch()
     (snapshot / "model-00001-of-00002.safetensors").touch()
-    with pytest.raises(UserError, match=rf"; or remove {begun}, if no download of it is running"):
+    with pytest.raises(UserError, match=rf"; or remove {started}, if no download of it is running"):
         find_in_hub("hf://org/name")
     (snapshot / weights).touch()
     assert find_in_hub("hf://org/name") == snapshot

@@ -267,7 +267,7 @@ def test_slurms_client_without_a_cluster_is_one_line_with_both_ways_on(
 
 
 @pytest.mark.parametrize(
-    ("setting", "told"),
+    ("setting", "reported"),
     [
         ("slurm.acount=x", "unknown key 'acount' (did you mean 'account'?)"),
         ("umask=027", "umask: YAML reads 23 as a number (put it in quotes)"),
@@ -276,10 +276,14 @@ def test_slurms_client_without_a_cluster_is_one_line_with_both_ways_on(
     ],
 )
 def test_a_wrong_setting_is_told_and_nothing_is_written(
-    slurm: FakeSlurm, tmp_path: Path, capsys: pytest.CaptureFixture[str], setting: str, told: str
+    slurm: FakeSlurm,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    setting: str,
+    reported: str,
 ) -> None:
     assert main(["init", "--set", setting]) == 2
-    assert told in capsys.readouterr().err
+    assert reported in capsys.readouterr().err
     assert not (tmp_path / "config").exists()
 
 
@@ -303,7 +307,7 @@ def test_doctor_holds_the_job_scripts_against_slurms_own_test(slurm: FakeSlurm) 
 
 
 @pytest.mark.parametrize(
-    ("site", "name", "state", "told"),
+    ("site", "name", "state", "reported"),
     [
         ({"group": "nobodys-group"}, "group", "failed", "no Unix group"),
         ({"umask": "000"}, "umask", "warning", "every user can change"),
@@ -315,11 +319,11 @@ def test_doctor_holds_the_job_scripts_against_slurms_own_test(slurm: FakeSlurm) 
     ],
 )
 def test_doctor_finds_what_would_break_jobs(
-    slurm: FakeSlurm, site: dict[str, object], name: str, state: str, told: str
+    slurm: FakeSlurm, site: dict[str, object], name: str, state: str, reported: str
 ) -> None:
     found = looked_at(**site)[name]
     assert found[0] == state
-    assert told in found[1]
+    assert reported in found[1]
 
 
 def test_a_job_says_whether_jobs_may_submit(slurm: FakeSlurm, tmp_path: Path) -> None:

@@ -556,11 +556,11 @@ def test_a_page_that_is_not_there_spoils_its_sample_alone(tmp_path: Path) -> Non
     (tmp_path / "broken.pdf").write_bytes(b"%PDF-1.7 nothing")
     table = table_of(tmp_path, "d.pdf", "d.pdf#page=7", "broken.pdf")
     assert [one.id for one in everything(table)] == ["0", "1", "2"]
-    told = [str(one.problem) for one in unreadable(table)]
+    reported = [str(one.problem) for one in unreadable(table)]
     assert [one.index for one in unreadable(table)] == [1, 2]
-    assert "a.jsonl:2: sample '1': d.pdf#page=7" in told[0]
-    assert "the document has 1 pages" in told[0]
-    assert "not a readable PDF" in told[1]
+    assert "a.jsonl:2: sample '1': d.pdf#page=7" in reported[0]
+    assert "the document has 1 pages" in reported[0]
+    assert "not a readable PDF" in reported[1]
 
 
 def test_a_pattern_is_every_page_that_matches(tmp_path: Path) -> None:
@@ -587,8 +587,8 @@ def test_bad_images_are_told_with_file_and_row(tmp_path: Path) -> None:
     (tmp_path / "empty.png").touch()
     (tmp_path / "text.png").write_text("no image")
     table = table_of(tmp_path, "good.png", "empty.png", "text.png", "gone.png")
-    told = [str(one.problem).replace(f"{tmp_path}/", "") for one in unreadable(table)]
-    assert told == [
+    reported = [str(one.problem).replace(f"{tmp_path}/", "") for one in unreadable(table)]
+    assert reported == [
         "a.jsonl:2: sample '1': empty.png: not a readable image",
         "a.jsonl:3: sample '2': text.png: not a readable image",
         "a.jsonl:4: sample '3': gone.png: No such file or directory",
@@ -642,7 +642,7 @@ def test_where_sample_and_limit_choose_in_this_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "told"),
+    ("where", "reported"),
     [
         ("doc_type = 1", "is not a valid expression"),
         ("kind == 'x'", r"'kind' is undefined \(there are: doc_type, document, id, pages\)"),
@@ -653,8 +653,8 @@ def test_where_sample_and_limit_choose_in_this_order(tmp_path: Path) -> None:
         ("doc_type | random == 'x'", "No filter named 'random'"),
     ],
 )
-def test_a_wrong_where_is_one_clear_line(tmp_path: Path, where: str, told: str) -> None:
-    with pytest.raises(UserError, match=told):
+def test_a_wrong_where_is_one_clear_line(tmp_path: Path, where: str, reported: str) -> None:
+    with pytest.raises(UserError, match=reported):
         choose(invoices(tmp_path), task(where=where), 0)
 
 

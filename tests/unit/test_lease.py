@@ -69,16 +69,16 @@ def test_a_lock_that_shows_beats_is_respected_however_old(
 ) -> None:
     monkeypatch.setattr(lease, "STALE_SECONDS", 2)
     monkeypatch.setattr(lease, "BEAT_SECONDS", 0.1)
-    begun = threading.Event()
+    started = threading.Event()
 
     def slow(place: Path) -> None:
-        begun.set()
+        started.set()
         time.sleep(3)
         place.touch()
 
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(make_once, tmp_path / "target", slow, 0.05)
-        assert begun.wait(20)
+        assert started.wait(20)
         assert not make_once(tmp_path / "target", lambda place: pytest.fail("twice"), 0.05)
         assert first.result()
 
@@ -300,9 +300,9 @@ def test_a_process_in_a_container_of_the_same_host_name_is_not_taken_for_dead(
     lock = lock_of(tmp_path / "target", ended_pid(), space="another-boot-4026532999")
     assert not lease.abandoned(lock)
     monkeypatch.setattr(lease, "STALE_SECONDS", 1.0)
-    begun = time.monotonic()
+    started = time.monotonic()
     assert make_once(tmp_path / "target", lambda place: place.write_text("x") and None, 0.05)
-    assert time.monotonic() - begun >= 1.0
+    assert time.monotonic() - started >= 1.0
 
 
 def test_a_lock_that_shows_no_beat_for_long_is_abandoned_wherever_it_was_made(
@@ -345,9 +345,9 @@ def test_nobody_outlives_a_start_of_the_machine(
     for path in (left / "pack", left):
         os.utime(path, (1.0, 1.0))
     inode = (left / "pack").stat().st_ino
-    begun = time.monotonic()
+    started = time.monotonic()
     assert make_once(tmp_path / "target", lambda place: None, resume=True)
-    assert time.monotonic() - begun < lease.STALE_SECONDS
+    assert time.monotonic() - started < lease.STALE_SECONDS
     assert (tmp_path / "target/pack").stat().st_ino == inode
 
 

@@ -177,9 +177,9 @@ def test_two_prompts_of_one_kind_in_a_collection_are_told_at_their_line(
     rows = [row(prompt_collection="c.csv"), row(prompt_collection="c.csv", model_name="n")]
     with pytest.raises(
         UserError, match=r"c\.csv:3: two prompts have the id 'a b'; the other one ends in line 2"
-    ) as told:
+    ) as reported:
         prompts_of(tmp_path, *rows, data_dirs=data_dirs)
-    assert len(told.value.problems) == 1
+    assert len(reported.value.problems) == 1
 
 
 def test_a_row_that_stands_twice_in_a_collection_is_one_prompt(
@@ -232,8 +232,8 @@ def test_the_name_of_a_missing_system_prompt_is_never_its_text(
 ) -> None:
     rows = config(tmp_path, row(system_prompt="strict_v2.txt"))
     found = import_v01(rows, tmp_path / "out", None, data_dirs if known else None)
-    told = "no such file: SystemPrompts/strict_v2.txt; row 2 sends no system prompt"
-    assert told in found.remarks
+    reported = "no such file: SystemPrompts/strict_v2.txt; row 2 sends no system prompt"
+    assert reported in found.remarks
     assert "strict_v2" not in "".join(path.read_text() for path in found.written)
 
 
@@ -245,12 +245,12 @@ def test_what_is_not_carried_over_is_said(tmp_path: Path) -> None:
         row(framework="SGLang"),
     ]
     found = import_v01(config(tmp_path, *rows), tmp_path / "out")
-    told = "\n".join(found.remarks)
-    assert "hpcbench has no metric CIDEr: row 3 leaves it out" in told
-    assert "no answers ModelsAnswers/d_*_m_VQA_answers_*.csv (name v0.1's folder" in told
-    assert "row 4, which only scores them, is left out" in told
-    assert "sglang" not in told.lower()
-    assert "model m is not in vlm_base.csv" in told
+    reported = "\n".join(found.remarks)
+    assert "hpcbench has no metric CIDEr: row 3 leaves it out" in reported
+    assert "no answers ModelsAnswers/d_*_m_VQA_answers_*.csv (name v0.1's folder" in reported
+    assert "row 4, which only scores them, is left out" in reported
+    assert "sglang" not in reported.lower()
+    assert "model m is not in vlm_base.csv" in reported
     tasks = run_tasks(found)
     assert [task["name"] for task in tasks] == ["d-m-vqa", "d-m-vqa-2", "d-m-vqa-3"]
     assert tasks[1]["metrics"] == ["bleu", "anls"]
@@ -275,7 +275,7 @@ def test_an_unknown_task_is_left_out_and_the_rest_is_imported(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("cells", "told"),
+    ("cells", "reported"),
     [
         ({"task": "VQQ"}, "no row can be imported; unknown task 'VQQ'"),
         ({"framework": "vLM"}, "user_config.csv:2: unknown framework 'vLM' (did you mean 'vLLM'?)"),
@@ -288,9 +288,9 @@ def test_an_unknown_task_is_left_out_and_the_rest_is_imported(tmp_path: Path) ->
     ],
 )
 def test_a_wrong_cell_is_told_at_its_line_and_nothing_is_written(
-    tmp_path: Path, cells: dict[str, str], told: str
+    tmp_path: Path, cells: dict[str, str], reported: str
 ) -> None:
-    assert told in refusal(tmp_path, row(**cells))[0]
+    assert reported in refusal(tmp_path, row(**cells))[0]
 
 
 def test_all_wrong_rows_are_told_at_once(tmp_path: Path) -> None:

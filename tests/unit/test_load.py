@@ -84,7 +84,7 @@ def test_what_is_set_by_hand_wins_over_what_the_verb_lays_over_the_plan(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reported"),
     [
         (["--concurrency", "1,x"], "--concurrency: '1,x' is not a list of numbers"),
         (["--slo", "ttft=fast"], "--slo: 'ttft=fast' is not a limit"),
@@ -102,9 +102,9 @@ def test_what_is_set_by_hand_wins_over_what_the_verb_lays_over_the_plan(
     ],
 )
 def test_what_cannot_be_is_told_in_a_line(
-    capsys: pytest.CaptureFixture[str], plan: Path, arguments: list[str], told: str
+    capsys: pytest.CaptureFixture[str], plan: Path, arguments: list[str], reported: str
 ) -> None:
-    assert told in refused(capsys, plan, *arguments)
+    assert reported in refused(capsys, plan, *arguments)
 
 
 def test_a_submission_finds_every_option_that_it_looks_at() -> None:

@@ -17,7 +17,7 @@ from hpcbench.submit.measure import measure
 from tests.unit.small import record, resolved, run_task, write_dataset
 
 
-def told(folder: Path, records: Sequence[dict[str, Any]], **task: Any) -> Measured:
+def reported(folder: Path, records: Sequence[dict[str, Any]], **task: Any) -> Measured:
     data = write_dataset(folder / "data", records)
     for name in ("p", "q", "r"):
         Image.new("RGB", (4, 4)).save(data / f"{name}.png")
@@ -25,34 +25,34 @@ def told(folder: Path, records: Sequence[dict[str, Any]], **task: Any) -> Measur
 
 
 def test_pages_that_come_once_want_no_cache(tmp_path: Path) -> None:
-    found = told(tmp_path, [record(0, images=["p.png"]), record(1, images=["q.png", "r.png"])])
+    found = reported(tmp_path, [record(0, images=["p.png"]), record(1, images=["q.png", "r.png"])])
     assert (found.images, found.reuse) == ({"rt": 2}, {"rt": False})
 
 
 def test_several_questions_about_a_page_do(tmp_path: Path) -> None:
-    found = told(tmp_path, [record(0, images=["p.png"]), record(1, images=["p.png"])])
+    found = reported(tmp_path, [record(0, images=["p.png"]), record(1, images=["p.png"])])
     assert (found.images, found.reuse) == ({"rt": 1}, {"rt": True})
 
 
 @pytest.mark.parametrize("limit", [1, 2])
 def test_only_the_samples_that_are_asked_count(tmp_path: Path, limit: int) -> None:
     records = [record(0, images=["p.png"]), record(1, images=["p.png", "q.png"])]
-    found = told(tmp_path, records, limit=limit)
+    found = reported(tmp_path, records, limit=limit)
     assert (found.images, found.reuse) == ({"rt": limit}, {"rt": limit == 2})
 
 
 def test_a_model_without_weights_has_nothing_to_hash(tmp_path: Path) -> None:
-    found = told(tmp_path, [record(0)], model={"engine": "remote", "source": ""})
+    found = reported(tmp_path, [record(0)], model={"engine": "remote", "source": ""})
     assert found.model_hashes == {"m": "none"}
 
 
 def test_the_image_of_an_example_comes_with_every_sample(tmp_path: Path) -> None:
     example = PromptExample("1", {"question": "?"}, (str(tmp_path / "data/r.png"),))
     prompt = {"examples": (example,)}
-    once = told(tmp_path, [record(0, images=["p.png"])], prompt=prompt)
+    once = reported(tmp_path, [record(0, images=["p.png"])], prompt=prompt)
     assert (once.images, once.reuse) == ({"rt": 2}, {"rt": False})
     records = [record(0, images=["p.png"]), record(1, images=["q.png"])]
-    assert told(tmp_path, records, prompt=prompt).reuse == {"rt": True}
+    assert reported(tmp_path, records, prompt=prompt).reuse == {"rt": True}
 
 
 def test_the_image_of_an_example_is_looked_at_before_anything_is_submitted(

@@ -84,7 +84,7 @@ def test_two_versions_are_two_columns_with_two_signatures(files: Files) -> None:
 
 
 @pytest.mark.parametrize(
-    ("metrics", "told"),
+    ("metrics", "reported"),
     [
         (
             "[{name: length, version: 3}]",
@@ -97,8 +97,8 @@ def test_two_versions_are_two_columns_with_two_signatures(files: Files) -> None:
         ("[{name: length, versoin: 1}]", "versoin"),
     ],
 )
-def test_a_wrong_version_is_named_at_its_place(files: Files, metrics: str, told: str) -> None:
-    with pytest.raises(UserError, match=told) as caught:
+def test_a_wrong_version_is_named_at_its_place(files: Files, metrics: str, reported: str) -> None:
+    with pytest.raises(UserError, match=reported) as caught:
         resolved(files, metrics)
     assert all(problem.line == 8 for problem in caught.value.problems)
 

@@ -116,7 +116,7 @@ def test_languages_and_categories_are_there_to_group_by(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bad", "told"),
+    ("bad", "reported"),
     [
         (row("poetry en"), "OCRBench v2 has no type 'poetry en'"),
         (row("math QA en", eval="by eye"), "type 'math QA en' cannot be scored by eval 'by eye'"),
@@ -139,10 +139,10 @@ def test_languages_and_categories_are_there_to_group_by(tmp_path: Path) -> None:
     ],
 )
 def test_a_row_that_cannot_be_scored_is_told_with_its_place(
-    tmp_path: Path, bad: dict[str, Any], told: str
+    tmp_path: Path, bad: dict[str, Any], reported: str
 ) -> None:
     rows = [row("math QA en"), bad]
-    with pytest.raises(UserError, match=told) as refusal:
+    with pytest.raises(UserError, match=reported) as refusal:
         opened(tmp_path, rows).count()
     assert refusal.value.problems[0].line == 2
     skipping = opened(tmp_path, rows, on_bad="skip")

@@ -58,7 +58,7 @@ def test_maps_merge_lists_replace_plus_appends_and_null_deletes(
 
 
 @pytest.mark.parametrize(
-    ("base", "over", "told"),
+    ("base", "over", "reported"),
     [
         (
             "a: 5",
@@ -68,10 +68,10 @@ def test_maps_merge_lists_replace_plus_appends_and_null_deletes(
         ("a: [5]", "+a: 3", "over.yaml:1:5: '+a' must be a list"),
     ],
 )
-def test_a_plus_without_lists_is_told_at_its_place(base: str, over: str, told: str) -> None:
+def test_a_plus_without_lists_is_told_at_its_place(base: str, over: str, reported: str) -> None:
     with pytest.raises(UserError) as caught:
         overlay(parse(Path("base.yaml"), base), parse(Path("over.yaml"), over))
-    assert str(caught.value) == told
+    assert str(caught.value) == reported
 
 
 plain = st.recursive(
@@ -223,7 +223,7 @@ def test_set_is_the_last_overlay(files: Files, setting: str, read: object) -> No
 
 
 @pytest.mark.parametrize(
-    ("setting", "told"),
+    ("setting", "reported"),
     [
         ("parallelism", "must have the form path.to.key=value"),
         ("=3", "must have the form path.to.key=value"),
@@ -239,10 +239,12 @@ def test_set_is_the_last_overlay(files: Files, setting: str, read: object) -> No
         ("+run_tasks=5", "`+` appends a list to a list"),
     ],
 )
-def test_a_wrong_setting_is_told_with_its_own_text(files: Files, setting: str, told: str) -> None:
+def test_a_wrong_setting_is_told_with_its_own_text(
+    files: Files, setting: str, reported: str
+) -> None:
     (problem,) = files.refusal(PLAN, setting)
     assert problem.startswith(f"--set {setting}: ")
-    assert told in problem
+    assert reported in problem
 
 
 @given(st.text(max_size=40))

@@ -158,19 +158,19 @@ def test_each_mistake_is_one_line_with_the_module_and_a_cause(
     with pytest.raises(ModuleFailed) as caught:
         asked(tmp_path, module)
     assert caught.value.cause == f"module_{cause}"
-    told = str(caught.value)
-    assert told.startswith("module 'own_task' ")
-    assert message in told
-    assert "\n" not in told
+    reported = str(caught.value)
+    assert reported.startswith("module 'own_task' ")
+    assert message in reported
+    assert "\n" not in reported
 
 
 def test_a_module_that_is_not_there_is_told_by_its_name(tmp_path: Path) -> None:
     for name in ("not_there", "not_there.at.all", "json"):
         with pytest.raises(
             ModuleFailed, match=f"module '{name}' is not in the model's env"
-        ) as told:
+        ) as reported:
             asked(tmp_path, WRITES, name=name)
-        assert told.value.cause == "module_not_found"
+        assert reported.value.cause == "module_not_found"
 
 
 def test_one_that_hangs_is_ended_with_all_it_started_and_its_flood_is_cut(tmp_path: Path) -> None:
@@ -184,9 +184,11 @@ def test_one_that_hangs_is_ended_with_all_it_started_and_its_flood_is_cut(tmp_pa
         "time.sleep(600)\n"
     )
     begin = time.monotonic()
-    with pytest.raises(ModuleFailed, match=r"did not end in 2 s, .* for each of 2 samples") as told:
+    with pytest.raises(
+        ModuleFailed, match=r"did not end in 2 s, .* for each of 2 samples"
+    ) as reported:
         asked(tmp_path, module, timeout=1.0)
-    assert told.value.cause == "module_timeout"
+    assert reported.value.cause == "module_timeout"
     assert time.monotonic() - begin < 60
     for pid in pids.read_text().split():
         assert not Path(f"/proc/{pid}/cmdline").exists() or not _lives(pid)

@@ -69,19 +69,21 @@ def test_our_own_tasks_read_as_they_want_whatever_the_answer_is_wrapped_in() -> 
 
 
 def test_the_definitions_schema_and_policies_count() -> None:
-    told = {"output": "object", "output_schema": SCHEMA}
-    assert read('{"total": "1"}', **told).reason == "schema: field total is string, not number"
-    assert read("{'total': 1}", **told, repair="refuse").reason == "JSON not sound: single quotes"
-    assert read('{"total": 1', **told, repair="refuse").reason == "JSON broken off"
+    reported = {"output": "object", "output_schema": SCHEMA}
+    assert read('{"total": "1"}', **reported).reason == "schema: field total is string, not number"
+    assert (
+        read("{'total': 1}", **reported, repair="refuse").reason == "JSON not sound: single quotes"
+    )
+    assert read('{"total": 1', **reported, repair="refuse").reason == "JSON broken off"
     assert read("<think>", plugin="vqa", reasoning="keep").value == "<think>"
-    assert read("{'total': 1}", True, **told).truncated
+    assert read("{'total': 1}", True, **reported).truncated
 
 
 def test_a_pydantic_model_is_a_schema() -> None:
-    told = {"output": "object", "output_model": f"{HERE}.Form"}
-    assert read('{"total": 1}', **told).value == {"total": 1}
-    assert read("{}", **told).reason == "schema: missing field total"
-    assert plugins.answer_schema(task(**told)) == Form.model_json_schema()
+    reported = {"output": "object", "output_model": f"{HERE}.Form"}
+    assert read('{"total": 1}', **reported).value == {"total": 1}
+    assert read("{}", **reported).reason == "schema: missing field total"
+    assert plugins.answer_schema(task(**reported)) == Form.model_json_schema()
     with pytest.raises(UserError, match="is not a pydantic model"):
         reader(task(output="object", output_model=f"{HERE}.Last"))
     with pytest.raises(EnvironmentFault, match="cannot be imported"):
@@ -89,17 +91,19 @@ def test_a_pydantic_model_is_a_schema() -> None:
 
 
 def test_labels_may_differ_from_sample_to_sample() -> None:
-    told = {"plugin": "classification", "output": "label", "label_field": "classes"}
+    reported = {"plugin": "classification", "output": "label", "label_field": "classes"}
     for classes in (["form", "bill"], "form, bill", "form\nbill"):
-        assert read("B", of=sample(fields={"classes": classes}), **told).value == "bill"
-    assert read("B", of=sample(fields={}), **told).value == "b"
+        assert read("B", of=sample(fields={"classes": classes}), **reported).value == "bill"
+    assert read("B", of=sample(fields={}), **reported).value == "b"
 
 
 def test_a_foreign_parsers_value_is_held_to_the_schema() -> None:
-    told = {"parser": f"{HERE}.Last", "output": "object", "output_schema": SCHEMA}
-    assert read("it is 5", **told) == Reading({"total": 5.0}, form="parser", required=1, found=1)
-    assert read("nothing", **told) == Reading(None, "not read")
-    own = read("total", True, **told)
+    reported = {"parser": f"{HERE}.Last", "output": "object", "output_schema": SCHEMA}
+    assert read("it is 5", **reported) == Reading(
+        {"total": 5.0}, form="parser", required=1, found=1
+    )
+    assert read("nothing", **reported) == Reading(None, "not read")
+    own = read("total", True, **reported)
     assert (own.reason, own.form, own.repairs, own.truncated) == (
         "schema: field total is string, not number", "mine", ("guess",), True,
     )  # fmt: skip
@@ -126,8 +130,8 @@ def test_prompts_tell_the_schema_of_a_model(wanted: str) -> None:
     one = run_task(output_schema=wanted)
     ml_task = one.ml_task.model_copy(update={"output_model": f"{HERE}.Form"})
     prompt = TaskPrompt(one.model_copy(update={"ml_task": ml_task}))
-    told = prompt.build(sample())[-1].text + json.dumps(prompt.generation)
-    assert '"required": ["total"]' in told
+    reported = prompt.build(sample())[-1].text + json.dumps(prompt.generation)
+    assert '"required": ["total"]' in reported
 
 
 @pytest.mark.parametrize(

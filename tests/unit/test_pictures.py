@@ -40,7 +40,7 @@ def everything(iterator: DatasetIterator) -> list[Sample]:
     return list(iterator.iter(0, iterator.count()))
 
 
-def told(iterator: DatasetIterator) -> dict[int, str]:
+def reported(iterator: DatasetIterator) -> dict[int, str]:
     return {one.index: str(one.problem) for one in unreadable(iterator)}
 
 
@@ -104,7 +104,7 @@ def test_pages_that_cannot_be_loaded_or_are_huge_are_told_before_anything_runs(
     (tmp_path / "half.pdf").write_bytes(pdf_of("3 0 R 9 0 R", 2))
     (tmp_path / "huge.pdf").write_bytes(pdf_of("3 0 R", 1, 200_000))
     table = table_of(tmp_path, "half.pdf#page=1", "half.pdf", "huge.pdf")
-    found = told(table)
+    found = reported(table)
     assert list(found) == [1, 2]
     assert "a.jsonl:2: sample '1': half.pdf#page=2: " in found[1]
     assert "page 2 cannot be read" in found[1]
@@ -186,7 +186,7 @@ def test_a_large_scan_is_a_page_and_one_too_large_is_a_bad_row(tmp_path: Path) -
     Image.new("L", (8, 8)).save(tmp_path / "good.tif")
     table = table_of(tmp_path, "a0.tif", "wall.tif", "good.tif")
     assert len(everything(table)) == 3
-    found = told(table)
+    found = reported(table)
     assert list(found) == [1]
     assert "more than 500 million pixels (scale it down)" in found[1]
 
@@ -196,7 +196,7 @@ def test_a_tiff_that_is_cut_off_is_a_bad_row(tmp_path: Path) -> None:
     (tmp_path / "whole.tif").write_bytes(whole)
     (tmp_path / "cut.tif").write_bytes(whole[:-100])
     (tmp_path / "junk.tif").write_bytes(whole[:40])
-    found = told(table_of(tmp_path, "whole.tif", "cut.tif", "junk.tif"))
+    found = reported(table_of(tmp_path, "whole.tif", "cut.tif", "junk.tif"))
     assert list(found) == [1, 2]
     assert "cut.tif: page 1 cannot be read: image file is truncated" in found[1]
 

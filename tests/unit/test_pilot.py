@@ -28,8 +28,8 @@ def piloted(size: int, taken: int, task: ResolvedRunTask | None = None) -> Pilot
 
 def test_a_run_task_fails_once_every_sample_of_its_pilot_has_failed() -> None:
     pilot = piloted(3, taken=3)
-    told = [pilot.judge(response(f"s{number}", None)) for number in (2, 0, 1)]
-    assert told == [
+    reported = [pilot.judge(response(f"s{number}", None)) for number in (2, 0, 1)]
+    assert reported == [
         None,
         None,
         "its pilot failed, none of the first 3 samples has a readable answer: "
@@ -67,9 +67,9 @@ def test_it_fails_only_if_nothing_has_been_readable(
     order.shuffle(numbers)  # type: ignore[attr-defined]
     seen: set[int] = set()
     for number in numbers:
-        told = pilot.judge(response(f"s{number}", "1" if good[number] else None))
+        reported = pilot.judge(response(f"s{number}", "1" if good[number] else None))
         seen.add(number)
-        if told is not None:
+        if reported is not None:
             assert seen.issuperset(range(size)), "all of the pilot are answered"
             assert not any(good[one] for one in seen)
             return
@@ -79,29 +79,33 @@ def test_it_fails_only_if_nothing_has_been_readable(
 def test_the_most_frequent_reason_is_told_whatever_its_numbers() -> None:
     pilot = piloted(4, taken=4)
     errors = ["400: 812 tokens", "connection refused", "400: 90 tokens", "400: 7 tokens"]
-    (told,) = filter(
+    (reported,) = filter(
         None,
         [
             pilot.judge(response(f"s{number}", None, outcome="invalid", error=error))
             for number, error in enumerate(errors)
         ],
     )
-    assert told.endswith("readable answer: 3 × invalid: 400: 812 tokens")
+    assert reported.endswith("readable answer: 3 × invalid: 400: 812 tokens")
 
 
 def test_answers_that_nobody_can_read_are_as_bad_as_none() -> None:
     pilot = piloted(2, taken=2, task=run_task(plugin="kie", metrics=["kie_f1"]))
     assert pilot.judge(response("s0", "I see a page.")) is None
-    told = pilot.judge(response("s1", "I see a page.", outcome="truncated"))
-    assert told is not None and "none of the first 2 samples" in told and "unreadable: " in told
+    reported = pilot.judge(response("s1", "I see a page.", outcome="truncated"))
+    assert (
+        reported is not None
+        and "none of the first 2 samples" in reported
+        and "unreadable: " in reported
+    )
 
 
 def test_answers_without_a_text_are_as_bad_as_none() -> None:
     pilot = piloted(2, taken=2)
     assert pilot.judge(response("s0", "")) is None
-    told = pilot.judge(response("s1", " \n"))
-    assert told is not None
-    assert told.endswith("a readable answer: 2 × empty: the answer has no text")
+    reported = pilot.judge(response("s1", " \n"))
+    assert reported is not None
+    assert reported.endswith("a readable answer: 2 × empty: the answer has no text")
     pilot = piloted(2, taken=2)
     assert pilot.judge(response("s0", "")) is None
     assert pilot.judge(response("s1", "42")) is None
@@ -118,8 +122,8 @@ def test_samples_that_never_got_an_answer_are_no_part_of_the_pilot() -> None:
     pilot.judge(response("s0", None))
     pilot.begin()  # the engine died, or another shard comes
     pilot.takes(sample(id="s9"))
-    told = pilot.judge(response("s9", None))
-    assert told is not None and "first 2 samples" in told
+    reported = pilot.judge(response("s9", None))
+    assert reported is not None and "first 2 samples" in reported
 
 
 def test_without_a_pilot_nothing_ends_early() -> None:

@@ -173,8 +173,8 @@ def test_eighty_samples_do_not_load_a_model_eight_times() -> None:
     plan = resolved(auto(), parallelism=8)
     work = plan_work(plan, measured(plan, 80), {"a": 180 / 80}, {"m": 120.0}, {"m"})
     assert [(one.workers, one.throttle) for one in work.groups] == [(1, 8)]
-    (told,) = work.fewer
-    assert (told.workers, told.instead_of, told.known) == (1, 8, True)
+    (reported,) = work.fewer
+    assert (reported.workers, reported.instead_of, reported.known) == (1, 8, True)
     assert {shard.stop - shard.start for shard in work.shards} == {80}, "the engine is kept full"
     everybody = plan.model_copy(update={"plan": plan.plan.model_copy(update={"workers": "all"})})
     every = plan_work(everybody, measured(plan, 80), {"a": 180 / 80}, {"m": 120.0}, {"m"})
@@ -285,22 +285,22 @@ def test_a_point_of_a_sweep_is_one_shard_so_that_one_engine_has_the_whole_load()
 
 
 @pytest.mark.parametrize(
-    ("load", "told"),
+    ("load", "reported"),
     [
         ({"requests": 60}, "sweep of 'a': 60 requests per point are more than its 50 samples"),
         ({"requests": 50}, None),
     ],
 )
 def test_a_point_of_more_requests_than_samples_is_refused(
-    load: dict[str, int], told: str | None
+    load: dict[str, int], reported: str | None
 ) -> None:
     plan = resolved(point(load=load))
-    if told is None:
+    if reported is None:
         assert len(plan_work(plan, measured(plan, 50)).shards) == 1
         return
     with pytest.raises(UserError) as caught:
         plan_work(plan, measured(plan, 50))
-    assert [one.message for one in caught.value.problems] == [told]
+    assert [one.message for one in caught.value.problems] == [reported]
 
 
 def test_samples_that_cannot_fill_the_load_are_refused() -> None:

@@ -195,11 +195,15 @@ def test_an_estimate_counts_what_is_not_here_and_says_so(
     plan: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["submit", str(plan), "--estimate", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["samples"] == {"far": None, "said": 30, "near": None}
-    assert told["assumed_samples"] == ["far", "near"]
-    assert told["datasets"]["said"] == {"here": False, "bytes": 2.5e9, "source": "its definition"}
-    model = told["models"]["far"]
+    reported = json.loads(capsys.readouterr().out)
+    assert reported["samples"] == {"far": None, "said": 30, "near": None}
+    assert reported["assumed_samples"] == ["far", "near"]
+    assert reported["datasets"]["said"] == {
+        "here": False,
+        "bytes": 2.5e9,
+        "source": "its definition",
+    }
+    model = reported["models"]["far"]
     assert (model["weights"]["bytes"], model["image"]["cuda"]) == (16.6e9, "13.0")
     assert model["gpus"]["memory_gb"] == 40
     assert model["command"][:2] == ["python", "-m"]

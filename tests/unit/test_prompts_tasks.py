@@ -116,7 +116,7 @@ def test_ties_and_holes_are_errors_that_name_the_sample_and_the_prompts() -> Non
 
 
 @pytest.mark.parametrize(
-    ("second", "told"),
+    ("second", "reported"),
     [
         (PromptEntry("a", "B", when={"doc_type": "letter"}), "two prompts have the id 'a'"),
         (
@@ -125,9 +125,11 @@ def test_ties_and_holes_are_errors_that_name_the_sample_and_the_prompts() -> Non
         ),
     ],
 )
-def test_entries_that_clash_are_found_without_any_sample(second: PromptEntry, told: str) -> None:
+def test_entries_that_clash_are_found_without_any_sample(
+    second: PromptEntry, reported: str
+) -> None:
     first = PromptEntry("a", "A", when={"doc_type": "invoice"})
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=reported):
         TemplatePrompt(PromptSpec(entries=(first, second)))
 
 
@@ -184,7 +186,7 @@ def test_dataset_and_task_are_names_of_definitions_whatever_the_sample_calls_so(
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("{{ question + 1 }}", "TypeError: can only concatenate str"),
         ("{{ 1 / 0 }}", "ZeroDivisionError: division by zero"),
@@ -198,10 +200,10 @@ def test_dataset_and_task_are_names_of_definitions_whatever_the_sample_calls_so(
     ],
 )
 def test_a_template_that_breaks_over_a_sample_is_an_error_that_names_both(
-    text: str, told: str
+    text: str, reported: str
 ) -> None:
     entry = PromptEntry("a", text)
-    with pytest.raises(UserError, match=f"prompt 'a' for sample 's1': {told}"):
+    with pytest.raises(UserError, match=f"prompt 'a' for sample 's1': {reported}"):
         TemplatePrompt(PromptSpec(entries=(entry,))).build(sample())
 
 
@@ -219,9 +221,9 @@ def test_an_example_that_lacks_a_field_is_told_with_its_definition() -> None:
 def test_null_is_an_error_and_an_empty_text_a_value() -> None:
     prompt = TemplatePrompt(PromptSpec("{{ question }}: {{ unit }}"))
     one = {"question": "Total?", "unit": None}
-    with pytest.raises(UserError, match="sample 's1': 'unit' is null") as told:
+    with pytest.raises(UserError, match="sample 's1': 'unit' is null") as reported:
         prompt.build(sample(fields=one))
-    assert "`{{ NAME or '' }}`" in str(told.value)
+    assert "`{{ NAME or '' }}`" in str(reported.value)
     assert prompt.build(sample(fields={**one, "unit": ""}))[0].text == "Total?: "
     allowed = TemplatePrompt(PromptSpec("{{ question }}{{ unit or '' }}{% if unit %}!{% endif %}"))
     assert allowed.build(sample(fields=one))[0].text == "Total?"
@@ -365,7 +367,7 @@ class Wrong:
 
 
 @pytest.mark.parametrize(
-    ("made", "told"),
+    ("made", "reported"),
     [
         ((), "makes no message for sample 's1'"),
         (
@@ -375,11 +377,11 @@ class Wrong:
     ],
 )
 def test_a_strategy_that_asks_nothing_is_named(
-    monkeypatch: pytest.MonkeyPatch, made: tuple[Message, ...], told: str
+    monkeypatch: pytest.MonkeyPatch, made: tuple[Message, ...], reported: str
 ) -> None:
     monkeypatch.setattr(Wrong, "made", made)
     prompt = TaskPrompt(run_task(prompt={"strategy": f"{__name__}.Wrong"}))
-    with pytest.raises(UserError, match=f"strategy '.*Wrong' {told}"):
+    with pytest.raises(UserError, match=f"strategy '.*Wrong' {reported}"):
         prompt.build(sample())
 
 
@@ -407,8 +409,8 @@ def test_the_output_schema_is_told_as_the_run_task_says(schema: str) -> None:
     prompt = TaskPrompt(task)
     text = prompt.build(sample())[-1].text
     assert ('"required": ["total"]' in text) == (schema == "prompt")
-    told = prompt.generation.get("response_format", {}).get("json_schema", {}).get("schema")
-    assert told == (wanted if schema == "response_format" else None)
+    reported = prompt.generation.get("response_format", {}).get("json_schema", {}).get("schema")
+    assert reported == (wanted if schema == "response_format" else None)
 
 
 def test_the_hash_of_a_prompt_changes_with_its_words_and_its_example_images(tmp_path: Path) -> None:
@@ -520,7 +522,7 @@ def test_another_name_of_a_column_is_a_condition_beside_our_own(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("id,user\n1\n", "p.csv:2: the row has more or fewer columns"),
         ("id,text\n1,x\n", "p.csv:2: column 'user' is missing or empty"),
@@ -543,9 +545,9 @@ def test_another_name_of_a_column_is_a_condition_beside_our_own(tmp_path: Path) 
     ],
 )
 def test_what_is_wrong_with_a_collection_is_told_at_its_line(
-    tmp_path: Path, text: str, told: str
+    tmp_path: Path, text: str, reported: str
 ) -> None:
     (tmp_path / "p.csv").write_text(text)
     with pytest.raises(UserError) as caught:
         read_collection(tmp_path / "p.csv")
-    assert str(caught.value).replace(f"{tmp_path}/", "").startswith(told)
+    assert str(caught.value).replace(f"{tmp_path}/", "").startswith(reported)

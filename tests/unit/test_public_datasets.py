@@ -174,15 +174,15 @@ def test_funsd_tells_all_that_is_wrong_at_its_place(funsd: Path) -> None:
     put(folder / "annotations" / "h.json", b'{"form": "\xff"}')
     put(folder / "annotations" / "i.json", "[" * 100_000)
     put(folder / "annotations" / "j.json", "{}")
-    told = messages(Funsd(spec(funsd)))
-    assert f"c.json: no image c in {folder}/images" in told
-    assert "d.json:3:1: not JSON" in told
-    assert "e.json: a link to entity 17, which does not exist" in told
-    assert "f.json: two entities have the same id" in told
-    assert "g.json: form.0.id: Input should be a valid integer" in told
-    assert "g.json: form.0.linking: Field required" in told
+    reported = messages(Funsd(spec(funsd)))
+    assert f"c.json: no image c in {folder}/images" in reported
+    assert "d.json:3:1: not JSON" in reported
+    assert "e.json: a link to entity 17, which does not exist" in reported
+    assert "f.json: two entities have the same id" in reported
+    assert "g.json: form.0.id: Input should be a valid integer" in reported
+    assert "g.json: form.0.linking: Field required" in reported
     for name in ("h", "i", "j"):
-        assert f"{name}.json" in told
+        assert f"{name}.json" in reported
 
 
 def test_no_more_than_twenty_problems_are_told(tmp_path: Path) -> None:
@@ -238,14 +238,14 @@ def test_sroie_tells_all_that_is_wrong_at_its_place(sroie: Path) -> None:
     (sroie / "test" / "img" / "X2.jpg").unlink()
     put(sroie / "test" / "entities" / "X3.txt", '{"company": "A",\n "date"}')
     put(sroie / "train" / "entities" / "X1.txt", {"shop": "A", "total": 9})
-    told = messages(Sroie(spec(sroie)))
-    assert "X2.txt: no image X2 in" in told
-    assert "X3.txt:2:8: not JSON" in told
-    assert "X1.txt: shop" in told
-    assert "X1.txt: total: Input should be a valid string" in told
+    reported = messages(Sroie(spec(sroie)))
+    assert "X2.txt: no image X2 in" in reported
+    assert "X3.txt:2:8: not JSON" in reported
+    assert "X1.txt: shop" in reported
+    assert "X1.txt: total: Input should be a valid string" in reported
     put(sroie / "train" / "box" / "X1.txt", BOX + "1,2,3,TOTAL\n")
-    told = messages(Sroie(spec(sroie, split="train", task="ocr")))
-    assert "X1.txt:4: not x1,y1,…,x4,y4,text" in told
+    reported = messages(Sroie(spec(sroie, split="train", task="ocr")))
+    assert "X1.txt:4: not x1,y1,…,x4,y4,text" in reported
     with pytest.raises(UserError, match="task"):
         Sroie(spec(sroie, task="vqa"))
 
@@ -334,15 +334,15 @@ def test_omnidocbench_blocks_of_the_reference_have_boxes(tmp_path: Path) -> None
 def test_omnidocbench_tells_what_is_wrong(tmp_path: Path) -> None:
     put(tmp_path / "images" / "a.png", b"image")
     put(tmp_path.parent / "secret.png", b"image")
-    told = messages(omnidocbench(tmp_path, page("a.png"), page("b.png"), page("../secret.png")))
-    assert "OmniDocBench.json:2: no image b.png in" in told
-    assert "image ../secret.png lies outside" in told
+    reported = messages(omnidocbench(tmp_path, page("a.png"), page("b.png"), page("../secret.png")))
+    assert "OmniDocBench.json:2: no image b.png in" in reported
+    assert "image ../secret.png lies outside" in reported
     assert "OmniDocBench.json:2: pages 1 and 2 share the image a.png" in messages(
         omnidocbench(tmp_path, page("a.png"), page("a.png"))
     )
-    told = messages(omnidocbench(tmp_path, {"layout_dets": []}, page("a.png", {"order": "x"})))
-    assert "OmniDocBench.json:1: page_info.image_path: Field required" in told
-    assert "OmniDocBench.json:2: layout_dets.0.category_type: Field required" in told
+    reported = messages(omnidocbench(tmp_path, {"layout_dets": []}, page("a.png", {"order": "x"})))
+    assert "OmniDocBench.json:1: page_info.image_path: Field required" in reported
+    assert "OmniDocBench.json:2: layout_dets.0.category_type: Field required" in reported
     put(tmp_path / "OmniDocBench.json", "[\n{]")
     assert "OmniDocBench.json:2:2: not JSON" in messages(OmniDocBench(spec(tmp_path)))
     put(tmp_path / "OmniDocBench.json", "null")
@@ -357,8 +357,8 @@ def test_omnidocbench_tells_what_is_wrong(tmp_path: Path) -> None:
 
 def kept_and_bad(plugin: Any, folder: Path, **options: Any) -> tuple[list[str], list[str]]:
     dataset = plugin(DatasetSpec(folder, "", on_bad="skip", options=options))
-    told = [str(one).replace(f"{folder}/", "") for one in dataset.bad()]
-    return [sample.id for sample in samples(dataset)], told
+    reported = [str(one).replace(f"{folder}/", "") for one in dataset.bad()]
+    return [sample.id for sample in samples(dataset)], reported
 
 
 def test_pages_that_cannot_be_samples_are_skipped_where_that_is_wanted(
@@ -366,9 +366,9 @@ def test_pages_that_cannot_be_samples_are_skipped_where_that_is_wanted(
 ) -> None:
     put(funsd / "testing_data/annotations/c.json", "{")
     form(funsd / "testing_data", "e", [entity(0, "question", "Q", (0, 17), (0, 18))])
-    kept, told = kept_and_bad(Funsd, funsd)
+    kept, reported = kept_and_bad(Funsd, funsd)
     assert kept == ["test/d", "train/b"]
-    assert [one.partition(": ")[0] for one in told] == [
+    assert [one.partition(": ")[0] for one in reported] == [
         "testing_data/annotations/c.json:1:2", "testing_data/annotations/e.json",
     ]  # fmt: skip
 
@@ -377,9 +377,9 @@ def test_omnidocbench_skips_pages_too(tmp_path: Path) -> None:
     put(tmp_path / "images" / "a.png", b"image")
     right = page("a.png", block("text_block", 0, text="Text"))
     omnidocbench(tmp_path, {"layout_dets": []}, page("gone.png"), right, right)
-    kept, told = kept_and_bad(OmniDocBench, tmp_path)
+    kept, reported = kept_and_bad(OmniDocBench, tmp_path)
     assert kept == ["a.png"]
-    assert [one.partition(": ")[0] for one in told] == [
+    assert [one.partition(": ")[0] for one in reported] == [
         "OmniDocBench.json:1", "OmniDocBench.json:4", "OmniDocBench.json:2",
     ]  # fmt: skip
 
@@ -399,8 +399,8 @@ def test_nothing_left_is_told_even_where_all_is_skipped(sroie: Path) -> None:
 def test_a_page_of_which_there_is_nothing_to_score_is_bad(sroie: Path, tmp_path: Path) -> None:
     put(sroie / "test" / "entities" / "X2.txt", {"company": " "})
     put(sroie / "test" / "box" / "X3.txt", "\n")
-    told = messages(Sroie(spec(sroie)))
-    assert "X2.txt: nothing to score: the reference is empty (`on_bad: skip`" in told
+    reported = messages(Sroie(spec(sroie)))
+    assert "X2.txt: nothing to score: the reference is empty (`on_bad: skip`" in reported
     assert "X3.txt: nothing to score" in messages(Sroie(spec(sroie, task="ocr")))
     form(tmp_path / "forms", "f", FORM[6:8])
     assert "f.json: nothing to score" in messages(Funsd(spec(tmp_path / "forms")))

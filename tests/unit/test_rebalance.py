@@ -107,8 +107,8 @@ def test_a_job_that_died_without_a_word_is_kept_off_its_node_if_there_is_another
 def test_a_job_that_its_node_could_not_launch_is_released_and_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told: list[list[str]] = []
-    monkeypatch.setattr(slurm, "release_hold", lambda jobs: told.append(list(jobs)))
+    reported: list[list[str]] = []
+    monkeypatch.setattr(slurm, "release_hold", lambda jobs: reported.append(list(jobs)))
     jobs = [
         Job("7_0", "hpcbench:x:g0.0", "PENDING", reason="launch failed requeued held"),
         Job("7_1", "hpcbench:x:g0.0", "PENDING", reason="JobHeldUser"),
@@ -118,7 +118,7 @@ def test_a_job_that_its_node_could_not_launch_is_released_and_no_other(
     release_unlaunched(jobs)
     release_unlaunched(jobs[1:])
 
-    assert told == [["7_0"]]
+    assert reported == [["7_0"]]
 
 
 @pytest.mark.parametrize(

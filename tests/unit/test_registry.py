@@ -138,7 +138,7 @@ def test_an_unknown_key_of_one_of_several_forms_is_answered_with_keys_of_that_fo
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "reported"),
     [
         ("parallelism: 2", "paralelism: 2",
          "p.yaml:4:1: unknown key 'paralelism' (did you mean 'parallelism'?)"),
@@ -168,10 +168,10 @@ def test_an_unknown_key_of_one_of_several_forms_is_answered_with_keys_of_that_fo
          "p.yaml:1:17: schema_version: must be 1, not 2"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_told_at_its_place(tmp_path: Path, old: str, new: str, told: str) -> None:
+def test_a_mistake_is_told_at_its_place(tmp_path: Path, old: str, new: str, reported: str) -> None:
     assert old in PLAN
     found = problems(written(tmp_path, PLAN.replace(old, new, 1)))
-    assert told in found
+    assert reported in found
 
 
 def test_all_mistakes_of_a_definition_are_told_at_once(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_a_key_laid_in_by_a_merge_is_told_at_the_mapping_that_merges_it(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "reported"),
     [
         ("", "p.yaml:1:1: not a map of keys to values (begin with `name: …`)"),
         ("# only a comment\n", "p.yaml:1:1: not a map of keys to values (begin with `name: …`)"),
@@ -206,9 +206,9 @@ def test_a_key_laid_in_by_a_merge_is_told_at_the_mapping_that_merges_it(tmp_path
     ],
 )
 def test_what_is_no_definition_is_told_at_its_place(
-    tmp_path: Path, content: str | bytes, told: str
+    tmp_path: Path, content: str | bytes, reported: str
 ) -> None:
-    assert problems(written(tmp_path, content)) == [told]
+    assert problems(written(tmp_path, content)) == [reported]
 
 
 def test_a_byte_order_mark_is_accepted(tmp_path: Path) -> None:
@@ -460,11 +460,11 @@ def test_unknown_names_are_told_beside_values_that_do_not_fit(
 ) -> None:
     text = PLAN.replace("model: org/tiny", "model: org/tinny", 1).replace("- shared", "- sharde")
     text += "limit: many\nsite: 3\nmatrix: [{ml_task: vqq, models: [org/tinny], datasets: 7}, x]\n"
-    told = "\n".join(refusal(tmp_path, registry, text))
+    reported = "\n".join(refusal(tmp_path, registry, text))
     for what in ("unknown model 'org/tinny'", "unknown run task 'sharde'", "unknown ML task 'vqq'"):
-        assert what in told
-    assert "limit: must be a whole number, not 'many'" in told
-    assert "matrix.0.datasets: must be a list" in told
+        assert what in reported
+    assert "limit: must be a whole number, not 'many'" in reported
+    assert "matrix.0.datasets: must be a list" in reported
 
 
 def test_a_value_that_is_no_name_is_told_once(tmp_path: Path, registry: Path) -> None:
@@ -473,9 +473,9 @@ def test_a_value_that_is_no_name_is_told_once(tmp_path: Path, registry: Path) ->
 
 
 def test_a_name_far_from_all_lists_what_there_is(tmp_path: Path, registry: Path) -> None:
-    told = refusal(tmp_path, registry, PLAN.replace("prompt: ask", "prompt: xxxxxx", 1))
-    assert len(told) == 1
-    assert told[0].startswith("p.yaml:10:13: unknown prompt 'xxxxxx' (there are: ask, ")
+    reported = refusal(tmp_path, registry, PLAN.replace("prompt: ask", "prompt: xxxxxx", 1))
+    assert len(reported) == 1
+    assert reported[0].startswith("p.yaml:10:13: unknown prompt 'xxxxxx' (there are: ask, ")
 
 
 def test_a_mistake_in_a_named_run_task_is_told_in_its_own_file(
@@ -483,9 +483,9 @@ def test_a_mistake_in_a_named_run_task_is_told_in_its_own_file(
 ) -> None:
     replace(registry, "run_tasks/shared.yaml",
             "name: shared\nml_task: vqa\nmodel: nope\ndataset: pages\nprompt: ask\n")  # fmt: skip
-    told = refusal(tmp_path, registry)
-    assert len(told) == 1
-    assert told[0].startswith("registry/run_tasks/shared.yaml:3:8: unknown model 'nope'")
+    reported = refusal(tmp_path, registry)
+    assert len(reported) == 1
+    assert reported[0].startswith("registry/run_tasks/shared.yaml:3:8: unknown model 'nope'")
 
 
 def test_a_metric_must_belong_to_the_ml_task(tmp_path: Path, registry: Path) -> None:
@@ -513,8 +513,8 @@ def test_a_list_of_metrics_narrows_an_ml_task(tmp_path: Path, registry: Path) ->
 
 def test_metrics_are_needed_somewhere(tmp_path: Path, registry: Path) -> None:
     replace(registry, "ml_tasks/vqa.yaml", "name: vqa\nplugin: vqa\nprompt: ask\n")
-    told = refusal(tmp_path, registry)
-    assert told[0] == (
+    reported = refusal(tmp_path, registry)
+    assert reported[0] == (
         "p.yaml:7:14: key 'metrics' is missing, and ML task 'vqa' names no metric (add `metrics: […]`)"
     )
 
@@ -530,8 +530,8 @@ def test_a_dataset_must_have_the_fields_its_ml_task_needs(tmp_path: Path, regist
 def test_a_prompt_is_needed_somewhere(tmp_path: Path, registry: Path) -> None:
     replace(registry, "ml_tasks/own.yaml", "name: own\nplugin: vqa\ndefault_metrics: [anls]\n")
     text = PLAN.replace("ml_task: vqa", "ml_task: own", 1).replace("    prompt: ask\n", "", 1)
-    told = refusal(tmp_path, registry, text)
-    assert told == [
+    reported = refusal(tmp_path, registry, text)
+    assert reported == [
         "p.yaml:6:5: key 'prompt' is missing, and the ML task names no prompt (add `prompt: …`)"
     ]
     resolved = resolve(tmp_path, registry, PLAN.replace("    prompt: ask\n", "", 1))
@@ -570,12 +570,12 @@ def test_pages_that_deepseek_ocr_reads_fit_its_context_with_their_answers() -> N
 
 
 def test_two_run_tasks_of_one_name_are_refused(tmp_path: Path, registry: Path) -> None:
-    told = refusal(tmp_path, registry, PLAN.replace("vqa-hard", "shared"))
-    assert told == ["p.yaml:24:5: run task 'shared' occurs twice (rename one of them)"]
+    reported = refusal(tmp_path, registry, PLAN.replace("vqa-hard", "shared"))
+    assert reported == ["p.yaml:24:5: run task 'shared' occurs twice (rename one of them)"]
 
 
 @pytest.mark.parametrize(
-    ("definition", "text", "told"),
+    ("definition", "text", "reported"),
     [
         ("models/org/tiny.yaml", "name: org/tiny\nsource: x\nengine: vlm\n",
          "unknown engine plugin 'vlm' (did you mean 'vllm'?)"),
@@ -586,10 +586,10 @@ def test_two_run_tasks_of_one_name_are_refused(tmp_path: Path, registry: Path) -
     ],
 )  # fmt: skip
 def test_a_plugin_nobody_has_is_found_before_anything_runs(
-    tmp_path: Path, registry: Path, definition: str, text: str, told: str
+    tmp_path: Path, registry: Path, definition: str, text: str, reported: str
 ) -> None:
     replace(registry, definition, text)
-    assert any(told in problem for problem in refusal(tmp_path, registry))
+    assert any(reported in problem for problem in refusal(tmp_path, registry))
 
 
 @pytest.mark.parametrize(
@@ -640,8 +640,8 @@ def test_without_a_site_the_users_default_counts_and_else_a_local_one(
     replace(tmp_path / "config/hpcbench", "sites/default.yaml", "name: default\nexecutor: slurm\n")
     assert resolve(tmp_path, registry).executor == "slurm"
     assert resolve(tmp_path, registry, PLAN + "executor: local\n").executor == "local"
-    told = refusal(tmp_path, registry, PLAN + "site: defalt\n")
-    assert told == ["p.yaml:26:7: unknown site 'defalt' (did you mean 'default'?)"]
+    reported = refusal(tmp_path, registry, PLAN + "site: defalt\n")
+    assert reported == ["p.yaml:26:7: unknown site 'defalt' (did you mean 'default'?)"]
 
 
 def test_every_definition_we_ship_is_right() -> None:

@@ -99,13 +99,13 @@ def test_a_rerun_is_the_same_plan_to_the_bit_without_its_registry(
     assert second.manifest["plan_key"] == first.manifest["plan_key"]
     assert second.manifest["stage_keys"] == first.manifest["stage_keys"]
     assert rerun.not_as_it_was(first, second) == []
-    told = second.resolved
-    assert (told.mode, told.plan.seed, told.site.cache_gb) == ("dev", 5, 7)
-    assert told.run_tasks[0].model.dtype == "float16"
+    reported = second.resolved
+    assert (reported.mode, reported.plan.seed, reported.site.cache_gb) == ("dev", 5, 7)
+    assert reported.run_tasks[0].model.dtype == "float16"
     # And again from that one's folder, moved.
     moved = first.path.parent.parent.parent / "moved"
     second.path.rename(moved)
-    assert prepared_again(Experiment(moved)).resolved == told
+    assert prepared_again(Experiment(moved)).resolved == reported
 
 
 @pytest.mark.long

@@ -62,8 +62,8 @@ def test_any_form_of_answers_takes_them_unless_a_list_narrows(files: Files) -> N
         assert files.resolved(text).run_tasks[0].metrics[0].name == "ttft_p50"
     files.write("ml_tasks/mine.yaml", "name: mine\nplugin: vqa\nmetrics: [anls]\n")
     text = PLAN.replace("ml_task: vqa", "ml_task: mine") + "    metrics: [ttft_p50]\n"
-    (told,) = files.refusal(text)
-    assert told.startswith("p.yaml:8:15: unknown metric 'ttft_p50' of ML task 'mine'")
+    (reported,) = files.refusal(text)
+    assert reported.startswith("p.yaml:8:15: unknown metric 'ttft_p50' of ML task 'mine'")
 
 
 def test_no_image_scores_them(files: Files) -> None:
@@ -71,12 +71,12 @@ def test_no_image_scores_them(files: Files) -> None:
     (run_task,) = files.resolved(plan).run_tasks
     assert {one.name: one.image for one in run_task.metrics} == {"anls": IMAGE, "tpot": None}
     files.write("metrics/mine.yaml", f"name: mine\nplugin: tpot\nimage: {IMAGE}\n")
-    (told,) = files.refusal(f"{PLAN}    metrics: [mine]\n")
-    assert told.startswith("registry/metrics/mine.yaml:3:8: metric 'mine' reads no answer")
+    (reported,) = files.refusal(f"{PLAN}    metrics: [mine]\n")
+    assert reported.startswith("registry/metrics/mine.yaml:3:8: metric 'mine' reads no answer")
 
 
 @pytest.mark.parametrize(
-    ("metric", "told"),
+    ("metric", "reported"),
     [
         ("name: mine\nplugin: tpot\noptions: {tau: 1}\n", "mine.yaml:3:11: unknown option 'tau'"),
         (
@@ -86,17 +86,17 @@ def test_no_image_scores_them(files: Files) -> None:
         ("name: mine\nplugin: tpot\nversion: '2'\n", "metric 'mine' has version 1 here, not 2"),
     ],
 )
-def test_mistakes_are_named_at_their_place(files: Files, metric: str, told: str) -> None:
+def test_mistakes_are_named_at_their_place(files: Files, metric: str, reported: str) -> None:
     files.write("metrics/mine.yaml", metric)
     (found, *_) = files.refusal(f"{PLAN}    metrics: [mine]\n")
-    assert told in found
+    assert reported in found
 
 
 def test_an_unknown_name_is_named_in_plans_and_gates(
     files: Files, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (told,) = files.refusal(f"{PLAN}    metrics: [ttft_p51]\n")
-    assert told.startswith("p.yaml:8:15: ") and "did you mean 'ttft_p50'?" in told
+    (reported,) = files.refusal(f"{PLAN}    metrics: [ttft_p51]\n")
+    assert reported.startswith("p.yaml:8:15: ") and "did you mean 'ttft_p50'?" in reported
     files.write("gates/g.yaml", "name: g\nmetrics: {ttft_p51: {relative: 0.1}}\n")
     assert main(["validate", "--registry", str(files.registry)]) == 2
     assert "gates/g.yaml:2:21: unknown metric 'ttft_p51'" in capsys.readouterr().err

@@ -68,16 +68,16 @@ def test_a_damaged_result_is_one_line_with_what_writes_it_again(
     sound = path.read_bytes()
     path.write_bytes(damage(sound))
 
-    with pytest.raises(EnvironmentFault, match=f"hpcbench score {here.id}") as told:
+    with pytest.raises(EnvironmentFault, match=f"hpcbench score {here.id}") as reported:
         read(here)
-    assert str(path) in str(told.value)
-    assert "\n" not in str(told.value)
+    assert str(path) in str(reported.value)
+    assert "\n" not in str(reported.value)
 
     if read is metrics_of:
         for arguments in (["report", here.id], ["report", here.id, "--json"]):
             assert main(arguments) == 3
             said = capsys.readouterr()
-            assert said.err.strip() == f"hpcbench: {told.value}"
+            assert said.err.strip() == f"hpcbench: {reported.value}"
     with pytest.raises(EnvironmentFault):
         report(here)
 

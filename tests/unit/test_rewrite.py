@@ -232,7 +232,7 @@ def test_after_a_kill_the_rest_is_done(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("name", "text", "reported"),
     [
         ("reports/a.yaml", "name: [", "reports/a.yaml:"),
         ("runs/b.yaml", "name: b\nml_task: VQA\ndataset: d\nmodel: {name: m, package_manager: conda}\n",
@@ -241,21 +241,24 @@ def test_after_a_kill_the_rest_is_done(folder: Path) -> None:
     ],
 )  # fmt: skip
 def test_one_mistake_leaves_all_files_as_they_are(
-    folder: Path, capsys: pytest.CaptureFixture[str], name: str, text: str, told: str
+    folder: Path, capsys: pytest.CaptureFixture[str], name: str, text: str, reported: str
 ) -> None:
     (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).write_text(text)
     before = files(folder)
     assert main(["import", str(folder), "--from", "v02"]) == 2
-    assert told in capsys.readouterr().err
+    assert reported in capsys.readouterr().err
     assert files(folder) == before
 
 
 def test_what_is_no_registry_is_refused(
     tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for place, told in ((tmp_path / "none", "no such folder"), (tmp_path, "has no definitions")):
+    for place, reported in (
+        (tmp_path / "none", "no such folder"),
+        (tmp_path, "has no definitions"),
+    ):
         assert main(["import", str(place), "--from", "v02"]) == 2
-        assert told in capsys.readouterr().err
+        assert reported in capsys.readouterr().err
     assert main(["import", str(folder), "--from", "v02", "--out", "x"]) == 2
     assert "leave --out out" in capsys.readouterr().err

@@ -115,7 +115,7 @@ def test_arrays_that_come_later_are_waited_for_by_the_job_that_is_there(
     begin_round(here, groups(here, 2))
     assert [name for name, _, _ in scheduler.taken] == ["g0", "g1", "finalise"]
     waits: list[tuple[str, Sequence[str]]] = []
-    monkeypatch.setattr(slurm, "depend_on", lambda *told: waits.append(told))
+    monkeypatch.setattr(slurm, "depend_on", lambda *reported: waits.append(reported))
     alive = [Job(job, "n", "RUNNING") for job in ("1_0", "2_0", "3")]
     monkeypatch.setattr("hpcbench.submit.rounds.living", lambda experiment: alive)
     scheduler.most = 1

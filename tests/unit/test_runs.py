@@ -67,20 +67,20 @@ def test_a_second_process_of_one_name_is_a_later_run_with_a_file_of_its_own(
     assert [path.name for path in here.worker_event_files()] == [
         "g0.17_0-0.events.jsonl", "g0.17_0-1.events.jsonl",
     ]  # fmt: skip
-    told = [list(read_lines(path)) for path in here.worker_event_files()]
-    assert [[one["event"] for one in lines] for lines in told] == [
+    reported = [list(read_lines(path)) for path in here.worker_event_files()]
+    assert [[one["event"] for one in lines] for lines in reported] == [
         ["started", "finished"], ["started"],
     ]  # fmt: skip
-    assert [lines[0]["owner"]["node"] for lines in told] == ["n1", "n2"]
-    assert [[one["seq"] for one in lines] for lines in told] == [[1, 2], [1]]
+    assert [lines[0]["owner"]["node"] for lines in reported] == ["n1", "n2"]
+    assert [[one["seq"] for one in lines] for lines in reported] == [[1, 2], [1]]
 
 
 def test_of_many_at_once_each_has_its_own_name(here: Experiment) -> None:
     with ThreadPoolExecutor(8) as pool:
-        begun = list(pool.map(lambda _: begin_run(here, "g0", FIRST), range(24)))
-    for _, log in begun:
+        started = list(pool.map(lambda _: begin_run(here, "g0", FIRST), range(24)))
+    for _, log in started:
         log.close()
-    assert sorted(owner.restart for owner, _ in begun) == list(range(24))
+    assert sorted(owner.restart for owner, _ in started) == list(range(24))
 
 
 def test_the_name_of_a_run_that_was_folded_stays_taken(here: Experiment) -> None:

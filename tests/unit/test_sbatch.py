@@ -277,7 +277,7 @@ def test_a_template_includes_another_beside_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("# fine\n{{ site.acount }}\n", "{path}:2: template: 'Site object' has no attribute 'acount'"),
         ("\n\n{{ nobody }}\n", "{path}:3: template: 'nobody' is undefined"),
@@ -290,13 +290,13 @@ def test_a_template_includes_another_beside_it(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_is_wrong_in_a_template_is_told_at_its_line(
-    tmp_path: Path, text: str, told: str
+    tmp_path: Path, text: str, reported: str
 ) -> None:
     plan = with_template(tmp_path, text)
     with pytest.raises(UserError) as caught:
         setup(plan, group_of(plan))
     problem = str(caught.value)
-    expected = told.format(path=tmp_path / "own.j2")
+    expected = reported.format(path=tmp_path / "own.j2")
     assert problem.replace("hpcbench.schema.definitions.", "").startswith(expected), problem
 
 

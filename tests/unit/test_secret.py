@@ -19,8 +19,8 @@ def test_a_reference_is_what_the_variable_or_file_holds(
     data = {"a": ["${env:MY_TOKEN}", 1], "b": f"${{file:{tmp_path}/key}}"}
     assert secret.reveal_all(data) == {"a": ["hf_abcdef", 1], "b": "s3cr3t-key"}
     assert secret.mask("the key s3cr3t-key of hf_abcdef") == "the key *** of ***"
-    told = {"error": ["hf_abcdef", {"key": "a s3cr3t-key"}], "seconds": 1.5, "none": None}
-    assert secret.mask_all(told) == {
+    reported = {"error": ["hf_abcdef", {"key": "a s3cr3t-key"}], "seconds": 1.5, "none": None}
+    assert secret.mask_all(reported) == {
         "error": ["***", {"key": "a ***"}], "seconds": 1.5, "none": None,
     }  # fmt: skip
 

@@ -30,7 +30,7 @@ slurm:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "reported"),
     [
         ("slurm: {account: \"a\\nb\"}", "2:18: a job script cannot contain a line break"),
         ("slurm: {gpu_gres: \"gpu:a100:1\"}", "2:19: 'gpu:a100:1' is neither NAME nor NAME:TYPE"),
@@ -50,11 +50,11 @@ slurm:
     ],
 )  # fmt: skip
 def test_what_cannot_stand_in_a_job_is_told_in_the_profile(
-    files: Files, line: str, told: str
+    files: Files, line: str, reported: str
 ) -> None:
     files.write("sites/default.yaml", f"name: default\n{line}\n")
     (found,) = files.refusal()
-    assert found.startswith(f"registry/sites/default.yaml:{told}"), found
+    assert found.startswith(f"registry/sites/default.yaml:{reported}"), found
 
 
 def test_a_template_that_is_no_jinja_is_told_at_its_own_line(files: Files) -> None:
@@ -88,7 +88,7 @@ def test_the_example_profiles_are_valid_and_say_where_they_come_from(name: str) 
 
 
 @pytest.mark.parametrize(
-    ("model", "told"),
+    ("model", "reported"),
     [
         ("nodes: 2", "4:8: model 'org/tiny' needs 2 nodes, but hpcbench runs an engine on one node"),
         ("engine_options: {nnodes: 2}", "4:26: hpcbench runs an engine on one node (remove"),
@@ -106,10 +106,12 @@ def test_the_example_profiles_are_valid_and_say_where_they_come_from(name: str) 
          "the shape before"),
     ],
 )  # fmt: skip
-def test_a_shape_that_cannot_be_is_told_in_the_model(files: Files, model: str, told: str) -> None:
+def test_a_shape_that_cannot_be_is_told_in_the_model(
+    files: Files, model: str, reported: str
+) -> None:
     with_model(files, f"engine: vllm\n{model}\n")
     (found,) = files.refusal()
-    assert found.startswith(f"registry/models/org/tiny.yaml:{told}"), found
+    assert found.startswith(f"registry/models/org/tiny.yaml:{reported}"), found
 
 
 @pytest.mark.parametrize(
@@ -128,7 +130,7 @@ def test_a_shape_that_can_be_is_let_be(files: Files, model: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("larger", "told"),
+    ("larger", "reported"),
     [
         (
             "{gpus: 8}",
@@ -150,12 +152,12 @@ def test_a_shape_that_can_be_is_let_be(files: Files, model: str) -> None:
     ],
 )
 def test_a_larger_shape_is_larger_and_fits_the_partition(
-    files: Files, larger: str, told: str
+    files: Files, larger: str, reported: str
 ) -> None:
     files.write("sites/default.yaml", CLUSTER)
     with_model(files, f"engine: vllm\ngpus: 2\nlarger: [{larger}]\n")
     (found,) = files.refusal()
-    assert found.startswith(f"p.yaml:5:12: {told}"), found
+    assert found.startswith(f"p.yaml:5:12: {reported}"), found
 
 
 def test_the_definitions_of_these_tests_are_right_by_themselves(files: Files) -> None:

@@ -75,10 +75,10 @@ def test_the_copy_runs_the_old_code_after_pip_and_git_changed_the_original(tmp_p
 
 def test_without_a_copy_a_job_stops_after_the_same_changes(tmp_path: Path) -> None:
     env, home = SmallEnvironment(tmp_path / "env"), tmp_path / "home"
-    told = env.run(
+    reported = env.run(
         "import runpy; runpy.run_module('hpcbench.submit.fingerprint', run_name='__main__')"
     )
-    experiment = experiment_on(home, Path(), json.loads(told))
+    experiment = experiment_on(home, Path(), json.loads(reported))
     manifest = json.loads((experiment / "manifest.json").read_text())
     (experiment / "manifest.json").write_text(json.dumps({**manifest, "snapshot": None}))
     out = tmp_path / "out.json"
@@ -144,8 +144,8 @@ def test_what_a_path_file_adds_stays_behind_what_is_installed(tmp_path: Path) ->
     (env.site / "more.pth").write_text(f"{more}\n")
     path, data, _ = snapshot(env, tmp_path)
     assert data["distributions"]["probe"]["version"] == "1.0"
-    told = run([path / "bin/python", "-I", "-c", "import probe, seldom; print(probe.VERSION)"])
-    assert told.stdout == "1.0\n", told.stderr
+    reported = run([path / "bin/python", "-I", "-c", "import probe, seldom; print(probe.VERSION)"])
+    assert reported.stdout == "1.0\n", reported.stderr
 
 
 BROKEN = """\

@@ -91,11 +91,11 @@ def test_a_percentile_of_too_few_requests_is_refused_and_says_how_many_it_needs(
 def test_a_mean_over_batches_does_not_take_neighbours_for_independent() -> None:
     """A queue that builds up and ends: neighbours wait alike, so the mean is less certain than it looks."""
     waits = [100 + 90 * ((number // 100) % 2) for number in range(1000)]
-    told = measured([[answered(n, n, n + wait, n + wait) for n, wait in enumerate(waits)]])
+    reported = measured([[answered(n, n, n + wait, n + wait) for n, wait in enumerate(waits)]])
     mixed = random.Random(1).sample(waits, len(waits))
     calm = measured([[answered(n, n, n + wait, n + wait) for n, wait in enumerate(mixed)]])
     widths = [
-        one["ttft_ms"]["mean"]["high"] - one["ttft_ms"]["mean"]["low"] for one in (told, calm)
+        one["ttft_ms"]["mean"]["high"] - one["ttft_ms"]["mean"]["low"] for one in (reported, calm)
     ]
     assert widths[0] > 3 * widths[1]
 
@@ -244,7 +244,7 @@ def test_a_stall_shows_in_what_is_counted_from_due_and_hides_from_what_is_counte
 
 def test_a_good_answer_keeps_every_limit_and_what_failed_is_never_good() -> None:
     slo = Slo(ttft_ms=100, tpot_ms=10, e2e_ms=200)
-    told = {
+    reported = {
         "kept, TPOT 10": (answered(1, 0, 100, 140), True),
         "late first token": (answered(2, 0, 101, 140), False),
         "slow tokens": (answered(3, 0, 50, 150), False),
@@ -252,7 +252,7 @@ def test_a_good_answer_keeps_every_limit_and_what_failed_is_never_good() -> None
         "failed": (failed(5, 0, 1), False),
         "one token has no TPOT": (answered(6, 0, 90, 90, chunks=1, tokens=1), True),
     }
-    for why, (one, expected) in told.items():
+    for why, (one, expected) in reported.items():
         assert speed.good(in_columns(one), slo).tolist() == [expected], why
 
 
@@ -292,13 +292,13 @@ def test_a_client_bound_run_is_not_valid_for_speed_and_says_why() -> None:
 
 
 def test_counts_of_tokens_that_disagree_are_flagged_but_for_the_one_that_ends_an_answer() -> None:
-    def told(recount: int) -> dict[str, Any]:
+    def reported(recount: int) -> dict[str, Any]:
         piece = [answered(n, 9 * n, 9 * n + 5, 9 * n + 9, recount=recount) for n in range(10)]
         return measured([piece])
 
-    assert told(4)["notes"] == [], "an end token is counted and not seen"
-    assert told(4)["recount"] == {"answers": 10, "engine": 50, "tokenizer": 40, "apart": 0.0}
-    assert any("tokens/s and TPOT are unreliable" in note for note in told(3)["notes"])
+    assert reported(4)["notes"] == [], "an end token is counted and not seen"
+    assert reported(4)["recount"] == {"answers": 10, "engine": 50, "tokenizer": 40, "apart": 0.0}
+    assert any("tokens/s and TPOT are unreliable" in note for note in reported(3)["notes"])
 
 
 def test_an_engine_that_tells_no_tokens_has_no_token_rate() -> None:

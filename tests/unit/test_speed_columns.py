@@ -31,9 +31,9 @@ COUNTS = st.none() | st.integers(0, 40)
 @st.composite
 def responses(draw: st.DrawFn) -> Response:
     """Whatever a worker may write: retries, none at all, no stream, late counts, no counts."""
-    begun = draw(st.integers(0, 4_000 * MS))
+    started = draw(st.integers(0, 4_000 * MS))
     steps = st.integers(0, 300 * MS)
-    start = begun + draw(steps)
+    start = started + draw(steps)
     send = start + draw(steps)
     chunks = [send + draw(steps)]
     chunks += [chunks[-1] + step for step in draw(st.lists(steps, max_size=5))]
@@ -57,7 +57,7 @@ def responses(draw: st.DrawFn) -> Response:
             headers=draw(st.none() | st.just(send)),
             chunks=tuple(chunks),
             done=(chunks or [send])[-1] + draw(st.sampled_from([0, 0, MS])),
-            scheduled=draw(st.none() | st.just(begun)),
+            scheduled=draw(st.none() | st.just(started)),
             empty=tuple(empty),
             tokens=tuple(tokens) if counted else (),
         ),
@@ -152,9 +152,9 @@ def nobody() -> Any:
 def test_lines_read_at_once_are_those_read_one_by_one(
     piece: list[Response], pages: int, text: str
 ) -> None:
-    told = [{**one.to_json(), "text": text} for one in piece]
+    reported = [{**one.to_json(), "text": text} for one in piece]
     found = speed.read(
-        [lines_of(*told[n::pages]) for n in range(pages) if told[n::pages]], nobody()
+        [lines_of(*reported[n::pages]) for n in range(pages) if reported[n::pages]], nobody()
     )
     expected = in_columns(*(one for n in range(pages) for one in piece[n::pages]))
     assert as_lists(found) == as_lists(expected)

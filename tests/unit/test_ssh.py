@@ -55,19 +55,19 @@ def test_the_profile_counts_over_the_configuration_and_strictness_over_both(
         "  StrictHostKeyChecking no\n  ForwardAgent yes\n  SendEnv LANG\n  UserKnownHostsFile /mine\n"
     )
 
-    def told(keyword: str, **fields: str | int) -> str:
+    def reported(keyword: str, **fields: str | int) -> str:
         return told_by_ssh(tmp_path, Host("lab", **fields), keyword)  # type: ignore[arg-type]
 
-    assert told("hostname") == "login.lab.org"
-    assert told("user") == "me"
-    assert told("user", user="you") == "you"
-    assert told("port", port=22) == "22"
-    assert told("proxyjump") == "gate1,you@gate2:23"
-    assert told("proxyjump", jump="other") == "other"
-    assert told("stricthostkeychecking") == "true"
-    assert told("forwardagent") == "no"
-    assert told("userknownhostsfile", known_hosts="/more") == "/mine"
-    assert "/more" in told("globalknownhostsfile", known_hosts="/more")
+    assert reported("hostname") == "login.lab.org"
+    assert reported("user") == "me"
+    assert reported("user", user="you") == "you"
+    assert reported("port", port=22) == "22"
+    assert reported("proxyjump") == "gate1,you@gate2:23"
+    assert reported("proxyjump", jump="other") == "other"
+    assert reported("stricthostkeychecking") == "true"
+    assert reported("forwardagent") == "no"
+    assert reported("userknownhostsfile", known_hosts="/more") == "/mine"
+    assert "/more" in reported("globalknownhostsfile", known_hosts="/more")
     jump_none = Login.prepare(tmp_path, Host("lab", jump="none"), ask=False)
     assert jump_none.settings.get("proxyjump", ["none"]) == ["none"]
 
@@ -84,7 +84,7 @@ Host key verification failed.
 
 
 @pytest.mark.parametrize(
-    ("told", "kind", "message"),
+    ("reported", "kind", "message"),
     [
         (CHANGED, Refused, r"key of \[lab\]:2222 has changed.* ED25519 SHA256:abc .*-p 2222 lab"),
         ("me@lab: Permission denied (publickey).", Refused, "refuses the login .*ssh-add"),
@@ -98,11 +98,11 @@ Host key verification failed.
     ],
 )  # fmt: skip
 def test_what_ssh_says_when_it_fails_is_a_kind_of_error_with_a_remedy(
-    told: str, kind: type[HpcbenchError], message: str
+    reported: str, kind: type[HpcbenchError], message: str
 ) -> None:
     fault = Login(
         Host("lab"), ("false",), {"batchmode": ["yes"], "user": ["me"], "hostname": ["lab"]}
-    ).fault(told)
+    ).fault(reported)
     assert type(fault) is kind
     with pytest.raises(kind, match=message):
         raise fault

@@ -50,8 +50,8 @@ print(staging.stage(Path({str(source)!r}), Path({str(scratch)!r})), flush=True)
 def ended(source: Path, scratch: Path) -> Path:
     """The copy of a worker that ended, as they do, by a signal."""
     worker = staged_by_another(source, scratch, "os.kill(os.getpid(), 9)")
-    told, _ = worker.communicate(timeout=60)
-    return Path(told.strip())
+    reported, _ = worker.communicate(timeout=60)
+    return Path(reported.strip())
 
 
 class Disk:

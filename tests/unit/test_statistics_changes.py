@@ -151,8 +151,8 @@ def test_neither_unit_nor_direction_matters(
     levels: list[tuple[float, int, float]], unit: float
 ) -> None:
     series = drawn(levels)
-    told = [(one.at, one.seen) for one in changes([unit * value for value in series])]
-    assert told == [(one.at, one.seen) for one in changes(series)]
+    reported = [(one.at, one.seen) for one in changes([unit * value for value in series])]
+    assert reported == [(one.at, one.seen) for one in changes(series)]
 
 
 @settings(max_examples=examples(30), deadline=None)

@@ -201,8 +201,10 @@ def test_a_corpus_metric_is_compared_by_its_own_function() -> None:
     assert found.verdict == "better"
     assert found.baseline == pytest.approx(0.5, abs=0.03)
     own = numpy.zeros(60), numpy.full(60, numpy.nan)
-    told = compare(baseline, candidate, combine=combine, values=own)
-    assert (told.wins, told.losses, told.ties) == (0, 0, 60), "no value of its own: a tie"
+    reported = compare(baseline, candidate, combine=combine, values=own)
+    assert (reported.wins, reported.losses, reported.ties) == (0, 0, 60), (
+        "no value of its own: a tie"
+    )
 
 
 @settings(max_examples=examples(25), deadline=None)
@@ -376,8 +378,8 @@ def test_samples_without_a_partner_are_named() -> None:
     assert (found.only_baseline, found.only_candidate) == (("s2", "s3"), ("s9",))
     nothing = pair(["a"], ["b"])
     assert nothing.baseline.tolist() == []
-    told = compare([1, 0], [1, 1], only_baseline=2, only_candidate=1)
-    assert (told.n, told.only_baseline, told.only_candidate) == (2, 2, 1)
+    reported = compare([1, 0], [1, 1], only_baseline=2, only_candidate=1)
+    assert (reported.n, reported.only_baseline, reported.only_candidate) == (2, 2, 1)
 
 
 # --- does 5 % mean 5 % --------------------------------------------------------------------------------

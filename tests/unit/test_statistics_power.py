@@ -188,9 +188,9 @@ def test_documents_for_an_effect(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_is_assumed_of_documents_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["power", "--effect", "0.03", "--questions-per-document", "4"]
     assert main(asked) == 0
-    told = capsys.readouterr().out
-    assert "assumed: documents have 1 to 7 samples" in told
-    assert "assumed: differences within a document are uncorrelated" in told
+    reported = capsys.readouterr().out
+    assert "assumed: documents have 1 to 7 samples" in reported
+    assert "assumed: differences within a document are uncorrelated" in reported
     assert main([*asked, "--icc", "0.3", "--questions-cv", "0"]) == 0
     assert "assumed" not in capsys.readouterr().out
 
@@ -224,10 +224,10 @@ def test_scores_of_an_experiment_say_how_they_spread(
     assert (row["questions_cv"], row["step"]) == (0, 0)
     expected = detectable(300, row["sd"], cluster_size=3, cluster_cv=0, icc=row["icc"], step=0)
     assert row["effect"] == pytest.approx(expected)
-    (told,) = rows(
+    (reported,) = rows(
         capsys, "@last", "--effect", "0.02", "--sd", "1", "--icc", "0", "--metric", "exact_match"
     )
-    assert told["samples"] == samples_needed(0.02, 1, cluster_size=3, step=0)
+    assert reported["samples"] == samples_needed(0.02, 1, cluster_size=3, step=0)
     assert main(["power", "@last", "--run-task", "rt"]) == 0
     assert "exact_match" in capsys.readouterr().out
 
@@ -257,9 +257,9 @@ def test_scores_that_are_all_alike_are_said_to_tell_nothing(
 ) -> None:
     scored(tmp_path, monkeypatch, [1.0] * 300)
     assert main(["power", "@last"]) == 1
-    told = capsys.readouterr().err
-    assert "rt: exact_match is the same for all samples" in told
-    assert "give --sd" in told
+    reported = capsys.readouterr().err
+    assert "rt: exact_match is the same for all samples" in reported
+    assert "give --sd" in reported
 
 
 @pytest.mark.parametrize(
@@ -292,9 +292,9 @@ def test_mistakes_are_one_line(
 ) -> None:
     scored(tmp_path, monkeypatch)
     assert main(["power", *words]) == code
-    told = capsys.readouterr().err
-    assert message in told
-    assert told.count("\n") == 1
+    reported = capsys.readouterr().err
+    assert message in reported
+    assert reported.count("\n") == 1
 
 
 def test_an_experiment_without_scores_is_no_use_yet(

@@ -43,10 +43,12 @@ def fates(monkeypatch: pytest.MonkeyPatch) -> dict[str, slurm.JobEnd]:
     """What accounting knows: nothing, unless a test puts it in."""
     known: dict[str, slurm.JobEnd] = {}
 
-    def told(ids: Iterable[str], names: Collection[str], **_: Any) -> Mapping[str, slurm.JobEnd]:
+    def reported(
+        ids: Iterable[str], names: Collection[str], **_: Any
+    ) -> Mapping[str, slurm.JobEnd]:
         return {job: known.get(job, slurm.JobEnd(slurm.LOST)) for job in ids}
 
-    monkeypatch.setattr(slurm, "fates", told)
+    monkeypatch.setattr(slurm, "fates", reported)
     return known
 
 
@@ -668,8 +670,8 @@ def test_a_worker_whose_clock_is_hours_off_moves_neither_rate_nor_estimate(
     scene: Scene, off: float
 ) -> None:
     scene.job("4711_0")
-    told = {"shard": "a/0", "answered": 5, "time": scene.now - 2 + off}
-    scene.worker("4711_0", ("progress", told), ago=60 - off)
+    reported = {"shard": "a/0", "answered": 5, "time": scene.now - 2 + off}
+    scene.worker("4711_0", ("progress", reported), ago=60 - off)
     scene.claimed("a", 0, answered=5, ago=50 - off)
     now = scene.look()
     assert now.rate == pytest.approx(5 / 50, rel=0.1)

@@ -14,7 +14,7 @@ from hpcbench.errors import UserError
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "reported"),
     [
         ("sftp://localhost:abc/x", "names no valid host and port"),
         ("sftp:///x", "names no valid host"),
@@ -31,8 +31,8 @@ from hpcbench.errors import UserError
         ("file://data/x", "three slashes .write file:///data/x"),
     ],
 )
-def test_a_mistyped_url_is_one_line(url: str, told: str) -> None:
-    with pytest.raises(UserError, match=told) as caught:
+def test_a_mistyped_url_is_one_line(url: str, reported: str) -> None:
+    with pytest.raises(UserError, match=reported) as caught:
         open_storage(url, {})
     assert len(str(caught.value).splitlines()) == 1
 
@@ -54,7 +54,7 @@ def test_what_is_a_url_is_taken(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "reported"),
     [
         ("sftp://me:hunter2@host/x", r"`password` of its `storage:`"),
         ("sftp://me:hunt/hunter2@host/x", "names no valid host"),
@@ -76,9 +76,9 @@ def test_what_is_a_url_is_taken(url: str) -> None:
         ("s3://key:hunter2@bucket/x", "names no bucket"),
     ],
 )
-def test_a_secret_in_a_url_is_refused_and_not_told(url: str, told: str) -> None:
+def test_a_secret_in_a_url_is_refused_and_not_told(url: str, reported: str) -> None:
     """The URL of a source is written into manifests and shown in lists."""
-    with pytest.raises(UserError, match=told) as caught:
+    with pytest.raises(UserError, match=reported) as caught:
         open_storage(url, {})
     assert "hunter2" not in str(caught.value)
 

@@ -81,8 +81,8 @@ def test_lines_belong_to_the_round_that_was_begun_last(tmp_path: Path) -> None:
     here = past(tmp_path, "20261120-1432-plan-aaaa", ended=False)
     with Appender(here.submission_file) as log:
         for number, excluded in enumerate(([], ["n1"])):
-            begun = {"round": number, "time": 5.0, "answered": 7 * number, "excluded": excluded}
-            log.write({"event": "round", "groups": [GROUPS[1].model_dump(mode="json")], **begun})
+            started = {"round": number, "time": 5.0, "answered": 7 * number, "excluded": excluded}
+            log.write({"event": "round", "groups": [GROUPS[1].model_dump(mode="json")], **started})
             log.write({"event": "intent", "step": f"g{number}", "group": "g1"})
     first, second = rounds(here)
     assert (list(first.steps), first.answered, first.excluded) == (["g0"], 0, ())

@@ -106,20 +106,20 @@ def test_of_many_who_find_a_dead_one_s_lock_one_at_a_time_gets_it(here: Experime
 def test_who_waits_for_the_end_goes_on_once_whoever_concluded_has_told_everybody(
     here: Experiment,
 ) -> None:
-    told = threading.Event()
+    reported = threading.Event()
     began = threading.Event()
 
     def conclude() -> None:
         with alone(here):
             began.set()
-            told.wait(60)
+            reported.wait(60)
 
     who = threading.Thread(target=conclude)
     who.start()
     began.wait(60)
-    threading.Timer(0.3, told.set).start()
+    threading.Timer(0.3, reported.set).start()
     wait_for_others(here, 60)
-    assert told.is_set()
+    assert reported.is_set()
     who.join()
 
 

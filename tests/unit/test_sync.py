@@ -388,12 +388,12 @@ def test_a_damaged_version_of_others_is_not_used(
 ) -> None:
     theirs = bring(SmartSync(tmp_path / "theirs"), source)
     (theirs.files / "large.bin").write_bytes(b"")
-    told: list[Moved] = []
-    mine = SmartSync(cache.folder, shared=[theirs.folder.parent], progress=told.append)
+    reported: list[Moved] = []
+    mine = SmartSync(cache.folder, shared=[theirs.folder.parent], progress=reported.append)
     version = bring(mine, source)
     assert version.folder.parent == cache.folder
     assert holds(version, source)
-    assert f"{theirs.folder} is damaged: not used" in [one.what for one in told]
+    assert f"{theirs.folder} is damaged: not used" in [one.what for one in reported]
 
 
 def test_a_cache_that_was_copied_without_times_is_read_once(
@@ -404,13 +404,13 @@ def test_a_cache_that_was_copied_without_times_is_read_once(
     monkeypatch.setattr(transfer, "MANY", 1000)
     SmartSync(tmp_path / "theirs").bring(f"file://{source}")
     shutil.copytree(tmp_path / "theirs", tmp_path / "copied", copy_function=shutil.copyfile)
-    told: list[Moved] = []
-    mine = SmartSync(cache.folder, shared=[tmp_path / "copied"], progress=told.append)
+    reported: list[Moved] = []
+    mine = SmartSync(cache.folder, shared=[tmp_path / "copied"], progress=reported.append)
 
     def verified(*, pack: bool) -> tuple[Path, int]:
-        told.clear()
+        reported.clear()
         version = mine.bring(f"file://{source}", pack=pack)
-        return version.folder.parent, max(one.bytes for one in told if one.what != "fetching")
+        return version.folder.parent, max(one.bytes for one in reported if one.what != "fetching")
 
     size = sum(path.stat().st_size for path in source.rglob("*.bin"))
     for packed in (False, True):
@@ -709,8 +709,8 @@ def test_what_is_hashed_before_it_is_linked_counts_and_ends_with_the_transfer(
     cache.bring(f"file://{source}")
     monkeypatch.setattr(durability, "BOOT", "another")
     (source / "0" / "new.bin").write_bytes(b"new")
-    told: list[Moved] = []
-    cache.progress = told.append
+    reported: list[Moved] = []
+    cache.progress = reported.append
     hash_file = before.hash_file
 
     def endless(path: Path, progress: Callable[[int], None]) -> str:
@@ -723,18 +723,18 @@ def test_what_is_hashed_before_it_is_linked_counts_and_ends_with_the_transfer(
         patch.setattr(FileStorage, "read", unreachable)
         with pytest.raises(EnvironmentFault, match="no way there"):
             cache.bring(f"file://{source}")
-    told.clear()
+    reported.clear()
     version = cache.bring(f"file://{source}")
     assert holds(version, source)
-    assert {one.what for one in told} >= {"verifying", "fetching"}
-    assert told[-1] == Moved("fetching", version.bytes, version.bytes, 10, 10)
+    assert {one.what for one in reported} >= {"verifying", "fetching"}
+    assert reported[-1] == Moved("fetching", version.bytes, version.bytes, 10, 10)
 
 
 def test_what_an_experiment_reads_is_settled_before_it_is_submitted(
     tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[Moved] = []
-    cache = Cache(tmp_path / "cache", Site(name="default"), told.append)
+    reported: list[Moved] = []
+    cache = Cache(tmp_path / "cache", Site(name="default"), reported.append)
     version = bring(cache.sync("datasets"), source)
     plan = small.resolved(small.run_task(dataset={"source": str(version.files)}))
     with monkeypatch.context() as patch:
@@ -742,7 +742,7 @@ def test_what_an_experiment_reads_is_settled_before_it_is_submitted(
         patch.setattr(durability, "BOOT", "another")
         with pytest.raises(EnvironmentFault, match=r"is damaged: large.bin"):
             settle_all(plan, cache)
-    assert told[-1] == Moved("verifying", version.bytes, version.bytes, 0, version.count)
+    assert reported[-1] == Moved("verifying", version.bytes, version.bytes, 0, version.count)
     settle_all(plan, cache)
     assert not unsettled(version)
 
@@ -840,11 +840,11 @@ def test_a_file_that_cannot_be_written_is_not_read_again(
     def full(self: transfer.Transfer, file: StoredFile, data: bytes) -> None:
         raise OSError(errno.EIO, "broken disk")
 
-    storage, told = Many({}), list[Moved]()
+    storage, reported = Many({}), list[Moved]()
     url = f"file://{source}"
     run = transfer.Transfer(
         storage, url, [*storage.list(url)], pack=False, newest=None,
-        make_room=lambda need, files, keep: None, progress=told.append,
+        make_room=lambda need, files, keep: None, progress=reported.append,
     )  # fmt: skip
     monkeypatch.setattr(transfer.Transfer, "_keep", full)
     with pytest.raises(EnvironmentFault, match="broken disk"):

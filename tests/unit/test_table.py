@@ -116,7 +116,7 @@ def test_records_without_an_id_are_named_by_their_number(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("name", "text", "reported"),
     [
         (
             "a.csv",
@@ -139,11 +139,13 @@ def test_records_without_an_id_are_named_by_their_number(tmp_path: Path) -> None
         ),
     ],
 )
-def test_what_is_wrong_is_told_at_its_line(tmp_path: Path, name: str, text: str, told: str) -> None:
+def test_what_is_wrong_is_told_at_its_line(
+    tmp_path: Path, name: str, text: str, reported: str
+) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(UserError) as caught:
         opened(tmp_path, name).count()
-    assert str(caught.value).replace(f"{tmp_path}/", "").startswith(told)
+    assert str(caught.value).replace(f"{tmp_path}/", "").startswith(reported)
 
 
 def test_a_column_that_parquet_lacks_is_told_with_those_there_are(tmp_path: Path) -> None:
@@ -595,7 +597,7 @@ def test_a_cell_may_be_long_and_a_row_is_told_by_its_first_line(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("data", "options", "told"),
+    ("data", "options", "reported"),
     [
         (b"id,images,id\n", {}, "a.csv:1: more than one column is named 'id'"),
         ("ид,images\n".encode("cp1251"), {}, "a.csv:1: not utf-8: byte 0xe8"),
@@ -605,12 +607,12 @@ def test_a_cell_may_be_long_and_a_row_is_told_by_its_first_line(tmp_path: Path) 
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_whole_file_is_never_skipped(
-    tmp_path: Path, data: bytes, options: dict[str, str], told: str
+    tmp_path: Path, data: bytes, options: dict[str, str], reported: str
 ) -> None:
     (tmp_path / "a.csv").write_bytes(data)
     with pytest.raises(UserError) as caught:
         TableDataset(DatasetSpec(tmp_path, "a.csv", options=options, on_bad="skip")).count()
-    assert str(caught.value).replace(f"{tmp_path}/", "").startswith(told)
+    assert str(caught.value).replace(f"{tmp_path}/", "").startswith(reported)
 
 
 def test_utf_16_of_a_stated_order_may_have_a_mark_of_it(tmp_path: Path) -> None:
@@ -658,14 +660,14 @@ def test_a_dataset_of_a_storage_is_fetched_once(tmp_path: Path) -> None:
     dataset = Dataset(
         name="d", source=f"file://{str(source).replace(' ', '%20')}", annotations="a.jsonl"
     )
-    told: list[str] = []
-    cache = Cache(tmp_path / "cache", Site(name="s"), lambda moved: told.append(moved.what))
+    reported: list[str] = []
+    cache = Cache(tmp_path / "cache", Site(name="s"), lambda moved: reported.append(moved.what))
     with pytest.raises(UserError, match="is not on this machine yet"):
         cache.local(dataset, fetch=False)
     here = cache.local(dataset)
     assert cache.local(dataset) == cache.local(dataset, fetch=False) == here
     assert (Path(here.source) / "a.jsonl").read_bytes() == (source / "a.jsonl").read_bytes()
-    assert {"fetching"} == {what for what in told if not what.startswith("listing")}
+    assert {"fetching"} == {what for what in reported if not what.startswith("listing")}
     with pytest.raises(UserError, match="no such folder"):
         cache.local(dataset.model_copy(update={"source": f"file://{tmp_path}/nothing"}))
 

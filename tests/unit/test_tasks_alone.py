@@ -88,7 +88,7 @@ def test_a_table_is_printed_for_people(
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ('{"id": "s9", "text": "x"}\n', "1 answers belong to no sample of the dataset, e.g. 's9'"),
         ('{"id": "s0"}\n', "a.jsonl:1: needs id and one of text, answer"),
@@ -97,7 +97,7 @@ def test_a_table_is_printed_for_people(
     ],
 )
 def test_what_is_no_answer_is_told(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, told: str
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, reported: str
 ) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text(text)
@@ -107,4 +107,4 @@ def test_what_is_no_answer_is_told(
         )
         == 2
     )
-    assert told in capsys.readouterr().err
+    assert reported in capsys.readouterr().err

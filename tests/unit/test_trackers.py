@@ -31,7 +31,7 @@ from hpcbench.tracking.phoenix import PhoenixTracker, span
 from hpcbench.tracking.sent import notes_file, notes_on
 from hpcbench.tracking.server_requests import Web, is_loopback
 from tests.unit.small import experiment, record, response, write_attempt
-from tests.unit.tracked import MANIFEST, answer, begun, end, ended
+from tests.unit.tracked import MANIFEST, answer, end, ended, started
 
 KEY = "very-secret-key-of-the-tracker"
 
@@ -243,7 +243,7 @@ def test_who_started_it_takes_it_along(tmp_path: Path, hanging: str) -> None:
 
 
 def test_notes_outlive_a_torn_line_and_have_one_writer(tmp_path: Path) -> None:
-    here = begun(tmp_path, 3)
+    here = started(tmp_path, 3)
     path = notes_file(here, "mlflow", {"url": "http://a"})
     assert path != notes_file(here, "mlflow", {"url": "http://b"})
     with notes_on(path) as notes:
@@ -339,7 +339,7 @@ def test_wherever_it_fails_the_next_time_brings_the_rest(
 
 
 def test_while_it_runs_only_what_is_new_goes(tmp_path: Path) -> None:
-    here, sink = begun(tmp_path, 12), Kept()
+    here, sink = started(tmp_path, 12), Kept()
     assert send(here, sink) == Sent()
     answer(here, 0)
     assert send(here, sink).exchanges == 4
@@ -380,7 +380,7 @@ def test_attempts_on_two_nodes_follow_on_each_other(tmp_path: Path) -> None:
         times = Times(start, start, None, (start + 10**9,), start + 2 * 10**9)
         return response(f"s{number}", times=times)
 
-    here = begun(tmp_path, 4)
+    here = started(tmp_path, 4)
     write_attempt(here, 0, 1, [answered(0, 100 * day), answered(1, 100 * day + 10**9)], "lost")
     write_attempt(here, 0, 2, [answered(2, day), answered(3, day + 10**9)])
     (piece,) = experiment_content.pieces(
@@ -400,11 +400,11 @@ def test_a_trace_has_what_was_sent_and_the_models_reasoning(tmp_path: Path) -> N
     (piece,) = experiment_content.pieces(
         here, here.resolved.run_task("rt"), {}, limit=None, ended=True
     )
-    told = span(piece.exchanges[0], "p")["attributes"]
-    assert json.loads(told["llm.invocation_parameters"]) == {
+    reported = span(piece.exchanges[0], "p")["attributes"]
+    assert json.loads(reported["llm.invocation_parameters"]) == {
         "max_tokens": 5, "temperature": 0.0, "top_p": 1.0, "top_k": 3,
     }  # fmt: skip
-    assert json.loads(told["metadata"])["reasoning"] == "so"
+    assert json.loads(reported["metadata"])["reasoning"] == "so"
 
 
 def test_figures_are_numbers_and_parameters_texts(tmp_path: Path) -> None:

@@ -51,15 +51,15 @@ def test_plain_loose_and_packed_answer_alike(contents: dict[str, bytes], pattern
             trees.append(Tree(version.files))
         assert [tree.is_packed for tree in trees] == [False, False, True]
 
-        def told(paths: list[Path], tree: Tree) -> list[str]:
+        def reported(paths: list[Path], tree: Tree) -> list[str]:
             return [path.relative_to(tree.folder).as_posix() for path in paths]
 
         folders = {str(Path(path).parent) for path in contents}
         answers = [
             (
-                told(tree.files(), tree),
-                told(tree.glob(pattern), tree),
-                {folder: told(tree.listing(tree.folder / folder), tree) for folder in folders},
+                reported(tree.files(), tree),
+                reported(tree.glob(pattern), tree),
+                {folder: reported(tree.listing(tree.folder / folder), tree) for folder in folders},
                 {path: tree.read(tree.folder / path) for path in contents},
                 [tree.has(tree.folder / path) for path in (*contents, "none", *folders)],
             )

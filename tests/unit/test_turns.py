@@ -139,8 +139,8 @@ def test_every_pair_is_asked_by_one_worker_and_arms_are_balanced_on_each(
         assert [one.shard.index for one in first] == [one.shard.index for one in second]
         # As many of either arm, and either arm as often first as second, give or take one.
         assert Counter(arms_of(own))["a"] == Counter(arms_of(own))["b"]
-        begun = Counter(arms_of(first))
-        assert abs(begun["a"] - begun["b"]) <= 1
+        started = Counter(arms_of(first))
+        assert abs(started["a"] - started["b"]) <= 1
 
 
 def test_workers_begin_at_places_of_their_own_and_with_different_arms() -> None:

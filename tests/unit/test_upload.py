@@ -143,16 +143,16 @@ def test_a_file_that_may_not_be_read_is_one_line(
 
 
 def test_the_second_of_two_uploads_says_that_one_is_running(results: Path, puts: Puts) -> None:
-    begun, go_on = threading.Event(), threading.Event()
+    started, go_on = threading.Event(), threading.Event()
 
     def waits(path: str) -> None:
-        begun.set()
+        started.set()
         go_on.wait(20)
 
     puts.before = waits  # type: ignore[method-assign]
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(send, results)
-        assert begun.wait(20)
+        assert started.wait(20)
         try:
             with pytest.raises(
                 EnvironmentFault, match=rf"process {os.getpid()} on .* is uploading"
@@ -185,18 +185,18 @@ def test_the_end_of_an_experiment_is_uploaded_after_an_upload_that_somebody_bega
     tmp_path: Path, puts: Puts, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     here = with_places(tmp_path, f"file://{tmp_path}/out")
-    begun = threading.Event()
+    started = threading.Event()
 
     def waits(path: str) -> None:
-        if not begun.is_set():
-            begun.set()
+        if not started.is_set():
+            started.set()
             time.sleep(0.5)
 
     puts.before = waits  # type: ignore[method-assign]
     monkeypatch.setattr(finalise, "tell", lambda *given: [])
     with ThreadPoolExecutor(1) as pool:
         before = pool.submit(upload_results, here)
-        assert begun.wait(20)
+        assert started.wait(20)
         finalise.conclude(here)
         assert "error" not in before.result(20)[0]
     assert "could not upload" not in capsys.readouterr().err
@@ -242,11 +242,11 @@ def test_an_upload_that_raises_anything_fails_no_experiment(
     def breaks(experiment: Experiment, patience: float) -> None:
         raise ValueError("whatever it is")
 
-    told: list[str] = []
+    reported: list[str] = []
     monkeypatch.setattr(finalise, "upload_results", breaks)
-    monkeypatch.setattr(finalise, "tell", lambda *given: told.append(given[1]) or [])
+    monkeypatch.setattr(finalise, "tell", lambda *given: reported.append(given[1]) or [])
     finalise.conclude(with_places(tmp_path, f"file://{tmp_path}/out"))
-    assert told == ["failed"]
+    assert reported == ["failed"]
     assert "could not upload: ValueError(" in capsys.readouterr().err
 
 

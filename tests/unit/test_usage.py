@@ -146,8 +146,8 @@ def on_slurm(root: Path) -> Experiment:
 
 def held(job: str, state: str, end: float | None, **more: Any) -> slurm.Job:
     tres = "cpu=3,gres/gpu=2"
-    told: dict[str, Any] = {"submitted": 0.0, "start": 5.0, "tres": tres, "gpus": 2, **more}
-    return slurm.Job(job, "hpcbench:x:g0.0", state, end=end, **told)
+    reported: dict[str, Any] = {"submitted": 0.0, "start": 5.0, "tres": tres, "gpus": 2, **more}
+    return slurm.Job(job, "hpcbench:x:g0.0", state, end=end, **reported)
 
 
 def test_runs_in_accounting_are_allocations_and_jobs_that_never_ran_are_none(
@@ -328,12 +328,12 @@ def test_the_report_shows_what_it_took_in_both_forms(tmp_path: Path) -> None:
     here = written(tmp_path, {"s0": "0", "s1": "1"})
     assert "Resources" not in shown(here).read_text()
     row = Hours(run_task="rt", model="<m>", allocated=2, used=1.5, loading=0.5)
-    told = Usage(
+    reported = Usage(
         experiment=here.id, month="2026-11", source="slurm", jobs=2, hours=(row,),
         waited=Waited(first=10, median=20, longest=30), energy_wh=1500, energy_source="slurm",
         gpu_utilisation={"rt": 80.0},
     )  # fmt: skip
-    write_json(here.usage_file, told.model_dump(mode="json"))
+    write_json(here.usage_file, reported.model_dump(mode="json"))
     markdown = shown(here).read_text()
     assert "| rt | &lt;m> | GPU-hours | 2.000 | 1.500 | 75 % | – | 0.500 |" in markdown
     assert "Jobs waited 20 s in the queue (median), at most 30 s." in markdown

@@ -109,12 +109,12 @@ def test_the_same_file_in_an_old_and_a_new_folder_is_two_definitions(tmp_path: P
     write(registry, "tasks/vqa.yaml", "name: VQA\nentry_point: vqa\n")
     with pytest.raises(UserError) as caught:
         load_plan(registry / "experiments/benchmark_2025.yaml", [registry])
-    told = [str(problem) for problem in caught.value.problems]
-    assert told[0].startswith(
+    reported = [str(problem) for problem in caught.value.problems]
+    assert reported[0].startswith(
         f"{registry}/run_tasks/qwen_vqa.yaml:2:10: 2 definitions of ml_tasks/ answer"
     )
-    assert f"{registry}/ml_tasks/vqa.yaml" in told[0]
-    assert f"{registry}/tasks/vqa.yaml" in told[0]
+    assert f"{registry}/ml_tasks/vqa.yaml" in reported[0]
+    assert f"{registry}/tasks/vqa.yaml" in reported[0]
 
 
 # --- words that are obeyed ------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def test_a_word_of_v02_is_obeyed(kind: str, text: str, expected: dict[str, Any])
 
 
 @pytest.mark.parametrize(
-    ("kind", "text", "told"),
+    ("kind", "text", "reported"),
     [
         ("ml_tasks", "name: T\nentry_point: vlmhyperbench.tasks.vqaa",
          "x.yaml:2:1: unknown task of v0.2 'vlmhyperbench.tasks.vqaa' (did you mean 'vlm"),
@@ -213,9 +213,9 @@ def test_a_word_of_v02_is_obeyed(kind: str, text: str, expected: dict[str, Any])
          "x.yaml:3:1: a model has no 'params'"),
     ],
 )  # fmt: skip
-def test_another_word_is_refused_at_its_line(kind: str, text: str, told: str) -> None:
+def test_another_word_is_refused_at_its_line(kind: str, text: str, reported: str) -> None:
     (problem,) = refused(kind, text + "\n")
-    assert problem.startswith(told)
+    assert problem.startswith(reported)
 
 
 def test_what_a_translated_document_lacks_is_told_at_its_own_lines(tmp_path: Path) -> None:
@@ -227,8 +227,8 @@ def test_what_a_translated_document_lacks_is_told_at_its_own_lines(tmp_path: Pat
     write(registry, "ml_tasks/vqa.yaml", text.replace('"torch"', '"no such dist", "torch"'))
     with pytest.raises(UserError) as caught:
         load_plan(plan, [registry])
-    (told,) = map(str, caught.value.problems)
-    assert told.startswith(f"{registry}/ml_tasks/vqa.yaml:3:31: unknown package 'no such dist'")
+    (reported,) = map(str, caught.value.problems)
+    assert reported.startswith(f"{registry}/ml_tasks/vqa.yaml:3:31: unknown package 'no such dist'")
 
 
 def test_what_a_document_narrows_is_checked(tmp_path: Path) -> None:
@@ -243,8 +243,8 @@ def test_what_a_document_narrows_is_checked(tmp_path: Path) -> None:
           "dataset: docvqa_ru\nmetrics: [cer]\n")  # fmt: skip
     with pytest.raises(UserError) as caught:
         load_plan(registry / "experiments/benchmark_2025.yaml", [registry])
-    told = [str(one).removeprefix(f"{registry}/run_tasks/") for one in caught.value.problems]
-    assert told == [
+    reported = [str(one).removeprefix(f"{registry}/run_tasks/") for one in caught.value.problems]
+    assert reported == [
         "qwen_vqa.yaml:3:8: unknown engine 'vllm' of ML task 'VQA' (there are: sglang)",
         "qwen_vqa.yaml:4:10: ML task 'VQA' is for datasets of iterator 'coco', not 'v01'",
         "qwen_vqa.yaml:6:17: unknown report 'pdf' of ML task 'VQA' (there are: html)",
@@ -332,8 +332,8 @@ def test_an_own_module_needs_no_prompt_and_what_it_cannot_do_is_refused_at_its_l
     plan.write_text(text + "max_requests: 5\n")
     with pytest.raises(UserError) as caught:
         load_plan(plan, [registry])
-    told = [str(problem).partition("own.yaml:")[2] for problem in caught.value.problems]
-    assert [one.partition(" (")[0] for one in told] == [
+    reported = [str(problem).partition("own.yaml:")[2] for problem in caught.value.problems]
+    assert [one.partition(" (")[0] for one in reported] == [
         "3:124: module 'my_project.tasks.own' asks the model itself, so 'rate' has no effect",
         "3:133: module 'my_project.tasks.own' asks the model itself, so 'protocol' has no effect",
         "3:157: prompt 'p' has examples, which module 'my_project.tasks.own' does not get",

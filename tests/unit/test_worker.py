@@ -105,8 +105,8 @@ def test_who_ended_the_engine_is_told_with_the_prompt_it_got(tmp_path: Path) -> 
     entry = PromptEntry("first", "{{ question }}", when={"question": "number 0?"})
     task = run_task(dataset={"source": str(data)}, prompt={"user": None, "prompts": (entry,)})
     (request,) = RequestBuilder(task, open_dataset(task.dataset), [(0, 1)]).others(1)
-    told = _poisonous(request, EngineGone("it is gone", ()))
-    assert (told.sample_id, told.outcome, told.prompt) == ("s0", "failed", "p/first")
+    reported = _poisonous(request, EngineGone("it is gone", ()))
+    assert (reported.sample_id, reported.outcome, reported.prompt) == ("s0", "failed", "p/first")
 
 
 @pytest.mark.parametrize(("rate", "arrival"), [(None, "poisson"), (4.0, "constant")])

@@ -89,10 +89,10 @@ def closed_loop(
     slots = [0.0] * concurrency
     found = []
     for number in range(count):
-        begun = heapq.heappop(slots)
+        started = heapq.heappop(slots)
         took = service(chance, number)
-        found.append(answered(number, begun, begun + took / 2, begun + took))
-        heapq.heappush(slots, begun + took)
+        found.append(answered(number, started, started + took / 2, started + took))
+        heapq.heappush(slots, started + took)
     return found
 
 
@@ -101,9 +101,11 @@ def open_loop(arrivals: Sequence[float], service: Sequence[float], room: int) ->
     slots = [0.0] * room
     found = []
     for number, (due, took) in enumerate(zip(arrivals, service, strict=True)):
-        begun = max(due, heapq.heappop(slots))
+        started = max(due, heapq.heappop(slots))
         found.append(
-            answered(number, begun, begun + took / 2, begun + took, start=begun, scheduled=due)
+            answered(
+                number, started, started + took / 2, started + took, start=started, scheduled=due
+            )
         )
-        heapq.heappush(slots, begun + took)
+        heapq.heappush(slots, started + took)
     return found

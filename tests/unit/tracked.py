@@ -14,7 +14,7 @@ from tests.unit.small import experiment, record, response, write_attempt
 MANIFEST = {"created": "2026-01-15T10:00:00+0000", "hpcbench": "0.1", "seed": 7, "python": "3.11.7"}
 
 
-def begun(
+def started(
     root: Path, samples: int, shard_size: int = 4, trackers: Sequence[Tracker] = ()
 ) -> Experiment:
     """An experiment that nobody has worked on yet: sample `s<n>`, right answer `<n>`."""
@@ -22,8 +22,8 @@ def begun(
     write_json(here.manifest_file, {**here.manifest, **MANIFEST})
     plan = here.resolved.plan.model_dump(mode="json")
     plan["trackers"] = [one.model_dump(mode="json") for one in trackers]
-    told = here.resolved.model_copy(update={"plan": ExperimentPlan.model_validate(plan)})
-    here.resolved_file.write_text(told.model_dump_json())
+    reported = here.resolved.model_copy(update={"plan": ExperimentPlan.model_validate(plan)})
+    here.resolved_file.write_text(reported.model_dump_json())
     return Experiment(here.path)
 
 
@@ -48,7 +48,7 @@ def ended(
     root: Path, samples: int, shard_size: int = 4, trackers: Sequence[Tracker] = ()
 ) -> Experiment:
     """An experiment that is over."""
-    here = begun(root, samples, shard_size, trackers)
+    here = started(root, samples, shard_size, trackers)
     answer(here, *range(len(here.work.shards_of(("rt",)))))
     end(here)
     return here

@@ -82,7 +82,7 @@ def answer_to(body: Mapping[str, Any], fixed: str | None = None) -> str:
 def completion(body: Mapping[str, Any], text: str) -> dict[str, Any]:
     """The answer as OpenAI's object; a word is a token, an image is none."""
     asked = sum(len(_text(one).split()) for one in _objects(body.get("messages")))
-    told = len(text.split())
+    reported = len(text.split())
     choice = {
         "index": 0,
         "message": {"role": "assistant", "content": text},
@@ -94,7 +94,11 @@ def completion(body: Mapping[str, Any], text: str) -> dict[str, Any]:
         "created": int(time.time()),
         "model": body.get("model"),
         "choices": [choice],
-        "usage": {"prompt_tokens": asked, "completion_tokens": told, "total_tokens": asked + told},
+        "usage": {
+            "prompt_tokens": asked,
+            "completion_tokens": reported,
+            "total_tokens": asked + reported,
+        },
     }
 
 

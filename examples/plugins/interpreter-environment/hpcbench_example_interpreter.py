@@ -78,8 +78,8 @@ def ask(python: str, needed: Sequence[str] = NEEDED) -> dict[str, Any]:
 def identity(found: Mapping[str, Any]) -> str:
     """`sha256:…` over the version and all that is installed: the same for equal interpreters."""
     installed = sorted(f"{name}=={version}" for name, version in found["installed"].items())
-    told = json.dumps([found["version"], installed])
-    return f"sha256:{hashlib.sha256(told.encode()).hexdigest()}"
+    reported = json.dumps([found["version"], installed])
+    return f"sha256:{hashlib.sha256(reported.encode()).hexdigest()}"
 
 
 def unfit(found: Mapping[str, Any]) -> tuple[str, str] | None:

@@ -41,7 +41,7 @@ def the_plan(root: Path, *names: str, **task: Any) -> ResolvedPlan:
     return resolved(*tasks, shard_size=DOCUMENTS, executor="local")
 
 
-def begun(root: Path, name: str, plan: ResolvedPlan, **hashes: str) -> Experiment:
+def started(root: Path, name: str, plan: ResolvedPlan, **hashes: str) -> Experiment:
     """An experiment on disk that nobody has worked on; `dataset="other"` is of other files."""
     here = Experiment(root / "experiments" / name)
     found = measured(plan, DOCUMENTS)
@@ -100,7 +100,7 @@ def ended(
     **task: Any,
 ) -> Experiment:
     """An experiment that has ended."""
-    return answered(begun(root, name, the_plan(root, *tasks, **task)), answers, state)
+    return answered(started(root, name, the_plan(root, *tasks, **task)), answers, state)
 
 
 def speeds(
@@ -117,8 +117,8 @@ def speeds(
     def entry(value: float) -> dict[str, float]:
         return {"value": value, "low": value * (1 - spread), "high": value * (1 + spread)}
 
-    told = read_json(here.performance_file)
-    for name, table in told["run_tasks"].items():
+    reported = read_json(here.performance_file)
+    for name, table in reported["run_tasks"].items():
         if only in name:
             table["hardware"] = [{"gpus": [gpu], "cpu": "a CPU", "nodes": ["n1"], "workers": 1}]
             table["e2e_ms"] = {"p50": entry(e2e), "p95": entry(2 * e2e), "n": 60}
@@ -126,11 +126,11 @@ def speeds(
             table["memory"] = {"gpus": 1, "gpu_peak": 40 * 2**30, "gpu_peak_source": "processes"}
             table["valid"] = True
             table.update(more)
-    write_json(here.performance_file, told)
+    write_json(here.performance_file, reported)
     return here
 
 
 def policy(**parts: Any) -> Gate:
     """A policy: quality alone unless said otherwise."""
-    told: dict[str, Any] = {"name": "test", "metrics": {"*": {"absolute": 0.1}}, **parts}
-    return Gate.model_validate(told)
+    reported: dict[str, Any] = {"name": "test", "metrics": {"*": {"absolute": 0.1}}, **parts}
+    return Gate.model_validate(reported)

@@ -15,7 +15,7 @@ from hpcbench.experiment import baselines
 from hpcbench.experiment.baselines import current, entries, name_it
 from hpcbench.experiment.layout import find
 from hpcbench.site import gc
-from tests.unit.comparison.judged import begun, ended, the_plan
+from tests.unit.comparison.judged import ended, started, the_plan
 from tests.unit.dying import Dying
 
 
@@ -81,8 +81,8 @@ def test_a_name_goes_wherever_an_experiment_does(
     assert main(["baseline", "set", other.id, "--name", "main"]) == 0
     assert f"main is {other.id}, instead of {one.id}" in capsys.readouterr().out
     assert main(["baseline", "show", "main", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [entry["experiment"] for entry in told] == [other.id, one.id]
+    reported = json.loads(capsys.readouterr().out)
+    assert [entry["experiment"] for entry in reported] == [other.id, one.id]
     assert main(["baseline", "list"]) == 0
     assert other.id in capsys.readouterr().out
     assert main(["baseline", "remove", "main"]) == 0
@@ -97,7 +97,7 @@ def test_a_baseline_that_did_not_end_well_has_to_be_meant(
     here = ended(root, "20261101-0200-x-aaaa", state="incomplete")
     assert main(["baseline", "set", here.id, "--name", "main"]) == 2
     assert "is incomplete, not done" in capsys.readouterr().err
-    bare = begun(root, "20261102-0200-x-aaaa", the_plan(root))
+    bare = started(root, "20261102-0200-x-aaaa", the_plan(root))
     assert main(["baseline", "set", bare.id, "--name", "main"]) == 2
     assert "has not ended" in capsys.readouterr().err
     assert main(["baseline", "set", here.id, "--name", "main", "--force"]) == 0

@@ -25,7 +25,7 @@ from hpcbench.comparison.gate.verdict import worth_an_alert
 from hpcbench.errors import RunFailed, UserError
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import write_json
-from tests.unit.comparison.judged import begun, ended, policy, speeds, the_plan, wrong
+from tests.unit.comparison.judged import ended, policy, speeds, started, the_plan, wrong
 
 
 def check(verdict: Verdict, what: str, run_task: str = "rt") -> Check:
@@ -147,7 +147,7 @@ def test_other_files_or_prompts_are_no_common_ground(tmp_path: Path) -> None:
     one = ended(tmp_path, "e1")
     from tests.unit.comparison.judged import answered
 
-    other = answered(begun(tmp_path, "e2", the_plan(tmp_path), dataset="sha256:other"))
+    other = answered(started(tmp_path, "e2", the_plan(tmp_path), dataset="sha256:other"))
     found = judge(one, other, policy())
     assert (found.verdict, check(found, "exact_match").why) == (
         "INCONCLUSIVE", "the dataset's files differ",
@@ -165,9 +165,9 @@ def test_other_files_or_prompts_are_no_common_ground(tmp_path: Path) -> None:
 
 def test_another_metric_of_the_same_name_is_not_compared(tmp_path: Path) -> None:
     one, other = ended(tmp_path, "e1"), ended(tmp_path, "e2")
-    told = json.loads(other.resolved_file.read_text())
-    told["run_tasks"][0]["metrics"][0]["options"] = {"case": "lower"}
-    other.resolved_file.write_text(json.dumps(told))
+    reported = json.loads(other.resolved_file.read_text())
+    reported["run_tasks"][0]["metrics"][0]["options"] = {"case": "lower"}
+    other.resolved_file.write_text(json.dumps(reported))
     found = judge(one, Experiment(other.path), policy())
     assert "the signatures differ" in check(found, "exact_match").why
     assert found.verdict == "INCONCLUSIVE"
@@ -192,7 +192,7 @@ def test_an_experiment_is_not_judged_by_itself_nor_without_scores(tmp_path: Path
     one = ended(tmp_path, "e1")
     with pytest.raises(UserError, match="is the baseline itself"):
         judge(one, Experiment(one.path), policy())
-    bare = begun(tmp_path, "e2", the_plan(tmp_path))
+    bare = started(tmp_path, "e2", the_plan(tmp_path))
     with pytest.raises(RunFailed, match="hpcbench score e2"):
         judge(one, bare, policy())
 
@@ -392,11 +392,11 @@ def test_the_exit_code_is_the_verdict(root: Path, capsys: pytest.CaptureFixture[
     for tail, answers, code in (("b", {}, 0), ("c", wrong(*range(30)), 4), ("d", wrong(1, 2), 5)):
         here = ended(root, f"20261102-0200-x-{tail}", answers)
         assert main(["gate", here.id, *words]) == code
-        told = json.loads(here.verdict_file.read_text())
-        assert told["verdict"] in capsys.readouterr().out
-        assert told["candidate"] == here.id
+        reported = json.loads(here.verdict_file.read_text())
+        assert reported["verdict"] in capsys.readouterr().out
+        assert reported["candidate"] == here.id
         assert main(["gate", here.id, *words, "--json"]) == code
-        assert json.loads(capsys.readouterr().out) == told
+        assert json.loads(capsys.readouterr().out) == reported
 
 
 def test_a_policy_is_checked_like_any_definition(

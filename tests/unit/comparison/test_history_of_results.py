@@ -124,14 +124,14 @@ def test_it_is_made_again_from_experiments_and_keeps_those_that_are_gone(root: P
     shutil.rmtree(made[0].path)
     folder = history.results_dir(root)
     (folder / f"{made[1].id}.parquet").write_bytes(b"no parquet")
-    told: list[str] = []
-    assert history.rebuild(root, told.append) == 3
+    reported: list[str] = []
+    assert history.rebuild(root, reported.append) == 3
     (found,) = history.trends(root, "exact_match")
     assert len(found.points) == 4
     assert len(list(folder.iterdir())) == 1
     (folder / "torn.parquet").write_bytes(b"no parquet")
-    history.rebuild(root, told.append)
-    assert any("is damaged" in line for line in told)
+    history.rebuild(root, reported.append)
+    assert any("is damaged" in line for line in reported)
 
 
 def test_what_did_not_end_well_or_is_another_thing_is_no_point_of_a_trend(root: Path) -> None:
@@ -186,8 +186,8 @@ def test_the_verb_finds_what_was_not_recorded_and_shows_it(
     assert main(["history", "exact_match"]) == 0
     out = capsys.readouterr().out
     assert "plan / rt: exact_match ↑" in out
-    (told,) = (line for line in out.splitlines() if "◆ worse: 0.9" in line)
-    assert "detected 2026-11-" in told
+    (reported,) = (line for line in out.splitlines() if "◆ worse: 0.9" in line)
+    assert "detected 2026-11-" in reported
     assert main(["history", "exact_match", "--csv"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert len(rows) == NIGHTS

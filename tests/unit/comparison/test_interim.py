@@ -440,15 +440,15 @@ def test_the_report_tells_what_the_arms_are_and_misses_nothing_that_was_not_need
     settle(scene.experiment)
     stage.evaluate(scene.experiment)
     tables = report(scene.experiment)
-    (told,) = tables["arms"]["run_tasks"]
-    assert (told["run_task"], told["done"], told["of"]) == ("x", len(half), SHARDS)
-    assert told["stopped"] is not None
-    assert [one["what"] for one in told["answers"]] == [
+    (reported,) = tables["arms"]["run_tasks"]
+    assert (reported["run_task"], reported["done"], reported["of"]) == ("x", len(half), SHARDS)
+    assert reported["stopped"] is not None
+    assert [one["what"] for one in reported["answers"]] == [
         "coverage",
         "prompt_tokens",
         "completion_tokens",
     ]
-    (quality, *_) = told["quality"]
+    (quality, *_) = reported["quality"]
     assert (quality["what"], quality["a"], quality["b"]) == ("exact_match", 1, 0)
     assert (quality["verdict"], quality["decides"]) == ("worse", True)
     assert tables["left"] == 0, "what was not needed is not missing"
@@ -463,8 +463,8 @@ def test_the_report_tells_what_the_arms_are_and_misses_nothing_that_was_not_need
 
 def comparison(p: float, low: float | None, high: float | None, **more: Any) -> dict[str, Any]:
     interval = {"low": low, "high": high, "level": 1 - 0.016, "method": "too few documents"}
-    told = {"verdict": "inconclusive", "p_value": p, "p_adjusted": None, "margin": None}
-    return {**told, "interval": interval, **more}
+    reported = {"verdict": "inconclusive", "p_value": p, "p_adjusted": None, "margin": None}
+    return {**reported, "interval": interval, **more}
 
 
 @pytest.mark.parametrize(

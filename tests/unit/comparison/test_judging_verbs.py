@@ -21,7 +21,7 @@ from hpcbench.experiment.log import EventLog
 from hpcbench.files.atomic import read_json
 from hpcbench.registry.resolve import load_gate, load_plan
 from hpcbench.schema.plan import ResolvedPlan
-from tests.unit.comparison.judged import answered, begun, ended, policy, the_plan, wrong
+from tests.unit.comparison.judged import answered, ended, policy, started, the_plan, wrong
 from tests.unit.comparison.test_regress import Nights, nights
 
 __all__ = ["nights"]
@@ -54,7 +54,7 @@ def concluded(here: Experiment) -> Experiment:
 
 def test_an_experiment_whose_plan_names_both_is_judged_at_its_end(tmp_path: Path) -> None:
     name_it(tmp_path, "main", ended(tmp_path, "20261101-0200-x-aaaa").id)
-    here = concluded(answered(begun(tmp_path, "e2", with_gate(tmp_path)), wrong(*range(30))))
+    here = concluded(answered(started(tmp_path, "e2", with_gate(tmp_path)), wrong(*range(30))))
     assert read_json(here.verdict_file)["verdict"] == "NO-GO"
     assert read_json(here.outcome_file)["state"] == "done"
     (found,) = history.trends(tmp_path, "exact_match")
@@ -64,7 +64,7 @@ def test_an_experiment_whose_plan_names_both_is_judged_at_its_end(tmp_path: Path
 def test_a_gate_that_cannot_judge_fails_no_experiment(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    here = concluded(answered(begun(tmp_path, "e2", with_gate(tmp_path, "nowhere"))))
+    here = concluded(answered(started(tmp_path, "e2", with_gate(tmp_path, "nowhere"))))
     assert read_json(here.outcome_file)["state"] == "done"
     assert not here.verdict_file.exists()
     assert (
@@ -77,7 +77,7 @@ def test_a_history_that_cannot_be_written_fails_no_experiment(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "results").write_text("in the way")
-    here = concluded(answered(begun(tmp_path, "e2", without_report(tmp_path))))
+    here = concluded(answered(started(tmp_path, "e2", without_report(tmp_path))))
     assert read_json(here.outcome_file)["state"] == "done"
     assert "could not add the experiment to the history" in capsys.readouterr().err
 
@@ -86,9 +86,9 @@ def test_a_history_that_cannot_be_written_fails_no_experiment(
 
 
 def plan_with(root: Path, **more: Any) -> Path:
-    told = yaml.safe_load(DEMO.read_text())
+    reported = yaml.safe_load(DEMO.read_text())
     path = root / "plan.yaml"
-    path.write_text(yaml.safe_dump({**told, **more}))
+    path.write_text(yaml.safe_dump({**reported, **more}))
     return path
 
 
@@ -161,8 +161,8 @@ def test_it_can_wait_for_its_verdict_and_tell_it_to_programs(
     assert main([*command, "--set-baseline-if-none", "--wait"]) == 0
     capsys.readouterr()
     assert main([*command, "--wait", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["state"], told["verdict"]["verdict"]) == ("judged", "GO")
+    reported = json.loads(capsys.readouterr().out)
+    assert (reported["state"], reported["verdict"]["verdict"]) == ("judged", "GO")
     assert len(nights.submitted) == 2
 
 

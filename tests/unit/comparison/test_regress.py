@@ -26,7 +26,7 @@ from hpcbench.notify import dispatch
 from hpcbench.regress import Ask, Regression, Standing, again, regress
 from hpcbench.schema.plan import ResolvedPlan
 from hpcbench.site import cron
-from tests.unit.comparison.judged import Answers, answered, begun, ended, policy, the_plan, wrong
+from tests.unit.comparison.judged import Answers, answered, ended, policy, started, the_plan, wrong
 from tests.unit.dying import Dying
 
 
@@ -39,7 +39,7 @@ class Nights:
         self.policy = policy()
         self.states: dict[str, str] = {}
         self.submitted: list[str] = []
-        self.told: list[dict[str, Any]] = []
+        self.reported: list[dict[str, Any]] = []
         self.failed: list[str] = []
         self.followed: list[str] = []
         self.answers: Answers = {}
@@ -87,7 +87,7 @@ class Nights:
             name = f"2026{len(self.states):04d}-0200-{plan.plan.name}-aaaa"
             self.states[name] = "interrupted"
         self.meanwhile()
-        return begun(self.root, name, plan)
+        return started(self.root, name, plan)
 
     def _submit(self, experiment: Experiment) -> None:
         with self._lock:
@@ -97,8 +97,8 @@ class Nights:
 
     def tell(self, experiment: Experiment, verdict: Any) -> list[str]:
         """As `tell_verdict`: the same verdict is told once."""
-        if verdict["verdict"] != "GO" and verdict not in self.told:
-            self.told.append(verdict)
+        if verdict["verdict"] != "GO" and verdict not in self.reported:
+            self.reported.append(verdict)
         return []
 
 
@@ -137,7 +137,7 @@ def test_it_submits_waits_judges_and_begins_anew(nights: Nights) -> None:
     judged = nights.call()
     assert (judged.state, judged.exit_code) == ("judged", 0)
     assert judged.verdict == json.loads(here.verdict_file.read_text())
-    assert nights.told == []
+    assert nights.reported == []
     assert nights.call().state == "submitted"
     assert len(nights.submitted) == 2
 
@@ -148,11 +148,11 @@ def test_a_regression_ends_in_4_and_is_told_once(nights: Nights) -> None:
     nights.ends(wrong(*range(30)))
     judged = nights.call()
     assert judged.exit_code == 4
-    assert [one["verdict"] for one in nights.told] == ["NO-GO"]
+    assert [one["verdict"] for one in nights.reported] == ["NO-GO"]
     nights.call()
     nights.ends(wrong(*range(6)))
     assert nights.call().exit_code == 5
-    assert [one["verdict"] for one in nights.told] == ["NO-GO", "INCONCLUSIVE"]
+    assert [one["verdict"] for one in nights.reported] == ["NO-GO", "INCONCLUSIVE"]
 
 
 @pytest.mark.usefixtures("main_is_set")
@@ -319,7 +319,7 @@ def test_killed_anywhere_while_it_confirms_it_asks_no_more_than_it_should(
     assert len(nights.submitted) == 3
     nights.all_end(wrong(*range(24)))
     assert killed_at_every_step(nights, monkeypatch).exit_code == 4
-    assert len(nights.told) == 1
+    assert len(nights.reported) == 1
 
 
 @pytest.mark.usefixtures("main_is_set")
@@ -340,7 +340,7 @@ def test_two_at_once_submit_once_and_tell_once(nights: Nights) -> None:
     nights.ends(wrong(*range(30)))
     found = both()
     assert [one.exit_code for one in found if one.state == "judged"] != []
-    assert len(nights.told) == 1
+    assert len(nights.reported) == 1
     # Who came when all was told may have begun the next run; nobody began two.
     assert len(nights.submitted) <= 2
 
@@ -409,4 +409,4 @@ def test_a_process_that_is_killed_while_it_tells_leaves_the_rest_to_the_next(
     process.stdout.close()
     before = json.loads(here.verdict_file.read_text())
     assert nights.call().exit_code == 4
-    assert nights.told == [before]  # the same, so that who was told already is not told again
+    assert nights.reported == [before]  # the same, so that who was told already is not told again

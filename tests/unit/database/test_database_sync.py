@@ -27,7 +27,7 @@ from hpcbench.experiment.view.answers import answer_frames, shard_sizes
 from hpcbench.files.atomic import Appender, create_exclusive, write_json
 from hpcbench.registry.database_address import Address
 from tests.unit.small import experiment, record, response, write_attempt
-from tests.unit.tracked import answer, begun, end, ended
+from tests.unit.tracked import answer, end, ended, started
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_a_second_sync_sends_nothing(tmp_path: Path, address: Address) -> None:
 
 
 def test_a_running_experiment_is_sent_as_far_as_it_is(tmp_path: Path, address: Address) -> None:
-    here = begun(tmp_path, 12)
+    here = started(tmp_path, 12)
     send(here, address)
     assert ask(address, "SELECT status FROM experiments") == [("running",)]
     answer(here, 0)
@@ -142,7 +142,7 @@ def test_a_running_experiment_is_sent_as_far_as_it_is(tmp_path: Path, address: A
 
 
 def test_answers_that_come_later_in_a_shard_are_sent(tmp_path: Path, address: Address) -> None:
-    here = begun(tmp_path, 4)
+    here = started(tmp_path, 4)
     create_exclusive(
         here.shard_events("rt", 0, 1), {"event": "claimed", "time": 0, "owner": {"job": "1"}}
     )
@@ -154,7 +154,7 @@ def test_answers_that_come_later_in_a_shard_are_sent(tmp_path: Path, address: Ad
 
 
 def test_withdrawn_answers_go(tmp_path: Path, address: Address) -> None:
-    here = begun(tmp_path, 4)
+    here = started(tmp_path, 4)
     answer(here, 0)
     send(here, address)
     gone = {
@@ -191,7 +191,7 @@ def test_blocks_beyond_the_end_go(
     tmp_path: Path, address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parts, "BATCH", 5)
-    here = begun(tmp_path, 12)
+    here = started(tmp_path, 12)
     for number in range(13):
         with Appender(here.submission_file) as file:
             file.write({"event": "intent", "time": number})
@@ -216,14 +216,14 @@ def test_a_sync_that_stopped_goes_on(
 ) -> None:
     monkeypatch.setattr(parts, "ROWS", 4)
     here = ended(tmp_path, 40)
-    told: list[int] = []
+    reported: list[int] = []
 
     class Stop(Exception):
         pass
 
     def stop(synced: sync.Synced) -> None:
-        told.append(synced.parts)
-        if len(told) == 4:
+        reported.append(synced.parts)
+        if len(reported) == 4:
             raise Stop
 
     with pytest.raises(Stop):
@@ -268,7 +268,7 @@ def answered(folder: Path, texts: Sequence[str]) -> Experiment:
 def test_sizes_of_shards_are_the_same_folded_or_not(tmp_path: Path) -> None:
     from hpcbench.experiment.archiving import fold
 
-    here = begun(tmp_path, 12)
+    here = started(tmp_path, 12)
     answer(here, 0, 1, 2)
     before = shard_sizes(here, "rt")
     assert set(before) == {0, 1, 2}
@@ -277,7 +277,7 @@ def test_sizes_of_shards_are_the_same_folded_or_not(tmp_path: Path) -> None:
 
 
 def test_only_some_shards_are_read(tmp_path: Path) -> None:
-    here = begun(tmp_path, 12)
+    here = started(tmp_path, 12)
     answer(here, 0, 1, 2)
     found = polars.concat(answer_frames(here, "rt", shards={1}))
     assert found["sample"].to_list() == ["s4", "s5", "s6", "s7"]

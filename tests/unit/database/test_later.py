@@ -21,12 +21,12 @@ from hpcbench.experiment.log import EventLog
 from hpcbench.registry.database_address import Address
 from hpcbench.schema.definitions import Database
 from tests.unit.small import describe
-from tests.unit.tracked import answer, begun
+from tests.unit.tracked import answer, started
 
 
 def scene(root: Path, url: str, kind: str = "sqlite") -> Experiment:
     """An answered experiment with a database, whose round is over."""
-    here = begun(root, 6)
+    here = started(root, 6)
     describe(here)
     plan = json.loads(here.resolved_file.read_text())
     plan["plan"]["database"] = {"type": kind, "url": url}
@@ -153,7 +153,7 @@ def test_scores_of_later_are_owed_again(tmp_path: Path) -> None:
 
 
 def test_without_a_database_nothing_is_owed(tmp_path: Path) -> None:
-    here = begun(tmp_path, 4)
+    here = started(tmp_path, 4)
     later.owe(here)
     assert not here.tracked_dir.exists()
     assert list(later.debts(here)) == []
@@ -180,7 +180,7 @@ def test_the_verbs_make_fill_and_show_a_database(
 ) -> None:
     path = tmp_path / "results.sqlite"
     home(tmp_path, monkeypatch, Database(type="sqlite", url=str(path)))
-    here = begun(tmp_path, 6)
+    here = started(tmp_path, 6)
     describe(here)
     answer(here, 0)
     assert main(["database", "sync"]) == 3
@@ -206,7 +206,7 @@ def test_verbs_without_a_database_say_where_it_is_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     home(tmp_path, monkeypatch, None)
-    begun(tmp_path, 4)
+    started(tmp_path, 4)
     for verb in ("init", "sync", "status"):
         assert main(["database", verb]) == 2
         assert "docs/database.md" in capsys.readouterr().err

@@ -112,7 +112,7 @@ def test_apptainers_own_failure_is_told_from_the_programs(
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("said", "reported"),
     [
         ("INFO:    Mounting\nFATAL:   exec failed\nafterwards\n", "FATAL:   exec failed"),
         # SingularityCE 4.1.1
@@ -124,5 +124,5 @@ def test_apptainers_own_failure_is_told_from_the_programs(
         ("", "it printed no message"),
     ],
 )
-def test_of_what_a_program_says_the_line_that_tells_why_is_shown(said: str, told: str) -> None:
-    assert last_words(said) == told
+def test_of_what_a_program_says_the_line_that_tells_why_is_shown(said: str, reported: str) -> None:
+    assert last_words(said) == reported

@@ -148,9 +148,9 @@ def test_a_login_opens_what_is_closed_to_others(registry: str, name: str) -> Non
     log_in(registry, auth=BASIC.removeprefix("Basic "))
     assert resolve(reference, [registry]) == DIGEST
     log_in(registry, username="me", password="wrong-one")
-    with pytest.raises(EnvironmentFault, match=r"with the login of .*auth.json") as told:
+    with pytest.raises(EnvironmentFault, match=r"with the login of .*auth.json") as reported:
         resolve(reference, [registry])
-    assert "wrong-one" not in str(told.value)
+    assert "wrong-one" not in str(reported.value)
 
 
 def test_an_identity_token_is_changed_for_another(registry: str) -> None:

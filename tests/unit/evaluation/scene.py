@@ -64,7 +64,7 @@ def asked(
     return with_metrics(here, metrics) if metrics else here
 
 
-def told(here: Experiment) -> dict[str, Any]:
+def reported(here: Experiment) -> dict[str, Any]:
     """What `metrics.json` says of the one run task, after evaluation."""
     found: dict[str, Any] = evaluate(here).to_json()["run_tasks"]["rt"]
     return found

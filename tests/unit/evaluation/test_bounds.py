@@ -47,11 +47,11 @@ def test_a_run_task_with_values_outside_has_no_value_and_says_why(
     (failure,) = bad_answers(here)
     assert (failure.kind, failure.count) == ("metric", 2)
     assert main(["score", here.id]) == 0
-    told = capsys.readouterr()
-    assert "2.5" not in told.out
+    reported = capsys.readouterr()
+    assert "2.5" not in reported.out
     assert (
         f"2 samples without a score by mean: ValueError: the metric gave a value {TOO_HIGH}"
-        in told.err
+        in reported.err
     )
     describe(here)
     assert main(["report", here.id, "--format", "markdown"]) == 0

@@ -10,7 +10,7 @@ import pytest
 
 from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.layout import Experiment
-from tests.unit.evaluation.scene import asked, strange, told
+from tests.unit.evaluation.scene import asked, reported, strange
 from tests.unit.small import record
 
 RIGHT, UNREADABLE = '{"total": "1"}', "I see a total of 1"
@@ -27,7 +27,7 @@ def objects(folder: Path, answers: list[str | None], **task: Any) -> Experiment:
 def test_an_invalid_answer_counts_as_the_run_task_says_and_both_values_are_told(
     tmp_path: Path, policy: str, value: float, n: int
 ) -> None:
-    table = told(objects(tmp_path, [RIGHT, UNREADABLE, RIGHT], on_invalid=policy))
+    table = reported(objects(tmp_path, [RIGHT, UNREADABLE, RIGHT], on_invalid=policy))
     entry = table["metrics"]["byfield"]
     assert (entry["value"], entry["n"], entry["invalid"]) == (pytest.approx(value), n, 1)
     assert entry["value_if"] == {"exclude": 1.0, "zero": pytest.approx(2 / 3)}
@@ -35,31 +35,31 @@ def test_an_invalid_answer_counts_as_the_run_task_says_and_both_values_are_told(
 
 
 def test_the_reasons_of_invalid_answers_are_told_with_a_sample(tmp_path: Path) -> None:
-    table = told(objects(tmp_path, [UNREADABLE, RIGHT, UNREADABLE]))
+    table = reported(objects(tmp_path, [UNREADABLE, RIGHT, UNREADABLE]))
     (reason,) = table["invalid_reasons"]
     assert (reason["count"], reason["sample"]) == (2, "s0")
     assert reason["reason"]
 
 
 def test_without_invalid_answers_there_is_one_value(tmp_path: Path) -> None:
-    entry = told(objects(tmp_path, [RIGHT]))["metrics"]["byfield"]
+    entry = reported(objects(tmp_path, [RIGHT]))["metrics"]["byfield"]
     assert (entry["invalid"], entry["value_if"]) == (0, None)
 
 
 def test_a_metric_of_readings_has_something_to_say_of_every_answer(tmp_path: Path) -> None:
-    table = told(objects(tmp_path, [RIGHT, UNREADABLE, None], on_failed="exclude"))
+    table = reported(objects(tmp_path, [RIGHT, UNREADABLE, None], on_failed="exclude"))
     entry = table["metrics"]["readable"]
     assert (entry["value"], entry["n"], entry["invalid"]) == (0.5, 2, 0)
 
 
 def test_nothing_but_invalid_answers_is_no_score_but_a_count(tmp_path: Path) -> None:
-    table = told(objects(tmp_path, [UNREADABLE, UNREADABLE]))
+    table = reported(objects(tmp_path, [UNREADABLE, UNREADABLE]))
     assert table["metrics"]["byfield"] is None
     assert table["invalid"] == 2
 
 
 def test_what_has_no_answer_is_not_invalid(tmp_path: Path) -> None:
-    table = told(objects(tmp_path, [RIGHT, None], on_failed="zero"))
+    table = reported(objects(tmp_path, [RIGHT, None], on_failed="zero"))
     assert (table["invalid"], table["metrics"]["byfield"]["value"]) == (0, 0.5)
 
 
@@ -67,7 +67,7 @@ def test_a_left_out_sample_has_no_value_but_its_parts_in_the_scores(tmp_path: Pa
     import polars
 
     here = objects(tmp_path, [RIGHT, UNREADABLE])
-    told(here)
+    reported(here)
     frame = polars.read_parquet(here.scores_file("rt"))
     assert frame["byfield"].to_list() == [1.0, None]
     assert frame["byfield.denominator"].to_list() == [1.0, 1.0]
@@ -81,7 +81,7 @@ def test_half_a_surrogate_pair_in_an_answer_is_written_as_an_escape(tmp_path: Pa
     import polars
 
     here = asked(tmp_path, ["\ud83d", "1"], strange("Mean"))
-    assert told(here)["metrics"]["mean"]["value"] == 0.5
+    assert reported(here)["metrics"]["mean"]["value"] == 0.5
     answers = polars.read_parquet(here.scores_file("rt"))["answer"].to_list()
     assert answers == ["\\ud83d", "1"]
 
@@ -91,7 +91,7 @@ def test_several_references_stay_a_list(tmp_path: Path) -> None:
 
     records = [record(0, references=["0", "zero"]), record(1), record(2, references=["two"])]
     here = asked(tmp_path, ["zero", "1", "2"], strange("Mean"), records)
-    assert told(here)["metrics"]["mean"]["value"] == pytest.approx(2 / 3)
+    assert reported(here)["metrics"]["mean"]["value"] == pytest.approx(2 / 3)
     frame = polars.read_parquet(here.scores_file("rt"))
     assert frame["references"].to_list() == [["0", "zero"], ["1"], ["two"]]
 

@@ -166,9 +166,9 @@ def test_a_flip_on_the_page_leads_to_the_whole_sample(
 
 def test_the_object_names_what_docs_say(pair: tuple[Experiment, Experiment]) -> None:
     page = (Path(__file__).parents[3] / "docs" / "comparing.md").read_text()
-    told = account(pair[0], [pair[1]])
-    (candidate,) = told["candidates"]
+    reported = account(pair[0], [pair[1]])
+    (candidate,) = reported["candidates"]
     rows = [*candidate["compared"], *candidate["flips"], *candidate["speed"]]
     comparison = candidate["compared"][0]["comparison"]
-    for name in {*told, *candidate, *comparison, *(key for row in rows for key in row)}:
+    for name in {*reported, *candidate, *comparison, *(key for row in rows for key in row)}:
         assert f"`{name}`" in page, name

@@ -11,7 +11,7 @@ from hpcbench.errors import UserError
 from hpcbench.evaluation import stage
 from hpcbench.evaluation.aggregate import Scored, pivot, table
 from hpcbench.experiment.layout import Experiment
-from tests.unit.evaluation.scene import asked, strange, told
+from tests.unit.evaluation.scene import asked, reported, strange
 from tests.unit.small import record
 
 KINDS = ("invoice", "receipt")
@@ -47,7 +47,7 @@ def values(rows: Any, key: str) -> dict[str | None, float]:
 
 
 def test_the_metrics_file_has_each_column_of_group_by_and_all_together(tmp_path: Path) -> None:
-    groups = told(grouped(tmp_path))["groups"]
+    groups = reported(grouped(tmp_path))["groups"]
     assert [level["by"] for level in groups] == [
         ["doc_type"], ["question_type"], ["doc_type", "question_type"],
     ]  # fmt: skip
@@ -105,7 +105,7 @@ def test_fields_are_a_level_of_their_own(tmp_path: Path) -> None:
     here = asked(
         tmp_path, [right, half, half, "unreadable"], strange("ByField"), records, plugin="kie"
     )
-    levels = told(here)["groups"]
+    levels = reported(here)["groups"]
     (level,) = [one for one in levels if one["by"] == ["field"]]
     rows = {row["by"]["field"]: row for row in level["rows"]}
     assert (rows["total"]["value"], rows["date"]["value"]) == (1.0, pytest.approx(1 / 3))
@@ -165,7 +165,7 @@ def test_a_level_of_very_many_groups_is_counted_and_not_written_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hpcbench.evaluation.summary.MOST_GROUPS", 2)
-    levels = {tuple(one["by"]): one for one in told(grouped(tmp_path))["groups"]}
+    levels = {tuple(one["by"]): one for one in reported(grouped(tmp_path))["groups"]}
     assert (levels["question_type",]["groups"], levels["question_type",]["rows"]) == (3, [])
     assert len(levels["doc_type",]["rows"]) == 2
 

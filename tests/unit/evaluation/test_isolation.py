@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from hpcbench.scorer.isolate import LONGEST, Guard, TookTooLong
-from tests.unit.evaluation.scene import HERE, asked, strange, told, with_metrics
+from tests.unit.evaluation.scene import HERE, asked, reported, strange, with_metrics
 
 ANSWERS = [str(number) for number in range(5)]
 
 
 def test_a_metric_that_raises_loses_that_sample_alone_and_says_why(tmp_path: Path) -> None:
-    table = told(asked(tmp_path, ANSWERS, strange("Raises", "Mean")))
+    table = reported(asked(tmp_path, ANSWERS, strange("Raises", "Mean")))
     entry = table["metrics"]["raises"]
     assert (entry["n"], entry["faults"], entry["value"]) == (3, 2, 1.0)
     assert table["faults"] == [
@@ -33,7 +33,7 @@ def test_a_metric_that_raises_loses_that_sample_alone_and_says_why(tmp_path: Pat
 
 
 def test_a_metric_that_hangs_is_ended_and_counted_never_replaced(tmp_path: Path) -> None:
-    table = told(asked(tmp_path, ANSWERS, strange("Hangs"), score_timeout=0.2))
+    table = reported(asked(tmp_path, ANSWERS, strange("Hangs"), score_timeout=0.2))
     assert table["metrics"]["hangs"]["n"] == 4
     assert [one["message"] for one in table["faults"]] == ["took longer than 0.2 s"]
 
@@ -42,7 +42,7 @@ def test_a_fault_has_no_value_in_the_scores(tmp_path: Path) -> None:
     import polars
 
     here = asked(tmp_path, ANSWERS, strange("Raises"))
-    told(here)
+    reported(here)
     frame = polars.read_parquet(here.scores_file("rt"))
     assert frame["raises"].to_list() == [1, 1, None, None, 1]
     assert frame["raises.fault"].to_list()[1:3] == [None, "KeyError: 'two'"]
@@ -50,13 +50,13 @@ def test_a_fault_has_no_value_in_the_scores(tmp_path: Path) -> None:
 
 def test_a_parser_that_raises_leaves_an_invalid_answer_with_the_reason(tmp_path: Path) -> None:
     here = asked(tmp_path, ["0", "x"], ())
-    table = told(with_metrics(here, strange("Mean"), parser=f"{HERE}.ParserThatRaises"))
+    table = reported(with_metrics(here, strange("Mean"), parser=f"{HERE}.ParserThatRaises"))
     assert table["invalid"] == 1
     assert "an x" in table["invalid_reasons"][0]["reason"]
 
 
 def test_every_sample_lost_is_no_score(tmp_path: Path) -> None:
-    table = told(asked(tmp_path, ["2", "2"], strange("Raises")))
+    table = reported(asked(tmp_path, ["2", "2"], strange("Raises")))
     assert table["metrics"]["raises"] is None
     assert table["faults"][0]["count"] == 2
 

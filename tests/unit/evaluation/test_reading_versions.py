@@ -85,7 +85,7 @@ def test_scores_of_before_were_read_by_version_1_and_keep_numbers_and_signatures
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one, other = (as_before(ended(root, name, wrong(1, 2))) for name in ("e1", "e2"))
-    told = one.metrics_file.read_bytes()
+    reported = one.metrics_file.read_bytes()
     made = made_by(one, Place(one.scores_dir, "rt"), "rt")
     assert made.reading == ""
     assert made.signatures["exact_match"].startswith("exact_match|")
@@ -93,7 +93,7 @@ def test_scores_of_before_were_read_by_version_1_and_keep_numbers_and_signatures
     (candidate,) = json.loads(capsys.readouterr().out)["candidates"]
     assert candidate["compared"][0]["comparison"]["baseline"] == pytest.approx(58 / 60)
     assert judge(one, other, policy()).verdict == "GO"
-    assert one.metrics_file.read_bytes() == told
+    assert one.metrics_file.read_bytes() == reported
 
 
 def test_scores_of_two_versions_are_not_compared_until_the_older_are_made_again(
@@ -159,7 +159,7 @@ def test_a_trend_never_mixes_versions_and_says_how_it_becomes_one(
 
 
 @pytest.mark.parametrize(
-    ("told", "reading"),
+    ("reported", "reading"),
     [
         ({"plugin": "vqa"}, "text|v2"),
         ({"plugin": "ocr"}, "text|v2"),
@@ -173,9 +173,9 @@ def test_a_trend_never_mixes_versions_and_says_how_it_becomes_one(
     ],
 )
 def test_a_reading_is_called_by_its_parser_and_the_versions_that_have_a_say(
-    told: dict[str, Any], reading: str
+    reported: dict[str, Any], reading: str
 ) -> None:
-    assert reading_of(MLTask.model_validate({"name": "t", "metrics": ["m"], **told})) == reading
+    assert reading_of(MLTask.model_validate({"name": "t", "metrics": ["m"], **reported})) == reading
 
 
 def test_readings_of_two_parsers_are_no_two_versions() -> None:

@@ -48,8 +48,10 @@ def registry(folder: Path, plugin: str, **options: Any) -> Path:
 
 def said(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
     assert main([*words]) == code
-    told = capsys.readouterr()
-    return json.loads(told.out) if "--json" in words and not code else told.out + told.err
+    reported = capsys.readouterr()
+    return (
+        json.loads(reported.out) if "--json" in words and not code else reported.out + reported.err
+    )
 
 
 def rescored(
@@ -58,13 +60,13 @@ def rescored(
     """Both experiments, scored by a corrected definition that ignores signs."""
     corrected = registry(folder / "corrected", "Digits")
     for one in both:
-        told = said(
+        reported = said(
             capsys, "score", one.id, "--metrics", "mean", "--registry", str(corrected), "--save", "new"
         )  # fmt: skip
-        assert "mean: as corrected/metrics/mean.yaml defines it, not the plan" in told.replace(
+        assert "mean: as corrected/metrics/mean.yaml defines it, not the plan" in reported.replace(
             f"{folder}/", ""
         )
-        assert f"hpcbench compare {one.id}/rescored/new OTHER/rescored/new" in told
+        assert f"hpcbench compare {one.id}/rescored/new OTHER/rescored/new" in reported
     return f"{both[0].id}/rescored/new", f"{both[1].id}/rescored/new"
 
 
@@ -89,11 +91,12 @@ def test_scores_of_different_definitions_are_not_mixed(
     both: tuple[Experiment, Experiment], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = rescored(capsys, both, tmp_path)
-    told = said(capsys, "compare", both[0].id, names[1], code=2)
+    reported = said(capsys, "compare", both[0].id, names[1], code=2)
     assert (
-        "'mean' is mean|factor:1|v1 in the baseline and digits|factor:1|v1 in the candidate" in told
+        "'mean' is mean|factor:1|v1 in the baseline and digits|factor:1|v1 in the candidate"
+        in reported
     )
-    assert "compare EXPERIMENT/rescored/NAME" in told
+    assert "compare EXPERIMENT/rescored/NAME" in reported
     for one in both:
         said(capsys, "score", one.id, "--metrics", "mean", "--save", "same")
     found = said(capsys, "compare", both[0].id, f"{both[1].id}/rescored/same", "--json")
@@ -121,16 +124,16 @@ def test_wrong_names_are_one_line_with_a_remedy(
     both: tuple[Experiment, Experiment], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = rescored(capsys, both, tmp_path)
-    told = said(capsys, "compare", f"{both[0].id}/rescored/nee", names[1], code=2)
-    assert f"unknown stored scores 'nee' of {both[0].id} (did you mean 'new'?)" in told
-    told = said(capsys, "resume", names[0], code=2)
-    assert f"give {both[0].id}; compare, gate and report take stored scores" in told
+    reported = said(capsys, "compare", f"{both[0].id}/rescored/nee", names[1], code=2)
+    assert f"unknown stored scores 'nee' of {both[0].id} (did you mean 'new'?)" in reported
+    reported = said(capsys, "resume", names[0], code=2)
+    assert f"give {both[0].id}; compare, gate and report take stored scores" in reported
     assert find(tmp_path, both[0].id) == both[0]
     assert find_scored(tmp_path, both[0].id) == both[0]
     (both[0].path / "rescored/new/scored.json").unlink()
-    told = said(capsys, "compare", *names, code=2)
-    assert "does not say how it was scored" in told
-    assert f"hpcbench score {both[0].id} --save new" in told
+    reported = said(capsys, "compare", *names, code=2)
+    assert "does not say how it was scored" in reported
+    assert f"hpcbench score {both[0].id} --save new" in reported
 
 
 def test_the_registry_that_the_user_names_wins_and_the_result_says_so(

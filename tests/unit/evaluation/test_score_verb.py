@@ -11,7 +11,7 @@ import pytest
 
 from hpcbench.cli.main import main
 from hpcbench.experiment.layout import Experiment
-from tests.unit.evaluation.scene import asked, strange, told
+from tests.unit.evaluation.scene import asked, reported, strange
 from tests.unit.small import record, write_dataset
 
 ANSWERS: list[str | None] = ["0", "1x", "two", "3"]
@@ -29,7 +29,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
         for n in range(4)
     ]
     one = asked(tmp_path, ANSWERS, strange("Mean"), records, dataset={"group_by": ("doc_type",)})
-    told(one)
+    reported(one)
     return one
 
 
@@ -93,12 +93,12 @@ def test_what_named_metrics_leave_out_is_said(
     plan = here.resolved.model_copy(update={"run_tasks": (text, *objects)})
     here.resolved_file.write_text(plan.model_dump_json())
     words = (here.id, "--metrics", "anls", "--dry-run")
-    told = run(capsys, *words)
-    assert [(one["run_task"], one["metric"]) for one in told["left_out"]] == [
+    reported = run(capsys, *words)
+    assert [(one["run_task"], one["metric"]) for one in reported["left_out"]] == [
         ("rt", "mean"), ("kie-easy", "anls"), ("kie-easy", "mean"), ("kie-hard", "anls"),
         ("kie-hard", "mean"),
     ]  # fmt: skip
-    assert list(told["run_tasks"]) == ["rt"]
+    assert list(reported["run_tasks"]) == ["rt"]
     assert main(["score", *words]) == 0
     assert capsys.readouterr().err.splitlines() == [
         "left out: anls of kie-easy, kie-hard: the metric scores text, label; the answers are object",

@@ -21,7 +21,7 @@ from hpcbench.schema.definitions import Metric
 from hpcbench.schema.records import Response
 from hpcbench.speed import LATENCIES
 from tests.unit.evaluation import strange as metrics_module
-from tests.unit.evaluation.scene import asked, strange, told, with_metrics
+from tests.unit.evaluation.scene import asked, reported, strange, with_metrics
 from tests.unit.small import record, response, write_attempt
 
 ANSWERS: list[str | None] = [str(n) if n % 3 else "wrong" for n in range(30)]
@@ -47,11 +47,11 @@ def test_the_bytes_do_not_depend_on_shards_or_batches(
 ) -> None:
     records = [record(n, document=f"d{n // 4}") for n in range(30)]
     plain = asked(tmp_path / "a", ANSWERS, FULL, records, shard_size=11)
-    told(plain)
+    reported(plain)
     monkeypatch.setattr("hpcbench.evaluation.scoring.BATCH", batch)
     monkeypatch.setattr("hpcbench.evaluation.scores.SPILL", 2000)
     other = asked(tmp_path / "b", ANSWERS, FULL, records, shard_size=shard_size)
-    told(other)
+    reported(other)
     assert plain.metrics_file.read_bytes() == other.metrics_file.read_bytes()
     assert scores(plain).equals(scores(other))
     assert [path.name for path in other.scores_dir.iterdir()] == ["rt.parquet"]
@@ -63,7 +63,7 @@ def test_times_and_tokens_are_those_that_speed_tells(tmp_path: Path) -> None:
     lines = path.read_bytes().splitlines(keepends=True)
     lines[3] = lines[3].replace(b'"chunks":[', b'"chunks":[],"was":[')  # damaged
     path.write_bytes(b"".join(lines))
-    told(here)
+    reported(here)
     found = scores(here)
     one = Response.from_json(json.loads(lines[0]))
     assert found["e2e_ms"].to_list() == [LATENCIES["e2e_ms"](one), None, found["e2e_ms"][2], None]
@@ -75,18 +75,18 @@ def test_what_is_scored_is_not_scored_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = asked(tmp_path, ANSWERS, FULL)
-    told(here)
+    reported(here)
     files = sorted(here.scores_dir.iterdir())
     before = [path.stat().st_mtime_ns for path in files]
     monkeypatch.setattr(metrics_module.Mean, "score", None)  # whoever asks it raises
     assert change(here) == Change((), ("mean", "counted", "raises"), written=False)
-    told(here)
+    reported(here)
     assert [path.stat().st_mtime_ns for path in files] == before
 
 
 def test_a_changed_metric_is_scored_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = asked(tmp_path, ANSWERS, FULL)
-    told(here)
+    reported(here)
     before = scores(here)
     changed = with_metrics(here, strange("Mean", "Counted", "Raises", Mean={"factor": 0.5}))
     monkeypatch.setattr(metrics_module.Counted, "score", None)
@@ -108,7 +108,7 @@ def test_a_metric_whose_code_was_corrected_is_scored_again(
     monkeypatch.syspath_prepend(str(tmp_path))
     own = Metric(name="own", plugin="metric_of_mine.Own")
     here = asked(tmp_path / "home", ANSWERS, (*strange("Mean"), own))
-    told(here)
+    reported(here)
     assert change(here).scored == ()
     module.write_text(f"{code}    # corrected\n")
     assert change(here).scored == ("own",)
@@ -116,7 +116,7 @@ def test_a_metric_whose_code_was_corrected_is_scored_again(
 
 def test_a_metric_more_and_one_less_leave_the_others_alone(tmp_path: Path) -> None:
     here = asked(tmp_path, ANSWERS, strange("Mean", "Raises"))
-    told(here)
+    reported(here)
     assert change(with_metrics(here, strange("Counted", "Mean"))).scored == ("counted",)
     names = scores(here).columns
     assert names.index("counted") < names.index("mean"), "in the plan's order"
@@ -126,7 +126,7 @@ def test_a_metric_more_and_one_less_leave_the_others_alone(tmp_path: Path) -> No
 @pytest.mark.parametrize("how", ["answer", "policy", "dataset", "reading"])
 def test_what_determines_scores_makes_them_anew(tmp_path: Path, how: str) -> None:
     here = asked(tmp_path, ANSWERS, strange("Mean"), shard_size=20)
-    told(here)
+    reported(here)
     (one,) = here.resolved.run_tasks
     if how == "answer":
         write_attempt(here, 1, 2, [response("s29", "another")])
@@ -141,7 +141,7 @@ def test_what_determines_scores_makes_them_anew(tmp_path: Path, how: str) -> Non
 
 def test_words_for_people_change_nothing(tmp_path: Path) -> None:
     here = asked(tmp_path, ANSWERS, strange("Mean"))
-    told(here)
+    reported(here)
     (one,) = here.resolved.run_tasks
     renamed = {
         "dataset": one.dataset.model_copy(update={"notes": "seen"}),
@@ -154,7 +154,7 @@ def test_words_for_people_change_nothing(tmp_path: Path) -> None:
 
 def test_folding_the_answers_changes_nothing(tmp_path: Path) -> None:
     here = asked(tmp_path, ANSWERS, strange("Mean"), shard_size=10)
-    told(here)
+    reported(here)
     assert fold(here, "rt")
     assert not change(Experiment(here.path)).written
 
@@ -162,7 +162,7 @@ def test_folding_the_answers_changes_nothing(tmp_path: Path) -> None:
 def test_other_columns_are_added_without_scoring(tmp_path: Path) -> None:
     records = [record(n, metadata={"language": "ru" if n % 2 else "en"}) for n in range(30)]
     here = asked(tmp_path, ANSWERS, strange("Mean"), records)
-    told(here)
+    reported(here)
     (one,) = here.resolved.run_tasks
     more = stage.subject_of(here, one, columns=["language"])
     done = stage.score(here, more)[1]
@@ -177,7 +177,7 @@ def test_a_column_that_an_earlier_version_did_not_write_is_added_without_scoring
     import polars
 
     here = asked(tmp_path, ANSWERS, strange("Mean"))
-    told(here)
+    reported(here)
     path, now = here.scores_file("rt"), scores(here)
     metadata = polars.read_parquet_metadata(path)
     now.drop("mistake").write_parquet(path, metadata={KEYS: metadata[KEYS]})
@@ -192,7 +192,7 @@ def test_fields_of_metrics_that_stay_stay(tmp_path: Path) -> None:
 
     records = [record(n, references=[{"total": "1"}]) for n in range(3)]
     here = asked(tmp_path, ['{"total": "1"}'] * 3, strange("ByField"), records, plugin="kie")
-    told(here)
+    reported(here)
     changed = with_metrics(here, strange("ByField", "Readable"))
     assert change(changed).scored == ("readable",)
     fields = polars.read_parquet(Place(here.scores_dir, "rt").fields)
@@ -202,9 +202,9 @@ def test_fields_of_metrics_that_stay_stay(tmp_path: Path) -> None:
 def test_fields_that_nobody_scores_any_more_leave_no_file(tmp_path: Path) -> None:
     records = [record(n, references=[{"total": "1"}]) for n in range(3)]
     here = asked(tmp_path, ['{"total": "1"}'] * 3, strange("ByField"), records, plugin="kie")
-    told(here)
+    reported(here)
     assert len(list(here.scores_dir.iterdir())) == 2
-    told(with_metrics(here, strange("Readable")))
+    reported(with_metrics(here, strange("Readable")))
     assert [path.name for path in here.scores_dir.iterdir()] == ["rt.parquet"]
 
 
@@ -212,11 +212,11 @@ def test_fields_that_nobody_scores_any_more_leave_no_file(tmp_path: Path) -> Non
 def test_files_that_do_not_belong_together_are_made_anew(tmp_path: Path, broken: str) -> None:
     records = [record(n, references=[{"total": "1"}]) for n in range(3)]
     here = asked(tmp_path, ['{"total": "1"}'] * 3, strange("ByField"), records, plugin="kie")
-    told(here)
+    reported(here)
     good = here.metrics_file.read_bytes()
     (here.scores_dir / broken).write_bytes(b"no such thing")
     assert read_keys(Place(here.scores_dir, "rt")) is None
-    told(here)
+    reported(here)
     assert here.metrics_file.read_bytes() == good
     assert read_keys(Place(here.scores_dir, "rt")) is not None
 
@@ -249,7 +249,7 @@ def test_a_kill_while_scores_are_written_leaves_whole_files(tmp_path: Path, at: 
 
     records = [record(n, references=[{"total": "1"}]) for n in range(3)]
     here = asked(tmp_path, ['{"total": "1"}'] * 3, strange("ByField"), records, plugin="kie")
-    told(here)
+    reported(here)
     old = scores(here)
     changed = with_metrics(here, strange("ByField", "Mean"))
     root = Path(__file__).parent.parent.parent.parent
@@ -260,7 +260,7 @@ def test_a_kill_while_scores_are_written_leaves_whole_files(tmp_path: Path, at: 
     assert done.returncode == -signal.SIGKILL
     assert polars.read_parquet(here.scores_file("rt")).equals(old)
     assert (read_keys(Place(here.scores_dir, "rt")) is None) == (at == 1)
-    table = told(Experiment(changed.path))
+    table = reported(Experiment(changed.path))
     assert set(table["metrics"]) == {"byfield", "mean"}
     assert read_keys(Place(here.scores_dir, "rt")) is not None
 
@@ -270,4 +270,4 @@ def test_a_metric_called_like_a_column_is_refused(tmp_path: Path) -> None:
 
     here = asked(tmp_path, ["0"], [Metric(name="answer", plugin="exact_match")])
     with pytest.raises(UserError, match="cannot have the name 'answer'"):
-        told(here)
+        reported(here)

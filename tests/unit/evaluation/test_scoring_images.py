@@ -333,8 +333,8 @@ def test_an_image_that_is_not_here_is_refused_before_scores_change(
     assert main(["score", here.id, "--json"]) == 0, "nothing is due: no container starts"
     capsys.readouterr()
     assert main(["score", here.id, "--anew"]) == 3
-    told = capsys.readouterr().err.strip().splitlines()[-1]
-    assert told == (
+    reported = capsys.readouterr().err.strip().splitlines()[-1]
+    assert reported == (
         f"hpcbench: metric 'digits' scores in image '{IMAGE}': {stored['path']} is not on this machine "
         "(put the virtual environment on a file system that all nodes see)"
     )
@@ -404,10 +404,10 @@ def test_mistakes_in_images_for_scoring_have_their_places(tmp_path: Path) -> Non
     plan = files.plan(PLAN + "evaluation: {image: docker://h/scorer:1}\n")
     with pytest.raises(UserError) as refused:
         files.resolved(plan.read_text())
-    told = {
+    reported = {
         f"{Path(str(one.file)).name}:{one.line}: {one.message}" for one in refused.value.problems
     }
-    assert told == {
+    assert reported == {
         "anls.yaml:3: unknown image 'stag' (did you mean 'stage'?)",
         "p.yaml:8: image docker://h/scorer:1 is not locked: a tag can move",
     }
@@ -477,8 +477,8 @@ def test_a_package_is_a_definition_or_a_requirement_and_no_misspelt_name(
     if why is None:
         assert list(files.resolved().packages) == ["mine"]
         return
-    (told,) = files.refusal()
-    assert told.startswith("registry/ml_tasks/vqa.yaml:5:21: " + why)
+    (reported,) = files.refusal()
+    assert reported.startswith("registry/ml_tasks/vqa.yaml:5:21: " + why)
 
 
 def test_torch_for_scoring_is_the_build_for_cpus_unless_the_user_chose(

@@ -27,11 +27,11 @@ def run(folder: Path, hardware: Mapping[str, Any] | None = A100) -> Experiment:
     """An experiment of eight answers; its worker told of this hardware, None: of none."""
     here = experiment(folder, [record(n) for n in range(8)], shard_size=8)
     write_attempt(here, 0, 1, [response(f"s{n}") for n in range(8)])
-    told = {} if hardware is None else {"hardware": dict(hardware)}
+    reported = {} if hardware is None else {"hardware": dict(hardware)}
     events = [
         {"event": "started", "owner": {"job": "1_0", "node": "n1"}},
         {"event": "shard_claimed", "shard": "rt/00000", "attempt": 1},
-        {"event": "model_ready", "model": "m", **told},
+        {"event": "model_ready", "model": "m", **reported},
         {"event": "monitor", "run_task": "rt", "memory": {"gpu_peak": 2**30}},
     ]
     file = here.worker_events("g0", "1_0-0")

@@ -42,7 +42,7 @@ class Engine:
     def serve(self, limit: int | Adaptive, count: int, run: int = ENDLESS) -> float:
         """Answers a second over the second half of `count`, in runs of so many with pauses between."""
         chance = random.Random(self.seed)
-        to_ask, begun, area, rested = count, 0.0, 0.0, 0.0
+        to_ask, started, area, rested = count, 0.0, 0.0, 0.0
         while to_ask:
             left = run
             at_work: list[float] = []  # the virtual time at which each is done
@@ -69,13 +69,13 @@ class Engine:
                 virtual = heapq.heappop(at_work)
                 to_ask -= 1
                 if to_ask == count - count // 2:
-                    begun, area, rested = self.now, 0.0, 0.0
+                    started, area, rested = self.now, 0.0, 0.0
                 if isinstance(limit, Adaptive):
                     limit.completed(self.now)
                     self.limits.append(limit.limit)
             self.now += PAUSE
             rested += PAUSE
-        seconds = self.now - begun - rested
+        seconds = self.now - started - rested
         self.in_flight = area / seconds
         return (count - count // 2) / seconds
 
@@ -167,10 +167,10 @@ def test_it_never_goes_beyond_its_maximum(most: int) -> None:
 
 def test_requests_that_only_wait_are_called_back_at_once() -> None:
     """Before a window has ended, however well throughput seems to do."""
-    told, untold = (Engine(batches, 16, reports) for reports in (True, False))
-    told.serve(Adaptive(first=128), 600)
+    reported, untold = (Engine(batches, 16, reports) for reports in (True, False))
+    reported.serve(Adaptive(first=128), 600)
     untold.serve(Adaptive(first=128), 600)
-    assert told.limits[120] == 18  # sixteen at work, and one tenth in reserve
+    assert reported.limits[120] == 18  # sixteen at work, and one tenth in reserve
     assert untold.limits[120] == 128
 
 

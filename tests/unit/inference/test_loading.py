@@ -101,9 +101,9 @@ def test_load_returns_when_the_engine_is_ready() -> None:
 def test_progress_is_told_once_a_line() -> None:
     lines = [None, "reading shard 1", "reading shard 1", "reading shard 2"]
     wrapper = FakeWrapper(*({"state": "loading", "progress": line} for line in lines), READY)
-    told: list[str] = []
-    load(wrapper, on_progress=told.append)
-    assert told == ["reading shard 1", "reading shard 2"]
+    reported: list[str] = []
+    load(wrapper, on_progress=reported.append)
+    assert reported == ["reading shard 1", "reading shard 2"]
 
 
 def test_a_failed_load_says_why() -> None:

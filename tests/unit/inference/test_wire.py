@@ -227,10 +227,10 @@ def test_many_blocks_are_read_in_order() -> None:
     run(journey())
 
 
-@pytest.mark.parametrize("begun", [b"", LENGTH[:9], LENGTH[:-2], CHUNKED[:-4]])
-def test_an_answer_that_breaks_off_is_never_taken_for_whole(begun: bytes) -> None:
+@pytest.mark.parametrize("started", [b"", LENGTH[:9], LENGTH[:-2], CHUNKED[:-4]])
+def test_an_answer_that_breaks_off_is_never_taken_for_whole(started: bytes) -> None:
     async def journey() -> None:
-        async with plain([begun, b"cut"]) as (connections, _):
+        async with plain([started, b"cut"]) as (connections, _):
             with pytest.raises(Broken):
                 await get(connections)
 
@@ -248,8 +248,8 @@ def test_what_is_no_http_is_said_to_be_none() -> None:
 
 def test_a_deadline_holds_for_head_and_body() -> None:
     async def journey() -> None:
-        for begun in ([], [LENGTH[:-2]]):
-            async with plain(begun) as (connections, server):
+        for started in ([], [LENGTH[:-2]]):
+            async with plain(started) as (connections, server):
                 with pytest.raises(asyncio.TimeoutError):
                     async with connections.ask("GET", "/", None, 0.05) as answer:
                         await answer.read()

@@ -182,11 +182,11 @@ def test_the_name_of_the_file_tells_the_form_and_json_the_rest(
 ) -> None:
     path = tmp_path / "scores.parquet"
     assert main(["export", "--all", "--out", str(path), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["rows"] == polars.read_parquet(path).height == 4
-    assert told["columns"] == polars.read_parquet(path).columns
-    assert told["bytes"] == path.stat().st_size
-    assert told["experiments"] == [here.id]
+    reported = json.loads(capsys.readouterr().out)
+    assert reported["rows"] == polars.read_parquet(path).height == 4
+    assert reported["columns"] == polars.read_parquet(path).columns
+    assert reported["bytes"] == path.stat().st_size
+    assert reported["experiments"] == [here.id]
 
 
 def test_damage_is_told_on_standard_error(
@@ -217,5 +217,5 @@ def test_what_makes_no_sense_is_one_line(
     here: Experiment, capsys: pytest.CaptureFixture[str], words: list[str], code: int, message: str
 ) -> None:
     assert main(["export", *words]) == code
-    told = capsys.readouterr()
-    assert message in told.err + told.out
+    reported = capsys.readouterr()
+    assert message in reported.err + reported.out

@@ -219,9 +219,11 @@ def test_metrics_have_their_intervals(tmp_path: Path) -> None:
     stage.evaluate(here)
     found = rows(here, "metrics")
     score = found.filter(kind="score").row(0, named=True)
-    told = json.loads(here.metrics_file.read_text())["run_tasks"]["rt"]["metrics"]["exact_match"]
+    reported = json.loads(here.metrics_file.read_text())["run_tasks"]["rt"]["metrics"][
+        "exact_match"
+    ]
     for name in ("value", "low", "high", "n", "signature"):
-        assert score[name] == told[name]
+        assert score[name] == reported[name]
     assert score["coverage"] == 0.1
     assert {"ttft_ms", "answers_per_s"} & set(found.filter(kind="speed")["metric"])
 

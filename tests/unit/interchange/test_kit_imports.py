@@ -48,10 +48,10 @@ def test_results_of_lmms_eval_are_an_experiment_with_its_numbers(
     assert found["outcome"] == ["ok", "ok", "ok", "failed"]  # a failed request is no answer
     assert found["answer"] == [*kits.ANSWERS[:3], None]
     assert found["references"] == kits.TRUTH
-    told = metrics_of(here).to_json()["run_tasks"]["docvqa_val"]
-    assert told["metrics"]["anls"]["value"] == pytest.approx(0.6)
-    assert told["metrics"]["anls"]["signature"] == "anls|kit:lmms-eval|task:docvqa_val@1.0|v1"
-    assert told["coverage"] == 0.75
+    reported = metrics_of(here).to_json()["run_tasks"]["docvqa_val"]
+    assert reported["metrics"]["anls"]["value"] == pytest.approx(0.6)
+    assert reported["metrics"]["anls"]["signature"] == "anls|kit:lmms-eval|task:docvqa_val@1.0|v1"
+    assert reported["coverage"] == 0.75
 
 
 def test_the_manifest_says_where_it_comes_from_and_what_is_not_known(tmp_path: Path) -> None:
@@ -69,10 +69,10 @@ def test_keys_in_a_runs_account_of_itself_are_not_copied(tmp_path: Path) -> None
     folder = kits.lmms_eval(tmp_path / "logs")
     (path,) = folder.glob("*_results.json")
     secret = "sk-very-secret"  # noqa: S105 - of the test
-    told = json.loads(path.read_text())
+    reported = json.loads(path.read_text())
     arguments = f"pretrained=Qwen/Qwen2-VL-2B,api_key={secret},dtype=auto"
-    told["config"] |= {"model_args": arguments, "hf_token": secret}
-    path.write_text(json.dumps(told))
+    reported["config"] |= {"model_args": arguments, "hf_token": secret}
+    path.write_text(json.dumps(reported))
     here = brought(tmp_path, folder, "lmms-eval")
     assert "pretrained=Qwen/Qwen2-VL-2B,api_key=…" in here.manifest_file.read_text()
     for one in here.path.rglob("*"):
@@ -81,9 +81,9 @@ def test_keys_in_a_runs_account_of_itself_are_not_copied(tmp_path: Path) -> None
 
 def test_no_time_is_invented(tmp_path: Path) -> None:
     here = brought(tmp_path, kits.lmms_eval(tmp_path / "logs"), "lmms-eval")
-    told = performance_of(here).to_json()["run_tasks"]["docvqa_val"]
+    reported = performance_of(here).to_json()["run_tasks"]["docvqa_val"]
     for name in ("ttft_ms", "e2e_ms", "tpot_ms", "answers_per_s", "tokens_per_s", "memory"):
-        assert not told[name], name
+        assert not reported[name], name
     assert status(here).rate is None
     assert {one.tries for _, found in answers_of(here, "docvqa_val") for one in found.values()} == {
         0
@@ -137,10 +137,10 @@ def test_records_are_mapped_to_the_samples_of_our_own_dataset(tmp_path: Path) ->
 def test_ours_and_theirs_stand_side_by_side_under_their_own_names(tmp_path: Path) -> None:
     place = kits.lmms_eval(tmp_path / "logs")
     here = brought(tmp_path, place, "lmms-eval", "--metrics", "anls,exact_match")
-    told = metrics_of(here).to_json()["run_tasks"]["docvqa_val"]["metrics"]
-    assert set(told) == {"lmms-eval-anls", "anls", "exact_match"}
-    assert told["lmms-eval-anls"]["signature"] != told["anls"]["signature"]
-    assert told["exact_match"]["value"] == 0.5
+    reported = metrics_of(here).to_json()["run_tasks"]["docvqa_val"]["metrics"]
+    assert set(reported) == {"lmms-eval-anls", "anls", "exact_match"}
+    assert reported["lmms-eval-anls"]["signature"] != reported["anls"]["signature"]
+    assert reported["exact_match"]["value"] == 0.5
 
 
 def test_two_imported_runs_are_compared_sample_by_sample(tmp_path: Path) -> None:
@@ -231,9 +231,9 @@ def test_a_torn_file_is_told_by_its_line_and_nothing_is_left(
     (path,) = folder.glob("*.jsonl")
     line = torn(path)
     assert main(["import", str(folder), "--from", "lmms-eval"]) == 2
-    told = capsys.readouterr().err
-    assert f"{path}:{line}:" in told
-    assert "may be incomplete" in told
+    reported = capsys.readouterr().err
+    assert f"{path}:{line}:" in reported
+    assert "may be incomplete" in reported
     assert not list((tmp_path / "home" / "experiments").glob("*"))
 
 
@@ -282,9 +282,9 @@ def test_what_is_wrong_is_one_line_with_its_remedy(
 ) -> None:
     place, kit = broken(tmp_path, how)
     assert main(["import", str(place), "--from", kit, "--ml-task", "vqa"]) == 2
-    told = capsys.readouterr().err
-    assert message in told
-    assert "Traceback" not in told
+    reported = capsys.readouterr().err
+    assert message in reported
+    assert "Traceback" not in reported
     assert not list((tmp_path / "home").glob("experiments/*"))
 
 
@@ -312,9 +312,9 @@ def test_a_dry_run_reads_everything_and_writes_nothing(
 ) -> None:
     folder = kits.lmms_eval(tmp_path / "logs")
     assert main(["import", str(folder), "--from", "lmms-eval", "--dry-run", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["samples"] == {"docvqa_val": 4}
-    assert told["metrics"] == {"docvqa_val": ["anls"]}
+    reported = json.loads(capsys.readouterr().out)
+    assert reported["samples"] == {"docvqa_val": 4}
+    assert reported["metrics"] == {"docvqa_val": ["anls"]}
     assert not (tmp_path / "home").exists()
 
 

@@ -47,11 +47,11 @@ def test_lmms_evals_viewer_finds_results_and_samples_of_one_date(
     results, samples = written(tmp_path, "lmms-eval")
     assert results.name == "20261120_143200_results.json"
     assert samples.name == "20261120_143200_samples_rt.jsonl"
-    told = json.loads(results.read_text())
+    reported = json.loads(results.read_text())
     entry: Any = metrics_of(here).to_json()["run_tasks"]["rt"]["metrics"]["exact_match"]
-    assert told["results"]["rt"]["exact_match,none"] == entry["value"]
-    assert told["n-samples"]["rt"] == {"original": 5, "effective": 5}
-    assert (told["model_name"], told["date"]) == ("m", "20261120_143200")
+    assert reported["results"]["rt"]["exact_match,none"] == entry["value"]
+    assert reported["n-samples"]["rt"] == {"original": 5, "effective": 5}
+    assert (reported["model_name"], reported["date"]) == ("m", "20261120_143200")
     lines = [json.loads(line) for line in samples.read_text(encoding="utf-8").splitlines()]
     assert [line["doc_id"] for line in lines] == list(range(5))
     assert [line["filtered_resps"] for line in lines] == [["0"], ["half \\ud83d"], [""], ["3"], []]

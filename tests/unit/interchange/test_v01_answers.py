@@ -90,10 +90,10 @@ def test_a_row_that_only_evaluates_becomes_an_experiment_with_scores(
     answers(tmp_path, "id;model_answer\n0;45 11\n1;УВД\n")
     answers(tmp_path, "id;model_answer\n0;old\n", NAME.replace("2025", "2024"))
     here = brought(tmp_path, config(tmp_path), "--data-dirs", str(folder))
-    told = capsys.readouterr()
-    assert told.out == f"{here.id}\n"
-    assert "1 samples have no answer, and count as failed" in told.err
-    assert "has 2 files of answers: the newest is" in told.err
+    reported = capsys.readouterr()
+    assert reported.out == f"{here.id}\n"
+    assert "1 samples have no answer, and count as failed" in reported.err
+    assert "has 2 files of answers: the newest is" in reported.err
     (one,) = here.resolved.run_tasks
     assert (one.model.name, one.dataset.name) == ("Qwen/Qwen2-VL-2B-Instruct", "demo_mini")
     assert texts(here) == {"1": "45 11", "2": "УВД", "3": None}
@@ -142,7 +142,7 @@ def test_both_kinds_of_rows_become_a_plan_and_an_experiment(
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         (
             "id;model_answer\nx;1\n",
@@ -157,12 +157,12 @@ def test_both_kinds_of_rows_become_a_plan_and_an_experiment(
     ],
 )
 def test_damaged_answers_are_named_and_nothing_is_made(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, told: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, reported: str
 ) -> None:
     folder = data_dirs(tmp_path, ["1"])
     answers(tmp_path, text)
     assert main(["import", str(config(tmp_path)), "--from", "v01", "--data-dirs", str(folder)]) == 2
-    assert told in capsys.readouterr().err
+    assert reported in capsys.readouterr().err
     assert not list(all_experiments(tmp_path / "home"))
 
 
@@ -171,13 +171,13 @@ def test_an_export_is_v01s_file(tmp_path: Path, capsys: pytest.CaptureFixture[st
     answers(tmp_path, 'id;model_answer\n2;"a ""b""; c"\n0;=1+1\n')
     here = brought(tmp_path, config(tmp_path), "--data-dirs", str(folder))
     path = exported(here, tmp_path / "out")
-    told = capsys.readouterr()
+    reported = capsys.readouterr()
     assert path.read_bytes() == BOM + b'id;model_answer\r\n0;=1+1\r\n2;"a ""b""; c"\r\n'
-    assert "1 samples have no answer, and no row" in told.err
+    assert "1 samples have no answer, and no row" in reported.err
     created = str(here.manifest["created"])[:19]
     digits = "".join(one for one in created.replace("T", "_") if one not in ":-")
     assert path.name == f"demo_mini_imported_Qwen2-VL-2B-Instruct_VQA_answers_{digits}.csv"
-    assert str(path) in told.out
+    assert str(path) in reported.out
     assert main(["export", here.id, "--compat", "v01"]) == 2
     assert "name a folder: --out" in capsys.readouterr().err
 

@@ -280,16 +280,16 @@ def test_signatures_name_every_option() -> None:
         "kie_f1_micro|recall|lists:position|types:a.*=date,b=number|decimal:comma|dates:dmy|cer:0.15"
         f"|{shared}"
     )
-    told = (
+    reported = (
         "kie_f1_macro|f1|empty:0|compat:ocrbench-v2|lists:position|types:-|decimal:-|dates:-|cer:0"
     )
     assert KieF1Macro(compat="ocrbench-v2").signature == (
-        f"{told}|case:lower|ws:keep|unicode:none|v1"
+        f"{reported}|case:lower|ws:keep|unicode:none|v1"
     )
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "reported"),
     [
         ({"lists": "best"}, "lists is 'best'; it can be match, position"),
         ({"types": {"a": "day"}}, "the type of a is 'day'; it can be text, number, currency"),
@@ -298,8 +298,8 @@ def test_signatures_name_every_option() -> None:
         ({"measure": "f2"}, "measure is 'f2'; it can be f1, precision, recall, accuracy"),
     ],
 )
-def test_options_are_checked(options: dict[str, object], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_options_are_checked(options: dict[str, object], reported: str) -> None:
+    with pytest.raises(ValueError, match=reported):
         KieF1Micro(**options)
 
 

@@ -81,14 +81,14 @@ def test_which_lists_hold_items() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "reported"),
     [
         ({"lists": "position"}, "lists is 'position'; invoice_item_f1 pairs items, so it is match"),
         ({"item_f1": 0}, "item_f1 is 0; it must be above 0"),
     ],
 )
-def test_options_are_checked(options: dict[str, object], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_options_are_checked(options: dict[str, object], reported: str) -> None:
+    with pytest.raises(ValueError, match=reported):
         InvoiceItemF1(**options)
 
 

@@ -15,7 +15,7 @@ from hpcbench.cli.main import main
 from hpcbench.metrics import METRICS, corpus_score, metric
 
 
-def told(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
+def reported(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
     assert main(["metrics", *words, "--json"]) == code
     return json.loads(capsys.readouterr().out)
 
@@ -26,7 +26,7 @@ def write(path: Path, rows: list[dict[str, Any]]) -> str:
 
 
 def test_all_metrics_are_listed_with_what_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = {row["name"]: row for row in told(capsys, "list")}
+    rows = {row["name"]: row for row in reported(capsys, "list")}
     assert rows.keys() >= METRICS.keys()
     for name in METRICS:
         assert rows[name]["text"] and rows[name]["accepts"], name
@@ -36,7 +36,7 @@ def test_all_metrics_are_listed_with_what_they_are(capsys: pytest.CaptureFixture
 def test_a_metric_is_defined_with_every_option_and_the_code_of_each_dialect(
     capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    shown = told(capsys, "show", name)
+    shown = reported(capsys, "show", name)
     assert main(["metrics", "show", name]) == 0
     text = capsys.readouterr().out
     assert shown["signature"] == metric(name).signature
@@ -60,7 +60,7 @@ def test_a_file_is_scored_as_the_function_scores_it(
         {"prediction": "Рига", "reference": "Рига", "document": "a"},
         {"prediction": "Minsk", "references": ["Минск", "Minsk"], "document": "b"},
     ]
-    found = told(capsys, "score", "cer", write(tmp_path / "rows.jsonl", rows))
+    found = reported(capsys, "score", "cer", write(tmp_path / "rows.jsonl", rows))
     assert found["value"] == corpus_score(
         "cer", [row["prediction"] for row in rows], [["Москва"], ["Рига"], ["Минск", "Minsk"]]
     )
@@ -72,8 +72,8 @@ def test_an_option_and_a_dialect_change_value_and_signature(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     path = write(tmp_path / "rows.jsonl", [{"prediction": "xx        ", "reference": "yy"}] * 2)
-    plain = told(capsys, "score", "anls", path)
-    official = told(capsys, "score", "anls", path, "--option", "compat=docvqa-official")
+    plain = reported(capsys, "score", "anls", path)
+    official = reported(capsys, "score", "anls", path, "--option", "compat=docvqa-official")
     assert (plain["value"], official["value"]) == (0.0, 0.8)
     assert plain["signature"] != official["signature"]
 
@@ -84,7 +84,7 @@ def test_a_csv_of_v01s_form_and_objects_in_text_are_read(
     (tmp_path / "rows.csv").write_text(
         '\ufeffprediction;reference\n"{""inn"": ""77""}";"{""inn"": ""77"", ""kpp"": ""01""}"\n'
     )
-    found = told(capsys, "score", "kie_f1_micro", str(tmp_path / "rows.csv"))
+    found = reported(capsys, "score", "kie_f1_micro", str(tmp_path / "rows.csv"))
     assert found["value"] == pytest.approx(2 / 3)
 
 
@@ -92,7 +92,7 @@ def test_a_row_the_metric_cannot_score_is_told_and_costs_no_other(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     rows = [{"prediction": "a", "reference": "a"}, {"prediction": "a", "reference": {"b": 1}}]
-    found = told(capsys, "score", "exact_match", write(tmp_path / "rows.jsonl", rows))
+    found = reported(capsys, "score", "exact_match", write(tmp_path / "rows.jsonl", rows))
     assert (found["value"], found["n"]) == (1.0, 1)
     assert found["faults"][0]["row"] == 2
 

@@ -253,16 +253,16 @@ def test_fields_are_right_over_those_on_either_side(compat: str) -> None:
         ({"a": "ny"}, {"a": ["newyork", "NY"]}, 1.0),
         ({"a": "1,000"}, {"a": "1000"}, 0.0),
     ):
-        for told in (json.dumps(said), str(said), f"```python\n{said}\n```"):
-            assert of("fields", told, known, compat=compat) == pytest.approx(value)
+        for reported in (json.dumps(said), str(said), f"```python\n{said}\n```"):
+            assert of("fields", reported, known, compat=compat) == pytest.approx(value)
         if not isinstance(known["a"], list):  # type: ignore[index]
             assert of("fields", json.dumps(said), known) == pytest.approx(kie_f1_macro(said, known))
 
 
 def test_fields_in_prose_null_and_nothing() -> None:
-    told = 'The fields are {"a": "1, 2"}, as asked.'
-    assert of("fields", told, {"a": ["1, 2"]}) == 1.0
-    assert of("fields", told, {"a": ["1, 2"]}, compat=PUBLISHED) == 0.0
+    reported = 'The fields are {"a": "1, 2"}, as asked.'
+    assert of("fields", reported, {"a": ["1, 2"]}) == 1.0
+    assert of("fields", reported, {"a": ["1, 2"]}, compat=PUBLISHED) == 0.0
     assert of("fields", '{"a": null}', {"a": ["None"]}, compat=PUBLISHED) == 1.0
     assert of("fields", '{"a": null}', {}) == of("fields", "{}", {"a": []}) == 1.0
     assert of("fields", "{}", {}, compat=PUBLISHED) == 0.0
@@ -475,10 +475,12 @@ def test_position_is_the_published_rule_said_again() -> None:
         known, box = rng.choice(["12,50", "Tea", "b c"]), some_box(rng)
         said = {"answer": rng.choice([known, "it is " + known, "x"]), "bbox": near(rng, box)}
         text = broken(rng, rng.choice([json.dumps, str])(said))
-        told = object_again(text)
-        value = 0.5 * (known.lower() in told.get("answer", "").lower() if "answer" in told else 0)
+        reported = object_again(text)
+        value = 0.5 * (
+            known.lower() in reported.get("answer", "").lower() if "answer" in reported else 0
+        )
         try:
-            named = [int(one) for one in ast.literal_eval(told["bbox"])]
+            named = [int(one) for one in ast.literal_eval(reported["bbox"])]
             value += 0.5 * overlap_again(named, box)
         except (KeyError, ValueError, SyntaxError, TypeError, IndexError):
             pass
@@ -696,7 +698,7 @@ def test_hostile_answers_are_read_too(kind: str, compat: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reference", "told"),
+    ("reference", "reported"),
     [
         (
             {"kind": "grounding", "answer": "x"},
@@ -725,8 +727,10 @@ def test_hostile_answers_are_read_too(kind: str, compat: str) -> None:
         ({"kind": "fields"}, "`answer` of a reference is of type NoneType"),
     ],
 )
-def test_references_that_are_no_references_are_told(reference: dict[str, Any], told: str) -> None:
-    with pytest.raises(TypeError, match=f"^ocrbench_v2 compares .*({told})|{told}"):
+def test_references_that_are_no_references_are_told(
+    reference: dict[str, Any], reported: str
+) -> None:
+    with pytest.raises(TypeError, match=f"^ocrbench_v2 compares .*({reported})|{reported}"):
         ocrbench_v2("x", [reference])
     with pytest.raises(
         TypeError, match="^ocrbench_v2 compares objects in kind fields; .* of type str"

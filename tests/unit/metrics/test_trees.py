@@ -222,9 +222,9 @@ def test_signatures_name_every_option() -> None:
     assert AnlsStar(tau=0.4, nothing="same", ties="best", one_of="any").signature == (
         f"anls_star|tau:0.4|nothing:same|ties:best|one_of:any|{shared}"
     )
-    told = AnlsStar(compat="anls_star-1.0.1").signature
-    assert told.startswith("anls_star|tau:0.5|nothing:package|ties:first|one_of:-|case:lower")
-    assert "unicode:none" in told
+    reported = AnlsStar(compat="anls_star-1.0.1").signature
+    assert reported.startswith("anls_star|tau:0.5|nothing:package|ties:first|one_of:-|case:lower")
+    assert "unicode:none" in reported
     with pytest.raises(ValueError, match="ties is 'all'; it can be first, best"):
         AnlsStar(ties="all")  # type: ignore[arg-type]
 

@@ -20,15 +20,17 @@ def main(argv: Sequence[str]) -> None:
             a slow machine cannot end one before the next is there.
     """
     folder, together = Path(argv[1]), int(argv[2])
-    begun = time.monotonic()
+    started = time.monotonic()
     (folder / f"{os.getpid()}.begun").touch()
     time.sleep(HOLD)
-    while len(list(folder.parent.glob("*/*.begun"))) < together and time.monotonic() < begun + 120:
+    while (
+        len(list(folder.parent.glob("*/*.begun"))) < together and time.monotonic() < started + 120
+    ):
         time.sleep(0.02)
-    told = {
+    reported = {
         "gpus": os.environ.get("CUDA_VISIBLE_DEVICES"),
         "order": os.environ.get("CUDA_DEVICE_ORDER"),
-        "begun": begun,
+        "begun": started,
         "ended": time.monotonic(),
     }
-    (folder / f"{os.getpid()}.json").write_text(json.dumps(told))
+    (folder / f"{os.getpid()}.json").write_text(json.dumps(reported))

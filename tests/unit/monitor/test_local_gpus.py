@@ -34,14 +34,14 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[d
     def start(
         count: int, pool: list[str], gpus: int, most: int = 8, together: int = 1
     ) -> list[dict[str, Any]]:
-        told = tmp_path / "told"
-        told.mkdir()
+        reported = tmp_path / "told"
+        reported.mkdir()
         made = past(tmp_path, "20261120-1432-plan-aaaa", ended=False)
-        element = ("tests.unit.monitor.gpu_element", str(made.path), str(told), str(together))
+        element = ("tests.unit.monitor.gpu_element", str(made.path), str(reported), str(together))
         supervisor = Supervisor(tmp_path / "jobs", pool, most)
         elements = [ArrayTask(*element) for _ in range(count)]
         supervisor.run(*(Part(f"g{place}", [one], gpus) for place, one in enumerate(elements)))
-        found = [json.loads(file.read_text()) for file in told.glob("*.json")]
+        found = [json.loads(file.read_text()) for file in reported.glob("*.json")]
         assert len(found) == count
         return sorted(found, key=lambda one: one["begun"])
 
@@ -51,13 +51,13 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[d
 def test_workers_wait_for_gpus_that_others_have_and_never_share_one(
     run: Callable[..., list[dict[str, Any]]],
 ) -> None:
-    told = run(3, ["4", "6"], 1, together=2)
+    reported = run(3, ["4", "6"], 1, together=2)
 
-    assert {one["gpus"] for one in told} == {"4", "6"}
-    for one in told:
+    assert {one["gpus"] for one in reported} == {"4", "6"}
+    for one in reported:
         sharing = [
             other
-            for other in told
+            for other in reported
             if other["gpus"] == one["gpus"]
             and other["begun"] < one["ended"]
             and one["begun"] < other["ended"]
@@ -68,18 +68,18 @@ def test_workers_wait_for_gpus_that_others_have_and_never_share_one(
 def test_a_worker_that_needs_two_gpus_has_two_and_an_odd_one_is_left(
     run: Callable[..., list[dict[str, Any]]],
 ) -> None:
-    told = run(2, ["0", "1", "2"], 2)
+    reported = run(2, ["0", "1", "2"], 2)
 
-    assert sorted(told[0]["gpus"].split(",")) == ["0", "1"]
-    assert len(set(told[1]["gpus"].split(","))) == 2
-    assert told[0]["ended"] <= told[1]["begun"]
+    assert sorted(reported[0]["gpus"].split(",")) == ["0", "1"]
+    assert len(set(reported[1]["gpus"].split(","))) == 2
+    assert reported[0]["ended"] <= reported[1]["begun"]
 
 
 def test_no_more_run_at_once_than_the_plan_says(
     run: Callable[..., list[dict[str, Any]]],
 ) -> None:
-    told = run(3, ["0", "1", "2"], 1, most=1)
-    assert all(one["ended"] <= after["begun"] for one, after in itertools.pairwise(told))
+    reported = run(3, ["0", "1", "2"], 1, most=1)
+    assert all(one["ended"] <= after["begun"] for one, after in itertools.pairwise(reported))
 
 
 def test_what_comes_after_waits_and_what_does_not_takes_the_gpus_that_are_free(
@@ -141,8 +141,8 @@ def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
         started: list[Any] = []
 
         def run(self: Supervisor, part: Part) -> None:
-            told = [one.module for one in part.waiting]
-            started.append((told, part.gpus, list(self._free)))
+            reported = [one.module for one in part.waiting]
+            started.append((reported, part.gpus, list(self._free)))
 
         monkeypatch.setattr(local, "Experiment", lambda path: made)
         monkeypatch.setattr(local, "rounds", lambda _: [SimpleNamespace(groups=[group])])

@@ -39,9 +39,9 @@ def gib(size: float) -> int:
 
 
 def test_vllms_estimate_for_graphs_is_not_counted_beside_the_graphs_themselves() -> None:
-    told = logged_memory(LOG.splitlines())
+    reported = logged_memory(LOG.splitlines())
 
-    assert told == LoggedMemory(
+    assert reported == LoggedMemory(
         weights=gib(51.1), consumed=gib(55.99), activation=gib(3.78 - 1.94), graphs=gib(0.94),
         kv_cache=gib(50.29),
     )  # fmt: skip
@@ -89,33 +89,47 @@ PHASE = Phase(
 
 
 def test_what_a_run_needed_is_less_than_what_the_engine_reserved() -> None:
-    told = memory_figures(PHASE, logged_memory(LOG.splitlines()))
+    reported = memory_figures(PHASE, logged_memory(LOG.splitlines()))
 
-    assert (told.gpus, told.gpu_peak, told.gpu_peak_source) == (2, 72 * GIB, "processes")
-    assert told.kv_peak == round(0.25 * gib(50.29)) and told.kv_reserved == gib(50.29)
-    assert told.non_torch == gib(55.99) - gib(51.1)
-    assert told.effective == gib(55.99) + told.activation + told.graphs + told.kv_peak  # type: ignore[operator]
-    assert (told.host_peak, told.host_held_peak, told.host_source) == (30 * GIB, 9 * GIB, "job")
+    assert (reported.gpus, reported.gpu_peak, reported.gpu_peak_source) == (
+        2,
+        72 * GIB,
+        "processes",
+    )
+    assert reported.kv_peak == round(0.25 * gib(50.29)) and reported.kv_reserved == gib(50.29)
+    assert reported.non_torch == gib(55.99) - gib(51.1)
+    assert (
+        reported.effective == gib(55.99) + reported.activation + reported.graphs + reported.kv_peak
+    )  # type: ignore[operator]
+    assert (reported.host_peak, reported.host_held_peak, reported.host_source) == (
+        30 * GIB,
+        9 * GIB,
+        "job",
+    )
 
 
 @pytest.mark.parametrize("missing", ["weights", "consumed", "activation", "graphs", "kv_cache"])
 def test_the_need_is_not_told_when_a_part_of_it_is_not_known(missing: str) -> None:
-    told = replace(logged_memory(LOG.splitlines()), **{missing: None})
+    reported = replace(logged_memory(LOG.splitlines()), **{missing: None})
 
-    assert memory_figures(PHASE, told).effective is None
+    assert memory_figures(PHASE, reported).effective is None
 
 
 def test_without_gpu_log_and_metrics_all_but_the_host_is_unknown() -> None:
-    told = memory_figures(replace(PHASE, gpus=(), engine=EngineState()))
+    reported = memory_figures(replace(PHASE, gpus=(), engine=EngineState()))
 
-    assert {told.gpu_peak, told.torch_allocated, told.kv_peak, told.effective, told.weights} == {
-        None
-    }
-    assert told.host_held_peak == 9 * GIB
+    assert {
+        reported.gpu_peak,
+        reported.torch_allocated,
+        reported.kv_peak,
+        reported.effective,
+        reported.weights,
+    } == {None}
+    assert reported.host_held_peak == 9 * GIB
 
 
 def test_torchs_own_peak_comes_from_the_engine() -> None:
     engine = EngineState(torch_allocated_bytes=5 * GIB, torch_reserved_bytes=6 * GIB)
-    told = memory_figures(replace(PHASE, engine=engine))
+    reported = memory_figures(replace(PHASE, engine=engine))
 
-    assert (told.torch_allocated, told.torch_reserved) == (5 * GIB, 6 * GIB)
+    assert (reported.torch_allocated, reported.torch_reserved) == (5 * GIB, 6 * GIB)

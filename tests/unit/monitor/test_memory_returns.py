@@ -30,7 +30,7 @@ STRANGER = 2**22 + 1
 Machine = Callable[..., FakeNvml]
 
 
-class Told:
+class Reported:
     """What a worker would write down."""
 
     def __init__(self) -> None:
@@ -57,9 +57,9 @@ def monitor() -> Iterator[Callable[[], Monitor]]:
 
 def waited(monitor: Monitor, longest: float = 600.0) -> list[tuple[str, dict[str, Any]]]:
     """What is told of a wait."""
-    told = Told()
-    asyncio.run(wait_for_memory(monitor, told, longest))  # type: ignore[arg-type]
-    return told.events
+    reported = Reported()
+    asyncio.run(wait_for_memory(monitor, reported, longest))  # type: ignore[arg-type]
+    return reported.events
 
 
 def test_memory_that_is_back_is_told_at_once(
@@ -84,15 +84,15 @@ def test_memory_is_waited_for(monitor: Callable[[], Monitor], machine: Machine) 
     second.used = 40 * GIB
 
     async def journey() -> None:
-        waiting = asyncio.ensure_future(wait_for_memory(watching, told))  # type: ignore[arg-type]
+        waiting = asyncio.ensure_future(wait_for_memory(watching, reported))  # type: ignore[arg-type]
         await asyncio.sleep(0.4)
         assert not waiting.done()
         second.used = 30 * GIB
         await asyncio.wait_for(waiting, 60)
 
-    told = Told()
+    reported = Reported()
     asyncio.run(journey())
-    [(kind, said)] = told.events
+    [(kind, said)] = reported.events
     assert kind == "memory_returned"
     assert said["seconds"] > 0.3
 

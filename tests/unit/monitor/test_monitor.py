@@ -169,9 +169,9 @@ def test_a_gpu_that_is_lost_is_told_once_and_looking_goes_on(
 
     summary = seen.stop()
 
-    told = "GPU 0 (NVIDIA A100-SXM4-40GB) can no longer be read: GPU is lost"
-    assert [(alarm.kind, alarm.message) for alarm in seen.alarms] == [("gpu_unreadable", told)]
-    assert summary.notes == (told,)
+    reported = "GPU 0 (NVIDIA A100-SXM4-40GB) can no longer be read: GPU is lost"
+    assert [(alarm.kind, alarm.message) for alarm in seen.alarms] == [("gpu_unreadable", reported)]
+    assert summary.notes == (reported,)
     assert summary.whole.gpus[1].peak_bytes == 2 * GIB
 
 

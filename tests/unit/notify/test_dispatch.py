@@ -57,7 +57,7 @@ def ended(folder: Path, state: str = "done", **plan: Any) -> Experiment:
     return Experiment(here.path)
 
 
-def told(folder: Path, state: str = "done", **plan: Any) -> list[str]:
+def reported(folder: Path, state: str = "done", **plan: Any) -> list[str]:
     return tell(ended(folder, state, **plan), state, TABLES)
 
 
@@ -73,7 +73,7 @@ def test_a_webhook_gets_the_event_or_the_text(
         {"plugin": "webhook", "options": {**options, "form": "text"}},
         {"plugin": "webhook", "options": options, "when": ["incomplete"]},
     ]
-    assert told(tmp_path, notifications=hooks) == []
+    assert reported(tmp_path, notifications=hooks) == []
     text, event = sorted(found, key=len)  # sent at once, in any order
     assert set(text) == {"text"} and text["text"].endswith("is done: vqa anls 0.500")
     assert set(event) == {"id", "experiment", "plan", "state", "report", "summary", "time"}
@@ -84,13 +84,13 @@ def test_a_command_gets_the_event_on_its_standard_input(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     code = f"import sys; open({str(out)!r}, 'w').write(sys.stdin.read())"
     command = {"plugin": "command", "options": {"argv": [sys.executable, "-c", code]}}
-    assert told(tmp_path, "incomplete", notifications=[command]) == []
+    assert reported(tmp_path, "incomplete", notifications=[command]) == []
     assert json.loads(out.read_text())["state"] == "incomplete"
 
 
 def test_a_tracker_appends_a_line_a_metric(tmp_path: Path) -> None:
     tracker = {"plugin": "jsonl", "options": {"path": str(tmp_path / "deep/h.jsonl")}}
-    assert told(tmp_path, trackers=[tracker, tracker]) == []
+    assert reported(tmp_path, trackers=[tracker, tracker]) == []
     lines = [json.loads(line) for line in (tmp_path / "deep/h.jsonl").read_text().splitlines()]
     assert [(line["metric"], line["value"]) for line in lines] == [
         ("anls", 0.5),
@@ -114,7 +114,7 @@ def test_what_fails_is_told_without_secrets_and_the_rest_goes_on(
         {"plugin": "command", "options": {"argv": ["/bin/false"]}},
         {"plugin": "webhook", "options": {"url": url}},
     ]
-    failed = told(tmp_path, notifications=hooks)
+    failed = reported(tmp_path, notifications=hooks)
     assert [one.partition(": ")[0] for one in failed] == ["notifiers webhook"] * 3 + [
         "notifiers command"
     ] * 2
@@ -245,9 +245,9 @@ def test_it_is_given_up_in_the_end_and_asked_for_it_is_tried_again(
     assert len(lines) == outbox.MOST
     monkeypatch.undo()
     assert main(["notify", str(here.path)]) == 3
-    told = capsys.readouterr()
-    assert "FAILED  notifications.0 webhook  done, 9 tries: Busy: HTTP 500" in told.out
-    assert "1 of 1 notifications were not sent" in told.err
+    reported = capsys.readouterr()
+    assert "FAILED  notifications.0 webhook  done, 9 tries: Busy: HTTP 500" in reported.out
+    assert "1 of 1 notifications were not sent" in reported.err
 
 
 def test_a_secret_that_is_not_here_costs_no_try(

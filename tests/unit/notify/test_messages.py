@@ -72,15 +72,15 @@ def check_teams(body: dict[str, Any]) -> None:
 
 
 def test_a_regression_says_verdict_first_and_the_checks_that_failed() -> None:
-    told = described(REGRESSION, "https://bench.example.org/{experiment}/report.html")
-    assert told.title == "NO-GO: 20260101-1200-example-abcd against 20251231-1200-example-aaaa"
-    assert told.tone == "bad"
-    assert told.lines == (
+    reported = described(REGRESSION, "https://bench.example.org/{experiment}/report.html")
+    assert reported.title == "NO-GO: 20260101-1200-example-abcd against 20251231-1200-example-aaaa"
+    assert reported.tone == "bad"
+    assert reported.lines == (
         "vqa anls: fail, 0.8125 → 0.5 (-0.3125, -0.5 to -0.125; margin 0.01): "
         "worse by more than the margin",
         "vqa =1+1: inconclusive, advisory: <b>no</b> value | & no interval",
     )
-    assert dict(told.facts) == {
+    assert dict(reported.facts) == {
         "experiment": "20260101-1200-example-abcd",
         "plan": "example",
         "baseline": "20251231-1200-example-aaaa",
@@ -99,18 +99,18 @@ def test_memory_is_told_in_gib_and_speed_in_percent() -> None:
         "baseline": 2**33,
         "candidate": 3 * 2**32,
     }
-    told = check_line(
+    reported = check_line(
         {**memory, "difference": 0.5, "low": None, "high": None, "margin": 0.1, "why": ""}
     )
-    assert told == "vqa gpu_peak: fail, 8 GiB → 12 GiB (50.0 %; margin 10.0 %)"
+    assert reported == "vqa gpu_peak: fail, 8 GiB → 12 GiB (50.0 %; margin 10.0 %)"
 
 
 def test_each_form_keeps_to_what_its_chat_publishes() -> None:
     for event in (EVENT, REGRESSION, {**EVENT, "report": None, "state": "incomplete"}):
-        told = described(event, "https://bench.example.org/{experiment}")
-        check_slack(slack(told))
-        check_mattermost(mattermost(told))
-        check_teams(teams(told))
+        reported = described(event, "https://bench.example.org/{experiment}")
+        check_slack(slack(reported))
+        check_mattermost(mattermost(reported))
+        check_teams(teams(reported))
 
 
 def test_nobody_is_mentioned_and_nothing_is_formatted_by_a_name() -> None:
@@ -129,11 +129,11 @@ def test_nobody_is_mentioned_and_nothing_is_formatted_by_a_name() -> None:
 def test_a_verdict_with_hundreds_of_checks_fits_everywhere() -> None:
     checks = [{**VERDICT["checks"][0], "what": f"metric {n} " + "&" * 300} for n in range(500)]
     event = {**REGRESSION, "verdict": {**VERDICT, "checks": checks}, "summary": "&" * 9000}
-    told = described(event)
-    assert told.lines[-1] == "and 490 more"
-    check_slack(slack(told))
-    check_mattermost(mattermost(told))
-    check_teams(teams(told))
+    reported = described(event)
+    assert reported.lines[-1] == "and 490 more"
+    check_slack(slack(reported))
+    check_mattermost(mattermost(reported))
+    check_teams(teams(reported))
 
 
 ANYTHING = st.recursive(
@@ -153,18 +153,18 @@ CHECKS = st.lists(
     st.none() | st.fixed_dictionaries({"verdict": st.text(max_size=9), "checks": CHECKS}),
 )
 def test_whatever_an_event_holds_the_forms_hold(event: dict[str, Any], verdict: Any) -> None:
-    told = described({**event, "verdict": verdict})
+    reported = described({**event, "verdict": verdict})
     for part in (
-        told.title,
-        told.text,
-        *told.lines,
-        *(text for fact in told.facts for text in fact),
+        reported.title,
+        reported.text,
+        *reported.lines,
+        *(text for fact in reported.facts for text in fact),
     ):
         assert "\n" not in part and "\r" not in part and "\x1b" not in part
-    check_slack(slack(told))
-    check_mattermost(mattermost(told))
-    check_teams(teams(told))
-    told.plain.encode()
+    check_slack(slack(reported))
+    check_mattermost(mattermost(reported))
+    check_teams(teams(reported))
+    reported.plain.encode()
 
 
 class Tags(HTMLParser):

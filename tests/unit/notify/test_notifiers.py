@@ -90,7 +90,7 @@ def hook() -> Iterator[Hook]:
     server.server_close()
 
 
-def told(hook: Hook, event: Any = EVENT, **options: Any) -> dict[str, Any]:
+def reported(hook: Hook, event: Any = EVENT, **options: Any) -> dict[str, Any]:
     return deliver("webhook", {"url": hook.url, **options}, event, pauses=(0.0, 0.0))
 
 
@@ -98,7 +98,7 @@ def told(hook: Hook, event: Any = EVENT, **options: Any) -> dict[str, Any]:
 
 
 def test_a_webhook_posts_the_event_once_with_its_identity(hook: Hook) -> None:
-    assert told(hook)["why"] is None
+    assert reported(hook)["why"] is None
     ((path, headers, body),) = hook.posts
     assert path.endswith("/part-that-is-secret")
     assert body == EVENT
@@ -108,34 +108,34 @@ def test_a_webhook_posts_the_event_once_with_its_identity(hook: Hook) -> None:
 
 def test_what_may_pass_is_tried_again_within_the_call(hook: Hook) -> None:
     hook.answers = [(500, {}, b""), (429, {"Retry-After": "0"}, b"slow down"), (202, {}, b"")]
-    assert told(hook)["why"] is None
+    assert reported(hook)["why"] is None
     assert len(hook.posts) == 3
 
 
 def test_what_goes_on_failing_is_told_with_what_the_server_said(hook: Hook) -> None:
     hook.answers = [(503, {}, b"<b>not\x1b[31m now</b>\n")]
-    failed = told(hook)
+    failed = reported(hook)
     assert failed["why"] == "Busy: HTTP 503 Service Unavailable: <b>not [31m now</b>"
     assert len(hook.posts) == 3
 
 
 def test_a_long_wait_that_a_server_asks_for_is_left_to_a_later_call(hook: Hook) -> None:
     hook.answers = [(429, {"Retry-After": "3600"}, b"")]
-    failed = told(hook)
+    failed = reported(hook)
     assert failed["after"] == 3600.0
     assert len(hook.posts) == 1
 
 
 def test_what_is_refused_for_good_is_not_asked_again(hook: Hook) -> None:
     hook.answers = [(404, {}, b"no_service")]
-    assert told(hook)["why"] == "Refused: HTTP 404 Not Found: no_service"
+    assert reported(hook)["why"] == "Refused: HTTP 404 Not Found: no_service"
     assert len(hook.posts) == 1
 
 
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
 def test_a_redirect_is_no_success(hook: Hook, code: int) -> None:
     hook.answers = [(code, {"Location": hook.url}, b"")]
-    assert "the server redirects" in told(hook)["why"]
+    assert "the server redirects" in reported(hook)["why"]
     assert len(hook.posts) == 1
 
 

@@ -85,10 +85,10 @@ def scored(
     here = Experiment(folder / "experiments" / name)
     write_atomic(here.resolved_file, plan.model_dump_json())
     write_json(here.chosen_file, {"rt": [(0, len(rows))]})
-    told = found.model_dump(mode="json", exclude={"chosen"})
+    reported = found.model_dump(mode="json", exclude={"chosen"})
     write_json(
         here.manifest_file,
-        {"work": plan_work(plan, found).model_dump(mode="json"), "measured": told},
+        {"work": plan_work(plan, found).model_dump(mode="json"), "measured": reported},
     )
     metas = sorted({key for row in rows for key in row if key.startswith("meta.")})
     text, number = polars.String, polars.Float64

@@ -164,9 +164,9 @@ def test_the_same_content_is_kept_once_and_the_same_name_is_refused() -> None:
 def test_a_bundle_says_what_it_is_and_its_page_that_it_is_one(
     written: Path, experiment: Experiment
 ) -> None:
-    told = json.loads((written / "data/index.json").read_text())
-    assert (told["version"], told["experiment"]) == (2, experiment.id)
-    assert told["kept"] == list(KEPT)
+    reported = json.loads((written / "data/index.json").read_text())
+    assert (reported["version"], reported["experiment"]) == (2, experiment.id)
+    assert reported["kept"] == list(KEPT)
     page = (written / "index.html").read_text()
     head = page.partition("</head>")[0]
     assert '<meta name="hpcbench-bundle" content="data/index.json">' in head
@@ -201,8 +201,8 @@ def test_it_holds_what_a_portal_answers(
         figures = api.ask("GET", f"{below}/figures").body
         for one in figures:
             path = f"{below}/figures/{one['name']}"
-            told = api.ask("GET", f"{path}?theme=dark").body
-            assert read(written, *path.split("/"), theme="dark") == told
+            reported = api.ask("GET", f"{path}?theme=dark").body
+            assert read(written, *path.split("/"), theme="dark") == reported
     index.close()
 
 
@@ -322,5 +322,5 @@ def test_what_cannot_be_had_is_told(
     monkeypatch.setattr(static_export, "THEMES", ("light", "no such theme"))
     found = write(experiment, tmp_path / "out", client=client)
     assert any("figures/" in line and "theme" in line for line in found.left_out)
-    told = json.loads((tmp_path / "out/data/index.json").read_text())
-    assert told["left_out"] == found.left_out
+    reported = json.loads((tmp_path / "out/data/index.json").read_text())
+    assert reported["left_out"] == found.left_out

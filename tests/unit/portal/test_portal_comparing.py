@@ -69,8 +69,8 @@ def test_a_flip_says_why_there_is_no_answer_or_why_none_is_read(tmp_path: Path) 
         ]  # fmt: skip
         scored(tmp_path, rows, ("anls",), f"20261120-1432-plan-{letter * 4}")
     with unguarded(portal_over(tmp_path)) as api:
-        told = [(one["answers"][1], one["notes"][1]) for one in flips(api, "lost")]
-    assert sorted(told, key=str) == [("", "empty"), ("yes", ""), (None, "failed")]
+        reported = [(one["answers"][1], one["notes"][1]) for one in flips(api, "lost")]
+    assert sorted(reported, key=str) == [("", "empty"), ("yes", ""), (None, "failed")]
 
 
 def ask(api: Unguarded, path: str) -> Any:
@@ -195,11 +195,11 @@ def test_the_comparison_is_that_of_the_command(
         c={"anls": OLD, "cer": OLD},
     )
     runs = [Experiment(folder / "experiments" / name) for name in (A, B, C)]
-    told = account(runs[0], runs[1:])
+    reported = account(runs[0], runs[1:])
     with unguarded(portal_over(folder)) as api:
         found = ask(api, f"compare?runs={A}&runs={B}&runs={C}")
         assert found["baseline"]["experiment"] == A
-        for one, other in zip(found["candidates"], told["candidates"], strict=True):
+        for one, other in zip(found["candidates"], reported["candidates"], strict=True):
             assert one["side"]["experiment"] == other["id"]
             assert one["careful"] == other["careful"]
             assert one["differences"] == json.loads(json.dumps(other["differences"]))
@@ -365,10 +365,10 @@ def test_scores_that_change_are_compared_again(tmp_path: Path) -> None:
 
 
 def test_of_several_who_want_the_same_one_makes_it_and_too_many_are_told_to_come_back() -> None:
-    made, go, begun = [], threading.Event(), threading.Event()
+    made, go, started = [], threading.Event(), threading.Event()
 
     def make() -> str:
-        begun.set()
+        started.set()
         go.wait(60)
         made.append(1)
         return "value"
@@ -389,7 +389,7 @@ def test_of_several_who_want_the_same_one_makes_it_and_too_many_are_told_to_come
     go.set()
     futures[0].result(60)
     assert room.of(kept, "one", 1, make) == "value"
-    assert begun.is_set()
+    assert started.is_set()
 
 
 @pytest.mark.parametrize("later", [503, 202])

@@ -67,9 +67,9 @@ def test_every_figure_has_words_and_a_table_and_is_plain_json(experiment: Experi
 
 
 def test_what_an_engine_said_is_text_and_no_markup(experiment: Experiment) -> None:
-    told = [found for found in every(experiment) if "onload" in json.dumps(found.plotly)]
-    assert {one.name for one in told} == {"causes"}
-    assert not any("<b onload" in json.dumps(one.plotly) for one in told)
+    reported = [found for found in every(experiment) if "onload" in json.dumps(found.plotly)]
+    assert {one.name for one in reported} == {"causes"}
+    assert not any("<b onload" in json.dumps(one.plotly) for one in reported)
 
 
 def test_there_are_figures_of_quality_speed_resources_and_failures(experiment: Experiment) -> None:

@@ -64,7 +64,7 @@ def follower(portal: Portal, monkeypatch: pytest.MonkeyPatch) -> Iterator[Follow
     found.stop()
 
 
-class Told:
+class Reported:
     """What the hub was told since."""
 
     def __init__(self, portal: Portal) -> None:
@@ -166,7 +166,7 @@ class Running:
 
 
 def test_new_gone_and_damaged_experiments(portal: Portal, follower: Follower) -> None:
-    told = Told(portal)
+    reported = Reported(portal)
     done(portal.home, "e1")
     done(portal.home, "e2").resolved_file.write_text("{")
     (portal.home / "experiments" / "no-manifest").mkdir()
@@ -175,13 +175,13 @@ def test_new_gone_and_damaged_experiments(portal: Portal, follower: Follower) ->
     (portal.home / "experiments" / "link").symlink_to(portal.home / "experiments" / "e1")
     until(follower, lambda: len(ids(portal)) == 2)
     assert (state(portal, "e1"), state(portal, "e2")) == ("done", "unreadable")
-    assert told.news() == []  # nobody was there to whom they were new
+    assert reported.news() == []  # nobody was there to whom they were new
     done(portal.home, "e3")
     until(follower, lambda: "e3" in ids(portal))
-    assert [(one.experiment, one.changed) for one in told.news()] == [("e3", ("new",))]
+    assert [(one.experiment, one.changed) for one in reported.news()] == [("e3", ("new",))]
     shutil.rmtree(portal.home / "experiments" / "e1")
     until(follower, lambda: ids(portal) == ["e2", "e3"])
-    assert [(one.experiment, one.changed) for one in told.news()] == [("e1", ("gone",))]
+    assert [(one.experiment, one.changed) for one in reported.news()] == [("e1", ("gone",))]
 
 
 def test_one_that_was_damaged_is_read_again_when_it_is_whole(
@@ -224,10 +224,10 @@ def test_scores_a_verdict_and_a_baseline_of_one_that_ended_are_noticed(
 ) -> None:
     here = done(portal.home, "e1")
     until(follower, lambda: ids(portal))
-    told = Told(portal)
+    reported = Reported(portal)
     evaluated(here, rt=table(0.5))
     until(follower, lambda: (row := portal.index.experiment("e1")) and row.score)
-    assert [one.changed for one in told.news()] == [("scores",)]
+    assert [one.changed for one in reported.news()] == [("scores",)]
     write_json(here.verdict_file, {"verdict": "NO-GO"})
     until(follower, lambda: (row := portal.index.experiment("e1")) and row.verdict == "NO-GO")
     name_it(portal.home, "good", "e1")
@@ -277,12 +277,12 @@ def test_progress_is_told_and_in_the_index(
 ) -> None:
     run = Running(portal.home, monkeypatch)
     until(follower, lambda: state(portal, run.here.id) == "running")
-    told = Told(portal)
+    reported = Reported(portal)
     run.claims()
     run.answers(4)
 
     def progress() -> list[Any]:
-        return [one for news in told.news() for one in news.progress if one.answered == 4]
+        return [one for news in reported.news() for one in news.progress if one.answered == 4]
 
     (last, *_) = until(follower, progress)
     assert (last.run_task, last.state, last.samples) == ("rt", "running", 40)
@@ -332,7 +332,7 @@ def test_its_end_is_told_and_it_is_not_followed_any_more(
 ) -> None:
     run = Running(portal.home, monkeypatch, samples=10)
     until(follower, lambda: state(portal, run.here.id) == "running")
-    told = Told(portal)
+    reported = Reported(portal)
     run.claims()
     run.answers(10)
     run.ends_shard()
@@ -343,7 +343,8 @@ def test_its_end_is_told_and_it_is_not_followed_any_more(
     until(
         follower,
         lambda: any(
-            {"state", "scores"} <= set(one.changed) and one.state == "done" for one in told.news()
+            {"state", "scores"} <= set(one.changed) and one.state == "done"
+            for one in reported.news()
         ),
     )
     assert follower.status(run.here.id) is None
@@ -460,11 +461,11 @@ def test_news_come_without_a_hand_while_somebody_watches(
     found.start()
     portal.hub.polled()  # somebody is there
     assert found.wait_until_read(SECONDS)
-    told = Told(portal)
+    reported = Reported(portal)
     run.claims()
     run.answers(2)
     end = time.monotonic() + SECONDS
-    while not any(one.answered == 2 for one in told.news()):
+    while not any(one.answered == 2 for one in reported.news()):
         assert time.monotonic() < end
         time.sleep(0.02)
     found.stop()
@@ -477,13 +478,13 @@ def test_messages_of_an_experiment_are_put_together(
     run = Running(portal.home, monkeypatch)
     until(follower, lambda: state(portal, run.here.id) == "running")
     monkeypatch.setattr(experiment_watch, "TELL_SECONDS", 3600.0)
-    told = Told(portal)
+    reported = Reported(portal)
     run.claims()
     for _ in range(5):
         run.answers(1)
         follower.round()
     until(follower, lambda: (row := portal.index.experiment(run.here.id)) and row.answered == 5)
-    assert len(told.news()) <= 1
+    assert len(reported.news()) <= 1
     run.news.close()
 
 

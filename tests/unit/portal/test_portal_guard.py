@@ -737,8 +737,8 @@ def test_who_drips_loses_his_place(
 
 def test_who_says_nothing_loses_his_place(portal: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "SLOWEST_HEAD_SECONDS", 0.05)
-    for begun in (b"", b"GET /healthz HTTP/1.1\r\nHost: loc"):
-        assert portal.raw(begun) == b"", "closed by the portal"
+    for started in (b"", b"GET /healthz HTTP/1.1\r\nHost: loc"):
+        assert portal.raw(started) == b"", "closed by the portal"
 
 
 def test_a_route_that_hangs_is_given_up(portal: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,11 +44,13 @@ def names(index: Index, **query: object) -> list[str]:
 
 def test_an_entry_comes_out_as_it_was_put_in(index: Index) -> None:
     task = run_task(scores=(score(0.25, low=0.2, high=0.3), score(None, "cer")), latency_p50=0.125)
-    told = entry(run_tasks=[task], score=score(0.25), baselines=("good",), rate=1 / 3, verdict="GO")
-    index.put([told])
-    assert index.experiment("e1") == told.row.model_copy(update={"trend": (0.25,)})
+    reported = entry(
+        run_tasks=[task], score=score(0.25), baselines=("good",), rate=1 / 3, verdict="GO"
+    )
+    index.put([reported])
+    assert index.experiment("e1") == reported.row.model_copy(update={"trend": (0.25,)})
     assert index.run_task("e1", "rt") == task
-    assert index.account("e1") == told.account
+    assert index.account("e1") == reported.account
     assert index.stamps() == {"e1": "[]"}
 
 
@@ -402,12 +404,12 @@ def test_what_was_kept_counts_as_long_as_the_stamp_does(index: Index) -> None:
         time=1.0, id="e1", state="done", path="/x", executor="slurm", round=1, max_resubmits=2, samples=1,
         answered=1, shards=ShardCounts(done=1), run_tasks=(),
     )  # fmt: skip
-    told = entry("e1", stamp="one")
-    index.put([told])
+    reported = entry("e1", stamp="one")
+    index.put([reported])
     index.keep("e1", "one", Known(status))
     assert index.known("e1") == Known(status)
     assert index.unknown() == []
-    index.put([replace(told, stamp="two")])
+    index.put([replace(reported, stamp="two")])
     assert index.known("e1") is None
     assert index.unknown() == ["e1"]
     index.keep("e1", "two", Known(status.model_copy(update={"time": 2.0})))

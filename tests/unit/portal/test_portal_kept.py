@@ -66,11 +66,11 @@ def test_a_value_that_grew_is_weighed_anew() -> None:
 def test_of_several_threads_one_makes_it() -> None:
     made: list[int] = []
     kept: Kept[int] = Kept(10)
-    begun, go_on = threading.Event(), threading.Event()
+    started, go_on = threading.Event(), threading.Event()
 
     def make() -> int:
         made.append(1)
-        begun.set()
+        started.set()
         go_on.wait(10)
         return 7
 
@@ -80,7 +80,7 @@ def test_of_several_threads_one_makes_it() -> None:
     ]
     for thread in threads:
         thread.start()
-    begun.wait(10)
+    started.wait(10)
     go_on.set()
     for thread in threads:
         thread.join(10)

@@ -226,8 +226,8 @@ def test_a_picture_on_its_side_has_the_size_it_is_shown_with(tmp_path: Path) -> 
     turned = Pillow.Exif()
     turned[0x0112] = 6
     path = put(tmp_path, "p.jpg", png(40, 30, "JPEG", exif=turned))
-    (told,) = described(dataset(tmp_path), [path])
-    assert (told["width"], told["height"]) == (30, 40)
+    (reported,) = described(dataset(tmp_path), [path])
+    assert (reported["width"], reported["height"]) == (30, 40)
     assert opened(shown(tmp_path, path, "thumb")).size == (30, 40)
 
 

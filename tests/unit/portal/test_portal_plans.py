@@ -102,11 +102,11 @@ def check(api: Unguarded, text: str, **more: Any) -> dict[str, Any]:
 
 
 def test_a_check_tells_unknown_names_beside_values_that_do_not_fit(serve: Serve) -> None:
-    told = "\n".join(one["message"] for one in check(serve(), PLAN_WITH_FAULTS)["problems"])
-    assert "unknown dataset 'nowhere'" in told
-    assert "time_limit: must be of the form [DAYS-]HH:MM:SS" in told
-    assert "limit: must be greater than 0" in told
-    assert "^" not in told
+    reported = "\n".join(one["message"] for one in check(serve(), PLAN_WITH_FAULTS)["problems"])
+    assert "unknown dataset 'nowhere'" in reported
+    assert "time_limit: must be of the form [DAYS-]HH:MM:SS" in reported
+    assert "limit: must be greater than 0" in reported
+    assert "^" not in reported
 
 
 def test_what_a_request_lacks_is_told_in_words(serve: Serve) -> None:

@@ -116,10 +116,10 @@ def test_an_engine_that_is_gone_refuses_or_is_elsewhere_is_told_in_a_line(tmp_pa
 
     with (
         serving(tmp_path, tmp_path / "s"),
-        pytest.raises(PortalFault, match="tiny refuses the question") as told,
+        pytest.raises(PortalFault, match="tiny refuses the question") as reported,
     ):
         asyncio.run(refused())
-    assert told.value.status == 422
+    assert reported.value.status == 422
 
 
 @pytest.fixture
@@ -161,12 +161,12 @@ def test_a_model_is_started_and_ended_by_the_command_that_a_user_would_type(
             ("POST", "", ["serve", "tiny-vlm", "--job", "--time-limit", "01:30:00"]),
             ("DELETE", "/abc", ["serve", "abc", "--stop"]),
         ):
-            begun = api.ask(method, f"playground/served{path}", asked if not path else None)
-            assert (begun.status, begun.body["verb"], begun.body["name"]) == (
+            started = api.ask(method, f"playground/served{path}", asked if not path else None)
+            assert (started.status, started.body["verb"], started.body["name"]) == (
                 202, "serve", "tiny-vlm"
             )  # fmt: skip
-            until(lambda: _ended(api, begun.body["submission"]), 60, "its end")  # noqa: B023
-            log = api.ask("GET", f"submissions/{begun.body['submission']}").body["log"]
+            until(lambda: _ended(api, started.body["submission"]), 60, "its end")  # noqa: B023
+            log = api.ask("GET", f"submissions/{started.body['submission']}").body["log"]
             assert json.loads(log[0]) == words
 
 

@@ -72,11 +72,11 @@ def test_the_answer_is_what_the_model_would_write(tmp_path: Path) -> None:
     wrote(tmp_path, LEVELS)
     wrote(tmp_path, (0.5,) * 20, run_task="b")
     history = History(tmp_path)
-    told = judged(history)
-    assert json.loads(history.answer()) == told.model_dump(mode="json")
-    assert len(told.rows) == 2
-    assert told.names == ("anls",)
-    assert told.plans == ("nightly",)
+    reported = judged(history)
+    assert json.loads(history.answer()) == reported.model_dump(mode="json")
+    assert len(reported.rows) == 2
+    assert reported.names == ("anls",)
+    assert reported.plans == ("nightly",)
 
 
 def test_rows_that_fell_last_come_first(tmp_path: Path) -> None:
@@ -165,11 +165,11 @@ def test_a_note_stays_until_it_is_taken_back(tmp_path: Path) -> None:
     wrote(tmp_path, LEVELS)
     history = History(tmp_path)
     change = the_change(history)
-    told = note(history, change.id, "new dataset", "ann", None)
-    assert told is not None
-    assert told.acknowledged is not None
-    assert (told.acknowledged.reason, told.acknowledged.by) == ("new dataset", "ann")
-    assert the_change(History(tmp_path)).acknowledged == told.acknowledged  # another portal
+    reported = note(history, change.id, "new dataset", "ann", None)
+    assert reported is not None
+    assert reported.acknowledged is not None
+    assert (reported.acknowledged.reason, reported.acknowledged.by) == ("new dataset", "ann")
+    assert the_change(History(tmp_path)).acknowledged == reported.acknowledged  # another portal
     assert note(history, change.id, None, "bob", None) == change
     assert the_change(history) == change
 
@@ -197,9 +197,9 @@ def test_a_mute_ends(tmp_path: Path) -> None:
     wrote(tmp_path, LEVELS)
     history = History(tmp_path)
     change = the_change(history)
-    told = note(history, change.id, "until tomorrow", "ann", time.time() - 1)
-    assert told is not None
-    assert told.acknowledged is None
+    reported = note(history, change.id, "until tomorrow", "ann", time.time() - 1)
+    assert reported is not None
+    assert reported.acknowledged is None
 
 
 def test_of_an_id_that_is_none_nothing_is_noted(tmp_path: Path) -> None:

@@ -39,11 +39,11 @@ def test_a_file_that_is_laid_out_otherwise_is_read_whole(
     experiment: Experiment, tmp_path: Path
 ) -> None:
     here = Experiment(tmp_path)
-    told = json.loads(experiment.metrics_file.read_text())
-    here.metrics_file.write_text(json.dumps(told))
+    reported = json.loads(experiment.metrics_file.read_text())
+    here.metrics_file.write_text(json.dumps(reported))
     scores, speed = Results().of_run_task(here, "a")
     assert scores is not None
-    assert (scores.to_json(), speed) == (told["run_tasks"]["a"], None)
+    assert (scores.to_json(), speed) == (reported["run_tasks"]["a"], None)
 
 
 def test_a_name_elsewhere_in_the_file_is_not_taken_for_a_run_task(tmp_path: Path) -> None:

@@ -98,8 +98,8 @@ def test_a_page_has_scores_speed_and_how_requests_ended(page: dict[str, Any]) ->
 
 
 def test_a_page_says_what_happened_when(page: dict[str, Any]) -> None:
-    told = [(one["what"], one["begin"], one["end"]) for one in page["timeline"]]
-    assert told[:3] == [
+    reported = [(one["what"], one["begin"], one["end"]) for one in page["timeline"]]
+    assert reported[:3] == [
         ("starting", 10.0, 11.0), ("loading", 11.0, 21.0), ("inference", 22.0, 30.0),
     ]  # fmt: skip
 
@@ -165,17 +165,17 @@ def test_plain_data_is_without_secrets_at_any_depth() -> None:
 
 
 def test_provenance_says_how_to_run_the_same_again(api: Unguarded, home: Path) -> None:
-    told = api.ask("GET", f"{HERE}/provenance").body
-    assert told["plan"] == "name: plan\n"
-    assert told["reproduce"] == f"hpcbench rerun {home}/{HERE}"
+    reported = api.ask("GET", f"{HERE}/provenance").body
+    assert reported["plan"] == "name: plan\n"
+    assert reported["reproduce"] == f"hpcbench rerun {home}/{HERE}"
 
 
 def test_configuration_is_held_against_any_experiment_without_secrets(api: Unguarded) -> None:
     assert api.ask("GET", f"{HERE}/configuration").body["baseline"] is None
-    told = api.ask("GET", f"{HERE}/configuration?baseline={OTHER}").body
-    places = {one["path"]: (one["baseline"], one["experiment"]) for one in told["differences"]}
+    reported = api.ask("GET", f"{HERE}/configuration?baseline={OTHER}").body
+    places = {one["path"]: (one["baseline"], one["experiment"]) for one in reported["differences"]}
     assert places["run_tasks.a.model.env.LEVEL"] == ("0.5", "0.9")
-    assert "plain-secret-value" not in str(told)
+    assert "plain-secret-value" not in str(reported)
 
 
 def test_the_whole_configuration_has_every_setting_and_no_secret(api: Unguarded) -> None:

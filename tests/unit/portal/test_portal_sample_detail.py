@@ -104,8 +104,8 @@ def test_each_metric_says_why(tmp_path: Path) -> None:
 def test_a_metric_that_raised_says_so(tmp_path: Path) -> None:
     here = asked(tmp_path, ["1", "2"], strange("Raises"))
     evaluate(here)
-    told = why(tmp_path, 1, "raises")
-    assert told.startswith("The metric could not score the answer: KeyError")
+    reported = why(tmp_path, 1, "raises")
+    assert reported.startswith("The metric could not score the answer: KeyError")
     assert detail(tmp_path, 1).accounts[0].value is None
 
 
@@ -114,13 +114,15 @@ def test_fields_stand_with_what_was_expected_and_what_came(tmp_path: Path) -> No
     answer = '{"total": "13", "items": [{"price": "1"}, {"price": "2"}]}'
     evaluated(tmp_path, [answer], lines, plugin="kie", metrics=("kie_f1_micro",))
     (account,) = detail(tmp_path, 0).accounts
-    told = {one["field"]: (one["value"], one["reference"], one["answer"]) for one in account.fields}
-    assert told["total"] == (0.0, "12", "13")
-    assert told["items[].price"] == (1.0, "1 | 2", "1 | 2")
+    reported = {
+        one["field"]: (one["value"], one["reference"], one["answer"]) for one in account.fields
+    }
+    assert reported["total"] == (0.0, "12", "13")
+    assert reported["items[].price"] == (1.0, "1 | 2", "1 | 2")
 
 
 @pytest.mark.parametrize(
-    ("value", "path", "told"),
+    ("value", "path", "reported"),
     [
         ({"a": {"b": 1}}, "a.b", "1"),
         ({"a.b": "x"}, "a.b", "x"),
@@ -131,8 +133,8 @@ def test_fields_stand_with_what_was_expected_and_what_came(tmp_path: Path) -> No
         ({"a": None}, "a", None),
     ],
 )
-def test_a_field_is_found_where_there_is_one(value: Any, path: str, told: str | None) -> None:
-    assert field_of(value, path) == told
+def test_a_field_is_found_where_there_is_one(value: Any, path: str, reported: str | None) -> None:
+    assert field_of(value, path) == reported
 
 
 def test_thoughts_stand_apart(tmp_path: Path) -> None:
@@ -238,8 +240,8 @@ CORD = {"valid_line": [{"category": "menu.nm", "words": [{"text": "Tea", "quad":
 
 def of_a_dataset(home: Path, **dataset: Any) -> SampleDetail:
     """The first sample of a dataset in `home / "data"` that nobody has asked yet."""
-    told = {"source": str(home / "data"), **dataset}
-    plan = resolved(run_task(dataset=told))
+    reported = {"source": str(home / "data"), **dataset}
+    plan = resolved(run_task(dataset=reported))
     work = plan_work(plan, measured(plan, 1))
     here = Experiment(home / "experiments" / ID)
     write_atomic(here.resolved_file, plan.model_dump_json())
@@ -264,8 +266,8 @@ def test_what_a_dataset_marks_is_measured_by_its_own_size(tmp_path: Path) -> Non
     mark = {"image_id": 1, "category_id": 2, "bbox": [100, 0, 50, 100]}
     image = {"id": 1, "file_name": "a.png", "width": 200, "height": 100}
     known = {"categories": [{"id": 2, "name": "\ud800 table"}]}
-    told = {"images": [image], "annotations": [mark], **known}
-    write_atomic(tmp_path / "data" / "all.json", json.dumps(told))
+    reported = {"images": [image], "annotations": [mark], **known}
+    write_atomic(tmp_path / "data" / "all.json", json.dumps(reported))
     found = of_a_dataset(tmp_path, iterator="coco", annotations="all.json")
     (box,) = found.boxes
     assert (box.left, box.top, box.width, box.height) == (0.5, 0, 0.25, 1)

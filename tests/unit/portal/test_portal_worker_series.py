@@ -63,10 +63,10 @@ def lived(root: Path, *events: tuple[float, str, dict[str, Any]]) -> Scene:
 
 
 def phases(experiment: Experiment, *, ended: bool = True) -> list[tuple[str, float, float | None]]:
-    told: tuple[Phase, ...] = timeline(
+    reported: tuple[Phase, ...] = timeline(
         experiment, "a", "model-a", list(worker_runs(experiment)), ended=ended
     )
-    return [(one.what, one.begin, one.end) for one in told]
+    return [(one.what, one.begin, one.end) for one in reported]
 
 
 # --- timeline -----------------------------------------------------------------------------------------
@@ -95,10 +95,10 @@ def test_of_a_worker_that_was_killed_the_last_word_is_the_end(tmp_path: Path) ->
 def test_workers_that_did_nothing_for_the_run_task_are_not_in_it(tmp_path: Path) -> None:
     scene = lived(tmp_path)
     said(scene, (120.0, "started", {}), (130.0, "finished", {}), job="4711_1")
-    told = timeline(
+    reported = timeline(
         scene.experiment, "a", "model-a", list(worker_runs(scene.experiment)), ended=True
     )
-    assert {one.worker for one in told} == {"g0", "g0.4711_0-0"}
+    assert {one.worker for one in reported} == {"g0", "g0.4711_0-0"}
 
 
 def test_evaluation_ends_when_the_scores_are_written(tmp_path: Path) -> None:
@@ -142,8 +142,8 @@ def test_what_went_wrong_is_told_by_cause_with_samples_that_have_no_answer(tmp_p
     )
     found = list(worker_runs(scene.experiment))
     errors = [Lost(outcome="failed", message="timeout", count=5)]
-    told = [(one.kind, one.count, one.cause) for one in troubles(found, "a", "model-a", errors)]
-    assert told == [
+    reported = [(one.kind, one.count, one.cause) for one in troubles(found, "a", "model-a", errors)]
+    assert reported == [
         ("answers", 5, "failed: timeout"),
         ("shard_failed", 2, "disk 8 gone"),
         ("engine_died", 1, "out of memory"),

@@ -257,8 +257,8 @@ def test_hostile_names_are_text_in_every_form(kind: str) -> None:
     assert "<script" not in text
     assert "$" not in text
     for row in [table(figure)[0], *table(figure)[1]]:
-        told = [cell for cell in row if isinstance(cell, str)]
-        assert not [cell for cell in told if re.search("[\x00-\x1f\ud800\u202e]", cell)]
+        reported = [cell for cell in row if isinstance(cell, str)]
+        assert not [cell for cell in reported if re.search("[\x00-\x1f\ud800\u202e]", cell)]
 
 
 @settings(

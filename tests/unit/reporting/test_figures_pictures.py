@@ -17,35 +17,35 @@ from hpcbench.reporting.tables import MetricRow
 
 def row(run_task: str, metric: str, value: float | None, **more: Any) -> MetricRow:
     """One score."""
-    told: dict[str, Any] = {
+    reported: dict[str, Any] = {
         "run_task": run_task, "ml_task": "vqa", "model": "m", "dataset": "d", "split": None,
         "metric": metric, "value": value, "low": None, "high": None, "n": 9, "clusters": 9,
         "coverage": 1.0, "higher_is_better": True, "signature": "", "method": "",
     }  # fmt: skip
-    return MetricRow(**{**told, **more})
+    return MetricRow(**{**reported, **more})
 
 
 def speed(rate: float | None, *gpus: str, **more: Any) -> Speed:
     """A run task of `performance.json`."""
-    told = {
+    reported = {
         "load": {"concurrency": 4, "rate": None, "sweep": None},
         "answers_per_s": None if rate is None else {"value": rate, "low": rate - 1, "high": rate + 1},
         "e2e_due_ms": {"mean": {"value": 1000.0, "low": None, "high": None}},
         "hardware": [{"gpus": list(gpus)}] if gpus else None,
         "valid": True, "memory": None, "answered": 10, "completion_tokens": None, **more,
     }  # fmt: skip
-    return Speed.model_validate(told)
+    return Speed.model_validate(reported)
 
 
 def score(value: float, **more: Any) -> Scores:
     """A run task of `metrics.json`."""
     entry = {"value": value, "low": value - 0.1, "high": value + 0.1, "higher_is_better": True}
     metrics = {"anls": {**entry, **more.pop("entry", {})}}
-    told = {
+    reported = {
         "ml_task": "vqa", "dataset": "d", "split": None, "metrics": metrics,
         "groups": [], "outcomes": {"ok": 10}, "asked": 10, "answered": 10, "invalid": 0,
     }  # fmt: skip
-    return Scores.model_validate({**told, **more})
+    return Scores.model_validate({**reported, **more})
 
 
 def only(figures: Any) -> Figure:

@@ -13,7 +13,7 @@ from hpcbench.files.atomic import read_json, write_json
 from hpcbench.reporting.tables import GROUPS, group_tables
 from hpcbench.reporting.usage_rows import per_document
 from hpcbench.reporting.writing import report
-from tests.unit.evaluation.scene import asked, strange, told
+from tests.unit.evaluation.scene import asked, reported, strange
 from tests.unit.reporting.test_report import written
 from tests.unit.small import record
 
@@ -38,7 +38,7 @@ def test_groups_invalid_answers_and_faults_stand_in_the_report(tmp_path: Path) -
         tmp_path, [right, "none at all", right, right], strange("ByField", "Broken"), records,
         plugin="kie", dataset={"group_by": ("doc_type",)},
     )  # fmt: skip
-    told(here)
+    reported(here)
     text = shown(here, written(tmp_path / "other", {"s0": "0"}))
     assert "| a | 2 | 100.0 % | 1.000" in text
     failed = text[text.index("## Samples that failed") :]
@@ -55,7 +55,7 @@ def test_a_table_of_many_groups_is_cut_and_says_so(tmp_path: Path) -> None:
     records = [record(n, metadata={"page": n}) for n in range(GROUPS + 5)]
     answers: list[str | None] = [str(n) for n in range(GROUPS + 5)]
     dataset = {"group_by": ("page",)}
-    told(here := asked(tmp_path, answers, strange("Mean"), records, dataset=dataset))
+    reported(here := asked(tmp_path, answers, strange("Mean"), records, dataset=dataset))
     (table,) = group_tables(metrics_of(here).run_tasks)
     assert (len(table.lines), table.left_out) == (GROUPS, 5)
     assert table.lines[10][0] == "10", "in the order of numbers"

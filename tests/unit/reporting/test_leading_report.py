@@ -127,7 +127,7 @@ def test_a_damaged_verdict_is_told_and_harms_nothing(tmp_path: Path) -> None:
 
 
 def test_a_matrix_has_a_row_a_model_and_tells_prompts_apart() -> None:
-    def told(model: str, dataset: str, prompt: str, value: float | None) -> Scores:
+    def reported(model: str, dataset: str, prompt: str, value: float | None) -> Scores:
         entry = None
         if value is not None:
             entry = {"value": value, "low": None, "high": None, "n": 1, "clusters": 1,
@@ -138,9 +138,9 @@ def test_a_matrix_has_a_row_a_model_and_tells_prompts_apart() -> None:
         )  # fmt: skip
 
     run_tasks = {
-        "a-d": told("A", "d", "p", 0.5), "a-d2": told("A", "d", "q", 0.6),
-        "a-e": told("A", "e", "p", 0.7), "b-e": told("B", "e", "p", 0.8),
-        "b-d": told("B", "d", "p", None),
+        "a-d": reported("A", "d", "p", 0.5), "a-d2": reported("A", "d", "q", 0.6),
+        "a-e": reported("A", "e", "p", 0.7), "b-e": reported("B", "e", "p", 0.8),
+        "b-d": reported("B", "d", "p", None),
     }  # fmt: skip
     (matrix,) = matrices(run_tasks, list(run_tasks))
     rows = {(row["model"], row["variant"]): row["cells"] for row in matrix["rows"]}

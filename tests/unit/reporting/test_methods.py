@@ -322,11 +322,11 @@ def test_options_that_do_not_go_together_are_refused(
 @pytest.mark.parametrize("name", CITATIONS)
 def test_a_citation_is_that_of_the_metrics_docstring(name: str) -> None:
     kind = plugins.load("metrics", name)
-    told = " ".join((inspect.getdoc(import_module(kind.__module__)) or "").split())
+    reported = " ".join((inspect.getdoc(import_module(kind.__module__)) or "").split())
     author, _, rest = CITATIONS[name].partition(", ")
     title = re.search(r'"(.*?)"', rest)
-    assert author in told
+    assert author in reported
     assert title is not None
-    assert title[1] in told
+    assert title[1] in reported
     for number in re.findall(r"arXiv \d+\.\d+", rest):
-        assert number in told
+        assert number in reported

@@ -134,10 +134,10 @@ def test_links_of_markdown_lead_to_files_that_are_there(tmp_path: Path) -> None:
 
 @given(SIGNS)
 def test_latex_gets_no_command_out_of_a_name(text: str) -> None:
-    told = latex.escaped(text)
+    reported = latex.escaped(text)
     for known in sorted(latex.SPECIAL.values(), key=len, reverse=True):
-        told = told.replace(known, "")
-    assert not re.search(r"[\\{}$&#%_^~<>|\"\x07]", told)
+        reported = reported.replace(known, "")
+    assert not re.search(r"[\\{}$&#%_^~<>|\"\x07]", reported)
 
 
 def test_latex_marks_the_best_and_tells_intervals(tmp_path: Path) -> None:

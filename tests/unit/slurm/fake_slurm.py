@@ -95,11 +95,11 @@ class Fake:
 
     def spans(self, program: str) -> list[tuple[float, float]]:
         """Begin and end of each call."""
-        begun, done = (
+        started, done = (
             [float(line) for line in (self.folder / f"{program}.{what}").read_text().split()]
             for what in ("begun", "done")
         )
-        return list(zip(begun, done, strict=True))
+        return list(zip(started, done, strict=True))
 
 
 def fake_slurm(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:

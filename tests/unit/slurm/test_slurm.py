@@ -120,11 +120,11 @@ def test_text_of_22_05_tells_what_status_needs() -> None:
 
 def test_text_and_json_of_24_11_say_the_same() -> None:
     text = by_id(parse_queue((LATER / "squeue.txt").read_text()))
-    told = by_id(parse_queue((LATER / "squeue.json").read_text()))
-    assert text.keys() == told.keys()
+    reported = by_id(parse_queue((LATER / "squeue.json").read_text()))
+    assert text.keys() == reported.keys()
     assert text["1"].exit_code == 3, "text says `3:0` now, not a wait status"
     for job_id, job in text.items():
-        other = told[job_id]
+        other = reported[job_id]
         if job_id != "6":  # the text gives the sentence, JSON the word behind it
             assert job.reason == other.reason
         same = (

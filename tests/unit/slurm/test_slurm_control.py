@@ -37,7 +37,7 @@ def test_scontrol_is_told_without_a_shell(fake: Fake) -> None:
 
 
 @pytest.mark.parametrize(
-    ("known", "told"),
+    ("known", "reported"),
     [
         ("(null)", "update JobId=7 ExcNodeList=n1,n2"),
         ("n1", "update JobId=7 ExcNodeList=n1,n2"),
@@ -46,11 +46,11 @@ def test_scontrol_is_told_without_a_shell(fake: Fake) -> None:
     ],
 )
 def test_nodes_are_excluded_beside_those_that_are_already(
-    fake: Fake, known: str, told: str | None
+    fake: Fake, known: str, reported: str | None
 ) -> None:
     fake.says("scontrol", f"JobId=7 JobName=a ReqNodeList=(null) ExcNodeList={known} NodeList=n3\n")
     assert slurm.exclude_nodes("7", ["n1", "n2", "n1"])
-    assert fake.calls("scontrol")[1:] == ([told] if told else [])
+    assert fake.calls("scontrol")[1:] == ([reported] if reported else [])
 
 
 @pytest.mark.parametrize(

@@ -323,8 +323,8 @@ def test_errors_of_the_engine_hold_no_secrets_and_answers_pass_as_they_are() -> 
     run(journey())
 
 
-@pytest.mark.parametrize(("gpus", "told"), [(5 * 2**30, 5120.0), (None, None)])
-def test_of_a_model_on_gpus_their_memory_is_told(gpus: int | None, told: float | None) -> None:
+@pytest.mark.parametrize(("gpus", "reported"), [(5 * 2**30, 5120.0), (None, None)])
+def test_of_a_model_on_gpus_their_memory_is_told(gpus: int | None, reported: float | None) -> None:
     async def journey() -> None:
         peaks = Peaks(2**20, on_gpus=True, gpus=gpus)
         async with (
@@ -332,9 +332,9 @@ def test_of_a_model_on_gpus_their_memory_is_told(gpus: int | None, told: float |
             session.post("/v1/chat/completions", data=b"{}") as answer,
         ):
             metrics = (await answer.json())["metrics"]
-            assert (metrics["peak_memory_mb"], metrics["peak_gpu_memory_mb"]) == (1.0, told)
+            assert (metrics["peak_memory_mb"], metrics["peak_gpu_memory_mb"]) == (1.0, reported)
             header = answer.headers.get("X-Peak-Memory-Mb")
-            assert header == (None if told is None else f"{told:.1f}")
+            assert header == (None if reported is None else f"{reported:.1f}")
 
     run(journey())
 
@@ -476,8 +476,8 @@ def test_events_are_told_until_the_client_leaves_and_nobody_listens_after_it() -
 
 def test_a_client_that_leaves_before_it_has_asked_is_not_answered() -> None:
     supervisor = Supervisor(Path("/nowhere"), Path("/nowhere"))
-    begun = {"type": "http.request", "body": b'{"eng', "more_body": True}
-    assert control("/v1/model/load", supervisor, begun, LEFT) == []
+    start_time = {"type": "http.request", "body": b'{"eng', "more_body": True}
+    assert control("/v1/model/load", supervisor, start_time, LEFT) == []
     assert supervisor.state == "empty"
 
 
@@ -577,9 +577,9 @@ def test_what_another_wrapper_measured_gives_way_to_what_we_did(
     assert (b"x-latency-ms", b"9") not in sent[0]["headers"]
     pairs = json.loads(sent[1]["body"], object_pairs_hook=list)
     assert [name for name, _ in pairs] == [*rest, "metrics"]
-    told = json.loads(sent[1]["body"])
-    assert set(told.pop("metrics")) == {"latency_ms", "ttfb_ms", "peak_memory_mb"}
-    assert told == rest
+    reported = json.loads(sent[1]["body"])
+    assert set(reported.pop("metrics")) == {"latency_ms", "ttfb_ms", "peak_memory_mb"}
+    assert reported == rest
 
 
 @pytest.mark.parametrize("body", [b'["metrics"]', b'{"metrics": }', b'{"metrics": ' + b"[" * 9999])

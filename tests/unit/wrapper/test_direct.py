@@ -300,8 +300,8 @@ def test_a_fault_comes_to_the_same_by_both_routes(wrapper: Wrapper, fault: str) 
 def test_a_slow_stream_by_the_direct_route_is_no_stall(wrapper: Wrapper) -> None:
     async def journey() -> None:
         body = {"options": {"gap": 0.5}, "stall_timeout": 1.2}
-        got, told = await fate(wrapper, "direct", body, one)
-        assert (got, told) == (("ok", None, 1, TEXT), ("ready", None, None, None))
+        got, reported = await fate(wrapper, "direct", body, one)
+        assert (got, reported) == (("ok", None, 1, TEXT), ("ready", None, None, None))
 
     run(journey())
 

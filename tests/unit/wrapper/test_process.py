@@ -144,11 +144,11 @@ def test_progress_is_the_last_line_of_the_log_while_loading(wrapper: Wrapper) ->
 
     async def journey(control: Control) -> None:
         await control.ask("POST", "/v1/model/load", body)
-        told = []
+        reported = []
         while (status := await control.status())["state"] == "loading":
-            told.append(status["progress"])
+            reported.append(status["progress"])
             await asyncio.sleep(0.005)
-        assert "shards: 3/4" in told
+        assert "shards: 3/4" in reported
         assert (await control.status())["progress"] is None
 
     on(wrapper, journey)
@@ -162,9 +162,9 @@ def test_all_that_a_load_says_reaches_the_engine(wrapper: Wrapper) -> None:
         code, answer = await control.chat(model_params={"temperature": 0.1, "top_k": 5})
         assert code == 200
         assert answer["got"] == {**FIELDS, "temperature": 0.1, "top_k": 5, "messages": []}
-        told = answer["told"]
-        assert (told["cpus"], told["images"], told["reuse"]) == (3, 2, True)
-        assert Path(told["tmp"]).parent == wrapper.folder / "e"
+        reported = answer["told"]
+        assert (reported["cpus"], reported["images"], reported["reuse"]) == (3, 2, True)
+        assert Path(reported["tmp"]).parent == wrapper.folder / "e"
         part = {"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}
         code, refused = await control.chat(messages=[{"role": "user", "content": [part]}])
         assert (code, refused["error"]["code"]) == (400, "media_not_allowed")
@@ -461,12 +461,12 @@ def test_what_survived_sigkill_is_told_and_nothing_is_loaded_beside_it(
                 # nothing can be made to survive SIGKILL but by the kernel: one that is not sent it
                 for sending in ("send", "kill"):
                     deaf.setattr(process_tree, sending, lambda *_: set())
-                code, told = await answered(supervisor, "/v1/model/unload", {})
-                assert (code, told["error"]["code"]) == (500, "not_gone")
-                assert f"processes survived SIGKILL: {pid}" in told["error"]["message"]
+                code, reported = await answered(supervisor, "/v1/model/unload", {})
+                assert (code, reported["error"]["code"]) == (500, "not_gone")
+                assert f"processes survived SIGKILL: {pid}" in reported["error"]["message"]
                 for path, asked in (("/v1/model/load", body), ("/v1/model/unload", {})):
-                    code, told = await answered(supervisor, path, asked)
-                    assert (code, told["error"]["code"]) == (500, "not_gone")
+                    code, reported = await answered(supervisor, path, asked)
+                    assert (code, reported["error"]["code"]) == (500, "not_gone")
                 assert supervisor.status()["error"]["kind"] == "not_gone"
             os.kill(pid, signal.SIGKILL)
             assert gone([pid])

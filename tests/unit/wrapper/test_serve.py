@@ -206,9 +206,9 @@ def serving(tmp_path: Path) -> Iterator[Callable[..., Serving]]:
         each.process.wait(60)
 
 
-@pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("reported", [signal.SIGINT, signal.SIGHUP])
 def test_serve_tells_how_to_ask_and_ends_on_ctrl_c_or_with_its_terminal(
-    serving: Callable[..., Serving], told: signal.Signals
+    serving: Callable[..., Serving], reported: signal.Signals
 ) -> None:
     one = serving("{}")
     one.until("curl ")
@@ -221,7 +221,7 @@ def test_serve_tells_how_to_ask_and_ends_on_ctrl_c_or_with_its_terminal(
         ["bash", "-c", said.splitlines()[-1]], capture_output=True, text=True, timeout=60
     )
     assert '"The total is ' in asked.stdout, asked
-    one.process.send_signal(told)
+    one.process.send_signal(reported)
     assert one.process.wait(60) == 0
     assert one.err.read_text().endswith("ended\n")
     assert not Path(key).parent.exists()

@@ -40,8 +40,14 @@ class WaywardEngine:
     checks_media: ClassVar[bool] = False
 
     def launch_command(self, spec: EngineSpec) -> Command:
-        told = {**spec.options, "cpus": spec.cpus, "images": spec.images, "reuse": spec.reuse}
-        argv = [sys.executable, "-m", "tests.unit.wrapper.wayward", spec.socket, json.dumps(told)]
+        reported = {**spec.options, "cpus": spec.cpus, "images": spec.images, "reuse": spec.reuse}
+        argv = [
+            sys.executable,
+            "-m",
+            "tests.unit.wrapper.wayward",
+            spec.socket,
+            json.dumps(reported),
+        ]
         return Command(argv)
 
     def request_fields(self, spec: EngineSpec) -> Mapping[str, Any]:

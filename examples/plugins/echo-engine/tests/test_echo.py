@@ -69,7 +69,7 @@ def events(raw: bytes) -> list[Any]:
     return [json.loads(one) for one in lines[:-1]]
 
 
-def told(parts: list[Any]) -> str:
+def reported(parts: list[Any]) -> str:
     return "".join(one["choices"][0]["delta"].get("content", "") for one in parts if one["choices"])
 
 
@@ -85,7 +85,7 @@ def test_the_question_is_the_answer_unless_one_is_fixed() -> None:
 def test_the_stream_says_what_the_whole_says(text: str) -> None:
     parts = events(b"".join(chunks(STREAM, text)))
     whole = completion(STREAM, text)
-    assert told(parts) == whole["choices"][0]["message"]["content"]
+    assert reported(parts) == whole["choices"][0]["message"]["content"]
     assert parts[-1]["usage"] == whole["usage"]
     assert parts[-2]["choices"][0]["finish_reason"] == "stop"
     assert "usage" not in events(b"".join(chunks(BODY, text)))[-1]
@@ -99,7 +99,7 @@ def test_requests_follow_each_other_on_one_connection(place: Path) -> None:
         answer = json.loads(client.ask("POST", "/v1/chat/completions", BODY)[1])
         assert answer["choices"][0]["message"]["content"] == "a  b"
         assert answer["usage"] == {"prompt_tokens": 4, "completion_tokens": 2, "total_tokens": 6}
-        assert told(events(client.ask("POST", "/v1/chat/completions", STREAM)[1])) == "a  b"
+        assert reported(events(client.ask("POST", "/v1/chat/completions", STREAM)[1])) == "a  b"
         chunked = iter([json.dumps(BODY).encode()[:20], json.dumps(BODY).encode()[20:]])
         client.request("POST", "/v1/chat/completions", chunked, encode_chunked=True)
         assert client.getresponse().read().count(b"a  b") == 1
@@ -138,7 +138,7 @@ def test_an_old_client_reads_until_the_connection_ends(place: Path) -> None:
         with raw.makefile("rb") as file:
             head, _, rest = file.read().partition(b"\r\n\r\n")
     assert b"chunked" not in head
-    assert told(events(rest)) == "42"
+    assert reported(events(rest)) == "42"
 
 
 def test_many_ask_at_once_and_none_waits_for_another(place: Path) -> None:
@@ -147,7 +147,7 @@ def test_many_ask_at_once_and_none_waits_for_another(place: Path) -> None:
         with ThreadPoolExecutor(64) as pool:
             ask = ("POST", "/v1/chat/completions", STREAM)
             answers = [pool.submit(Connection(place).ask, *ask) for _ in range(64)]
-        assert {told(events(one.result()[1])) for one in answers} == {"a  b"}
+        assert {reported(events(one.result()[1])) for one in answers} == {"a  b"}
         assert 0.2 <= time.monotonic() - begin < 0.2 * 32
 
 

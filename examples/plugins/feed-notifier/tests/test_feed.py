@@ -119,7 +119,7 @@ def test_several_processes_lose_no_entry(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("2026-01-01T12:00:00+0000", "2026-01-01T12:00:00+00:00"),
         ("2026-01-01T12:00:00-0330", "2026-01-01T12:00:00-03:30"),
@@ -128,8 +128,8 @@ def test_several_processes_lose_no_entry(tmp_path: Path) -> None:
         ("2026-01-01T12:00:00.123456+02:00", "2026-01-01T12:00:00+02:00"),
     ],
 )
-def test_times_are_told_as_atom_wants_them(text: str, told: str) -> None:
-    assert timestamp(text) == told
+def test_times_are_told_as_atom_wants_them(text: str, reported: str) -> None:
+    assert timestamp(text) == reported
     assert re.fullmatch(RFC3339, timestamp("no time"))
 
 
