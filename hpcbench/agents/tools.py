@@ -1,0 +1,92 @@
+"""Tools as the loop sees them: their specifications, and results of calls.
+
+A toolbox runs calls: `tool_host` in child processes, `mcp_server` at a server of the Model Context Protocol.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+ResultKind = Literal[
+    "ok", "error", "arguments", "unknown", "raised", "time", "memory", "exited", "size", "result", "gone"
+]  # fmt: skip
+"""How a call ended.
+
+- `ok`: the tool's result;
+- `error`: the tool says that it cannot do this, and why;
+- `arguments`: they do not fit the schema, or are no JSON object;
+- `unknown`: no tool has that name;
+- `raised`: an exception of the tool;
+- `time`: it took too long, and was ended;
+- `memory`: it took too much memory;
+- `exited`: its process ended;
+- `size`: its result is too large;
+- `result`: its result is of a wrong type;
+- `gone`: its server, or the process that runs tools, does not exist any more.
+"""
+
+
+@dataclass(frozen=True)
+class ToolSpec:
+    """A tool as a model sees it, and facts for the loop."""
+
+    name: str
+    """Its name in calls: letters, digits, `_` and `-`, at most 64."""
+    description: str
+    """Its purpose and use, for the model."""
+    schema: Mapping[str, Any]
+    """JSON Schema of its arguments, an object."""
+    idempotent: bool = True
+    """Whether a call may be repeated whose result was lost."""
+    origin: str = ""
+    """Its source, for the manifest: `module:Class of DISTRIBUTION VERSION`, or the server's name and
+    version."""
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hash of all that a model sees of it: name, description, schema."""
+        seen = {"name": self.name, "description": self.description, "parameters": self.schema}
+        text = json.dumps(seen, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """The result of a call."""
+
+    kind: ResultKind
+    """How it ended."""
+    text: str = ""
+    """Text for the model: the result, or in one line why there is none."""
+    images: tuple[bytes, ...] = field(default=(), repr=False)
+    """Images for the model: files of PNG, JPEG or another format that the engine reads."""
+    seconds: float = 0.0
+    """Time that the tool took, without waiting for a free process."""
+
+
+class Toolbox(Protocol):
+    """Runs calls of some tools. Several calls may run at once."""
+
+    specs: Sequence[ToolSpec]
+
+    async def call(
+        self, name: str, arguments: Mapping[str, Any], images: Sequence[Path], seconds: float
+    ) -> ToolResult:
+        """Run one call to its end; no fault of a tool raises.
+
+        Args:
+            name: a tool of `specs`.
+            arguments: its arguments; they are checked against its schema here.
+            images: files of the trajectory's images in order: the sample's pages, then those that tools made.
+                A model counts them from 1.
+            seconds: the longest time that it may take.
+        """
+
+    async def close(self) -> None:
+        """End all processes."""

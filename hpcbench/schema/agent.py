@@ -1,0 +1,102 @@
+"""Settings of agents in definitions: which tools a model may call, within which limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import Field, JsonValue, model_validator
+
+from hpcbench.schema.parts import Part
+
+ToolName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
+"""Name of a tool in a model's calls."""
+
+DEFAULT_TOOLS = ("crop", "zoom", "rotate", "calculator")
+"""Tools of an agent that names none."""
+
+
+class McpServer(Part):
+    """A server of the Model Context Protocol, started on the node; it speaks over its standard streams."""
+
+    command: tuple[str, ...] = Field(min_length=1)
+    """Program and arguments, without a shell."""
+    image: str | None = None
+    """Image in which it runs; as a model's `image`. Without it: the environment of hpcbench."""
+    env: Mapping[str, str] = Field(default_factory=dict)
+    """Its environment variables. Write secrets as references, `${env:NAME}` or `${file:PATH}`."""
+    network: bool = False
+    """Whether it may use the network."""
+
+
+class ToolEntry(Part):
+    """A tool, or the tools of a server."""
+
+    name: ToolName
+    """Name in the model's calls; of a server: of all its tools together, for messages."""
+    plugin: str | None = None
+    """Name in the entry-point group `hpcbench.tools`, or a class by its dotted path. Without it: `name`."""
+    options: Mapping[str, JsonValue] = Field(default_factory=dict)
+    """Options of the plugin."""
+    mcp: McpServer | None = None
+    """The server whose tools these are."""
+    only: tuple[str, ...] = ()
+    """The only tools of the server that the model sees. Without them: all."""
+    idempotent: bool | None = None
+    """Whether a call whose result was lost may be repeated. Without it: as the plugin says; no for a server's
+    tool, unless the server says that it only reads or that it is idempotent."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> ToolEntry:
+        if self.mcp is not None and (self.plugin is not None or self.options):
+            raise ValueError("has `mcp`, so it cannot have `plugin` or `options`")
+        if self.mcp is None and self.only:
+            raise ValueError("has `only`, which needs `mcp`")
+        return self
+
+
+class AgentLimits(Part):
+    """Limits of one trajectory: the work on one sample."""
+
+    calls: int = Field(default=100, ge=0)
+    """Maximum number of tool calls."""
+    calls_of: Mapping[ToolName, int] = Field(default_factory=dict)
+    """Tool → maximum number of its calls."""
+    tokens: int | None = Field(default=None, gt=0)
+    """Maximum number of tokens of all answers, reasoning included. Without it: no limit."""
+    seconds: float = Field(default=300, gt=0)
+    """Maximum time, seconds; waiting for a free place is not counted."""
+    tool_seconds: float = Field(default=30, gt=0)
+    """Shortest time that a tool gets for a call, seconds. A tool that often takes longer gets three times the
+    95th percentile of its calls; never more than is left of `seconds`."""
+    tool_memory_gb: float = Field(default=2, gt=0)
+    """Maximum memory of a call, GiB."""
+    same_calls: int = Field(default=3, gt=1)
+    """A call that gives the same result so often in a row ends the trajectory as a loop."""
+
+
+class Role(Part):
+    """An agent among several."""
+
+    prompt: str
+    """Its system prompt."""
+    tools: tuple[ToolName | ToolEntry, ...] = ()
+    """Its tools. Without them: those of the whole."""
+    hand_over: tuple[str, ...] | None = None
+    """Agents that it may hand over to. Without it: all others."""
+
+
+class Agent(Part):
+    """How a model works on a sample in turns: it calls tools until it answers."""
+
+    tools: tuple[ToolName | ToolEntry, ...] = DEFAULT_TOOLS
+    """Tools by name, or written out."""
+    limits: AgentLimits = AgentLimits()
+    """Limits of one trajectory."""
+    show: int | None = Field(default=None, ge=0)
+    """Number of a sample's images that the first message shows; the tool `page` gives the others. Without it:
+    all."""
+    plan: bool = False
+    """Whether the model has the tools `create_plan` and `update_plan`."""
+    agents: Mapping[ToolName, Role] = Field(default_factory=dict)
+    """Several agents by name; the first one begins. Without them: one agent, with the run task's prompt."""
