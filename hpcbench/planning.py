@@ -486,6 +486,8 @@ def stage_key(
     }
     if run_task.ml_task.module is not None:
         determined["module"] = run_task.ml_task.module
+    if (agent := run_task.agent) is not None:
+        determined["agent"] = agent.model_dump(mode="json")
     if stage == "evaluation":
         ml_task = run_task.ml_task
         determined["task"] = [
@@ -522,7 +524,8 @@ def answer_basis(
         packages: the plan's packages, with the identity of their sources.
     """
     model = run_task.model
-    if run_task.ml_task.module is not None:  # nothing is known of its requests
+    # Nothing is known of a module's requests; those of an agent follow from what its tools give.
+    if run_task.ml_task.module is not None or run_task.agent is not None:
         return None
     made_of: Any = environment.digest
     if environment.kind == "venv":

@@ -14,7 +14,7 @@ from hpcbench.experiment.log import LAST_WORDS
 from hpcbench.files.archive import fold_files
 
 _EVENTS = ".events.jsonl"
-_FOLDED = (_EVENTS, ".responses.jsonl", ".monitor.jsonl")
+_FOLDED = (_EVENTS, ".responses.jsonl", ".turns.jsonl", ".monitor.jsonl")
 
 
 def loose(experiment: Experiment) -> int:
@@ -48,7 +48,7 @@ def fold(experiment: Experiment, run_task: str) -> bool:
         f"{index:05d}.{attempt}.{kind}.jsonl"
         for index, attempts in sorted(attempts_in(folder.loose).items())
         for attempt in attempts
-        for kind in ("responses", "events")
+        for kind in ("turns", "responses", "events")
     ]
     return fold_files(folder.path, [name for name in names if name in folder.loose], _ends)
 

@@ -20,7 +20,13 @@ from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from hpcbench.experiment.layout import Experiment, attempts_in, events_name, responses_name
+from hpcbench.experiment.layout import (
+    Experiment,
+    attempts_in,
+    events_name,
+    responses_name,
+    turns_name,
+)
 from hpcbench.experiment.log import EventLog, Kind, event, time_of
 from hpcbench.files.archive import FOLDED, Folder, is_folded
 from hpcbench.files.atomic import (
@@ -149,6 +155,7 @@ class Claim:
         self._events = EventLog(experiment.shard_events(*place, attempt))
         self._next = experiment.shard_events(*place, attempt + 1)
         self._responses = Appender(experiment.shard_responses(*place, attempt))
+        self._turns: Appender | None = None
         self.answered = {response.sample_id for response in _before(experiment, shard, attempt)}
         """Samples with an acknowledged answer of this or an earlier attempt."""
 
@@ -168,9 +175,42 @@ class Claim:
             Fenced: a later attempt took the shard over.
             OSError: the disk is full.
         """
+        self._force(self._responses)
+
+    def turns(self) -> dict[str, list[Mapping[str, Any]]]:
+        """Sample without an answer → lines of its turns, of this and earlier attempts."""
+        folder = self._experiment.shards(self.shard.run_task)
+        attempts = attempts_in(folder.names).get(self.shard.index, [])
+        gone = withdrawn(folder, self.shard.index, attempts)
+        found: dict[str, list[Mapping[str, Any]]] = {}
+        for number in attempts:
+            name, left_out = turns_name(self.shard.index, number), gone.get(number, frozenset())
+            for line in folder.records(name) if name in folder.names else ():
+                sample = line["sample"]
+                if sample not in self.answered and sample not in left_out:
+                    found.setdefault(sample, []).append(line)
+        return found
+
+    def write_turn(self, line: Mapping[str, Any]) -> None:
+        """Write a line of an agent's turns; `acknowledge_turns` makes it durable.
+
+        Raises:
+            OSError: the disk is full.
+        """
+        if self._turns is None:
+            place = self.shard.run_task, self.shard.index, self.attempt
+            self._turns = Appender(self._experiment.shard_turns(*place))
+        self._turns.write(line)
+
+    def acknowledge_turns(self) -> None:
+        """Force all written turns to the disk. Raises as `acknowledge`."""
+        if self._turns is not None:
+            self._force(self._turns)
+
+    def _force(self, file: Appender) -> None:
         folded = f"shard {self.shard.id}: attempt {self.attempt} was folded"
         try:
-            self._responses.sync()
+            file.sync()
         except OSError as error:
             if error.errno == errno.ESTALE:  # NFS reports a removed file by this error
                 raise Fenced(folded) from error
@@ -178,11 +218,13 @@ class Claim:
         if self._next.exists():
             raise Fenced(f"shard {self.shard.id}: attempt {self.attempt + 1} took over")
         # In this order: a fold removes the files of the lower attempt first.
-        if not self._responses.linked():
+        if not file.linked():
             raise Fenced(folded)
 
     def end(self, kind: Kind, **details: Any) -> dict[str, Any]:
         """Write how the attempt ended (`done`, `drained`, `failed`), close the files, return the event."""
+        if self._turns is not None:
+            self._turns.close()
         self._responses.close()
         last = self._events.write(kind, answered=len(self.answered), **details)
         self._events.close()
@@ -190,9 +232,10 @@ class Claim:
 
     def abandon(self) -> None:
         """Close the files without a last event: nothing can be written any more."""
-        for file in (self._events, self._responses):
+        for file in (self._events, self._responses, self._turns):
             try:
-                file.close()
+                if file is not None:
+                    file.close()
             except OSError:
                 continue
 

@@ -280,6 +280,9 @@ class Experiment:
     def shard_responses(self, run_task: str, index: int, attempt: int) -> Path:
         return self.shards_dir(run_task) / responses_name(index, attempt)
 
+    def shard_turns(self, run_task: str, index: int, attempt: int) -> Path:
+        return self.shards_dir(run_task) / turns_name(index, attempt)
+
     def shards(self, run_task: str) -> Folder:
         """Files of all attempts at a run task's shards, loose or folded, from one listing."""
         return Folder(self.shards_dir(run_task))
@@ -495,6 +498,11 @@ def events_name(index: int, attempt: int) -> str:
 def responses_name(index: int, attempt: int) -> str:
     """Name of the answers of an attempt at a shard."""
     return f"{index:05d}.{attempt}.responses.jsonl"
+
+
+def turns_name(index: int, attempt: int) -> str:
+    """Name of the turns of an attempt at a shard, where its answers come from agents."""
+    return f"{index:05d}.{attempt}.turns.jsonl"
 
 
 def attempts_in(names: Iterable[str]) -> dict[int, list[int]]:

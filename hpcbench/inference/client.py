@@ -348,6 +348,7 @@ class Client:
             prompt=request.prompt,
             reasoning=attempt.stream.reasoning if answered else None,
             answer_key=prepared.answer_key,
+            calls=attempt.stream.calls if answered else (),
         )
 
     async def recounted(self, response: Response) -> Response:

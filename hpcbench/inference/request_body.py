@@ -14,7 +14,7 @@ from typing import Any
 
 from hpcbench.data_uri import PIECE_BYTES, uri_head
 from hpcbench.files.user import refuse_pipes
-from hpcbench.schema.records import Image, Request
+from hpcbench.schema.records import Image, Message, Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,21 +121,39 @@ def _body(model: str, request: Request, urls: Iterator[str]) -> dict[str, Any]:
 
     A change after which an engine may answer otherwise needs another `planning.ANSWER_KEY_VERSION`.
     """
-    messages: list[dict[str, Any]] = []
-    for message in request.messages:
-        parts: list[dict[str, Any]] = [
-            {"type": "image_url", "image_url": {"url": next(urls)}} for _ in message.images
-        ]
-        text = {"type": "text", "text": message.text}
-        content = [*parts, text] if parts else message.text
-        messages.append({"role": message.role, "content": content})
+    messages = [_sent(message, urls) for message in request.messages]
     return {
         **{name: value for name, value in request.generation.items() if value is not None},
+        **({"tools": list(request.tools)} if request.tools else {}),
         "model": model,
         "messages": messages,
         "stream": True,
         "stream_options": {"include_usage": True, "continuous_usage_stats": True},
     }
+
+
+def _sent(message: Message, urls: Iterator[str]) -> dict[str, Any]:
+    """A message in OpenAI's form."""
+    parts: list[dict[str, Any]] = [
+        {"type": "image_url", "image_url": {"url": next(urls)}} for _ in message.images
+    ]
+    text = {"type": "text", "text": message.text}
+    sent: dict[str, Any] = {
+        "role": message.role,
+        "content": [*parts, text] if parts else message.text,
+    }
+    if message.calls:
+        sent["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.tool, "arguments": call.arguments},
+            }
+            for call in message.calls
+        ]
+    if message.call_id is not None:
+        sent["tool_call_id"] = message.call_id
+    return sent
 
 
 def hash_and_encode(data: bytes) -> tuple[str, list[bytes]]:

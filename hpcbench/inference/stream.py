@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hpcbench.event_stream import EventParser, as_object, plain
-from hpcbench.schema.records import Outcome
+from hpcbench.schema.records import Outcome, ToolCall
 
 _OUTCOMES: Mapping[str | None, Outcome] = {
     "stop": "ok",
@@ -22,8 +22,8 @@ class Stream:
 
     def __init__(self) -> None:
         self.chunks: list[int] = []
-        """Arrival of each chunk with text, reasoning or a refusal. Chunks in one block share a time: more
-        about them is unknown."""
+        """Arrival of each chunk with text, reasoning, a refusal or a tool call. Chunks in one block share a
+        time: more about them is unknown."""
         self.empty: list[int] = []
         """Arrival of each other chunk with choices."""
         self.finish_reason: str | None = None
@@ -34,6 +34,8 @@ class Stream:
         self._texts: list[str] = []
         self._refusals: list[str] = []
         self._thoughts: list[str] = []
+        self._calls: dict[int, dict[str, str]] = {}
+        """Tool calls by their place: id, name and arguments so far."""
         self._events = EventParser()
 
     def take(self, now: int, block: bytes) -> None:
@@ -72,12 +74,34 @@ class Stream:
         thought = delta.get("reasoning") or delta.get("reasoning_content")
         if thought:
             self._thoughts.append(thought)
-        if text or refusal or thought:
+        calls = delta.get("tool_calls")
+        if calls:
+            self._take_calls(calls)
+        if text or refusal or thought or calls:
             self.chunks.append(now)
             self._tokens.append(usage.get("completion_tokens") if usage else None)
         else:
             self.empty.append(now)
         self.finish_reason = choice.get("finish_reason") or self.finish_reason
+
+    def _take_calls(self, parts: Sequence[Mapping[str, Any]]) -> None:
+        """Add parts of tool calls: a name comes whole, arguments come in pieces."""
+        for place, part in enumerate(parts):
+            known = self._calls.setdefault(
+                int(part.get("index", place)), {"id": "", "name": "", "arguments": ""}
+            )
+            function = part.get("function") or {}
+            known["id"] = part.get("id") or known["id"]
+            known["name"] = function.get("name") or known["name"]
+            known["arguments"] += function.get("arguments") or ""
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """Tools that the model calls; a call without an id gets its place as its id."""
+        return tuple(
+            ToolCall(one["id"] or f"call{place}", one["name"], one["arguments"])
+            for place, one in sorted(self._calls.items())
+        )
 
     @property
     def text(self) -> str:
@@ -105,5 +129,7 @@ class Stream:
     @property
     def outcome(self) -> Outcome | None:
         """The outcome; None if the answer broke off."""
+        if self.finish_reason == "tool_calls" and self._calls:
+            return "ok"
         ended = _OUTCOMES.get(self.finish_reason)
         return "refused" if ended and self._refusals else ended

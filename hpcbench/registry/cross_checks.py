@@ -203,6 +203,8 @@ class Checks:
         self._narrowed(resolved, source, where)
         if ml_task.module is not None:
             self._own_module(resolved, source, where)
+        if resolved.agent is not None:
+            self._agent(resolved, source, where)
         for prompt in (*resolved.default_prompts.values(),) or (resolved.prompt,):
             self.prompts.fits(
                 resolved.model_copy(update={"prompt": prompt}), source, where("prompt")
@@ -258,6 +260,25 @@ class Checks:
         if prompt.examples or any(one.examples for one in prompt.prompts):
             what = f"prompt '{prompt.name}' has examples, which module '{module}' does not get"
             self.found.say(source, where("prompt"), what, "name a prompt without examples")
+
+    def _agent(self, resolved: ResolvedRunTask, source: Source, where: Where) -> None:
+        """Check that nothing is asked of an agent that only single requests have."""
+        task, ml_task = resolved.task, resolved.ml_task
+        at = where("ml_task") if task.agent is None else where("agent")
+        if ml_task.module is not None:
+            what = f"ML task '{ml_task.name}' has a module, which asks the model itself"
+            self.found.say(source, at, f"{what}, so there is no agent", "remove one of the two")
+        single = {
+            "rate": task.rate, "load": task.load, "measure": task.measure,
+            "slo": task.slo.model_dump(exclude_none=True),
+        }  # fmt: skip
+        for key, value in single.items():
+            if value:
+                what = f"an agent sends several requests for a sample, so '{key}' has no meaning"
+                self.found.say(source, where(key), what, "remove it", at_key=True)
+        if task.output_schema == "response_format":
+            what = "the engine would force the form of answers on the agent's calls, too"
+            self.found.say(source, where("output_schema"), what, "use `output_schema: prompt`")
 
     def modules(
         self, plan: ExperimentPlan, run_tasks: Sequence[ResolvedRunTask], source: Source

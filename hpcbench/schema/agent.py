@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import Discriminator, Field, JsonValue, Tag, model_validator
 
 from hpcbench.schema.parts import Part
 
@@ -55,10 +55,17 @@ class ToolEntry(Part):
         return self
 
 
+ToolChoice = Annotated[
+    Annotated[ToolName, Tag("name")] | Annotated[ToolEntry, Tag("tool")],
+    Discriminator(lambda entry: "name" if isinstance(entry, str) else "tool"),
+]
+"""A tool by name, or written out."""
+
+
 class AgentLimits(Part):
     """Limits of one trajectory: the work on one sample."""
 
-    calls: int = Field(default=100, ge=0)
+    calls: int = Field(default=100, gt=0)
     """Maximum number of tool calls."""
     calls_of: Mapping[ToolName, int] = Field(default_factory=dict)
     """Tool → maximum number of its calls."""
@@ -80,7 +87,7 @@ class Role(Part):
 
     prompt: str
     """Its system prompt."""
-    tools: tuple[ToolName | ToolEntry, ...] = ()
+    tools: tuple[ToolChoice, ...] = ()
     """Its tools. Without them: those of the whole."""
     hand_over: tuple[str, ...] | None = None
     """Agents that it may hand over to. Without it: all others."""
@@ -89,7 +96,7 @@ class Role(Part):
 class Agent(Part):
     """How a model works on a sample in turns: it calls tools until it answers."""
 
-    tools: tuple[ToolName | ToolEntry, ...] = DEFAULT_TOOLS
+    tools: tuple[ToolChoice, ...] = DEFAULT_TOOLS
     """Tools by name, or written out."""
     limits: AgentLimits = AgentLimits()
     """Limits of one trajectory."""
@@ -100,3 +107,10 @@ class Agent(Part):
     """Whether the model has the tools `create_plan` and `update_plan`."""
     agents: Mapping[ToolName, Role] = Field(default_factory=dict)
     """Several agents by name; the first one begins. Without them: one agent, with the run task's prompt."""
+
+
+AgentChoice = Annotated[
+    Annotated[bool, Tag("switch")] | Annotated[Agent, Tag("agent")],
+    Discriminator(lambda entry: "switch" if isinstance(entry, bool) else "agent"),
+]
+"""Whether a model works as an agent with the usual settings, or with which settings."""

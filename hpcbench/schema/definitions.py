@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Discriminator, Field, JsonValue, Tag
 
+from hpcbench.schema.agent import AgentChoice
 from hpcbench.schema.names import FLAT_NAME, LONGEST, NAME
 from hpcbench.schema.parts import STRICT, TimeLimit
 from hpcbench.schema.parts import LastJob as LastJob
@@ -178,6 +179,9 @@ class MLTask(Definition):
     module: str | None = Field(default=None, pattern=r"^\w[\w-]*(\.\w[\w-]*)*$")
     """Module that answers samples itself, run as `python -m MODULE` in the environment of the model's engine;
     docs/own-modules.md has its arguments, files and results. Without it, hpcbench asks the model."""
+    agent: AgentChoice = False
+    """`true`, or settings: the model works in turns and may call tools until it answers; see docs/agents.md.
+    A run task's own `agent` precedes it."""
     sample_fields: tuple[str, ...] = ()
     """Fields that every sample must have for this kind of work, e.g. `question`."""
     output: Literal["text", "label", "object"] = "text"
@@ -556,6 +560,9 @@ class RunTaskSettings(Part):
     """Only this number of these samples, the first ones in the dataset's order."""
     generation: Generation = Field(default_factory=Generation)
     """How the engine samples answers."""
+    agent: AgentChoice | None = None
+    """`true`, or settings: the model works in turns and may call tools until it answers; see docs/agents.md.
+    Without it: as the ML task says."""
     output_schema: Literal["none", "prompt", "response_format"] = "none"
     """How the model gets the ML task's JSON Schema: not at all, after the prompt's text, or as OpenAI's
     `response_format`, which the engine enforces."""

@@ -23,6 +23,7 @@ FORMS: Mapping[str, str] = {
     r"^https?://\S+$": "an address that begins with https:// or http://",
     r"^[A-Z]{3}$": "a currency of three capital letters, such as USD",
     r"^[^\s/@]+$": "a host name",
+    r"^[A-Za-z][A-Za-z0-9_-]{0,63}$": "1 to 64 letters, digits, _ and -, with a letter first",
     r"^\w[\w-]*(\.\w[\w-]*)*$": "the name of a Python module, such as my_project.tasks.own",
 }
 """Regular expression of a field → what a text that matches it is."""

@@ -9,6 +9,7 @@ from typing import Literal
 from pydantic import Field
 
 from hpcbench.errors import Problem
+from hpcbench.schema.agent import Agent
 from hpcbench.schema.definitions import (
     Dataset,
     ExperimentPlan,
@@ -103,6 +104,18 @@ class ResolvedRunTask(Part):
         """A mistake in one of its values, with the value's place as far as it is known."""
         file, line, column = self.places.of.get(key, (None, None, None))
         return Problem(message, file, line, column, remedy)
+
+    @property
+    def agent(self) -> Agent | None:
+        """How the model works in turns; None: it answers at once."""
+        wanted = self.ml_task.agent if self.task.agent is None else self.task.agent
+        return (Agent() if wanted else None) if isinstance(wanted, bool) else wanted
+
+    @property
+    def calls_as_text(self) -> bool:
+        """Whether an agent's calls are text: its engine has no parser for them."""
+        options = {name.replace("-", "_") for name in self.model.engine_options}
+        return self.model.engine != "remote" and "tool_call_parser" not in options
 
     @property
     def in_flight(self) -> int | None:

@@ -189,15 +189,31 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A model's call of a tool."""
+
+    id: str
+    """The call's name in the conversation."""
+    tool: str
+    """Name of the tool, as the model wrote it."""
+    arguments: str
+    """Its arguments, as the model wrote them: JSON, or what should be JSON."""
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """One message of a prompt; images go before the text."""
 
-    role: Literal["system", "user", "assistant"]
+    role: Literal["system", "user", "assistant", "tool"]
     """Speaker of the message."""
     text: str
     """Content of the message."""
     images: tuple[Image, ...] = ()
     """Images shown with it; sent byte for byte as they lie."""
+    calls: tuple[ToolCall, ...] = ()
+    """Tools that the assistant calls."""
+    call_id: str | None = None
+    """The call whose result a tool's message gives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +232,8 @@ class Request:
     """Its prompt: the definition's name, and the entry's name in a collection."""
     basis: str = ""
     """Key of its model, engine and image, see `planning.answer_basis`; empty: not all is known."""
+    tools: tuple[Mapping[str, Any], ...] = ()
+    """Tools that the model may call, in OpenAI's form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,11 +291,19 @@ class Response:
     reused_from: Mapping[str, str] | None = None
     """Where an earlier experiment has the answer: `experiment`, `run_task`, `sample`, and `piece`, a shard's
     number and attempt: times of one piece are of one clock. None: this experiment asked."""
+    calls: tuple[ToolCall, ...] = ()
+    """Tools that the model calls; never in a record, for its turn has them."""
+    trajectory: Mapping[str, Any] | None = None
+    """Figures of an agent's trajectory, see `agents/trajectory.py`; None: it was one request."""
 
     def to_json(self) -> dict[str, Any]:
         """The record as it is written; `from_json` reads it back."""
         # Not by `asdict`, which copies every stamp of every chunk.
-        return {**_fields(self), "times": _fields(self.times)}
+        record = {**_fields(self), "times": _fields(self.times)}
+        del record["calls"]
+        if self.trajectory is None:  # versions before 0.2 do not know it
+            del record["trajectory"]
+        return record
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Response:

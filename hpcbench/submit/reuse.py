@@ -82,6 +82,8 @@ def why_not(run_task: ResolvedRunTask, policy: Policy, *, basis: str | None) -> 
         return "it measures speed"
     if run_task.ml_task.module is not None:
         return f"module '{run_task.ml_task.module}' decides what is asked"
+    if run_task.agent is not None:
+        return "its answers depend on what the agent's tools give"
     if policy != "sampled" and not is_greedy(TaskPrompt(run_task).generation):
         return "its answers are sampled; `--reuse sampled` takes them over"
     if not basis:

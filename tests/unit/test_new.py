@@ -293,7 +293,7 @@ def test_what_has_a_default_needs_no_option(capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "--task is missing, and hpcbench asks questions only in a terminal (choices: cla"),
+        ([], "--task is missing, and hpcbench asks questions only in a terminal (choices: agent, cla"),
         (["--task", "vqa"], "--dataset is missing, and hpcbench asks questions only in a terminal (choices"),
         (["--task", "page_order"], "no dataset of the registries fits page_order (`hpcbench data"),
         (["--task", "vqaa"], "unknown ML task 'vqaa' (did you mean 'vqa'?)"),

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from hpcbench import number_format as form
 from hpcbench.experiment.view.evaluated import Load, Machine
 from hpcbench.reporting.methods.facts import Facts, Missing, Said, joined
+from hpcbench.schema.agent import Agent
 from hpcbench.schema.plan import ResolvedRunTask
 
 AT_AN_ENDPOINT = frozenset({"remote"})
@@ -26,6 +27,8 @@ def _decoding(facts: Facts, run_task: ResolvedRunTask) -> Iterator[str]:
     task, ml_task = run_task.task, run_task.ml_task
     if ml_task.module is not None:
         yield f"answered by the module `{ml_task.module}`, which decides what it asks the model"
+    if run_task.agent is not None:
+        yield _agent(run_task.agent)
     if facts.imported is None:
         generation = task.generation
         greedy = " (greedy)" if generation.temperature == 0 else ""
@@ -50,6 +53,19 @@ def _decoding(facts: Facts, run_task: ResolvedRunTask) -> Iterator[str]:
             "mark": "damaged JSON repaired and marked",
             "refuse": "damaged JSON counted as unreadable",
         }[ml_task.repair]
+
+
+def _agent(agent: Agent) -> str:
+    """Tools and limits of an agent."""
+    names = [one if isinstance(one, str) else one.name for one in agent.tools]
+    tools = ", ".join(f"`{name}`" for name in names) or "no tool"
+    limits = agent.limits
+    tokens = f", {limits.tokens} tokens" if limits.tokens is not None else ""
+    several = f" as {len(agent.agents)} agents" if agent.agents else ""
+    return (
+        f"worked in turns{several} with {tools}, at most {limits.calls} calls{tokens} and "
+        f"{limits.seconds:g} s a sample"
+    )
 
 
 def load(facts: Facts) -> Iterator[Said]:

@@ -1,0 +1,305 @@
+"""The loop of an agent on one sample: model → calls → results → … → answer.
+
+    while no limit is reached:
+        reply = ask(conversation so far)
+        no calls in it? → answered
+        run each call
+        write the turn to the disk
+
+Every way out is an `Exit`. A turn is on the disk before the next request, so the loop may be killed at any
+moment and started again with the turns on the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from hpcbench.agents import own_tools, text_calls
+from hpcbench.agents.conversation import as_functions, conversation, with_system
+from hpcbench.agents.tools import Toolbox, ToolResult, ToolSpec
+from hpcbench.agents.trajectory import NAMED, Called, Exit, Trajectory, Turn, intent_line
+from hpcbench.schema.agent import Agent, Role
+from hpcbench.schema.records import Message, Outcome, Response, ToolCall
+
+ENOUGH = 20
+"""Calls of a tool from which its 95th percentile counts."""
+
+_TOO_LONG = re.compile(
+    r"context|maximum.{0,20}length|too long|max_model_len|input tokens", re.IGNORECASE
+)
+"""An engine's words for a conversation that does not fit into its context."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The end of a trajectory."""
+
+    exit: Exit
+    text: str | None
+    """The answer; None without one."""
+    why: str = ""
+    """Why there is none, in a few words."""
+    outcome: Outcome = "ok"
+    """Outcome of the sample, as a request's."""
+
+
+class Ask(Protocol):
+    """Sends one request to the model, and waits for its answer."""
+
+    async def __call__(
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], seconds: float
+    ) -> Response: ...
+
+
+Write = Callable[[Mapping[str, Any]], Awaitable[float]]
+"""Writes a line; returns when it is on the disk, with the seconds that this took."""
+
+
+class ToolTimes:
+    """How long calls of each tool took, for the time that the next one gets."""
+
+    def __init__(self, floor: float) -> None:
+        self._floor = floor
+        self._seen: dict[str, deque[float]] = {}
+
+    def add(self, tool: str, seconds: float) -> None:
+        """Add a call."""
+        self._seen.setdefault(tool, deque(maxlen=200)).append(seconds)
+
+    def limit(self, tool: str) -> float:
+        """Longest time for a call: three times the 95th percentile of the last 200, at least the floor."""
+        seen = sorted(self._seen.get(tool, ()))
+        if len(seen) < ENOUGH:
+            return self._floor
+        return max(self._floor, 3 * seen[int(0.95 * (len(seen) - 1))])
+
+
+class Files(Protocol):
+    """The images of a trajectory as files."""
+
+    def pages(self) -> Sequence[Path]:
+        """The sample's images."""
+
+    def made(self, place: int) -> Path:
+        """An image that a tool made."""
+
+
+@dataclass(frozen=True)
+class Loop:
+    """An agent, ready for any number of samples at once.
+
+    Args:
+        agent: its definition.
+        tools: runs its tools.
+        times: how long tools take.
+        as_text: whether calls are written as text; else in OpenAI's form.
+        context: most tokens of a conversation and its next answer; None: unknown.
+        answer_tokens: most tokens of an answer.
+        request_seconds: longest time of a request.
+    """
+
+    agent: Agent
+    tools: Toolbox
+    times: ToolTimes
+    as_text: bool
+    context: int | None = None
+    answer_tokens: int = 0
+    request_seconds: float = 600.0
+
+    async def run(
+        self,
+        prompt: Sequence[Message],
+        trajectory: Trajectory,
+        files: Files,
+        ask: Ask,
+        write: Write,
+        stop: asyncio.Event,
+    ) -> End | None:
+        """Go on with a trajectory until it ends; None if `stop` is set before.
+
+        Args:
+            prompt: the first messages of the sample.
+            trajectory: its turns so far, from the disk.
+            files: its images.
+            ask: sends a request.
+            write: writes a turn.
+            stop: ends the loop at the next boundary of turns.
+
+        Raises:
+            EngineGone: the engine ended.
+        """
+        while True:
+            if (end := self._end(trajectory)) is not None:
+                return end
+            if stop.is_set():
+                return None
+            reply = await self._ask(prompt, trajectory, files, ask)
+            if (end := self._failed(reply, trajectory)) is not None:
+                return end
+            number = len(trajectory.turns) + 1
+            calls = text_calls.calls_in(reply.text or "", number) if self.as_text else reply.calls
+            called = await self._run(calls, trajectory, reply, files, write)
+            turn = Turn.of(reply, calls, called, self._name(trajectory))
+            trajectory.sync_seconds += await write(turn.to_json(trajectory.sample, number))
+            trajectory.add(turn)
+
+    # its ways out
+
+    def _end(self, trajectory: Trajectory) -> End | None:
+        """The end that follows from the turns so far."""
+        limits, turns = self.agent.limits, trajectory.turns
+        if (lost := trajectory.lost) is not None:
+            why = f"a call of {lost.tool} was lost with its worker, and must not be repeated"
+            return End("tool_failed", None, why, "failed")
+        if not turns:
+            return None
+        last = turns[-1]
+        if trajectory.answered:
+            ways: Mapping[str, Exit] = {"refused": "refused"}
+            return End(ways.get(last.outcome, "answered"), last.text, "", last.outcome)
+        if len(last.called) < len(last.calls) or trajectory.calls.total() >= limits.calls:
+            return self._limit("limit_calls", f"{limits.calls} calls", trajectory)
+        used = trajectory.tokens("completion_tokens")
+        if limits.tokens is not None and used >= limits.tokens:
+            return self._limit("limit_tokens", f"{used} of {limits.tokens} tokens", trajectory)
+        if trajectory.seconds >= limits.seconds:
+            return self._limit("limit_time", f"{limits.seconds:g} s", trajectory)
+        if trajectory.same >= limits.same_calls:
+            why = f"the same call of {last.called[-1].call.tool} {limits.same_calls} times"
+            return self._limit("loop", why, trajectory)
+        held = last.usage.get("prompt_tokens", 0) + last.usage.get("completion_tokens", 0)
+        if self.context is not None and held and held + self.answer_tokens > self.context:
+            why = f"{held} tokens, with {self.answer_tokens} for an answer, exceed {self.context}"
+            return self._limit("limit_context", why, trajectory)
+        return None
+
+    def _limit(self, exit_: Exit, why: str, trajectory: Trajectory) -> End:
+        """A limit: the sample has no answer, which is the model's fault, so nothing asks it again."""
+        return End(exit_, "", why, "truncated")
+
+    def _failed(self, reply: Response, trajectory: Trajectory) -> End | None:
+        """The end of a request without an answer."""
+        if reply.outcome in ("ok", "truncated", "refused"):
+            return None
+        why = reply.error or "a request had no answer"
+        if reply.outcome == "invalid" and trajectory.turns and _TOO_LONG.search(why):
+            return self._limit("limit_context", why, trajectory)
+        spent = (reply.times.done - reply.times.send) / 1e9
+        if trajectory.seconds + spent >= self.agent.limits.seconds:
+            return self._limit("limit_time", f"{self.agent.limits.seconds:g} s", trajectory)
+        return End("request_failed", None, why, reply.outcome)
+
+    # a turn
+
+    async def _ask(
+        self, prompt: Sequence[Message], trajectory: Trajectory, files: Files, ask: Ask
+    ) -> Response:
+        name, specs = self._name(trajectory), self._specs(trajectory)
+        role = self.agent.agents[name].prompt if name else ""
+        described = text_calls.instructions(specs) if self.as_text and specs else ""
+        shown = len(files.pages())
+        messages = conversation(
+            with_system(prompt, role, described),
+            trajectory,
+            files.made,
+            shown,
+            as_text=self.as_text,
+        )
+        left = self.agent.limits.seconds - trajectory.seconds
+        functions = () if self.as_text else as_functions(specs)
+        return await ask(messages, functions, max(0.001, min(left, self.request_seconds)))
+
+    async def _run(
+        self,
+        calls: Sequence[ToolCall],
+        trajectory: Trajectory,
+        reply: Response,
+        files: Files,
+        write: Write,
+    ) -> list[Called]:
+        """Run the calls of a reply one after the other, as far as the limits allow."""
+        specs = {one.name: one for one in self._specs(trajectory)}
+        before, limits = trajectory.calls, self.agent.limits
+        spent = trajectory.seconds + (reply.times.done - reply.times.send) / 1e9
+        made = [*files.pages(), *(files.made(place) for place in range(len(trajectory.images)))]
+        called: list[Called] = []
+        for call in calls:
+            if before.total() >= limits.calls or spent >= limits.seconds:
+                break
+            before[call.tool] += 1
+            most = limits.calls_of.get(call.tool)
+            if most is not None and before[call.tool] > most:
+                result = ToolResult("error", f"{call.tool} may be called {most} times at most")
+            else:
+                spec = specs.get(call.tool)
+                if spec is not None and not spec.idempotent:
+                    number = len(trajectory.turns) + 1
+                    trajectory.sync_seconds += await write(
+                        intent_line(trajectory.sample, number, call)
+                    )
+                result = await self._call(
+                    call, spec, specs, trajectory, made, limits.seconds - spent
+                )
+            spent += result.seconds
+            called.append(Called(call, result))
+        return called
+
+    async def _call(
+        self,
+        call: ToolCall,
+        spec: ToolSpec | None,
+        specs: Mapping[str, ToolSpec],
+        trajectory: Trajectory,
+        images: Sequence[Path],
+        left: float,
+    ) -> ToolResult:
+        if spec is None:
+            if not call.tool:
+                return ToolResult("arguments", "the call is no JSON object with name and arguments")
+            known = ", ".join(specs) or "none"
+            return ToolResult("unknown", f"there is no tool '{call.tool}'; the tools are: {known}")
+        try:
+            arguments = json.loads(call.arguments or "{}")
+        except (ValueError, RecursionError) as error:
+            return ToolResult("arguments", f"the arguments are not valid JSON: {error}")
+        if not isinstance(arguments, dict):
+            return ToolResult("arguments", "the arguments must be a JSON object")
+        if call.tool in NAMED:
+            return _checked(spec, arguments) or own_tools.run(trajectory, call.tool, arguments)
+        seconds = max(0.001, min(left, self.times.limit(call.tool)))
+        result = await self.tools.call(call.tool, arguments, images, seconds)
+        self.times.add(call.tool, result.seconds)
+        return result
+
+    def _name(self, trajectory: Trajectory) -> str:
+        """The agent whose turn it is; empty: there is only one."""
+        return trajectory.agent or next(iter(self.agent.agents), "")
+
+    def _specs(self, trajectory: Trajectory) -> list[ToolSpec]:
+        """The tools of the agent whose turn it is."""
+        name = self._name(trajectory)
+        found = list(self.tools.specs)
+        if name:
+            role: Role = self.agent.agents[name]
+            own = {one if isinstance(one, str) else one.name for one in role.tools}
+            found = [one for one in found if not own or one.name in own]
+            others = [one for one in self.agent.agents if one != name]
+            others = others if role.hand_over is None else list(role.hand_over)
+            found += [own_tools.hand_over(others)] if others else []
+        return [*found, *(own_tools.PLAN if self.agent.plan else ())]
+
+
+def _checked(spec: ToolSpec, arguments: Mapping[str, Any]) -> ToolResult | None:
+    """The result of a call whose arguments do not fit; None: they fit."""
+    from jsonschema import Draft202012Validator
+
+    for error in Draft202012Validator(dict(spec.schema)).iter_errors(dict(arguments)):
+        return ToolResult("arguments", f"{error.json_path}: {error.message}")
+    return None

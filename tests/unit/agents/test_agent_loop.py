@@ -1,0 +1,247 @@
+"""The loop of an agent: its ways out, its limits, and what a kill at any moment leaves."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from hpcbench.agents.loop import ENOUGH, End, ToolTimes
+from hpcbench.agents.tools import ToolResult
+from hpcbench.agents.trajectory import Trajectory
+from hpcbench.schema.agent import Agent
+from tests.unit.agents.scene import IMAGE, QUESTION, Killed, Model, Reply, Run, Tools, response
+
+LOOK, PAY = [("look", '{"at": 1}')], [("pay", "{}")]
+
+
+def limits(**values: Any) -> Agent:
+    return Agent.model_validate({"limits": values})
+
+
+def test_an_answer_without_a_call_ends_it_at_once() -> None:
+    run = Run(Model(["42"]))
+    assert run.go() == End("answered", "42", "", "ok")
+    assert [line["turn"] for line in run.lines] == [1]
+    assert run.model.asked[0][0] == QUESTION
+
+
+def test_each_result_is_in_the_next_request_and_images_come_from_the_user() -> None:
+    run = Run(Model([LOOK, PAY, "42"]))
+    assert run.go() == End("answered", "42")
+    messages, tools = run.model.asked[-1]
+    assert [one.role for one in messages] == [
+        "system", "user", "assistant", "tool", "user", "assistant", "tool",
+    ]  # fmt: skip
+    assert messages[3].text == "image 2: looked"
+    assert [str(image) for image in messages[4].images] == ["made1.png"]
+    assert messages[6].text == "payed"
+    assert [one["function"]["name"] for one in tools] == ["look", "pay"]
+    assert [str(path) for path in run.tools.called[1][2]] == ["page.png", "made1.png"]
+
+
+def test_calls_as_text_stand_between_marks_and_their_results_too() -> None:
+    call = '<tool_call>\n{"name": "look", "arguments": {"at": 1}}\n</tool_call>'
+    run = Run(Model([call, "42"]), as_text=True)
+    assert run.go() == End("answered", "42")
+    (first, no_tools), (messages, _) = run.model.asked
+    assert no_tools == ()
+    assert first[0].text.startswith("Be short.\n\nYou can call these tools:\n")
+    assert messages[2].text == call
+    assert messages[3].text == "<tool_response>\nimage 2: looked\n</tool_response>"
+    assert len(messages[3].images) == 1
+
+
+def test_figures_count_turns_calls_tokens_and_times() -> None:
+    run = Run(Model([LOOK, LOOK, PAY, "42"]))
+    end = run.go()
+    assert end is not None
+    found = run.trajectory.figures(end.exit, end.why)
+    assert (found["exit"], found["turns"]) == ("answered", 4)
+    assert found["calls"] == {"look": 2, "pay": 1}
+    assert found["wasted"] == 1, "the second look repeats the first"
+    assert (found["prompt_tokens"], found["completion_tokens"]) == (40, 8)
+    assert (found["think_seconds"], found["tool_seconds"]) == (2.0, 0.75)
+    assert found["path"] == ["look", "look", "pay"]
+    assert found["ttft_ms"] == [250.0] * 4
+    assert found["sync_seconds"] == 0.005, "four turns, and one line before the payment"
+
+
+@pytest.mark.parametrize(
+    ("replies", "agent", "exit_", "calls"),
+    [
+        ([LOOK], limits(calls=2, same_calls=9), "limit_calls", 2),
+        ([[*LOOK, *PAY, *LOOK]], limits(calls=2), "limit_calls", 2),
+        ([LOOK], limits(tokens=5, same_calls=9), "limit_tokens", 3),
+        ([LOOK], limits(seconds=1.5, same_calls=9), "limit_time", 2),
+        ([LOOK], limits(), "loop", 3),
+    ],
+)
+def test_a_limit_ends_it_without_an_answer(
+    replies: list[Reply], agent: Agent, exit_: str, calls: int
+) -> None:
+    run = Run(Model(replies, again=True), agent=agent)
+    end = run.go()
+    assert end is not None
+    assert (end.exit, end.text, end.outcome) == (exit_, "", "truncated")
+    assert len(run.tools.called) == calls
+    assert Run(run.model, run.tools, agent, run.lines).go() == end, (
+        "it ends so again, without a request"
+    )
+
+
+def test_the_context_is_a_limit_that_hpcbench_or_the_engine_finds() -> None:
+    run = Run(Model([LOOK], again=True), context=19)
+    end = run.go()
+    assert end is not None and end.exit == "limit_context"
+    assert end.why == "12 tokens, with 8 for an answer, exceed 19"
+    refusal = response(None, "invalid", error="This model's maximum context length is 19 tokens")
+    end = Run(Model([LOOK, refusal])).go()
+    assert end is not None and (end.exit, end.outcome) == ("limit_context", "truncated")
+
+
+def test_other_calls_or_results_are_no_loop() -> None:
+    calls: list[Reply] = [[("look", json.dumps({"at": n}))] for n in range(5)]
+    assert Run(Model([*calls, "42"])).go() == End("answered", "42")
+    numbers = iter(range(9))
+    tools = Tools(gives=lambda _: ToolResult("ok", f"{next(numbers)}"))
+    assert Run(Model([LOOK] * 5 + ["42"]), tools).go() == End("answered", "42")
+
+
+def test_a_tool_that_is_called_too_often_says_so_and_the_model_goes_on() -> None:
+    calls: list[Reply] = [[("look", json.dumps({"at": n}))] for n in range(3)]
+    run = Run(Model([*calls, "42"]), agent=limits(calls_of={"look": 2}))
+    assert run.go() == End("answered", "42")
+    assert len(run.tools.called) == 2
+    assert run.model.asked[-1][0][-1].text == "error: look may be called 2 times at most"
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "text"),
+    [
+        (("fly", "{}"), "unknown", "there is no tool 'fly'; the tools are: look, pay"),
+        (("look", "{"), "arguments", "the arguments are not valid JSON: "),
+        (("look", "[1]"), "arguments", "the arguments must be a JSON object"),
+        (("look", "[" * 100_000), "arguments", "the arguments are not valid JSON: "),
+    ],
+)
+def test_a_wrong_call_is_answered_and_the_model_goes_on(
+    call: tuple[str, str], kind: str, text: str
+) -> None:
+    run = Run(Model([[call], "42"]))
+    assert run.go() == End("answered", "42")
+    (result,) = run.lines[0]["results"]
+    assert result["kind"] == kind
+    assert result["text"].startswith(text)
+    assert run.tools.called == []
+    assert run.trajectory.figures("answered")["failed"] == {kind: 1}
+
+
+@pytest.mark.parametrize(
+    "text", ["<tool_call>not JSON</tool_call>", "<tool_call>", "<tool_call>[]"]
+)
+def test_a_call_in_text_that_cannot_be_read_is_answered(text: str) -> None:
+    run = Run(Model([text, "42"]), as_text=True)
+    assert run.go() == End("answered", "42")
+    (result,) = run.lines[0]["results"]
+    assert result["kind"] == "arguments"
+
+
+def test_a_refusal_and_a_failed_request_have_ends_of_their_own() -> None:
+    refused = Run(Model([LOOK, response("I will not.", "refused")])).go()
+    assert refused == End("refused", "I will not.", "", "refused")
+    failed = Run(Model([LOOK, response(None, "failed", error="HTTP 500: gone")])).go()
+    assert failed == End("request_failed", None, "HTTP 500: gone", "failed")
+    late = response(None, "failed", error="no answer before the deadline", seconds=300)
+    end = Run(Model([late])).go()
+    assert end is not None and end.exit == "limit_time"
+
+
+def test_a_plan_is_part_of_the_state() -> None:
+    plan = [("create_plan", '{"steps": ["look", "add"]}')]
+    replies: list[Reply] = [
+        plan,
+        [("update_plan", '{"step": 1, "status": "done"}')],
+        [("update_plan", '{"step": 3, "status": "done"}')],
+        [("update_plan", '{"step": 0, "status": "done"}')],
+        "42",
+    ]
+    run = Run(Model(replies), agent=Agent(plan=True))
+    assert run.go() == End("answered", "42")
+    kinds = [line["results"][0]["kind"] for line in run.lines[:4]]
+    assert kinds == ["ok", "ok", "error", "arguments"]
+    assert run.trajectory.figures("answered")["plan"] == {"steps": 2, "done": 1}
+    assert [step.status for step in Trajectory.of("s1", run.lines).plan] == ["done", "pending"]
+
+
+def test_agents_hand_over_and_each_has_its_own_prompt_and_tools() -> None:
+    agent = Agent.model_validate(
+        {
+            "agents": {
+                "finder": {"prompt": "Find it.", "tools": ["look"]},
+                "payer": {"prompt": "Pay it.", "tools": ["pay"], "hand_over": []},
+            }
+        }
+    )
+    over = [("hand_over", '{"agent": "payer", "message": "Bill 7."}')]
+    run = Run(Model([LOOK, over, PAY, "done"]), agent=agent)
+    assert run.go() == End("answered", "done")
+    systems = [messages[0].text for messages, _ in run.model.asked]
+    assert systems == ["Be short.\n\nFind it."] * 2 + ["Be short.\n\nPay it."] * 2
+    tools = [[one["function"]["name"] for one in tools] for _, tools in run.model.asked]
+    assert tools == [["look", "hand_over"]] * 2 + [["pay"]] * 2
+    assert run.trajectory.figures("answered")["path"] == [
+        "agent finder", "look", "agent payer", "pay",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("kill_at", range(5))
+def test_a_kill_at_any_write_loses_no_finished_turn_and_pays_once(
+    kill_at: int, before: bool
+) -> None:
+    """Writes: look, an intent to pay, the payment's turn, look, the answer."""
+    run = Run(Model([LOOK, PAY, LOOK, "42"]))
+    with pytest.raises(Killed):
+        run.go(kill_at=kill_at, before=before)
+    finished = [line for line in run.lines if "reply" in line]
+    asked = len(run.model.asked)
+
+    end = run.go()
+
+    assert end is not None
+    assert run.lines[: len(finished)] == finished or "intent" in run.lines[1]
+    paid = sum(name == "pay" for name, *_ in run.tools.called)
+    lost = (kill_at, before) in ((1, False), (2, True))
+    if lost:
+        assert (end.exit, end.outcome) == ("tool_failed", "failed")
+        assert end.why == "a call of pay was lost with its worker, and must not be repeated"
+        assert paid == kill_at - 1
+    else:
+        assert end == End("answered", "42")
+        assert paid == 1
+        assert len(run.model.asked) - asked == 4 - len(finished)
+
+
+def test_images_of_tools_survive_a_restart() -> None:
+    run = Run(Model([LOOK, "42"]))
+    run.go()
+    assert Trajectory.of("s1", json.loads(json.dumps(run.lines))).images == [IMAGE]
+
+
+def test_a_tool_gets_three_times_its_95th_percentile_and_no_less_than_the_floor() -> None:
+    times = ToolTimes(1.0)
+    assert times.limit("look") == 1.0
+    for n in range(ENOUGH - 1):
+        times.add("look", float(n))
+    assert times.limit("look") == 1.0
+    times.add("look", 19.0)
+    assert times.limit("look") == 54.0
+    assert times.limit("pay") == 1.0
+
+
+def test_a_call_gets_no_more_time_than_is_left() -> None:
+    run = Run(Model([LOOK, "42"]), agent=limits(seconds=2, tool_seconds=30))
+    run.go()
+    assert run.tools.called[0][3] == 1.5
