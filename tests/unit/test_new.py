@@ -407,7 +407,7 @@ def dialogue(folder: Path, answers: Sequence[str], *words: str) -> tuple[int, st
 @pytest.mark.long
 def test_a_few_questions_make_a_plan(folder: Path) -> None:
     """A typo is answered, numbers stand for choices, an empty line takes what stands in brackets."""
-    answers = ["vqqa", "7", "", "tiny-vlm", "exact_match,anls", "twenty", "20", "a/b", "mine"]
+    answers = ["vqqa", "8", "", "tiny-vlm", "exact_match,anls", "twenty", "20", "a/b", "mine"]
     code, screen = dialogue(folder, answers)
     assert code == 0, screen
     assert "unknown answer 'vqqa' (did you mean 'vqa'?)" in screen
