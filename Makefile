@@ -10,7 +10,7 @@ UV = UV_FIND_LINKS="$$PIP_FIND_LINKS" .venv/bin/uv pip install -q --python .venv
 PIP = .venv/bin/python -m pip install -q --disable-pip-version-check --retries 1 $(SETTINGS)
 install = $(UV) $(1) || $(PIP) $(1)
 DEMO = -e '.[hf,portal]'
-DEVELOPERS = -e '.[hf,grpc,http,s3,pdf,arrow,excel,docker,mlflow,wandb,portal,postgresql,database]' -r requirements-dev.txt
+DEVELOPERS = -e '.[agents,hf,grpc,http,s3,pdf,arrow,excel,docker,mlflow,wandb,portal,postgresql,database]' -r requirements-dev.txt
 
 # What needs more than Python, in the order in which it starts. The cluster's part is first: it takes longest and
 # mostly waits for Slurm.

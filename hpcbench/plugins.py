@@ -291,6 +291,62 @@ class Notifier(Protocol):
     def send(self, event: Mapping[str, Any]) -> None: ...
 
 
+class ToolError(Exception):
+    """A tool cannot do what its arguments ask; its text is for the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """Everything that a call of a tool may use besides its arguments."""
+
+    images: tuple[Path, ...] = ()
+    """Files of the images that the model has seen so far. The model counts them from 1."""
+    folder: Path = Path()
+    """An empty folder for files of this call; it is also the current folder."""
+    seconds: float = 30.0
+    """Time for this call; then its process is killed."""
+    memory_gb: float = 2.0
+    """Memory for this call, GiB."""
+
+    def image(self, number: int) -> Path:
+        """The file of an image by the model's number.
+
+        Raises:
+            ToolError: there is no such image.
+        """
+        if not 1 <= number <= len(self.images):
+            count = len(self.images)
+            there = f"1 to {count}" if count > 1 else "only 1" if count else "none"
+            raise ToolError(f"there is no image {number}; there are: {there}")
+        return self.images[number - 1]
+
+
+ToolReturn = str | bytes | Sequence[str | bytes]
+"""Return value of a tool, for the model: text, the file of an image as bytes, or several of them."""
+
+
+class Tool(Protocol):
+    """A tool that a model may call. Constructed with its options, before the first call.
+
+    The docstring of the class tells the model what the tool does. `Arguments` is a pydantic model: its JSON
+    Schema is shown to the model, with the descriptions of its fields, and `call` gets valid ones.
+    `call` raises `ToolError` if it cannot do what is asked. `idempotent` says whether a call whose result was
+    lost may be repeated. Each call runs in a process of its own, without network, with limits of memory and
+    time (docs/agents.md). A class may also have:
+
+    - `stateless = True`: a call leaves nothing behind in its process, so that a process may run several;
+    - `untrusted = True`: it runs code that a model wrote, so it only runs where it is fully isolated;
+    - `needs: tuple[str, ...]` and `extra: str`: modules that it imports, and the extra of hpcbench that
+      brings them.
+    """
+
+    api: ClassVar[int]
+    idempotent: ClassVar[bool]
+    Arguments: ClassVar[Any]
+
+    def call(self, arguments: Any, context: ToolContext) -> ToolReturn: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Environment:
     """Environment of an engine, prepared on the login node, started on the compute node."""
@@ -351,6 +407,7 @@ REQUIRED: Mapping[str, Mapping[str, int | None]] = {
     "reports": {"render": 1},
     "storage": {"list": 1, "read": 4, "put": 3},
     "tasks": {"parse": 2},
+    "tools": {"Arguments": None, "idempotent": None, "call": 2},
     "trackers": {"log": 1},
 }
 """Kind → required members of its plugins besides `api`: methods with their argument counts, attributes."""
@@ -367,6 +424,7 @@ RUNS: Mapping[str, Literal["host", "image", "host or image"]] = {
     "reports": "host",
     "storage": "host",
     "tasks": "host",
+    "tools": "host or image",
     "trackers": "host",
 }
 """Kind → where its plugins run: in hpcbench's own Python, or in the image that a definition names."""

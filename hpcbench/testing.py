@@ -7,7 +7,8 @@
 
 `hpcbench plugins check FOLDER` runs the same on a whole package. A plugin that needs options or data has a
 static method `example(folder) -> Mapping`, which writes the data into an empty folder and returns the options
-(datasets: the fields of `DatasetSpec`; storage: its options and a `url`).
+(datasets: the fields of `DatasetSpec`; storage: its options and a `url`; tools: `arguments`, `images`,
+`options`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import json
 import os
 import sys
 import time
@@ -26,7 +28,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from hpcbench import plugins
 from hpcbench.errors import HpcbenchError, UserError
 from hpcbench.metrics.base import outside, value_of
-from hpcbench.plugins import DatasetSpec, EngineSpec, Limits, PromptSpec
+from hpcbench.plugins import DatasetSpec, EngineSpec, Limits, PromptSpec, ToolContext, ToolError
 from hpcbench.schema.records import Message, Reading, Sample
 
 ANSWERS = (
@@ -578,6 +580,57 @@ def _stores(plugin: Any, folder: Path) -> None:
     raise AssertionError(f"read() of a missing file returns {read!r} instead of raising an OSError")
 
 
+# --- tools ----------------------------------------------------------------------------------------------
+
+
+def _describes(plugin: Any, folder: Path) -> None:
+    """A model learns from its docstring what it does, and from the schema what it takes."""
+    from hpcbench.agents.tool_process import described
+
+    assert isinstance(plugin.idempotent, bool), f"idempotent is {plugin.idempotent!r}, not a bool"
+    assert hasattr(plugin.Arguments, "model_validate"), "Arguments is not a pydantic model"
+    spec = described("tool", plugin, {}, plugin.__module__)
+    assert spec["schema"].get("type") == "object", (
+        "the schema of Arguments is not that of an object"
+    )
+    text = json.dumps(spec["schema"])
+    assert text == json.dumps(described("tool", plugin, {}, "")["schema"]), (
+        "the schema of Arguments differs from one time to the next"
+    )
+
+
+def _calls(plugin: Any, folder: Path) -> None:
+    """It returns text or images for its example, twice if it is idempotent, and a clear refusal otherwise."""
+    from hpcbench.agents.tool_process import result_of
+
+    example = _example(plugin, folder)
+    tool = plugin(example.get("options", {}))
+    context = ToolContext(tuple(example.get("images", ())), folder)
+    wanted = example.get("arguments")
+    assert wanted is not None, (
+        "write a static method example(folder) that returns {'arguments': …}, and images or options if "
+        "it needs some"
+    )
+    with contextlib.chdir(folder) if hasattr(contextlib, "chdir") else contextlib.nullcontext():
+        arguments = plugin.Arguments.model_validate(wanted)
+        first = tool.call(arguments, context)
+        kind, text, images = result_of(first)
+        assert kind == "ok", text
+        if plugin.idempotent:
+            assert result_of(tool.call(arguments, context))[0] == "ok", "a second call fails"
+    refusal = _refusal(tool, arguments, folder)
+    assert refusal is None or refusal, "it refuses a call without images without saying why"
+
+
+def _refusal(tool: Any, arguments: Any, folder: Path) -> str | None:
+    """Why a tool refuses a call without images; None: it does not."""
+    try:
+        tool.call(arguments, ToolContext((), folder))
+    except ToolError as refused:
+        return str(refused)
+    return None
+
+
 _CONTRACTS: Mapping[str, tuple[Callable[[Any, Path], None], ...]] = {
     "datasets": (_iterates, _names_its_files),
     "engines": (_commands, _batches, _refuses_unknown_options),
@@ -589,5 +642,6 @@ _CONTRACTS: Mapping[str, tuple[Callable[[Any, Path], None], ...]] = {
     "reports": (_renders,),
     "storage": (_stores,),
     "tasks": (_reads_anything_of_a_sample,),
+    "tools": (_describes, _calls),
     "trackers": (_logs,),
 }

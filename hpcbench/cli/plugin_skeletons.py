@@ -99,6 +99,10 @@ _USE: Mapping[str, tuple[str, str]] = {
         "`ml_tasks/{name}.yaml`, and a run task by `ml_task: {name}`",
         "name: {name}\nplugin: {name}\noutput: text\nmetrics: [exact_match]",
     ),
+    "tools": (
+        "an agent, for example of `ml_tasks/{name}_task.yaml`",
+        "name: {name}_task\nplugin: vqa\nagent: {{tools: [crop, {name}]}}\nmetrics: [anls]",
+    ),
     "trackers": ("a plan", "trackers: [{{plugin: {name}, options: {{path: scores.txt}}}}]"),
 }
 """Kind → who names its plugin, and the YAML."""
@@ -472,6 +476,46 @@ class {cls}:
 def _folder(url: str) -> Path:
     return Path(url.partition("://")[2])
 ''',
+    "tools": '''\
+"""Looks a word up in a list, for example of suppliers."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from hpcbench.plugins import ToolContext, ToolError
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class {cls}:
+    """Looks a name up in the list of suppliers; gives its number."""
+
+    api: ClassVar[int] = 1
+    idempotent: ClassVar[bool] = True
+    stateless: ClassVar[bool] = True
+
+    class Options(BaseModel):
+        model_config = ConfigDict(extra="forbid")
+
+        suppliers: dict[str, str] = Field(default={{"ACME": "4711"}})
+
+    class Arguments(BaseModel):
+        model_config = ConfigDict(extra="forbid")
+
+        name: str = Field(description="Name of the supplier, as in the document.")
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self.suppliers = self.Options.model_validate(dict(options)).suppliers
+
+    def call(self, arguments: Any, context: ToolContext) -> str:
+        if arguments.name not in self.suppliers:
+            raise ToolError(f"there is no supplier {{arguments.name!r}}")
+        return self.suppliers[arguments.name]
+
+    @staticmethod
+    def example(folder: Any) -> Mapping[str, Any]:
+        """Arguments for the contract tests."""
+        return {{"arguments": {{"name": "ACME"}}}}
+''',
     "trackers": '''\
 """Keeps the newest score of every metric in one small text file."""
 
@@ -541,7 +585,7 @@ class {cls}:
 ''',
 }
 
-_NEEDS_PYDANTIC = {"trackers", "notifiers"}
+_NEEDS_PYDANTIC = {"trackers", "notifiers", "tools"}
 
 
 def package(kind: str, name: str) -> dict[str, str]:

@@ -23,6 +23,9 @@ class McpServer(Part):
     """Program and arguments, without a shell."""
     image: str | None = None
     """Image in which it runs; as a model's `image`. Without it: the environment of hpcbench."""
+    packages: tuple[str, ...] = ()
+    """Python packages that it needs, as pip writes them: `mcp-server-time==2026.10.19`. Its command then is
+    `[python, -m, mcp_server_time]`. They are installed when the plan is submitted."""
     env: Mapping[str, str] = Field(default_factory=dict)
     """Its environment variables. Write secrets as references, `${env:NAME}` or `${file:PATH}`."""
     network: bool = False
@@ -38,6 +41,10 @@ class ToolEntry(Part):
     """Name in the entry-point group `hpcbench.tools`, or a class by its dotted path. Without it: `name`."""
     options: Mapping[str, JsonValue] = Field(default_factory=dict)
     """Options of the plugin."""
+    image: str | None = None
+    """Image in which the tool runs; as a model's `image`. Without it: the environment of hpcbench."""
+    network: bool = False
+    """Whether the tool may use the network."""
     mcp: McpServer | None = None
     """The server whose tools these are."""
     only: tuple[str, ...] = ()
@@ -48,8 +55,11 @@ class ToolEntry(Part):
 
     @model_validator(mode="after")
     def _one_source(self) -> ToolEntry:
-        if self.mcp is not None and (self.plugin is not None or self.options):
-            raise ValueError("has `mcp`, so it cannot have `plugin` or `options`")
+        if self.mcp is not None:
+            for key in ("plugin", "options", "image", "network"):
+                if getattr(self, key):
+                    inside = "; write it below `mcp`" if key in ("image", "network") else ""
+                    raise ValueError(f"has `mcp`, so it cannot have `{key}`{inside}")
         if self.mcp is None and self.only:
             raise ValueError("has `only`, which needs `mcp`")
         return self

@@ -106,7 +106,7 @@ class InstallArgs(Part):
 
 PluginKind = Literal[
     "datasets", "engines", "environments", "metrics", "notifiers", "parsers", "prompts", "reports",
-    "storage", "tasks", "trackers",
+    "storage", "tasks", "tools", "trackers",
 ]  # fmt: skip
 """Kinds of plugins; the entry-point groups are `hpcbench.KIND`."""
 

@@ -143,7 +143,7 @@ def _plugins(verb: Verb) -> None:
     new.add_argument(
         "kind",
         help="datasets, engines, environments, metrics, notifiers, parsers, prompts, reports, "
-        "storage, tasks or trackers",
+        "storage, tasks, tools or trackers",
     )
     new.add_argument("name", help="name of the plugin: lower-case letters, digits and _")
     new.add_argument("--out", type=Path, help="the new folder; default: hpcbench-NAME")
