@@ -1,0 +1,122 @@
+"""A server of tools that does all that a server must not do. `python bad_server.py [FILE]`
+
+It speaks the Model Context Protocol by hand, which starts in a twentieth of the SDK's time. With FILE, it has
+one tool more once the file is there.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+PNG = b"\x89PNG\r\n\x1a\nnot really"
+
+
+def text(value: str) -> dict[str, Any]:
+    return {"type": "text", "text": value}
+
+
+def image(data: bytes) -> dict[str, Any]:
+    return {"type": "image", "data": base64.b64encode(data).decode(), "mimeType": "image/png"}
+
+
+def tool(name: str, description: str, **more: Any) -> dict[str, Any]:
+    properties = {"what": {"type": "string"}, "number": {"type": "integer"}}
+    schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    return {"name": name, "description": description, "inputSchema": schema, **more}
+
+
+TOOLS = [
+    tool("look", "Shows two images and two texts.", annotations={"readOnlyHint": True}),
+    tool("do", "Does what it is asked to do, however bad."),
+    tool("no_image", "Shows what is no image."),
+    tool("odd.name/of a tool", "Has a name that no model can write."),
+]
+
+
+def do(what: str) -> list[dict[str, Any]] | object:
+    if what == "raise":
+        raise ValueError("not on Sundays")
+    if what == "die":
+        os._exit(3)
+    if what == "hang":
+        time.sleep(1000)
+    if what == "large":
+        return [text("x" * (2 * 2**20))]
+    if what == "huge":
+        return [text("x" * (40 * 2**20))]
+    if what == "print":
+        sys.stdout.write("noise on the wrong stream\n" * 10)
+        for _ in range(100):
+            sys.stderr.write("y" * 2**15 + "\n")
+    if what == "grow":
+        return [text(str(len(bytearray(100 * 2**30))))]
+    if what == "connect":
+        socket.create_connection(("127.0.0.1", int(os.environ["PORT"])), 1).close()
+    if what == "write":
+        Path(os.environ["OUTSIDE"]).write_text("written")
+    if what == "scratch":
+        Path("file").write_text("written")
+    if what == "environment":
+        return [text(" ".join(sorted(os.environ)))]
+    if what == "wrong":
+        return {"no": "list"}
+    return [text(what)]
+
+
+def called(name: str, given: dict[str, Any]) -> dict[str, Any]:
+    try:
+        if name == "look":
+            shown = image(PNG)
+            content: Any = [text(f"look {given['number']}"), shown, text("again"), shown]
+        elif name == "no_image":
+            content = [image(b"\0\0\0")]
+        elif name == "do":
+            content = do(given["what"])
+        else:
+            content = [text(name)]
+    except Exception as error:  # noqa: BLE001 - told to the client
+        said = f"{type(error).__name__}: {error}"
+        return {"content": [text(said)], "isError": True}
+    return {"content": content}
+
+
+def answer(message: dict[str, Any]) -> dict[str, Any] | None:
+    method, given = message.get("method"), message.get("params") or {}
+    if method == "initialize":
+        capabilities = {"tools": {}}
+        return {
+            "protocolVersion": given["protocolVersion"], "capabilities": capabilities,
+            "serverInfo": {"name": "bad", "version": "1.0"},
+        }  # fmt: skip
+    if method == "tools/list":
+        more = len(sys.argv) > 1 and Path(sys.argv[1]).exists()
+        return {"tools": [*TOOLS, tool("another", "It was not there before.")] if more else TOOLS}
+    if method == "tools/call":
+        return called(given["name"], given.get("arguments") or {})
+    return None
+
+
+def main() -> None:
+    for line in sys.stdin:
+        message = json.loads(line)
+        if "id" not in message:
+            continue
+        result = answer(message)
+        reply: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
+        if result is None:
+            reply["error"] = {"code": -32601, "message": "Method not found"}
+        else:
+            reply["result"] = result
+        sys.stdout.write(json.dumps(reply) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
