@@ -129,7 +129,10 @@ class Bad:
         return "connected"
 
     def writes(self, number: int, context: ToolContext) -> Any:
-        Path(self.options["outside"]).write_text("written")
+        outside = (
+            "/dev/shm/hpcbench-outside" if number else self.options["outside"]
+        )  # another mount
+        Path(outside).write_text("written")
         return "written"
 
     def fills(self, number: int, context: ToolContext) -> Any:

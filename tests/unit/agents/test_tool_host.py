@@ -378,6 +378,21 @@ def test_without_namespaces_a_line_says_what_does_not_hold_and_the_rest_does(
         assert len(tools.said) == 2
 
 
+@needs_namespaces
+@pytest.mark.long
+def test_kernels_that_change_one_mount_at_a_time_make_all_read_only(
+    run: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = "from hpcbench.agents import confine\nconfine._MOUNT_SETATTR = 100000\n"
+    monkeypatch.setattr(tool_host, "_START", old + tool_host._START)
+    with started(run, tmp_path / "outside") as tools:
+        assert tools.said == []
+        for number in (0, 1):
+            result = tools.call("writes", number)
+            assert (result.kind, "Read-only" in result.text) == ("raised", True), result
+        assert tools.call("leaves_files").text == "[] True"
+
+
 @pytest.mark.long
 def test_code_of_a_model_runs_only_where_it_is_isolated(run: Loop, no_namespaces: None) -> None:
     host = ToolHost([entry("sharp", "Untrusted")], Room(None, ContainerSite()), memory_gb=1)
