@@ -106,7 +106,7 @@ class ToolHost:
         self._running: _Running | None = None
         self._starting = asyncio.Lock()
         self._asked = 0
-        self._warned = False
+        self._said = set[str]()
         self._closed = False
 
     async def start(self) -> None:
@@ -173,10 +173,10 @@ class ToolHost:
             shutil.rmtree(folder, ignore_errors=True)
             raise
         extra = self._room.environment.start_seconds if self._room.environment else 0.0
-        missing = await running.begin(job, START_SECONDS + extra)
-        if missing and not self._warned:
-            self._warned = True
-            self._say(missing)
+        for note in await running.begin(job, START_SECONDS + extra):
+            if note not in self._said:
+                self._said.add(note)
+                self._say(note)
         return running
 
 
@@ -200,7 +200,7 @@ class _Running:
         self._waiting: dict[int, asyncio.Future[ToolResult]] = {}
         self._reader: asyncio.Task[None] | None = None
 
-    async def begin(self, job: Mapping[str, Any], seconds: float) -> str:
+    async def begin(self, job: Mapping[str, Any], seconds: float) -> list[str]:
         """Send the job and wait until the tools are there; returns what is not isolated.
 
         Raises:
@@ -227,7 +227,8 @@ class _Running:
             raise EnvironmentFault(said["fault"], remedy=said["remedy"])
         self.specs = tuple(ToolSpec(**fields) for fields in said["tools"])
         self._reader = asyncio.create_task(self._read())
-        return str(said["missing"])
+        notes: list[str] = said["notes"]
+        return notes
 
     async def result(self, asked: Mapping[str, Any], seconds: float) -> ToolResult:
         """The result of one call; `seconds`: after them the process must be stuck."""

@@ -510,7 +510,9 @@ def main() -> None:
     holds = _confined(job, folder)
     try:
         tools, specs = built(job["tools"])
-        if holds.missing and (name := _untrusted(tools)):
+        notes = [holds.missing] if holds.missing else []
+        name = _untrusted(tools)
+        if name is not None and holds.missing:
             raise EnvironmentFault(
                 f"tool '{name}' runs code of the model, and {holds.missing}",
                 remedy="give the tool an `image`",
@@ -519,7 +521,10 @@ def main() -> None:
         said = {"fault": str(fault), "remedy": getattr(fault, "remedy", None)}
         _write(out, frames.pack(said))
         return
-    _write(out, frames.pack({"tools": specs, "missing": holds.missing}))
+    if name is not None and not job["contained"]:
+        what = "it can read all files that you can read, the references of samples, too"
+        notes.append(f"tool '{name}' runs code of the model without an image: {what}")
+    _write(out, frames.pack({"tools": specs, "notes": notes}))
     # What children print is dropped: they may print anything, and any amount.
     with Path(os.devnull).open("wb") as nowhere:
         os.dup2(nowhere.fileno(), 1)

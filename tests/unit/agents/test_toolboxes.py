@@ -53,6 +53,10 @@ def test_all_tools_of_an_agent_answer_from_one_box(tmp_path: Path) -> None:
         try:
             assert [one.name for one in box.specs] == ["crop", "look", "do", "calculator", "python"]
             assert [one.name for one in box.specs] == [one.name for one in listed]
+            (note,) = said
+            assert note.startswith(
+                "tool 'python' runs code of the model without an image: it can read"
+            )
             assert locked(box.specs) == locked(listed)
             assert (box.names("shelf"), box.names("crop")) == (("look", "do"), ("crop",))
             path = tmp_path / "page.png"
