@@ -510,11 +510,12 @@ def main() -> None:
     holds = _confined(job, folder)
     try:
         tools, specs = built(job["tools"])
-        notes = [holds.missing] if holds.missing else []
+        missing = "" if job["contained"] else holds.missing
+        notes = [missing] if missing else []
         name = _untrusted(tools)
-        if name is not None and holds.missing:
+        if name is not None and missing:
             raise EnvironmentFault(
-                f"tool '{name}' runs code of the model, and {holds.missing}",
+                f"tool '{name}' runs code of the model, and {missing}",
                 remedy="give the tool an `image`",
             )
     except HpcbenchError as fault:
@@ -545,8 +546,6 @@ def _confined(job: Mapping[str, Any], folder: Path) -> confine.Confinement:
         holds = confine.Confinement(holds.network, not why, True, why)
     else:
         confine.adopt_orphans()
-    if job["contained"]:
-        holds = confine.Confinement(True, True, holds.processes)
     os.chdir(folder)
     return holds
 
