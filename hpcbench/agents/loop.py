@@ -12,7 +12,6 @@ moment and started again with the turns on the disk.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections import deque
@@ -24,8 +23,8 @@ from typing import Any, Protocol
 from hpcbench.agents import own_tools, text_calls
 from hpcbench.agents.conversation import as_functions, conversation, with_system
 from hpcbench.agents.tools import Toolbox, ToolResult, ToolSpec
-from hpcbench.agents.trajectory import NAMED, Called, Exit, Trajectory, Turn, intent_line
-from hpcbench.schema.agent import Agent, Role
+from hpcbench.agents.trajectory import CHANGES, Called, Exit, Trajectory, Turn, intent_line
+from hpcbench.schema.agent import OF_THE_LOOP, Agent
 from hpcbench.schema.records import Message, Outcome, Response, ToolCall
 
 ENOUGH = 20
@@ -62,6 +61,12 @@ Write = Callable[[Mapping[str, Any]], Awaitable[float]]
 """Writes a line; returns when it is on the disk, with the seconds that this took."""
 
 
+class Stop(Protocol):
+    """Ends the loop at the next boundary of turns once it is set."""
+
+    def is_set(self) -> bool: ...
+
+
 class ToolTimes:
     """How long calls of each tool took, for the time that the next one gets."""
 
@@ -91,7 +96,6 @@ class Files(Protocol):
         """An image that a tool made."""
 
 
-@dataclass(frozen=True)
 class Loop:
     """An agent, ready for any number of samples at once.
 
@@ -105,13 +109,22 @@ class Loop:
         request_seconds: longest time of a request.
     """
 
-    agent: Agent
-    tools: Toolbox
-    times: ToolTimes
-    as_text: bool
-    context: int | None = None
-    answer_tokens: int = 0
-    request_seconds: float = 600.0
+    def __init__(
+        self,
+        agent: Agent,
+        tools: Toolbox,
+        times: ToolTimes,
+        *,
+        as_text: bool,
+        context: int | None = None,
+        answer_tokens: int = 0,
+        request_seconds: float = 600.0,
+    ) -> None:
+        self.agent, self.tools, self.times = agent, tools, times
+        self.as_text, self.context = as_text, context
+        self.answer_tokens, self.request_seconds = answer_tokens, request_seconds
+        self._specs = {name: self._specs_of(name) for name in agent.agents or ("",)}
+        """Agent → its tools by name."""
 
     async def run(
         self,
@@ -120,7 +133,7 @@ class Loop:
         files: Files,
         ask: Ask,
         write: Write,
-        stop: asyncio.Event,
+        stop: Stop,
     ) -> End | None:
         """Go on with a trajectory until it ends; None if `stop` is set before.
 
@@ -145,7 +158,7 @@ class Loop:
                 return end
             number = len(trajectory.turns) + 1
             calls = text_calls.calls_in(reply.text or "", number) if self.as_text else reply.calls
-            called = await self._run(calls, trajectory, reply, files, write)
+            called = await self._run(calls, trajectory, reply, files, ask, write)
             turn = Turn.of(reply, calls, called, self._name(trajectory))
             trajectory.sync_seconds += await write(turn.to_json(trajectory.sample, number))
             trajectory.add(turn)
@@ -201,15 +214,15 @@ class Loop:
     async def _ask(
         self, prompt: Sequence[Message], trajectory: Trajectory, files: Files, ask: Ask
     ) -> Response:
-        name, specs = self._name(trajectory), self._specs(trajectory)
+        name = self._name(trajectory)
+        specs = list(self._specs[name].values())
         role = self.agent.agents[name].prompt if name else ""
         described = text_calls.instructions(specs) if self.as_text and specs else ""
-        shown = len(files.pages())
         messages = conversation(
             with_system(prompt, role, described),
             trajectory,
             files.made,
-            shown,
+            len(files.pages()),
             as_text=self.as_text,
         )
         left = self.agent.limits.seconds - trajectory.seconds
@@ -222,10 +235,11 @@ class Loop:
         trajectory: Trajectory,
         reply: Response,
         files: Files,
+        ask: Ask,
         write: Write,
     ) -> list[Called]:
         """Run the calls of a reply one after the other, as far as the limits allow."""
-        specs = {one.name: one for one in self._specs(trajectory)}
+        specs = self._specs[self._name(trajectory)]
         before, limits = trajectory.calls, self.agent.limits
         spent = trajectory.seconds + (reply.times.done - reply.times.send) / 1e9
         made = [*files.pages(), *(files.made(place) for place in range(len(trajectory.images)))]
@@ -244,9 +258,8 @@ class Loop:
                     trajectory.sync_seconds += await write(
                         intent_line(trajectory.sample, number, call)
                     )
-                result = await self._call(
-                    call, spec, specs, trajectory, made, limits.seconds - spent
-                )
+                left = limits.seconds - spent
+                result = await self._call(call, specs, trajectory, made, left, ask)
             spent += result.seconds
             called.append(Called(call, result))
         return called
@@ -254,12 +267,13 @@ class Loop:
     async def _call(
         self,
         call: ToolCall,
-        spec: ToolSpec | None,
         specs: Mapping[str, ToolSpec],
         trajectory: Trajectory,
         images: Sequence[Path],
         left: float,
+        ask: Ask,
     ) -> ToolResult:
+        spec = specs.get(call.tool)
         if spec is None:
             if not call.tool:
                 return ToolResult("arguments", "the call is no JSON object with name and arguments")
@@ -271,35 +285,56 @@ class Loop:
             return ToolResult("arguments", f"the arguments are not valid JSON: {error}")
         if not isinstance(arguments, dict):
             return ToolResult("arguments", "the arguments must be a JSON object")
-        if call.tool in NAMED:
-            return _checked(spec, arguments) or own_tools.run(trajectory, call.tool, arguments)
+        if call.tool in OF_THE_LOOP and (wrong := _misfit(spec, arguments)):
+            return ToolResult("arguments", wrong)
+        if call.tool in CHANGES:
+            return own_tools.change(trajectory, call.tool, arguments)
         seconds = max(0.001, min(left, self.times.limit(call.tool)))
-        result = await self.tools.call(call.tool, arguments, images, seconds)
+        if call.tool == "ocr_region":
+            result = await self._read_region(arguments, images, seconds, ask)
+        else:
+            result = await self.tools.call(call.tool, arguments, images, seconds)
         self.times.add(call.tool, result.seconds)
         return result
+
+    async def _read_region(
+        self, arguments: Mapping[str, Any], images: Sequence[Path], seconds: float, ask: Ask
+    ) -> ToolResult:
+        async def crop() -> ToolResult:
+            return await self.tools.call("crop", arguments, images, seconds)
+
+        async def text_of(image: bytes) -> Response:
+            return await ask((Message("user", own_tools.READ_REGION, (image,)),), (), seconds)
+
+        return await own_tools.read_region(crop, text_of)
 
     def _name(self, trajectory: Trajectory) -> str:
         """The agent whose turn it is; empty: there is only one."""
         return trajectory.agent or next(iter(self.agent.agents), "")
 
-    def _specs(self, trajectory: Trajectory) -> list[ToolSpec]:
-        """The tools of the agent whose turn it is."""
-        name = self._name(trajectory)
-        found = list(self.tools.specs)
+    def _specs_of(self, name: str) -> dict[str, ToolSpec]:
+        """The tools of an agent, in the order of its definition."""
+        known = {one.name: one for one in (*own_tools.SPECS, *self.tools.specs)}
+        entries = self.agent.tools
+        found: dict[str, ToolSpec] = {}
         if name:
-            role: Role = self.agent.agents[name]
-            own = {one if isinstance(one, str) else one.name for one in role.tools}
-            found = [one for one in found if not own or one.name in own]
+            role = self.agent.agents[name]
+            entries = role.tools or entries
             others = [one for one in self.agent.agents if one != name]
             others = others if role.hand_over is None else list(role.hand_over)
-            found += [own_tools.hand_over(others)] if others else []
-        return [*found, *(own_tools.PLAN if self.agent.plan else ())]
+            if others:
+                found["hand_over"] = own_tools.hand_over(others)
+        for entry in entries:
+            called = entry if isinstance(entry, str) else entry.name
+            names = [called] if called in OF_THE_LOOP else self.tools.names(called)
+            found |= {one: known[one] for one in names}
+        return found
 
 
-def _checked(spec: ToolSpec, arguments: Mapping[str, Any]) -> ToolResult | None:
-    """The result of a call whose arguments do not fit; None: they fit."""
+def _misfit(spec: ToolSpec, arguments: Mapping[str, Any]) -> str:
+    """Why arguments do not fit a tool's schema; empty: they fit."""
     from jsonschema import Draft202012Validator
 
     for error in Draft202012Validator(dict(spec.schema)).iter_errors(dict(arguments)):
-        return ToolResult("arguments", f"{error.json_path}: {error.message}")
-    return None
+        return f"{error.json_path}: {error.message}"
+    return ""

@@ -1,18 +1,27 @@
-"""Tools of the loop itself: a plan, and handing over to another agent. They change the trajectory alone."""
+"""Tools of the loop itself: a plan, handing over to another agent, and the text of a region.
+
+A plan and the agent whose turn it is are part of the trajectory. The text of a region comes from the same
+model, which is asked about that region alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from hpcbench.agents.tools import ToolResult, ToolSpec
 from hpcbench.agents.trajectory import Trajectory
+from hpcbench.schema.agent import Agent
+from hpcbench.schema.records import Response
 
 _ORIGIN = "hpcbench"
 
 STATUSES = ("pending", "in_progress", "done", "skipped")
 
-PLAN = (
+READ_REGION = "Write down all text in the image, line by line, and nothing else."
+"""Prompt of `ocr_region`."""
+
+SPECS = (
     ToolSpec(
         "create_plan",
         "Write down the steps of your work, before you begin. A new plan replaces the one before.",
@@ -40,8 +49,36 @@ PLAN = (
         },
         origin=_ORIGIN,
     ),
+    ToolSpec(
+        "ocr_region",
+        "Read the text in a part of an image.",
+        {
+            "type": "object",
+            "properties": {
+                "image": {"type": "integer", "minimum": 1},
+                "box": {
+                    "type": "array",
+                    "items": {"type": "integer", "minimum": 0, "maximum": 1000},
+                    "minItems": 4,
+                    "maxItems": 4,
+                    "description": "left, top, right, bottom, in thousandths of width and height",
+                },
+            },
+            "required": ["box"],
+            "additionalProperties": False,
+        },
+        origin=_ORIGIN,
+    ),
 )  # fmt: skip
-"""Tools of an agent with a plan."""
+"""Tools that a definition may name."""
+
+
+def needing(agent: Agent) -> Agent:
+    """The agent with the tools that its loop's tools need: `ocr_region` crops."""
+    names = {one if isinstance(one, str) else one.name for one in agent.tools}
+    if "ocr_region" not in names or "crop" in names:
+        return agent
+    return agent.model_copy(update={"tools": (*agent.tools, "crop")})
 
 
 def hand_over(agents: Sequence[str]) -> ToolSpec:
@@ -62,8 +99,8 @@ def hand_over(agents: Sequence[str]) -> ToolSpec:
     )
 
 
-def run(trajectory: Trajectory, name: str, arguments: Mapping[str, Any]) -> ToolResult:
-    """Run a tool of the loop; the trajectory changes when the turn is added.
+def change(trajectory: Trajectory, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+    """Run a tool that changes the trajectory; the change is made when its turn is added.
 
     Args:
         trajectory: the turns before.
@@ -83,3 +120,22 @@ def run(trajectory: Trajectory, name: str, arguments: Mapping[str, Any]) -> Tool
     message = arguments.get("message", "")
     said = f" Its message: {message}" if message else ""
     return ToolResult("ok", f"Agent {arguments['agent']} goes on.{said}")
+
+
+async def read_region(
+    crop: Callable[[], Awaitable[ToolResult]], ask: Callable[[bytes], Awaitable[Response]]
+) -> ToolResult:
+    """The text of a region.
+
+    Args:
+        crop: gives the region as an image.
+        ask: asks the model about an image.
+    """
+    cut = await crop()
+    if cut.kind != "ok":
+        return cut
+    answer = await ask(cut.images[0])
+    seconds = cut.seconds + (answer.times.done - answer.times.send) / 1e9
+    if answer.text is None:
+        return ToolResult("error", answer.error or "the model gave no answer", (), seconds)
+    return ToolResult("ok", answer.text, (), seconds, answer.usage or {})

@@ -68,12 +68,17 @@ class ToolResult:
     """Images for the model: files of PNG, JPEG or another format that the engine reads."""
     seconds: float = 0.0
     """Time that the tool took, without waiting for a free process."""
+    usage: Mapping[str, int] = field(default_factory=dict)
+    """Tokens of a model that the tool asked: prompt_tokens, completion_tokens."""
 
 
 class Toolbox(Protocol):
     """Runs calls of some tools. Several calls may run at once."""
 
     specs: Sequence[ToolSpec]
+
+    def names(self, entry: str) -> Sequence[str]:
+        """Names of the tools of an entry in the definition: a server may have several."""
 
     async def call(
         self, name: str, arguments: Mapping[str, Any], images: Sequence[Path], seconds: float

@@ -19,7 +19,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hpcbench.agents.tools import ToolResult
@@ -41,8 +41,8 @@ Exit = Literal[
 - `engine_gone`: the sample ended the engine.
 """
 
-NAMED = frozenset({"create_plan", "update_plan", "hand_over"})
-"""Tools of the loop itself."""
+CHANGES = frozenset({"create_plan", "update_plan", "hand_over"})
+"""Tools that change the state of the trajectory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +150,17 @@ class Turn:
         """Its line."""
         reply = {
             "text": self.text,
-            "calls": [asdict(call) for call in self.calls],
+            "calls": [_call(call) for call in self.calls],
             "finish_reason": self.finish_reason,
             "outcome": self.outcome,
             "usage": dict(self.usage),
             "tries": self.tries,
-            "times": asdict(self.stamps),
+            "times": {
+                "send": self.stamps.send,
+                "first": self.stamps.first,
+                "last": self.stamps.last,
+                "done": self.stamps.done,
+            },
             "image_sha256": list(self.image_sha256),
         }
         if self.reasoning is not None:
@@ -167,6 +172,7 @@ class Turn:
                 "text": one.result.text,
                 "images": [base64.b64encode(image).decode() for image in one.result.images],
                 "seconds": round(one.result.seconds, 6),
+                **({"usage": dict(one.result.usage)} if one.result.usage else {}),
             }
             for one in self.called
         ]
@@ -190,6 +196,7 @@ class Turn:
                     one["text"],
                     tuple(base64.b64decode(image) for image in one["images"]),
                     one["seconds"],
+                    one.get("usage", {}),
                 ),
             )
             for call, one in zip(calls, line["results"], strict=False)
@@ -209,9 +216,13 @@ class Turn:
         )
 
 
+def _call(call: ToolCall) -> dict[str, str]:
+    return {"id": call.id, "tool": call.tool, "arguments": call.arguments}
+
+
 def intent_line(sample: str, number: int, call: ToolCall) -> dict[str, Any]:
     """The line before a call that must not be repeated."""
-    return {"sample": sample, "turn": number, "intent": asdict(call)}
+    return {"sample": sample, "turn": number, "intent": _call(call)}
 
 
 @dataclass(slots=True)
@@ -268,7 +279,7 @@ class Trajectory:
             self.images.extend(one.result.images)
             self.same = self.same + 1 if (one.key, one.digest) == self._last else 1
             self._last = one.key, one.digest
-            if one.result.kind == "ok" and one.call.tool in NAMED:
+            if one.result.kind == "ok" and one.call.tool in CHANGES:
                 self._apply(one.call)
 
     def _apply(self, call: ToolCall) -> None:
@@ -297,8 +308,12 @@ class Trajectory:
         return sum(turn.think_seconds + turn.tool_seconds for turn in self.turns)
 
     def tokens(self, kind: Literal["prompt_tokens", "completion_tokens"]) -> int:
-        """Tokens of all turns, as the engine counted them."""
-        return sum(turn.usage.get(kind, 0) for turn in self.turns)
+        """Tokens of all requests, as the engine counted them."""
+        return sum(
+            usage.get(kind, 0)
+            for turn in self.turns
+            for usage in (turn.usage, *(one.result.usage for one in turn.called))
+        )
 
     def figures(self, exit_: Exit, why: str = "") -> dict[str, Any]:
         """Figures of the whole, for its response.

@@ -214,6 +214,7 @@ WORDS: Mapping[str, str] = {
     "resources": "{phase}: {held} held by {processes} processes, {cpu} s of CPU so far",
     "monitor": "{run_task}: {memory}",
     "monitor_note": "{message}",
+    "tool_note": "{message}",
     "concurrency": "{run_task}: `concurrency: auto` chose {at_once} requests at once",
     "route": "{run_task}: requests are {route}",
     "token": "{model}: the token is {state}; got so far: {granted}",

@@ -27,6 +27,7 @@ Kind = Literal[
     "bad_node", "poisonous", "staged", "staging_skipped", "orphans_reaped", "alarm", "unreadable",
     # progress and resources
     "progress", "resources", "monitor", "monitor_note", "client_health", "concurrency", "route",
+    "tool_note",
     # tokens of a model elsewhere, and its gateway's rate limits; what the budget paid
     "token", "token_failed", "limited", "budget",
 ]  # fmt: skip
@@ -40,7 +41,7 @@ WARNINGS: frozenset[Kind] = frozenset(
         "failed", "released", "stop", "fail", "refused", "disk_full", "fenced",
         "shard_failed", "model_failed", "engine_died", "bad_node", "poisonous", "staging_skipped",
         "orphans_reaped", "alarm", "unreadable", "monitor_note", "token_failed",
-        "limited",
+        "limited", "tool_note",
     }
 )  # fmt: skip
 """Kinds that report a problem."""

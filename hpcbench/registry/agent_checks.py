@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Iterator
 
 from hpcbench import secret
 from hpcbench.errors import UserError
@@ -10,7 +10,8 @@ from hpcbench.installed import install_hint
 from hpcbench.registry.model_checks import ModelChecks
 from hpcbench.registry.plugin_checks import Findings, PluginChecks, absent, required
 from hpcbench.registry.source import Loc, Source
-from hpcbench.schema.agent import Agent, McpServer, ToolEntry
+from hpcbench.schema.agent import OF_THE_LOOP, Agent, McpServer, ToolEntry
+from hpcbench.schema.plan import ResolvedRunTask
 
 
 class AgentChecks:
@@ -19,20 +20,44 @@ class AgentChecks:
     def __init__(self, plugins: PluginChecks, models: ModelChecks, found: Findings) -> None:
         self.plugins, self.models, self.found = plugins, models, found
 
-    def agent(self, agent: Agent, source: Source, loc: Loc, beside: Collection[str] = ()) -> None:
+    def run_task(
+        self, resolved: ResolvedRunTask, source: Source, where: Callable[[str], Loc]
+    ) -> None:
+        """Check the tools of a run task's own agent, and the settings that have no meaning beside it."""
+        task, ml_task = resolved.task, resolved.ml_task
+        at = where("ml_task" if task.agent is None else "agent")
+        if isinstance(task.agent, Agent):
+            self.agent(task.agent, source, at)
+        elif task.agent or ml_task.agent is True:
+            self.agent(Agent(), source, at)
+        if ml_task.module is not None:
+            what = f"ML task '{ml_task.name}' has a module, which asks the model itself"
+            self.found.say(source, at, f"{what}, so there is no agent", "remove one of the two")
+        single = {
+            "rate": task.rate, "load": task.load, "measure": task.measure,
+            "slo": task.slo.model_dump(exclude_none=True),
+        }  # fmt: skip
+        for key, value in single.items():
+            if value:
+                what = f"an agent sends several requests for a sample, so '{key}' has no meaning"
+                self.found.say(source, where(key), what, "remove it", at_key=True)
+        if task.output_schema == "response_format":
+            what = "the engine would force the form of answers on the agent's calls, too"
+            self.found.say(source, where("output_schema"), what, "use `output_schema: prompt`")
+
+    def agent(self, agent: Agent, source: Source, loc: Loc) -> None:
         """Check an agent's tools.
 
         Args:
             agent: its settings.
             source: the definition that has them.
             loc: their place in it, such as `("agent",)`.
-            beside: names of tools that the loop runs itself.
         """
         own = {one.name: one for one in agent.tools if isinstance(one, ToolEntry)}
         seen = dict[str, ToolEntry]()
         for place, one in _listed(agent):
             entry = one if isinstance(one, ToolEntry) else own.get(one, ToolEntry(name=one))
-            if entry.name in beside:
+            if entry.name in OF_THE_LOOP:
                 if isinstance(one, ToolEntry) and (one.plugin or one.mcp):
                     what = f"'{entry.name}' is a tool of hpcbench itself"
                     self.found.say(source, (*loc, *place, "name"), what, "choose another name")

@@ -9,6 +9,7 @@ from typing import Any
 from hpcbench import plugins
 from hpcbench.errors import EnvironmentFault, Problem, UserError, nearest, unknown
 from hpcbench.registry import sites
+from hpcbench.registry.agent_checks import AgentChecks
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.database_address import problems
 from hpcbench.registry.engine_limits import beyond
@@ -19,6 +20,7 @@ from hpcbench.registry.plugin_checks import Findings, PluginChecks, absent, fail
 from hpcbench.registry.prompt_checks import PromptChecks
 from hpcbench.registry.resource_shapes import misfits
 from hpcbench.registry.source import Loc, Source
+from hpcbench.schema.agent import Agent
 from hpcbench.schema.definitions import (
     MEMORY_FIGURES,
     SPEED_FIGURES,
@@ -50,7 +52,8 @@ STAGES = ("inference", "evaluation", "reporting")
 class Checks:
     """Finds contradictions; every definition is checked once.
 
-    `plugins`, `models` and `prompts` check their kinds; this class does the other checks, and sets the order.
+    `plugins`, `models`, `prompts` and `agents` check their kinds; this class does the other checks, and sets
+    the order.
     """
 
     def __init__(self, catalog: Catalog, problems: list[Problem], *, locks: bool = True) -> None:
@@ -58,6 +61,7 @@ class Checks:
         self.plugins = PluginChecks(catalog, self.found, prod=catalog.mode == "prod" and locks)
         self.models = ModelChecks(self.plugins, self.found)
         self.prompts = PromptChecks(catalog, self.plugins, self.found)
+        self.agents = AgentChecks(self.plugins, self.models, self.found)
 
     def definition(self, definition: Definition, source: Source) -> None:
         """A definition by itself: its plugin, options, package, secrets, and the requirements of prod."""
@@ -71,6 +75,8 @@ class Checks:
                 self.plugins.package(entry, source, ("required_packages", index))
             self.scoring_image(definition, source)
             self._ml_task(definition, source)
+            if isinstance(definition.agent, Agent):
+                self.agents.agent(definition.agent, source, ("agent",))
         elif isinstance(definition, Model):
             self.plugins.plugin(
                 "engines", definition.engine, source, ("engine",), definition.package
@@ -204,7 +210,7 @@ class Checks:
         if ml_task.module is not None:
             self._own_module(resolved, source, where)
         if resolved.agent is not None:
-            self._agent(resolved, source, where)
+            self.agents.run_task(resolved, source, where)
         for prompt in (*resolved.default_prompts.values(),) or (resolved.prompt,):
             self.prompts.fits(
                 resolved.model_copy(update={"prompt": prompt}), source, where("prompt")
@@ -260,25 +266,6 @@ class Checks:
         if prompt.examples or any(one.examples for one in prompt.prompts):
             what = f"prompt '{prompt.name}' has examples, which module '{module}' does not get"
             self.found.say(source, where("prompt"), what, "name a prompt without examples")
-
-    def _agent(self, resolved: ResolvedRunTask, source: Source, where: Where) -> None:
-        """Check that nothing is asked of an agent that only single requests have."""
-        task, ml_task = resolved.task, resolved.ml_task
-        at = where("ml_task") if task.agent is None else where("agent")
-        if ml_task.module is not None:
-            what = f"ML task '{ml_task.name}' has a module, which asks the model itself"
-            self.found.say(source, at, f"{what}, so there is no agent", "remove one of the two")
-        single = {
-            "rate": task.rate, "load": task.load, "measure": task.measure,
-            "slo": task.slo.model_dump(exclude_none=True),
-        }  # fmt: skip
-        for key, value in single.items():
-            if value:
-                what = f"an agent sends several requests for a sample, so '{key}' has no meaning"
-                self.found.say(source, where(key), what, "remove it", at_key=True)
-        if task.output_schema == "response_format":
-            what = "the engine would force the form of answers on the agent's calls, too"
-            self.found.say(source, where("output_schema"), what, "use `output_schema: prompt`")
 
     def modules(
         self, plan: ExperimentPlan, run_tasks: Sequence[ResolvedRunTask], source: Source

@@ -16,6 +16,10 @@ DEFAULT_TOOLS = ("crop", "zoom", "rotate", "calculator")
 """Tools of an agent that names none."""
 
 
+OF_THE_LOOP = frozenset({"create_plan", "update_plan", "ocr_region", "hand_over"})
+"""Tools that the loop runs itself."""
+
+
 class McpServer(Part):
     """A server of the Model Context Protocol, started on the node; it speaks over its standard streams."""
 
@@ -107,16 +111,26 @@ class Agent(Part):
     """How a model works on a sample in turns: it calls tools until it answers."""
 
     tools: tuple[ToolChoice, ...] = DEFAULT_TOOLS
-    """Tools by name, or written out."""
+    """Tools by name, or written out. `create_plan` and `update_plan` keep a plan, `ocr_region` asks the model
+    for the text of a region alone."""
     limits: AgentLimits = AgentLimits()
     """Limits of one trajectory."""
     show: int | None = Field(default=None, ge=0)
     """Number of a sample's images that the first message shows; the tool `page` gives the others. Without it:
     all."""
-    plan: bool = False
-    """Whether the model has the tools `create_plan` and `update_plan`."""
     agents: Mapping[ToolName, Role] = Field(default_factory=dict)
     """Several agents by name; the first one begins. Without them: one agent, with the run task's prompt."""
+
+    @model_validator(mode="after")
+    def _known_agents(self) -> Agent:
+        for name, role in self.agents.items():
+            for other in role.hand_over or ():
+                if other not in self.agents or other == name:
+                    known = ", ".join(one for one in self.agents if one != name) or "none"
+                    raise ValueError(
+                        f"agent '{name}' hands over to '{other}'; the others are: {known}"
+                    )
+        return self
 
 
 AgentChoice = Annotated[

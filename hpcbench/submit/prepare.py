@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from hpcbench import environments
 from hpcbench.data.cache import Cache
@@ -87,6 +89,12 @@ def prepare(
     if "evaluation" in resolved.plan.stages:
         prepared |= prepare_images(resolved, root / "cache", packages.locked, say)
         resolved = with_facts(resolved, prepared)
+    tools: Mapping[str, Any] = {}
+    if any(run_task.agent is not None for run_task in resolved.run_tasks):
+        from hpcbench.submit.agent_tools import prepare_tools
+
+        of_tools, tools = prepare_tools(resolved, root / "cache", say)
+        prepared |= of_tools
     check_engines(resolved, prepared)
     check_images(resolved, prepared)
     rates = history.rates(root, resolved, measured, keep=True)
@@ -107,6 +115,7 @@ def prepare(
     jobs_run_in = copy.fingerprint if copy is not None else here(packages.host)
     manifest |= {
         "reuse": reuse,
+        "tools": tools,
         "sources": sources,
         "site_of_machine": of_machine(resolved),
         "fingerprint": jobs_run_in.to_json(),

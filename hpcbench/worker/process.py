@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench import secret
+from hpcbench.agents.loop import ToolTimes
+from hpcbench.agents.tools import Toolbox
 from hpcbench.data.datasets import check_places
 from hpcbench.environments.orphans import reap, reap_folders, scratch
 from hpcbench.errors import HpcbenchError
@@ -50,6 +52,7 @@ from hpcbench.worker.pilot import Pilot
 from hpcbench.worker.purse import Purse
 from hpcbench.worker.requests import RequestBuilder
 from hpcbench.worker.serving import Serving
+from hpcbench.worker.trajectories import Trajectories, started_tools, with_trajectory
 from hpcbench.wrapper.descriptors import allow_many
 
 PROGRESS_SECONDS = 5.0
@@ -139,6 +142,8 @@ class Worker:
         """Run task → the route of its last requests."""
         self.by_modules = set[str]()
         """Run tasks of which a module of the user's own has answered samples here."""
+        self.toolboxes: dict[str, tuple[Toolbox, ToolTimes]] = {}
+        """Run task → the tools of its agent, and how long they take."""
         self.purse: Purse
         """The part of the budget that this worker may still spend."""
         self.watch: JobWatch
@@ -190,6 +195,8 @@ class Worker:
                 finally:
                     with contextlib.suppress(OSError):  # then its last event `budget` counts
                         self.purse.close()
+                    for tools, _ in self.toolboxes.values():
+                        await tools.close()
                     await self.serving.end()
                 watch.engine(wrapper, None)
             return self.news.close("stopped" if self.stop.is_set() else "finished")
@@ -394,6 +401,8 @@ class Worker:
                 self.serving.ended_by_sample(run_task.model)
                 asking = await self._asking(run_task)
                 poisonous = _poisonous(next(asking.left(taken, sample_id)), gone)
+                if run_task.agent is not None:
+                    poisonous = with_trajectory(poisonous, taken)
                 taken.record(poisonous)
                 taken.acknowledge()
                 await self._judge(run_task, taken, poisonous)
@@ -424,15 +433,22 @@ class Worker:
         concurrency = 1 if only else self._concurrency(run_task)
         if not only:
             self._tell_chosen(run_task, concurrency)
-        responses = drive(
-            self.serving.wrapper.client_for(run_task),
-            asking.left(taken, only),
-            concurrency,
-            self.halt,
-            arrivals=None if only else asking.arrivals(self.experiment.resolved.plan.seed),
-            health=seen.health,
-            budget=self.purse.of(run_task),
-        )
+        progress: Mapping[str, int] = {}
+        if run_task.agent is not None:
+            trajectories = await self._trajectories(run_task)
+            samples = asking.left_samples(taken, only)
+            responses = trajectories.answers(samples, taken, _limit(concurrency), self.halt)
+            progress = trajectories.progress
+        else:
+            responses = drive(
+                self.serving.wrapper.client_for(run_task),
+                asking.left(taken, only),
+                concurrency,
+                self.halt,
+                arrivals=None if only else asking.arrivals(self.experiment.resolved.plan.seed),
+                health=seen.health,
+                budget=self.purse.of(run_task),
+            )
         async with contextlib.aclosing(responses) as stream:
             async for response in stream:
                 taken.record(response)
@@ -445,12 +461,34 @@ class Worker:
                     await asyncio.to_thread(taken.acknowledge)
                     last_sync = now
                 if now - last_news >= PROGRESS_SECONDS:
-                    self.news.write("progress", shard=taken.shard.id, answered=len(taken.answered))
+                    answered = len(taken.answered)
+                    self.news.write(
+                        "progress",
+                        shard=taken.shard.id,
+                        answered=answered,
+                        **dict[str, Any](progress),
+                    )
                     self.purse.tell()
                     last_news = now
         taken.acknowledge()
         if not only:
             self._tell_chosen(run_task, concurrency)
+
+    async def _trajectories(self, run_task: ResolvedRunTask) -> Trajectories:
+        """An agent for the rest of a shard.
+
+        Raises:
+            EnvironmentFault: a tool cannot be started.
+        """
+        agent, name = run_task.agent, run_task.name
+        assert agent is not None
+        if name not in self.toolboxes:
+            times = ToolTimes(agent.limits.tool_seconds)
+            self.toolboxes[name] = await started_tools(self.experiment, run_task, self.news), times
+        tools, times = self.toolboxes[name]
+        client = self.serving.wrapper.client_for(run_task)
+        near = scratch(self.experiment.resolved.site.scratch)
+        return Trajectories(run_task, client, tools, times, near, budget=self.purse.of(run_task))
 
     async def _by_module(self, run_task: ResolvedRunTask, taken: Claim) -> None:
         """Let the ML task's own module answer the rest of a shard.
@@ -464,7 +502,7 @@ class Worker:
         self.watch.mark(run_task.name)
         concurrency = self._concurrency(run_task)
         self._tell_chosen(run_task, concurrency)
-        at_once = concurrency.limit if isinstance(concurrency, Adaptive) else concurrency
+        at_once = _limit(concurrency)
         data = Path(await self.near.source(run_task.dataset.source))
         mode = self.experiment.resolved.mode
         own = OwnModule(run_task, self.serving.wrapper, data, mode)
@@ -532,7 +570,7 @@ class Worker:
         """Log the number of `concurrency: auto` whenever it changes."""
         if run_task.task.concurrency != "auto":
             return
-        at_once = concurrency.limit if isinstance(concurrency, Adaptive) else concurrency
+        at_once = _limit(concurrency)
         if self.chosen.get(run_task.name) != at_once:
             self.chosen[run_task.name] = at_once
             self.news.write("concurrency", sync=True, run_task=run_task.name, at_once=at_once)
@@ -542,6 +580,11 @@ class Worker:
             self.stop.set()
             self.halt.set()
             self.news.write("draining", signal=name)
+
+
+def _limit(concurrency: int | Adaptive) -> int:
+    """Most requests at once now."""
+    return concurrency.limit if isinstance(concurrency, Adaptive) else concurrency
 
 
 def _go_on_with(experiment: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -11,17 +12,55 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.agents.loop import End, Loop, ToolTimes
+from hpcbench.agents.own_tools import needing
 from hpcbench.agents.tools import Toolbox
 from hpcbench.agents.trajectory import Trajectory
 from hpcbench.data_uri import mime
 from hpcbench.environments.orphans import held_folder
 from hpcbench.experiment.claims import Claim
+from hpcbench.experiment.layout import Experiment
 from hpcbench.inference.client import Client, EngineGone
 from hpcbench.inference.load_driver import Budget
 from hpcbench.inference.request_body import read_image
-from hpcbench.schema.agent import Agent
+from hpcbench.plugins import Environment
+from hpcbench.schema.agent import OF_THE_LOOP, Agent
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Message, Request, Response, Sample, Times
+from hpcbench.worker.event_log import WorkerEvents
+
+
+async def started_tools(
+    experiment: Experiment, run_task: ResolvedRunTask, news: WorkerEvents
+) -> Toolbox:
+    """The tools of a run task's agent, started, and equal to those of the submission.
+
+    Raises:
+        EnvironmentFault: a tool cannot be started, or another one was submitted.
+    """
+    # Imported late: few workers have agents.
+    from hpcbench.agents.tool_host import Place, Room
+    from hpcbench.agents.toolboxes import toolbox_of
+
+    assert run_task.agent is not None
+    container = experiment.resolved.site.container
+    manifest: Mapping[str, Any] = experiment.manifest
+    submitted = manifest["tools"][run_task.name]
+    rooms = {
+        Place(image, tuple(packages)): Room(Environment(**manifest["environments"][key]), container)
+        for image, packages, key in submitted["rooms"]
+    }
+
+    def say(line: str) -> None:
+        news.write("tool_note", run_task=run_task.name, message=line)
+
+    return await toolbox_of(
+        needing(run_task.agent),
+        rooms,
+        container,
+        locked=submitted["locked"],
+        beside=OF_THE_LOOP,
+        say=say,
+    )
 
 
 class Trajectories:
@@ -63,8 +102,8 @@ class Trajectories:
         )
         self._asking: set[str] = set()
         """Samples with a request in flight."""
-        self.turns = self.calls = 0
-        """Turns and calls of finished trajectories."""
+        self.progress = {"turns": 0, "calls": 0}
+        """Turns that are on the disk, and the calls in them."""
 
     async def answers(
         self,
@@ -79,78 +118,61 @@ class Trajectories:
             EngineGone: the engine ended; its `in_flight` names the samples that waited for it.
         """
         known = await asyncio.to_thread(taken.turns)
-        commits = _Commits(taken)
-        source, found = iter(samples), asyncio.Queue[Response]()
-        running: set[asyncio.Task[None]] = set()
-        spent = asyncio.Event()
+        source, running = iter(samples), set[asyncio.Task[Response | None]]()
+        with held_folder(self._near) as folder:
+            work = _Work(_Commits(taken, self.progress), folder, stop)
+            try:
+                ended = False
+                while running or not ended:
+                    ended = ended or work.is_set()
+                    while not ended and len(running) < at_once:
+                        one = await asyncio.to_thread(next, source, None)
+                        ended = one is None or work.is_set()
+                        if one is not None:
+                            sample, request = one
+                            trajectory = Trajectory.of(sample.id, known.pop(sample.id, ()))
+                            following = self._follow(sample, request, trajectory, work)
+                            running.add(asyncio.create_task(following))
+                    if running:
+                        done, running = await asyncio.wait(
+                            running, return_when=asyncio.FIRST_COMPLETED
+                        )
+                        for task in sorted(done, key=lambda task: task.exception() is not None):
+                            if (response := task.result()) is not None:
+                                yield response
+            except EngineGone as gone:
+                gone.in_flight = tuple(self._asking)
+                raise
+            finally:
+                for task in running:
+                    task.cancel()
+                await asyncio.gather(*running, return_exceptions=True)
+                await work.commits.close()
 
-        async def work(sample: Sample, request: Request) -> None:
-            lines = known.pop(sample.id, ())
-            trajectory = Trajectory.of(sample.id, lines)
-            response = await self._one(sample, request, trajectory, commits, stop, spent)
-            if response is not None:
-                found.put_nowait(response)
-
-        ended = False
-        try:
-            while running or not ended:
-                while not (ended or stop.is_set() or spent.is_set()) and len(running) < at_once:
-                    one = await asyncio.to_thread(next, source, None)
-                    if one is None:
-                        ended = True
-                        break
-                    running.add(asyncio.create_task(work(*one)))
-                ended = ended or stop.is_set() or spent.is_set()
-                if running:
-                    done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                    while not found.empty():
-                        yield found.get_nowait()
-                    for task in done:
-                        task.result()
-        except EngineGone as gone:
-            gone.in_flight = tuple(self._asking)
-            raise
-        finally:
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
-            await commits.close()
-
-    async def _one(
-        self,
-        sample: Sample,
-        request: Request,
-        trajectory: Trajectory,
-        commits: _Commits,
-        stop: asyncio.Event,
-        spent: asyncio.Event,
+    async def _follow(
+        self, sample: Sample, request: Request, trajectory: Trajectory, work: _Work
     ) -> Response | None:
         """Go on with a trajectory; None if it did not end."""
-        begin = time.monotonic_ns()
-        with held_folder(self._near) as folder:
-            try:
-                files = await asyncio.to_thread(_Files, folder, sample, trajectory)
-            except OSError as error:
-                path = f" {error.filename}" if error.filename else ""
-                why = f"image{path} cannot be read: {error.strerror or error}"
-                end: End | None = End("request_failed", None, why, "invalid")
-            else:
-                prompt = _first_images(request.messages, self._agent.show)
-                ask = _Ask(self, request, spent)
-                either = _Either(stop, spent)
-                try:
-                    end = await self._loop.run(
-                        prompt, trajectory, files, ask, commits.write, either
-                    )
-                except _Unpaid:
-                    return None
-        if end is None:
+        begin, files = time.monotonic_ns(), _Files(work.folder, sample, trajectory)
+        try:
+            await asyncio.to_thread(files.write_pages)
+        except OSError as error:
+            path = f" {error.filename}" if error.filename else ""
+            why = f"image{path} cannot be read: {error.strerror or error}"
+            return _response(
+                request, trajectory, End("request_failed", None, why, "invalid"), begin
+            )
+        prompt = _first_images(request.messages, self._agent.show)
+        ask = _Ask(self, request, work)
+        try:
+            end = await self._loop.run(prompt, trajectory, files, ask, work.commits.write, work)
+        except _Unpaid:
             return None
-        self.turns += len(trajectory.turns)
-        self.calls += trajectory.calls.total()
-        return _response(request, trajectory, end, begin)
+        finally:
+            await files.remove()
+        return None if end is None else _response(request, trajectory, end, begin)
 
-    async def ask(self, request: Request, spent: asyncio.Event) -> Response:
+    async def ask(self, request: Request, work: _Work) -> Response:
         """Send one request of a trajectory.
 
         Raises:
@@ -159,7 +181,7 @@ class Trajectories:
         """
         client, budget = self._client, self._budget
         if budget is not None and not await budget.reserve(request):
-            spent.set()
+            work.unpaid = True
             raise _Unpaid
         response: Response | None = None
         self._asking.add(request.sample_id)
@@ -175,26 +197,35 @@ class Trajectories:
         return response
 
 
+def with_trajectory(poisonous: Response, taken: Claim) -> Response:
+    """The response to a sample that ended the engine, with the turns before that."""
+    lines = taken.turns().get(poisonous.sample_id, ())
+    trajectory = Trajectory.of(poisonous.sample_id, lines)
+    figures = trajectory.figures("engine_gone", poisonous.error or "")
+    return replace(poisonous, trajectory=figures)
+
+
 class _Unpaid(Exception):
     """The budget is used up."""
 
 
-class _Either(asyncio.Event):
-    """Set if one of two events is."""
+class _Work:
+    """The work on one shard. It ends, as an event is set, when it is stopped or the budget is used up."""
 
-    def __init__(self, first: asyncio.Event, second: asyncio.Event) -> None:
-        super().__init__()
-        self._both = first, second
+    def __init__(self, commits: _Commits, folder: Path, stop: asyncio.Event) -> None:
+        self.commits, self.folder, self._stop = commits, folder, stop
+        self.unpaid = False
 
     def is_set(self) -> bool:
-        return any(one.is_set() for one in self._both)
+        """Whether no request is sent any more."""
+        return self.unpaid or self._stop.is_set()
 
 
 class _Ask:
     """Sends the requests of one trajectory."""
 
-    def __init__(self, work: Trajectories, request: Request, spent: asyncio.Event) -> None:
-        self._work, self._request, self._spent = work, request, spent
+    def __init__(self, trajectories: Trajectories, request: Request, work: _Work) -> None:
+        self._trajectories, self._request, self._work = trajectories, request, work
 
     async def __call__(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], seconds: float
@@ -202,23 +233,28 @@ class _Ask:
         request = replace(
             self._request, messages=tuple(messages), tools=tuple(tools), timeout=seconds, basis=""
         )
-        return await self._work.ask(request, self._spent)
+        return await self._trajectories.ask(request, self._work)
 
 
 class _Files:
-    """The images of a trajectory as files in a folder of its own.
-
-    Raises:
-        OSError: an image of the sample cannot be read.
-    """
+    """The images of a trajectory as files. Its own folder is made when an image must be written."""
 
     def __init__(self, folder: Path, sample: Sample, trajectory: Trajectory) -> None:
-        self._folder, self._trajectory = folder, trajectory
+        self._folder = folder / f"{id(self):x}"
+        self._sample, self._trajectory = sample, trajectory
+        self._pages: list[Path] = []
+        self._made: list[Path] = []
+
+    def write_pages(self) -> None:
+        """Write images of the sample that are no files.
+
+        Raises:
+            OSError: an image cannot be read.
+        """
         self._pages = [
             image if isinstance(image, Path) else self._write(f"page{n}", read_image(image))
-            for n, image in enumerate(sample.images, 1)
+            for n, image in enumerate(self._sample.images, 1)
         ]
-        self._made: list[Path] = []
 
     def pages(self) -> Sequence[Path]:
         """The sample's images."""
@@ -231,7 +267,13 @@ class _Files:
             self._made.append(self._write(f"made{number + 1}", self._trajectory.images[number]))
         return self._made[place]
 
+    async def remove(self) -> None:
+        """Remove what was written."""
+        if self._made or any(page.parent == self._folder for page in self._pages):
+            await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+
     def _write(self, name: str, data: bytes) -> Path:
+        self._folder.mkdir(exist_ok=True)
         file = self._folder / f"{name}.{mime(data).rpartition('/')[2]}"
         file.write_bytes(data)
         return file
@@ -240,8 +282,8 @@ class _Files:
 class _Commits:
     """Turns of all trajectories of a shard: many wait for one fsync."""
 
-    def __init__(self, taken: Claim) -> None:
-        self._taken = taken
+    def __init__(self, taken: Claim, progress: dict[str, int]) -> None:
+        self._taken, self._progress = taken, progress
         self._waiting: list[asyncio.Future[None]] = []
         self._syncing: asyncio.Task[None] | None = None
 
@@ -254,6 +296,9 @@ class _Commits:
         if self._syncing is None:
             self._syncing = asyncio.create_task(self._sync())
         await durable
+        if "reply" in line:
+            self._progress["turns"] += 1
+            self._progress["calls"] += len(line["results"])
         return time.monotonic() - begin
 
     async def _sync(self) -> None:

@@ -7,6 +7,7 @@ runs. Words it knows:
     answer_ms ([from, to], by the question)
     poison (questions that end it), pair (two that end it when both are with it), hang (never answered)
     refuse (part of a question: answered with HTTP 500 … of run tasks that fail; see `broken`)
+    calls (an agent's turns before the answer: each a list of tool and arguments)
     die_every, deaths (it ends after so many requests, so many times; -1: always), last_words
 
 What it was asked lies in `asked.log` beside the script, a line a question; how often it was started and died
@@ -93,7 +94,8 @@ class Server:
             writer.close()
 
     async def _answer(self, body: dict[str, Any]) -> tuple[int, bytes]:
-        question = _text(body["messages"][-1])
+        question = _text(next(one for one in body["messages"] if one["role"] == "user"))
+        turn = sum(one["role"] == "assistant" for one in body["messages"])
         script = self.script
         with (self.path.parent / "asked.log").open("a") as log:
             log.write(f"{self.name} {question}\n")
@@ -108,7 +110,8 @@ class Server:
         self.in_flight.discard(question)
         if script.get("broken") and re.search(script["broken"], f"{self.name} {question}"):
             return 400, json.dumps({"error": {"message": "scripted to refuse this"}}).encode()
-        text = right_answer(question)
+        calls = script.get("calls", ())
+        text = right_answer(question) if turn >= len(calls) else _called(*calls[turn])
         choice = {
             "index": 0,
             "message": {"role": "assistant", "content": text},
@@ -144,6 +147,12 @@ class Server:
                 number += 1
             else:
                 return number
+
+
+def _called(tool: str, arguments: dict[str, Any]) -> str:
+    """A call as text."""
+    call = json.dumps({"name": tool, "arguments": arguments})
+    return f"<tool_call>\n{call}\n</tool_call>"
 
 
 def _text(message: dict[str, Any]) -> str:

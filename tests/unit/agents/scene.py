@@ -86,6 +86,9 @@ class Tools:
     )
     called: list[tuple[str, Mapping[str, Any], Sequence[Path], float]] = field(default_factory=list)
 
+    def names(self, entry: str) -> Sequence[str]:
+        return [entry]
+
     async def call(
         self, name: str, arguments: Mapping[str, Any], images: Sequence[Path], seconds: float
     ) -> ToolResult:
@@ -106,13 +109,18 @@ class Files:
         return Path(f"made{place + 1}.png")
 
 
+def with_tools(**values: Any) -> Agent:
+    """An agent with these tools."""
+    return Agent.model_validate({"tools": ["look", "pay"], **values})
+
+
 @dataclass
 class Run:
     """One run of the loop, which may be killed at a write."""
 
     model: Model
     tools: Tools = field(default_factory=Tools)
-    agent: Agent = field(default_factory=Agent)
+    agent: Agent = field(default_factory=lambda: with_tools())
     lines: list[Mapping[str, Any]] = field(default_factory=list)
     """The lines on the disk."""
     as_text: bool = False
@@ -135,8 +143,8 @@ class Run:
             self.agent,
             self.tools,
             ToolTimes(self.agent.limits.tool_seconds),
-            self.as_text,
-            self.context,
+            as_text=self.as_text,
+            context=self.context,
             answer_tokens=8,
         )
         self.trajectory = trajectory

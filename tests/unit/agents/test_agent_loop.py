@@ -11,13 +11,23 @@ from hpcbench.agents.loop import ENOUGH, End, ToolTimes
 from hpcbench.agents.tools import ToolResult
 from hpcbench.agents.trajectory import Trajectory
 from hpcbench.schema.agent import Agent
-from tests.unit.agents.scene import IMAGE, QUESTION, Killed, Model, Reply, Run, Tools, response
+from tests.unit.agents.scene import (
+    IMAGE,
+    QUESTION,
+    Killed,
+    Model,
+    Reply,
+    Run,
+    Tools,
+    response,
+    with_tools,
+)
 
 LOOK, PAY = [("look", '{"at": 1}')], [("pay", "{}")]
 
 
 def limits(**values: Any) -> Agent:
-    return Agent.model_validate({"limits": values})
+    return with_tools(limits=values)
 
 
 def test_an_answer_without_a_call_ends_it_at_once() -> None:
@@ -167,7 +177,7 @@ def test_a_plan_is_part_of_the_state() -> None:
         [("update_plan", '{"step": 0, "status": "done"}')],
         "42",
     ]
-    run = Run(Model(replies), agent=Agent(plan=True))
+    run = Run(Model(replies), agent=with_tools(tools=["create_plan", "update_plan"]))
     assert run.go() == End("answered", "42")
     kinds = [line["results"][0]["kind"] for line in run.lines[:4]]
     assert kinds == ["ok", "ok", "error", "arguments"]
@@ -176,12 +186,10 @@ def test_a_plan_is_part_of_the_state() -> None:
 
 
 def test_agents_hand_over_and_each_has_its_own_prompt_and_tools() -> None:
-    agent = Agent.model_validate(
-        {
-            "agents": {
-                "finder": {"prompt": "Find it.", "tools": ["look"]},
-                "payer": {"prompt": "Pay it.", "tools": ["pay"], "hand_over": []},
-            }
+    agent = with_tools(
+        agents={
+            "finder": {"prompt": "Find it.", "tools": ["look"]},
+            "payer": {"prompt": "Pay it.", "tools": ["pay"], "hand_over": []},
         }
     )
     over = [("hand_over", '{"agent": "payer", "message": "Bill 7."}')]
@@ -190,7 +198,7 @@ def test_agents_hand_over_and_each_has_its_own_prompt_and_tools() -> None:
     systems = [messages[0].text for messages, _ in run.model.asked]
     assert systems == ["Be short.\n\nFind it."] * 2 + ["Be short.\n\nPay it."] * 2
     tools = [[one["function"]["name"] for one in tools] for _, tools in run.model.asked]
-    assert tools == [["look", "hand_over"]] * 2 + [["pay"]] * 2
+    assert tools == [["hand_over", "look"]] * 2 + [["pay"]] * 2
     assert run.trajectory.figures("answered")["path"] == [
         "agent finder", "look", "agent payer", "pay",
     ]  # fmt: skip
@@ -245,3 +253,20 @@ def test_a_call_gets_no_more_time_than_is_left() -> None:
     run = Run(Model([LOOK, "42"]), agent=limits(seconds=2, tool_seconds=30))
     run.go()
     assert run.tools.called[0][3] == 1.5
+
+
+def test_the_text_of_a_region_is_asked_of_the_model_and_its_tokens_count() -> None:
+    run = Run(
+        Model([[("ocr_region", '{"box": [0, 0, 500, 500]}')], "42"]),
+        Tools(gives=lambda name: ToolResult("ok", name, (IMAGE,), 0.25)),
+        with_tools(tools=["ocr_region"]),
+    )
+    run.model.replies = [response("", calls=[("ocr_region", '{"box": [0, 0, 500, 500]}')]), "42"]
+    end = run.go()
+    assert end == End("answered", "42")
+    assert [name for name, *_ in run.tools.called] == ["crop"]
+    region = run.model.asked[1][0]
+    assert (len(region), region[0].images) == (1, (IMAGE,))
+    (result,) = run.lines[0]["results"]
+    assert result["kind"] == "ok"
+    assert run.trajectory.tokens("prompt_tokens") == 30

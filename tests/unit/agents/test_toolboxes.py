@@ -23,7 +23,6 @@ from hpcbench.agents.toolboxes import (
 )
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.plugins import Environment
-from hpcbench.registry.agent_checks import AgentChecks
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.cross_checks import Checks
 from hpcbench.registry.source import read
@@ -244,9 +243,7 @@ def test_mistakes_are_found_at_their_lines(tmp_path: Path) -> None:
     source = read(path)
     checks = Checks(Catalog([tmp_path]), found := [])
     agent = Agent.model_validate(source.data)
-    AgentChecks(checks.plugins, checks.models, checks.found).agent(
-        agent, source, (), beside={"create_plan", "update_plan"}
-    )
+    checks.agents.agent(agent, source, ())
     assert [str(one).replace(f"{path}:", "") for one in found] == [
         "3:5: unknown tool plugin 'crp' (did you mean 'crop'?)",
         "4:47: unknown option 'digits' (there are: none)",

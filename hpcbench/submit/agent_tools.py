@@ -1,0 +1,68 @@
+"""Tools of agents: their images and packages prepared once, and what a model will see of each tool locked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hpcbench import environments
+from hpcbench.agents.own_tools import needing
+from hpcbench.agents.tool_host import Place, Room
+from hpcbench.agents.toolboxes import locked, places_of, specs_of
+from hpcbench.errors import EnvironmentFault, UserError
+from hpcbench.plugins import Environment
+from hpcbench.schema.agent import OF_THE_LOOP
+from hpcbench.schema.plan import ResolvedPlan
+from hpcbench.submit import Say
+
+
+def prepare_tools(
+    resolved: ResolvedPlan, cache: Path, say: Say
+) -> tuple[dict[str, Environment], dict[str, Any]]:
+    """Prepare the tools of all agents of a plan.
+
+    Returns:
+        The environments of their tools by key; and run task → `locked`, the hashes of its tools, and `rooms`,
+        the key of each place.
+
+    Raises:
+        UserError: two tools have one name.
+        EnvironmentFault: an image cannot be prepared, or a tool cannot be started; names the run task.
+    """
+    prepared: dict[str, Environment] = {}
+    tools: dict[str, Any] = {}
+    for run_task in resolved.run_tasks:
+        if (agent := run_task.agent) is None:
+            continue
+        agent = needing(agent)
+        keys: dict[Place, str] = {}
+        for place in places_of(agent, OF_THE_LOOP):
+            key = keys[place] = key_of(place)
+            if key not in prepared:
+                say(f"preparing {place.image or 'packages'} for tools")
+                lines = list(place.packages)
+                prepared[key] = environments.prepare(
+                    place.image, cache, resolved.site.container, lines, say
+                )
+        rooms = {place: Room(prepared[key], resolved.site.container) for place, key in keys.items()}
+        try:
+            specs = specs_of(agent, rooms, resolved.site.container, OF_THE_LOOP)
+        except EnvironmentFault as fault:
+            what = f"run task '{run_task.name}': {fault.message}"
+            raise EnvironmentFault(what, remedy=fault.remedy) from fault
+        except UserError as error:
+            problems = [
+                run_task.problem("agent", one.message, one.remedy) for one in error.problems
+            ]
+            raise UserError(*problems) from error
+        tools[run_task.name] = {
+            "locked": locked(specs),
+            "origins": {spec.name: spec.origin for spec in specs},
+            "rooms": [[place.image, list(place.packages), key] for place, key in keys.items()],
+        }
+    return prepared, tools
+
+
+def key_of(place: Place) -> str:
+    """Key of a place's environment, never an engine's or a metric's."""
+    return " + ".join([f"tools: {place.image or ''}", *place.packages])

@@ -1,0 +1,132 @@
+"""Agents whose worker, wrapper or engine is killed: no finished turn is lost, no payment made twice."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tests.campaign import first
+from tests.faults.conftest import SAMPLES, Bench, Trial, kill, question, until
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
+
+CALLS = [
+    ["calculator", {"expression": "1 + 1"}],
+    ["pay", {"expression": "2 * 3"}],
+    ["calculator", {"expression": "2 + 2"}],
+]
+TURNS = len(CALLS) + 1
+
+TOOLS = ["calculator", {"name": "pay", "plugin": "calculator", "idempotent": False}]
+"""`pay` adds nothing to the world, but hpcbench must treat it as if it did."""
+
+
+def agents(bench: Bench, *, answer_ms: tuple[int, int] = (1, 3), **fields: Any) -> Trial:
+    bench.script(answer_ms=answer_ms, calls=CALLS)
+    return bench.submit(bench.plan({"agent": {"tools": TOOLS}, "concurrency": 4}, **fields))
+
+
+def lines(trial: Trial) -> list[dict[str, Any]]:
+    """All lines of turns, in the order of attempts, loose or folded."""
+    from hpcbench.experiment.layout import Experiment
+
+    folder = Experiment(trial.path).shards("numbers")
+    names = sorted(name for name in folder.names if name.endswith(".turns.jsonl"))
+    return [line for name in names for line in folder.records(name)]
+
+
+def turns(trial: Trial) -> set[tuple[str, int]]:
+    return {(line["sample"], line["turn"]) for line in lines(trial) if "reply" in line}
+
+
+def test_every_turn_is_recorded_and_the_answer_is_the_last_one(bench: Bench, calm: Trial) -> None:
+    trial = agents(bench)
+
+    trial.wait("done")
+
+    assert trial.answers() == calm.answers()
+    assert len(turns(trial)) == SAMPLES * TURNS
+    table = json.loads(trial.metrics)["run_tasks"]["numbers"]
+    assert table["metrics"] == json.loads(calm.metrics)["run_tasks"]["numbers"]["metrics"]
+    last = trial.said("progress")[-1:]
+    assert all(one["calls"] <= one["turns"] for one in last)
+    (note,) = {one["message"] for one in trial.said("tool_note")} or {""}
+    assert "network" in note or not note
+
+
+@pytest.mark.parametrize("victim", first(1, ["worker", "engine", "wrapper"]))
+def test_kills_lose_no_turn_and_repeat_no_payment(bench: Bench, calm: Trial, victim: str) -> None:
+    trial = agents(bench, answer_ms=(50, 150), parallelism=2)
+    chance, seen = random.Random(victim), set[tuple[str, int]]()
+    find = {"worker": trial.workers, "wrapper": trial.wrappers, "engine": trial.engines}[victim]
+    for _ in range(3):
+        before = len(turns(trial))
+        until(
+            lambda before=before: (
+                (len(turns(trial)) > before + 8 and find())
+                or not trial.pids("hpcbench.submit.local")
+            ),
+            "turns",
+        )
+        time.sleep(chance.uniform(0, 0.2))
+        seen |= turns(trial)
+        if pids := find():
+            kill(chance.choice(pids))
+    bench.script(answer_ms=(1, 3), calls=CALLS)
+
+    state = trial.wait("done", "incomplete", "failed")["state"]
+
+    made = Counter(
+        (line["sample"], line["turn"], line["intent"]["id"])
+        for line in lines(trial)
+        if "intent" in line
+    )
+    assert set(made.values()) == {1}, "a payment was made twice"
+    assert seen <= turns(trial), "a finished turn was lost"
+    if state != "done":  # payments were lost with their worker, or the engine died too often
+        trial.resume()
+        trial.wait("done")
+    assert trial.answers() == calm.answers()
+
+
+def test_a_pause_ends_at_a_turn_and_another_worker_goes_on_there(bench: Bench, calm: Trial) -> None:
+    trial = agents(bench, answer_ms=(200, 300))
+    until(lambda: len(turns(trial)) > 6, "turns")
+    bench.run("pause", trial.id)
+    trial.wait("paused")
+    before = turns(trial)
+    assert len(before) < SAMPLES * TURNS
+    bench.script(answer_ms=(1, 3), calls=CALLS)
+
+    bench.run("resume", trial.id)
+
+    trial.wait("done")
+    assert trial.answers() == calm.answers()
+    written = [(line["sample"], line["turn"]) for line in lines(trial) if "reply" in line]
+    assert before <= set(written)
+    assert len(written) == SAMPLES * TURNS, "no turn was asked twice"
+
+
+def test_a_sample_that_ends_the_engine_has_an_exit_of_its_own(bench: Bench, calm: Trial) -> None:
+    trial = agents(bench)  # the script is changed before the worker reads it
+    bench.script(answer_ms=(1, 3), calls=CALLS, poison=[question(5)])
+
+    trial.wait("done")  # one sample of forty may be missing
+
+    from hpcbench.experiment.claims import answers_of
+    from hpcbench.experiment.layout import Experiment
+
+    answers = {
+        name: one for _, found in answers_of(Experiment(trial.path), "numbers") for name, one in found.items()
+    }  # fmt: skip
+    poisonous = answers.pop("s005")
+    assert poisonous.outcome == "failed"
+    assert poisonous.trajectory is not None
+    assert poisonous.trajectory["exit"] == "engine_gone"
+    exits = {one.trajectory["exit"] for one in answers.values() if one.trajectory is not None}
+    assert exits == {"answered"}
