@@ -239,7 +239,7 @@ def make_page(
 _FONT_CACHE: dict[tuple[str, float], ImageFont.FreeTypeFont] = {}
 
 
-def _font(name: str, size: float) -> ImageFont.FreeTypeFont:
+def load_font(name: str, size: float) -> ImageFont.FreeTypeFont:
     key = (name, size)
     if key not in _FONT_CACHE:
         path = FONT_ROOT / name
@@ -268,7 +268,7 @@ def render(page: Page, rng: random.Random, style: Style) -> tuple[Image.Image, l
     image = Image.new("L", (WIDTH, HEIGHT), round(paper))
     draw = ImageDraw.Draw(image)
     while True:  # the widest line must fit; the loop ends because every step shrinks the text
-        font = _font(font_name, size)
+        font = load_font(font_name, size)
         if max(_extent(line, font, spacing) for line in page.lines) <= WIDTH - 2 * margin - 6:
             break
         if spacing > 0:

@@ -34,24 +34,26 @@ FIGURE = {
 
 
 class Reader:
-    """A loaded model: page and prompt in, answer out."""
+    """A loaded model: messages and images in, answer out."""
 
     def __init__(self, folder: Path) -> None:
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
         self.images = AutoImageProcessor.from_pretrained(folder, backend="pil")
         self.model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32).eval()
 
-    def inputs(self, prompt: str, image: Path) -> dict[str, torch.Tensor]:
+    def inputs(
+        self, messages: Sequence[dict[str, Any]], images: Sequence[Image.Image]
+    ) -> dict[str, torch.Tensor]:
         """What Qwen2VLProcessor would give, without it."""
-        content = [{"type": "image"}, {"type": "text", "text": prompt}]
         text = self.tokenizer.apply_chat_template(
-            [{"role": "user", "content": content}], tokenize=False, add_generation_prompt=True
+            messages, tokenize=False, add_generation_prompt=True
         )
-        with Image.open(image) as opened:
-            pixels = self.images(images=[opened.convert("RGB")], return_tensors="pt")
-        count = int(pixels["image_grid_thw"][0].prod()) // self.images.merge_size**2
-        text = text.replace("<|image_pad|>", "<|image_pad|>" * count)
-        encoded = self.tokenizer(text, return_tensors="pt", add_special_tokens=False)
+        pixels = self.images(images=[image.convert("RGB") for image in images], return_tensors="pt")
+        first, *rest = text.split("<|image_pad|>")
+        for grid, part in zip(pixels["image_grid_thw"], rest, strict=True):
+            count = int(grid.prod()) // self.images.merge_size**2
+            first += "<|image_pad|>" * count + part
+        encoded = self.tokenizer(first, return_tensors="pt", add_special_tokens=False)
         ids = encoded["input_ids"]
         return {
             "input_ids": ids,
@@ -61,12 +63,22 @@ class Reader:
         }
 
     @torch.inference_mode()
-    def answer(self, prompt: str, image: Path) -> str:
-        """The greedy answer."""
-        inputs = self.inputs(prompt, image)
+    def chat(self, messages: Sequence[dict[str, Any]], images: Sequence[Image.Image]) -> str:
+        """The greedy answer to messages, which have the images in order."""
+        inputs = self.inputs(messages, images)
         out = self.model.generate(**inputs, do_sample=False, max_new_tokens=96)
         new = out[0, inputs["input_ids"].shape[1] :]
         return str(self.tokenizer.decode(new, skip_special_tokens=True))
+
+    def answer(self, prompt: str, image: Path) -> str:
+        """The greedy answer to a prompt about one image."""
+        with Image.open(image) as opened:
+            return self.chat([user(prompt)], [opened])
+
+
+def user(text: str) -> dict[str, Any]:
+    """A user's message with one image."""
+    return {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": text}]}
 
 
 def edits(first: str, second: str) -> int:

@@ -158,7 +158,10 @@ def build_config(tokenizer: PreTrainedTokenizerFast) -> Qwen2VLConfig:
 
 
 def export(
-    model: Qwen2VLForConditionalGeneration, tokenizer: PreTrainedTokenizerFast, out: Path
+    model: Qwen2VLForConditionalGeneration,
+    tokenizer: PreTrainedTokenizerFast,
+    out: Path,
+    chat_template: str = CHAT_TEMPLATE,
 ) -> None:
     """Write the folder beside its place, then move file by file: a reader never sees a half file.
 
@@ -195,7 +198,7 @@ def export(
         "temporal_patch_size": 2,
     }
     (staging / "preprocessor_config.json").write_text(json.dumps(preprocessor, indent=2) + "\n")
-    (staging / "chat_template.jinja").write_text(CHAT_TEMPLATE, encoding="utf-8")
+    (staging / "chat_template.jinja").write_text(chat_template, encoding="utf-8")
     # The generic name: transformers 4 knows it too, and neither 4 nor 5 rebuilds the pre-tokenizer.
     settings_file = staging / "tokenizer_config.json"
     settings = json.loads(settings_file.read_text())

@@ -80,14 +80,7 @@ class Packer:
 
     def prefix_positions(self) -> np.ndarray:
         """M-RoPE positions of the prefix, as transformers' `get_rope_index` computes them."""
-        first = self.first_image
-        positions = np.tile(np.arange(len(self.prefix)), (3, 1))
-        grid = np.indices((1, ROWS, COLUMNS)).reshape(3, -1)
-        positions[:, first : first + IMAGE_TOKENS] = first + grid
-        after = first + max(ROWS, COLUMNS)
-        rest = len(self.prefix) - first - IMAGE_TOKENS
-        positions[:, first + IMAGE_TOKENS :] = after + np.arange(rest)
-        return positions
+        return positions_of(np.array(self.prefix) == self.prefix[self.first_image])
 
     def _lead(self, prompt: str) -> list[int]:
         return self._ids(f"{prompt}{END}\n{START}assistant\n")
@@ -183,8 +176,6 @@ class Packer:
             positions_[:, index, :end] = where
             found_[index, :end] = found_on
             targets_[index, :end], tasks_[index, :end] = targets, tasks
-        same = (owners[:, :, None] == owners[:, None, :]) | (owners[:, None, :] == -1)
-        mask = same & np.tril(np.ones((length, length), dtype=bool))
         text = [self.text_under(page, glyphs) for page, _, glyphs in pages]
         under = [torch.from_numpy(np.stack(part)) for part in zip(*text, strict=True)]
         over, characters, indices, lines, leads = under
@@ -192,7 +183,7 @@ class Packer:
             pixels=patchify(np.stack([pixels for _, pixels, _ in pages])),
             ids=torch.from_numpy(ids_),
             positions=torch.from_numpy(positions_),
-            mask=torch.from_numpy(mask[:, None]),
+            mask=torch.from_numpy(attention_mask(owners)),
             targets=torch.from_numpy(targets_),
             tasks=torch.from_numpy(tasks_),
             rows=torch.from_numpy(found_),
@@ -202,6 +193,34 @@ class Packer:
             lines=lines,
             leads=leads,
         )
+
+
+def positions_of(image: np.ndarray, start: int = 0) -> np.ndarray:
+    """M-RoPE positions [3, L] from `start` on, as transformers' `get_rope_index` computes them.
+
+    Args:
+        image: [L], where a token is one of an image; images of one sequence never touch.
+    """
+    positions = np.empty((3, len(image)), dtype=np.int64)
+    grid = np.indices((1, ROWS, COLUMNS)).reshape(3, -1)
+    at = 0
+    while at < len(image):
+        size = IMAGE_TOKENS if image[at] else 1
+        positions[:, at : at + size] = start + (grid if image[at] else 0)
+        start += max(ROWS, COLUMNS) if image[at] else 1
+        at += size
+    return positions
+
+
+def attention_mask(owners: np.ndarray) -> np.ndarray:
+    """Where attention is allowed, [B, 1, L, L].
+
+    Args:
+        owners: [B, L], number of a token's segment; -1: of the prefix that all see, -2: padding.
+    """
+    length = owners.shape[1]
+    same = (owners[:, :, None] == owners[:, None, :]) | (owners[:, None, :] == -1)
+    return (same & np.tril(np.ones((length, length), dtype=bool)))[:, None]
 
 
 def patchify(pages: np.ndarray) -> Tensor:

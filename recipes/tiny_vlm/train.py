@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -154,7 +156,7 @@ def rate(share: float, since_start: int) -> float:
     return min(1.0, (since_start + 1) / 50) * min(1.0, max(0.01, (1 - share) / 0.6))
 
 
-def optimizers(trainee: Trainee, lr: float) -> list[torch.optim.Optimizer]:
+def optimizers(trainee: nn.Module, lr: float) -> list[torch.optim.Optimizer]:
     """Muon for the matrices inside both transformers, AdamW for everything else."""
     inner = [
         parameter
@@ -169,36 +171,37 @@ def optimizers(trainee: Trainee, lr: float) -> list[torch.optim.Optimizer]:
     ]
 
 
-def train(args: argparse.Namespace) -> None:
-    """Run until the time or the steps are over; export the running mean of the weights."""
-    torch.manual_seed(args.seed)
-    torch.set_num_threads(args.threads)
-    tokenizer = build_tokenizer()
-    if args.resume:
-        model = Qwen2VLForConditionalGeneration.from_pretrained(args.resume, dtype=torch.float32)
-    else:
-        model = Qwen2VLForConditionalGeneration(build_config(tokenizer))
-    trainee = Trainee(model, Packer(tokenizer).first_image)
+def fit(
+    trainee: nn.Module,
+    batches: Iterable[Any],
+    losses_of: Callable[[Any, float], dict[str, Tensor]],
+    weights: Mapping[str, float],
+    save: Callable[[nn.Module], None],
+    args: argparse.Namespace,
+) -> None:
+    """Train until the time or the steps are over; what is saved is the running mean of the weights.
+
+    Args:
+        trainee: has the model, whose weights are saved, as its attribute `model`.
+        losses_of: batch, and share of the run that is over → losses and figures by name.
+        weights: of those names that are losses.
+        save: called every `args.save_every` seconds and at the end.
+    """
     mean = AveragedModel(trainee.model, multi_avg_fn=get_ema_multi_avg_fn(0.99))
     optimizing = optimizers(trainee, args.lr)
     groups = [group for optimizer in optimizing for group in optimizer.param_groups]
     peaks = [float(group["lr"]) for group in groups]
-    loader = DataLoader(
-        Stream(tokenizer, args.batch, args.seed), batch_size=None, num_workers=args.workers
-    )
     began = saved = printed = time.monotonic()
     sums: dict[str, list[float]] = {}
-    for step, batch in enumerate(loader):
+    for step, batch in enumerate(batches):
         now = time.monotonic()
         share = (now - began) / args.seconds if args.seconds else step / args.steps
         if share >= 1:
             break
         for group, peak in zip(groups, peaks, strict=True):
             group["lr"] = peak * rate(share, step)
-        losses = trainee(batch, answers=share > args.head_start)
-        total = sum(
-            weight * losses[name] for name, weight in LOSS_WEIGHTS.items() if name in losses
-        )
+        losses = losses_of(batch, share)
+        total = sum(weight * losses[name] for name, weight in weights.items() if name in losses)
         total.backward()
         nn.utils.clip_grad_norm_(trainee.parameters(), 1.0)
         for optimizer in optimizing:
@@ -208,19 +211,40 @@ def train(args: argparse.Namespace) -> None:
         for name, value in losses.items():
             sums.setdefault(name, []).append(float(value.detach()))
         if now - printed > 20:
-            means = " ".join(f"{name} {np.mean(values):.3f}" for name, values in sums.items())
+            means = " ".join(f"{name} {np.nanmean(values):.3f}" for name, values in sums.items())
             print(f"{now - began:5.0f} s  step {step}  {means}", flush=True)
             sums, printed = {}, now
         if now - saved > args.save_every:
-            export(mean.module, tokenizer, args.out)
+            save(mean.module)
             saved = now
-    export(mean.module, tokenizer, args.out)
+    save(mean.module)
     print(f"done: {step} steps of {args.batch} pages in {time.monotonic() - began:.0f} s")
 
 
-def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+def train(args: argparse.Namespace) -> None:
+    """Train the demo's model."""
+    torch.manual_seed(args.seed)
+    torch.set_num_threads(args.threads)
+    tokenizer = build_tokenizer()
+    if args.resume:
+        model = Qwen2VLForConditionalGeneration.from_pretrained(args.resume, dtype=torch.float32)
+    else:
+        model = Qwen2VLForConditionalGeneration(build_config(tokenizer))
+    trainee = Trainee(model, Packer(tokenizer).first_image)
+    stream = Stream(tokenizer, args.batch, args.seed)
+    fit(
+        trainee,
+        DataLoader(stream, batch_size=None, num_workers=args.workers),
+        lambda batch, share: trainee(batch, answers=share > args.head_start),
+        LOSS_WEIGHTS,
+        lambda mean: export(mean, tokenizer, args.out),
+        args,
+    )
+
+
+def parser_of(doc: str) -> argparse.ArgumentParser:
+    """The options of `fit`, and those that every training needs."""
+    parser = argparse.ArgumentParser(description=doc.partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True, help="folder of the exported model")
     parser.add_argument("--resume", type=Path, help="start from the weights of an exported model")
     parser.add_argument("--seconds", type=float, default=0, help="length of the run")
@@ -234,7 +258,12 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--workers", type=int, default=1, help="processes that draw pages")
     parser.add_argument("--save-every", type=float, default=300, help="seconds between exports")
-    train(parser.parse_args())
+    return parser
+
+
+def main() -> None:
+    """Command line."""
+    train(parser_of(__doc__).parse_args())
 
 
 if __name__ == "__main__":
