@@ -37,7 +37,7 @@ from recipes.tiny_vlm.packing import SEED_BASE, attention_mask, patchify, positi
 
 NO_TOOLS_SHARE = 0.15
 MISSED_SHARE = 0.5
-ASKED = 4
+ASKED = 2
 """Labels of a sheet that are asked about, at most: others cost more time than they teach."""
 OTHER_WORDS_SHARE = 0.3
 OTHER_WORDS = "The tools gave image 2."
