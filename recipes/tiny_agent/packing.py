@@ -44,7 +44,7 @@ OTHER_WORDS = "The tools gave image 2."
 PLACES = 17
 """Places of a box in a row or a column: 0, 50 … 800 thousandths."""
 KINDS = ("box", "call", "answer", "guess")
-"""Targets: the box in a call, the rest of a call, an answer, an answer without tools."""
+"""Targets: the box's upper left corner in a call, the rest of a call, an answer, an answer without tools."""
 PICTURE = "<|vision_start|><|image_pad|><|vision_end|>"
 NOWHERE = (-100, -100)
 
@@ -61,6 +61,8 @@ class Batch:
     targets: Tensor  # [B, L]: next token where something is learnt, else -100
     kinds: Tensor  # [B, L]: index into KINDS
     places: Tensor  # [B, L, 2, 2]: see `Segment.places`
+    looks: Tensor  # [n, 3]: layer, row and column of a token whose first head must look somewhere
+    seen: Tensor  # [n, L], where
     letters: Tensor  # [B, image tokens]: index into LETTERS, their number for none
     sites: Tensor  # [B, image tokens, 2]: place of the box of that letter's label, -100 for none
 
@@ -83,6 +85,10 @@ class Segment:
         self.places: list[list[tuple[int, int]]] = []
         """Place of the box, to be known after the first layer at the letter in the question, and after the
         second where the box begins: two steps of looking it up, as in the demo's tables."""
+        self.named = 0
+        """The letter in the question."""
+        self.begun: list[int] = []
+        """Tokens whose targets are the upper left corner of the box."""
 
     def text(self, text: str, image: int = -1) -> Segment:
         """Append a text; `image` is the number of the picture in it."""
@@ -141,6 +147,7 @@ class Packer:
     def _asked(self, label: Label) -> Segment:
         before, after = label.question.split(label.letter)
         segment = Segment(self.tokenizer).text(before + label.letter)
+        segment.named = len(segment.ids) - 1
         return segment.known(place_of(label.box), 0).text(f"{after}{END}\n{START}assistant\n")
 
     def segments(self, sheet: Sheet, image: int, crop_image: int) -> Iterator[Segment]:
@@ -151,9 +158,13 @@ class Packer:
             if not sheet.tools:
                 yield self._asked(label).learnt(label.code + END, "guess")
                 continue
-            begin, box, end = crop_call(label.box).replace("[", "[|").replace("]", "|]").split("|")
-            segment = self._asked(label).learnt(begin, "call").known(place_of(label.box), 1)
-            yield segment.learnt(box, "box").learnt(end + END, "call")
+            begin, box = crop_call(label.box).split("[")
+            left, top, rest = box.split(", ", 2)
+            segment = self._asked(label).learnt(begin + "[", "call").known(place_of(label.box), 1)
+            first = len(segment.ids) - 1
+            segment.learnt(f"{left}, {top}", "box")
+            segment.begun = list(range(first, len(segment.ids) - 1))
+            yield segment.learnt(f", {rest}{END}", "call")
         if sheet.tools:
             segment = self._asked(sheet.looked).text(crop_call(sheet.seen) + f"{END}\n")
             segment.text(f"{START}user\n{PICTURE}{sheet.response}{END}\n", crop_image)
@@ -173,6 +184,9 @@ class Packer:
         kinds, owners = np.zeros((count, length), dtype=np.int64), np.full((count, length), -2)
         positions = np.zeros((3, count, length), dtype=np.int64)
         places = np.full((count, length, 2, 2), -100)
+        letters, sites = zip(*(_letters(sheet.labels) for sheet in sheets), strict=True)
+        looks: list[tuple[int, int, int]] = []
+        seen: list[np.ndarray] = []
         for index, row in enumerate(rows):
             at = start = 0
             for number, part in enumerate(row):
@@ -183,12 +197,19 @@ class Packer:
                 positions[:, index, where] = positions_of(np.array(part.images) >= 0, start)
                 if number == 0:
                     start = int(positions[:, index, where].max()) + 1
+                if part.begun:
+                    over = np.zeros(length, dtype=bool)
+                    wanted = sheets[index].labels[number - 1].letter
+                    over[images[index] // IMAGE_TOKENS == index] = letters[index] == LETTERS.index(wanted)
+                    looks.append((0, index, at + part.named))
+                    seen.append(over)
+                    looks += [(1, index, at + place) for place in part.begun]
+                    seen += [np.arange(length) == at + part.named] * len(part.begun)
                 at = where.stop
-        letters, sites = zip(*(_letters(sheet.labels) for sheet in sheets), strict=True)
-        seen = [_shrunk(sheet.image) for sheet in sheets]
-        seen += [np.asarray(crop(sheet.image, sheet.seen)) for sheet in cropped]
+        pictures = [_shrunk(sheet.image) for sheet in sheets]
+        pictures += [np.asarray(crop(sheet.image, sheet.seen)) for sheet in cropped]
         return Batch(
-            pixels=patchify(np.stack(seen)),
+            pixels=patchify(np.stack(pictures)),
             ids=torch.from_numpy(ids),
             images=torch.from_numpy(images),
             positions=torch.from_numpy(positions),
@@ -196,6 +217,8 @@ class Packer:
             targets=torch.from_numpy(targets),
             kinds=torch.from_numpy(kinds),
             places=torch.from_numpy(places),
+            looks=torch.tensor(looks).view(-1, 3),
+            seen=torch.from_numpy(np.stack(seen or [np.zeros(length, dtype=bool)])[: len(looks)]),
             letters=torch.from_numpy(np.stack(letters)),
             sites=torch.from_numpy(np.stack(sites)),
         )

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
 from transformers import Qwen2VLForConditionalGeneration
+from transformers.models.qwen2_vl.modeling_qwen2_vl import apply_rotary_pos_emb
 
 from recipes.tiny_agent.model import CHAT_TEMPLATE, START_FROM, extended_tokenizer, load
 from recipes.tiny_agent.packing import KINDS, PLACES, Batch, Stream
@@ -28,6 +29,8 @@ LOSS_WEIGHTS = {"box": 1.0, "call": 0.3, "answer": 1.0, "guess": 0.1} | {
     "site": 0.3,
     "place0": 0.3,
     "place1": 0.3,
+    "look0": 0.3,
+    "look1": 0.3,
 }
 
 
@@ -79,6 +82,9 @@ class Trainee(nn.Module):
             losses[f"place{layer}"], report[f"right_place{layer}"] = _place(
                 head(states.hidden_states[layer + 1][asked]), wanted[asked]
             )
+            losses[f"look{layer}"], report[f"right_look{layer}"] = self.look(
+                batch, layer, states.hidden_states[layer]
+            )
         learnt = batch.targets >= 0
         logits = self.model.lm_head(states.last_hidden_state[learnt])
         targets, kinds = batch.targets[learnt], batch.kinds[learnt]
@@ -89,6 +95,27 @@ class Trainee(nn.Module):
                 losses[kind] = loss[kinds == number].mean()
                 report[f"right_{kind}"] = right[kinds == number].mean()
         return losses | report
+
+    def look(self, batch: Batch, layer: int, states: Tensor) -> tuple[Tensor, Tensor]:
+        """Loss of a layer's first head that looks elsewhere, and its share of attention at the right places."""
+        language_model = self.model.model.language_model
+        asked = batch.looks[:, 0] == layer
+        _, row, column = batch.looks[asked].unbind(1)
+        attention = language_model.layers[layer].self_attn
+        states = language_model.layers[layer].input_layernorm(states)
+        size = attention.head_dim
+        query, key = (
+            (states @ part.weight[:size].T + part.bias[:size])[:, None]
+            for part in (attention.q_proj, attention.k_proj)
+        )
+        query, key = apply_rotary_pos_emb(
+            query, key, *language_model.rotary_emb(states, batch.positions)
+        )
+        scores = torch.einsum("nd,nld->nl", query[row, 0, column], key[row, 0]) * attention.scaling
+        scores = scores.masked_fill(~batch.mask[row, 0, column], -torch.inf)
+        whole = scores.logsumexp(1)
+        right = scores.masked_fill(~batch.seen[asked], -torch.inf).logsumexp(1) - whole
+        return -right.mean(), right.exp().mean()
 
 
 def _place(logits: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
