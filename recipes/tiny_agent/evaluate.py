@@ -2,8 +2,8 @@
 
     python -m recipes.tiny_agent.evaluate --model examples/agent/model --data examples/agent/data
 
-Independent of hpcbench on purpose, as `recipes.tiny_vlm.evaluate`: greedy, one sample at a time, and a crop by
-Pillow. With `--fresh N`, N sheets are drawn from seeds of their own, instead of the shipped ones.
+Independent of hpcbench on purpose, as `recipes.tiny_vlm.evaluate`: greedy, one sample at a time, and a crop
+by Pillow. With `--fresh N`, N sheets are drawn from seeds of their own, instead of the shipped ones.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CALL = re.compile(r"\A<tool_call>\n(.*)\n</tool_call>\Z")
 
 
 def with_tool(reader: Reader, question: str, image: Image.Image, response: str) -> tuple[str, str]:
-    """How it ended, and the answer: of the second turn, or of the first if that has no call that can be run."""
+    """How it ended, and the answer: of the first turn if that has no call that can be run."""
     messages: list[dict[str, Any]] = [SYSTEM, user(question)]
     first = reader.chat(messages, [image])
     found = CALL.match(first)

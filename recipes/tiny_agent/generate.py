@@ -2,8 +2,8 @@
 
     python -m recipes.tiny_agent.generate --out examples/agent/data
 
-Annotations come out byte-identical anywhere; pixels depend on the fonts and the FreeType at hand, so the images
-ship, too. Seeds are below those of training, so no sheet was seen in it.
+Annotations come out byte-identical anywhere; pixels depend on the fonts and the FreeType at hand, so the
+images ship, too. Seeds are below those of training, so no sheet was seen in it.
 """
 
 from __future__ import annotations

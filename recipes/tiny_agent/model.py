@@ -1,6 +1,7 @@
 """The tiny model that looks again: the demo's model with a few more tokens, and another chat template.
 
-It calls `crop` in the form of Hermes, as text. A tool's result comes in a user's message: the image, then text.
+It calls `crop` in the form of Hermes, as text. A tool's result comes in a user's message: the image, then
+text.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ WORDS = ("crop", "arguments", "image", "box", "pixels")
 RESPONSE = "<tool_response>\nimage 2: crop of image 1, {width} × {height} pixels\n</tool_response>"
 """What the loop writes about a tool's image. Training varies it, since an answer must not hang on it."""
 
-# As the demo's template; and a description of tools becomes one token, a call is written out, and results that
-# come as messages of their own join the user's message that shows their images.
+# As the demo's template; and a description of tools becomes one token, a call is written out, and results
+# that come as messages of their own join the user's message that shows their images.
 CHAT_TEMPLATE = """\
 {%- set results = namespace(text='') -%}
 {%- if tools is defined and tools -%}

@@ -1,9 +1,9 @@
 """Sheets as training batches: one packed sequence a sheet, with all that is asked about it.
 
-As in `recipes.tiny_vlm.packing`, questions stand behind one image and do not see each other. With tools, each
-label gives a segment in which the call is learnt; and one label gives a segment with a call, its crop, and the
-answer, which is learnt. The crop there is often a step beside the best, since the model will miss, too. Without
-tools, answers are learnt that cannot be known: the model must then answer, and not call.
+As in `recipes.tiny_vlm.packing`, questions stand behind one image and do not see each other. With tools, some
+labels give a segment in which the call is learnt; and one label gives a segment with a call, its crop, and
+the answer, which is learnt. The crop there is often a step beside the best, since the model will miss, too.
+Without tools, answers are learnt that cannot be known: the model must then answer, and not call.
 """
 
 from __future__ import annotations
@@ -199,8 +199,8 @@ class Packer:
                     start = int(positions[:, index, where].max()) + 1
                 if part.begun:
                     over = np.zeros(length, dtype=bool)
-                    wanted = sheets[index].labels[number - 1].letter
-                    over[images[index] // IMAGE_TOKENS == index] = letters[index] == LETTERS.index(wanted)
+                    wanted = LETTERS.index(sheets[index].labels[number - 1].letter)
+                    over[images[index] // IMAGE_TOKENS == index] = letters[index] == wanted
                     looks.append((0, index, at + part.named))
                     seen.append(over)
                     looks += [(1, index, at + place) for place in part.begun]

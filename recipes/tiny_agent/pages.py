@@ -2,9 +2,9 @@
 
 A label has a large letter and, beside it, two lines of small print: goods and a code of four digits. The
 model's image processor shrinks a whole sheet five times: letters are then as large as the text of the demo's
-pages, and small print is under three pixels high. A crop of a fifth of each side keeps its pixels. Scales of grey
-along the upper and the left edge, as on scanned test charts, show how far right and down something is: Qwen2-VL
-itself has no sense of absolute places on blank paper.
+pages, and small print is under three pixels high. A crop of a fifth of each side keeps its pixels. Scales of
+grey along the upper and the left edge, as on scanned test charts, show how far right and down something is:
+the vision tower of Qwen2-VL has no sense of absolute places on blank paper.
 
 Content and appearance draw from separate random streams, as in `recipes.demo_data.pages`.
 """

@@ -2,9 +2,10 @@
 
     python -m recipes.tiny_agent.train --out examples/agent/model --seconds 2400
 
-The demo's model reads text of the size of small print already. It learns to name letters over image tokens, to
-find a label's place, to write the call, and to read a crop. Auxiliary heads, which are left behind at export,
-say where to look, as in `recipes.tiny_vlm.train`. Sheets are drawn from seeds that the shipped data never use.
+The demo's model reads text of the size of small print already. It learns to name letters over image tokens,
+to find a label's place, to write the call, and to read a crop. Auxiliary heads, which are left behind at
+export, say where to look, as in `recipes.tiny_vlm.train`. Sheets are drawn from seeds that the shipped data
+never use.
 """
 
 from __future__ import annotations
@@ -97,7 +98,10 @@ class Trainee(nn.Module):
         return losses | report
 
     def look(self, batch: Batch, layer: int, states: Tensor) -> tuple[Tensor, Tensor]:
-        """Loss of a layer's first head that looks elsewhere, and its share of attention at the right places."""
+        """A loss of a layer's first head, and its share of attention at the right tokens.
+
+        The loss is the logarithm of that share, negative.
+        """
         language_model = self.model.model.language_model
         asked = batch.looks[:, 0] == layer
         _, row, column = batch.looks[asked].unbind(1)

@@ -160,7 +160,8 @@ class Muon(torch.optim.Optimizer):
     """`torch.optim.Muon` in float32: its bfloat16 takes as long as the rest of a step on a CPU without it.
 
     Jordan et al. 2024, https://kellerjordan.github.io/posts/muon: the momentum's singular values are set to
-    about one by five steps of Newton and Schulz; rate and decay as AdamW's (Liu et al. 2025, arXiv 2502.16982).
+    about one by five steps of Newton and Schulz. Rate and decay as AdamW's: Liu et al. 2025, arXiv
+    2502.16982.
     """
 
     def __init__(self, matrices: Iterable[nn.Parameter], lr: float) -> None:
