@@ -22,7 +22,7 @@ TOOLS = "<tools>"
 TAGS = (TOOLS, "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
 WORDS = ("crop", "arguments", "image", "box", "pixels")
 
-RESPONSE = "<tool_response>\nimage 2: crop of image 1, {width} × {height} pixels\n</tool_response>"
+RESPONSE = "<tool_response>\nimage 2: Part of image 1, {width} × {height} pixels.\n</tool_response>"
 """What the loop writes about a tool's image. Training varies it, since an answer must not hang on it."""
 
 # As the demo's template; and a description of tools becomes one token, a call is written out, and results

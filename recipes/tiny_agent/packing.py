@@ -261,11 +261,13 @@ def draw(rng: random.Random) -> Sheet:
     labels = make_labels(rng)
     image = render(labels, rng)
     looked = rng.choice(labels)
-    column, row = place_of(looked.box)
+    seen = looked.box
     if rng.random() < MISSED_SHARE:
-        column, row = column + rng.randint(-1, 1), row + rng.randint(-1, 1)
+        column, row = place_of(looked.box)
+        missed = box_at(column + rng.randint(-1, 1), row + rng.randint(-1, 1))
+        seen = missed if looked.readable_in(missed) else seen
     tools = rng.random() > NO_TOOLS_SHARE
-    return Sheet(labels, image, tools, looked, box_at(column, row), _response(rng))
+    return Sheet(labels, image, tools, looked, seen, _response(rng))
 
 
 class Stream(IterableDataset[Batch]):

@@ -40,6 +40,8 @@ _COLUMNS, _ROWS = 4, 3
 _LABEL_WIDTH, _LABEL_HEIGHT = 140, 60
 _PRINT_AT = 68
 """Where small print begins, pixels from the left edge of a label."""
+_CODE_END = 114
+"""Where a code ends, at most."""
 _GAP = 7
 """Blank pixels around a label, at least."""
 
@@ -63,6 +65,15 @@ class Label:
     def letter_area(self) -> Box:
         """Left, top, right, bottom of the part with the letter."""
         return self.left, self.top, self.left + _PRINT_AT, self.top + _LABEL_HEIGHT
+
+    def readable_in(self, box: Box) -> bool:
+        """Whether the code lies within a box, wherever it is drawn on the label."""
+        left, top, right, bottom = (
+            place * side / UNITS
+            for place, side in zip(box, (SHEET_WIDTH, SHEET_HEIGHT) * 2, strict=True)
+        )
+        across = left <= self.left + _PRINT_AT and self.left + _CODE_END <= right
+        return across and top <= self.top + 10 and self.top + _LABEL_HEIGHT - 10 <= bottom
 
     @property
     def centre(self) -> tuple[int, int]:
