@@ -18,6 +18,9 @@ from hpcbench.engines.hf_inputs import Encoder, encoder_for, kind_of, open_image
 from hpcbench.engines.hf_sampling import DEFAULTS, Chooser, Settings
 
 _auto: Any = transformers  # half of its functions have no types
+# Only losses, and models that write no text, need scipy, and only assisted generation scikit-learn. Their
+# imports would take a tenth of the time until a small model is loaded.
+_auto.utils.is_scipy_available = _auto.utils.is_sklearn_available = lambda: False
 
 
 class HfModel:
