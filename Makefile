@@ -72,7 +72,6 @@ test-portal: .venv/dev.done
 # The portal's pages: checked, tested and built; the build must equal the committed files.
 client: .venv/client.done
 	cd portal && $(NPM) run check
-	rm -rf build/portal && cd portal && $(NPM) run build -- --outDir ../build/portal
 	diff -r build/portal hpcbench/portal/static
 
 # The site, read without a network: build/docs/index.html. A link that leads nowhere is an error.

@@ -11,6 +11,8 @@ const LIMITS = { "first page, JavaScript": 200_000, "first page, styles": 30_000
 const own = join(process.cwd(), "..", ".venv", "bin", "python");
 const python = process.env.PYTHON ?? (existsSync(own) ? own : "python3");
 const made = mkdtempSync(join(tmpdir(), "hpcbench-portal-"));
+/** `make client` compares it with the committed files. */
+const BUILT = join("..", "build", "portal");
 
 function run(title, command, ...given) {
   console.log(`· ${title}`);
@@ -29,13 +31,13 @@ function api() {
   if (readFileSync("src/api/schema.d.ts", "utf-8") !== kept) throw new Error("src/api/schema.d.ts was old; it is made anew now");
 }
 
-const packed = (folder, name) => gzipSync(readFileSync(join(folder, "assets", name)), { level: 9 }).length;
+const packed = (name) => gzipSync(readFileSync(join(BUILT, "assets", name)), { level: 9 }).length;
 
 /** What a chunk brings along: its static imports, and theirs. */
-function withImports(folder, names) {
+function withImports(names) {
   const found = new Set(names);
   for (const name of found) {
-    const text = readFileSync(join(folder, "assets", name), "utf-8");
+    const text = readFileSync(join(BUILT, "assets", name), "utf-8");
     for (const [, other] of text.matchAll(/(?:from|import)\s*"\.\/([^"]+\.js)"/g)) found.add(other);
   }
   return found;
@@ -43,19 +45,18 @@ function withImports(folder, names) {
 
 function sizes() {
   console.log("· sizes");
-  const folder = join(made, "static");
-  execFileSync("npx", ["vite", "build", "--outDir", folder, "--logLevel", "warn"], { stdio: "inherit" });
-  const page = readFileSync(join(folder, "index.html"), "utf-8");
+  execFileSync("npx", ["vite", "build", "--outDir", BUILT, "--logLevel", "warn"], { stdio: "inherit" });
+  const page = readFileSync(join(BUILT, "index.html"), "utf-8");
   if (/<script(?![^>]*\bsrc=)|<style|\son\w+=|https?:/.test(page)) throw new Error("index.html has something inline or from elsewhere");
   const named = [...page.matchAll(/(?:src|href)="\.\/assets\/([^"]+)"/g)].map(([, name]) => name);
-  const files = readdirSync(join(folder, "assets"));
+  const files = readdirSync(join(BUILT, "assets"));
   const chunk = (name) => files.filter((file) => file.startsWith(`${name}-`) && file.endsWith(".js"));
-  const first = withImports(folder, [...named.filter((name) => name.endsWith(".js")), ...chunk("experiments")]);
+  const first = withImports([...named.filter((name) => name.endsWith(".js")), ...chunk("experiments")]);
   const styles = [...named.filter((name) => name.endsWith(".css")), ...files.filter((file) => /^experiments-.*\.css$/.test(file))];
-  const alone = (names) => [...withImports(folder, names)].filter((name) => !first.has(name));
+  const alone = (names) => [...withImports(names)].filter((name) => !first.has(name));
   const found = { "first page, JavaScript": first, "first page, styles": new Set(styles), "chart, lazy": alone(chunk("Drawing")), "editor, lazy": alone(chunk("CodeEditor")) };
   for (const [title, names] of Object.entries(found)) {
-    const size = [...names].reduce((sum, name) => sum + packed(folder, name), 0);
+    const size = [...names].reduce((sum, name) => sum + packed(name), 0);
     console.log(`  ${title}: ${(size / 1000).toFixed(1)} of ${LIMITS[title] / 1000} kB`);
     if (size > LIMITS[title] || size === 0) throw new Error(`${title}: ${size === 0 ? "not found" : "too large"}`);
   }
