@@ -168,10 +168,15 @@ class User:
             "stalled",
         )
         deadline = time.monotonic() + timeout
-        while (now := self.status(experiment))["state"] not in ended:
+        outcome = self.experiment(experiment) / "outcome.json"
+        now: Any = None
+        while now is None or now["state"] not in ended:
             if time.monotonic() > deadline:
                 raise AssertionError(f"not ended in {timeout} s: {json.dumps(now, indent=1)}")
-            time.sleep(1)
+            time.sleep(0.5)
+            # The command takes longer to start than to look: not while jobs are at work.
+            if outcome.exists() or not self._jobs(f":{experiment}:"):
+                now = self.status(experiment)
         return now
 
     def end(self) -> None:
@@ -180,15 +185,16 @@ class User:
         if not names:
             return
 
-        def jobs() -> set[str]:
-            queue = self.lab.squeue()
-            return {
-                job.id.partition("_")[0] for job in queue if any(name in job.name for name in names)
-            }
-
-        if mine := jobs():
+        if mine := self._jobs(*names):
             self.lab.run_as_user(["scancel", *sorted(mine)])
-            until(lambda: not jobs(), 60, "her jobs to end")
+            until(lambda: not self._jobs(*names), 60, "her jobs to end", every=0.3)
+
+    def _jobs(self, *names: str) -> set[str]:
+        """Ids of jobs in the queue whose names have one of these parts."""
+        queue = self.lab.squeue()
+        return {
+            job.id.partition("_")[0] for job in queue if any(name in job.name for name in names)
+        }
 
     def answered(self, experiment: str) -> int:
         """Answers that lie on the disk."""
