@@ -94,25 +94,20 @@ def test_a_damaged_answer_is_told_and_asked_again(bench: Bench, calm: Trial) -> 
     assert trial.metrics == calm.metrics
 
 
-def test_a_missing_metrics_file_is_told_in_a_line_and_made_again(bench: Bench, calm: Trial) -> None:
+def test_missing_metrics_are_told_in_a_line_and_an_outcome_that_cannot_be_read_is_none(
+    bench: Bench, calm: Trial
+) -> None:
     trial = bench.submit(bench.plan({}))
     trial.wait("done")
     (trial.path / "metrics.json").unlink()
     assert trial.status()["state"] == "done"
     _, err = bench.run("report", trial.id, code=None)
     assert "has no scores" in err
-    (trial.path / "outcome.json").unlink()
-    assert trial.status()["state"] == "lost"
-    trial.resume()
-    trial.wait("done")
-    whole(trial, calm)
-
-
-def test_an_outcome_that_cannot_be_read_is_no_outcome(bench: Bench, calm: Trial) -> None:
-    trial = bench.submit(bench.plan({}))
-    trial.wait("done")
-    for content in (b"", b'{"version":1,"rou', b"\x00" * 64, b"[]\n"):
-        (trial.path / "outcome.json").write_bytes(content)
+    for content in (None, b"", b'{"version":1,"rou', b"[]\n"):
+        if content is None:
+            (trial.path / "outcome.json").unlink()
+        else:
+            (trial.path / "outcome.json").write_bytes(content)
 
         assert trial.status()["state"] == "lost", content
 

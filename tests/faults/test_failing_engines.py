@@ -56,6 +56,7 @@ def test_poisonous_samples_are_found_guilty_and_everything_else_is_answered(
     assert "poisoned by question" in screen
 
 
+@pytest.mark.campaign  # the test below bounds the starts of an engine that dies of every sample
 def test_an_engine_that_dies_of_many_samples_is_given_up_within_bounds(
     bench: Bench, calm: Trial
 ) -> None:
@@ -148,14 +149,11 @@ def test_memory_that_runs_out_without_a_larger_shape_ends_incomplete_and_says_so
     status = trial.wait("incomplete")
 
     assert trial.rounds == 1, "what lacks memory is not tried again in the same shape"
-    before = trial.answers()
-    assert 0 < len(before) < 40
+    final, undisturbed = trial.answers(), calm.answers()
+    assert 0 < len(final) < 40
+    assert final.items() <= undisturbed.items()
     assert "Out of memory" in causes(status)
     assert "Out of memory" in trial.screen()
-    bench.script(answer_ms=[1, 3])
-    trial.resume()
-    trial.wait("done")
-    whole(trial, calm, [before])
 
 
 @pytest.mark.campaign  # a variant of the engines above

@@ -60,7 +60,8 @@ def test_two_submits_of_one_plan_at_once_leave_nothing_half_done(bench: Bench, c
 
 def test_a_paused_experiment_rests_with_what_it_has_and_goes_on(bench: Bench, calm: Trial) -> None:
     bench.script(answer_ms=[300, 500])
-    trial = bench.submit(bench.plan({}))
+    # The cap does not touch a model without GPUs.
+    trial = bench.submit(bench.plan({}), "--max-gpu-hours", "0.001")
     until(lambda: trial.answered() > 2, "answers")
     before = trial.answers()
 
@@ -123,6 +124,7 @@ def test_a_cancelled_run_task_ends_and_the_other_is_finished(bench: Bench) -> No
     assert trial.twice() == []
 
 
+@pytest.mark.campaign  # on the cluster: tests/slurm/test_spine.py
 def test_a_cancelled_experiment_keeps_its_answers_and_resumes(bench: Bench, calm: Trial) -> None:
     bench.script(answer_ms=[600, 800])  # the command takes seconds on a busy machine
     trial = bench.submit(bench.plan({}))
@@ -167,6 +169,7 @@ def test_a_pilot_fails_the_run_task_that_fails_throughout_and_lets_the_others_go
     assert len(trial.answers("bad")) == 40
 
 
+@pytest.mark.campaign  # tests/unit/test_pilot.py has it without processes
 def test_without_a_pilot_what_fails_is_asked_to_its_end(bench: Bench) -> None:
     bench.model("broken")
     bench.script(answer_ms=[1, 3], broken="^broken")
@@ -176,6 +179,7 @@ def test_without_a_pilot_what_fails_is_asked_to_its_end(bench: Bench) -> None:
     assert trial.twice() == []
 
 
+@pytest.mark.campaign  # on the cluster: tests/slurm/test_faults_submission.py
 def test_run_tasks_come_after_those_they_wait_for(bench: Bench) -> None:
     tasks = (
         {"name": "last", "after": ["middle"], "limit": 8},
@@ -190,12 +194,6 @@ def test_run_tasks_come_after_those_they_wait_for(bench: Bench) -> None:
     }
     assert max(spans["begin"]) <= min(spans["middle"])
     assert max(spans["middle"]) <= min(spans["last"])
-
-
-def test_a_cap_on_gpu_hours_does_not_touch_models_without_gpus(bench: Bench, calm: Trial) -> None:
-    trial = bench.submit(bench.plan({}), "--max-gpu-hours", "0.001")
-    trial.wait("done")
-    whole(trial, calm)
 
 
 def test_a_cap_too_small_for_one_job_is_refused_in_one_line(bench: Bench) -> None:
