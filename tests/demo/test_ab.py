@@ -14,7 +14,11 @@ from hpcbench.experiment.claims import answers_of
 from hpcbench.experiment.layout import Experiment
 from tests.demo.test_reuse import PLAN, User
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.timeout(900),
+    pytest.mark.campaign,  # tests/faults and tests/slurm have two arms in turns with a scripted engine
+]
 
 LIMIT = 20
 

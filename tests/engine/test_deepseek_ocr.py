@@ -211,8 +211,9 @@ def reader(
 @pytest.mark.parametrize(
     ("width", "height", "tiles"),
     [
-        (1280, 640, "two_tiles"),
-        pytest.param(640, 480, None, marks=pytest.mark.campaign),
+        (640, 480, None),
+        # A minute each on a processor: how an engine counts tiles does not change between runs.
+        pytest.param(1280, 640, "two_tiles", marks=pytest.mark.campaign),
         pytest.param(1600, 2400, "six_tiles", marks=pytest.mark.campaign),
     ],
 )
