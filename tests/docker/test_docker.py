@@ -250,6 +250,7 @@ def test_an_image_of_dockers_daemon_becomes_a_sif(
         Source.of("docker-daemon:me/hello:2", tmp_path, site)
 
 
+@pytest.mark.campaign  # it unpacks a gigabyte again; an archive is loaded again by the test above
 def test_a_machine_without_the_image_fetches_it(subject: Subject, podman: Podman) -> None:
     client = docker_run.connect(podman.socket, 300)
     client.images.remove(subject.environment.path, force=True)
