@@ -103,16 +103,20 @@ def vllm_python(lab: Lab) -> Path:
 
 
 @pytest.fixture(scope="session")
-def lab_python(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """hpcbench's wheel, built from this checkout."""
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="session")
+def lab_python(lab: Lab, wheel: Path) -> Path:
     """Python of an environment with hpcbench's wheel, as a cluster user installs it."""
-    wheel = build_wheel(tmp_path_factory.mktemp("wheel"))
     return _install_for_users(lab, "hpcbench", wheel, (str(wheel),))
 
 
 @pytest.fixture(scope="session")
-def lab_python_with_engine(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def lab_python_with_engine(lab: Lab, wheel: Path) -> Path:
     """The same with the Hugging Face engine beside it, for jobs without an image."""
-    wheel = build_wheel(tmp_path_factory.mktemp("wheel"))
     torch, *_ = REQUIREMENTS
     return _install_for_users(lab, "hpcbench-engine", wheel, (torch, f"{wheel}[hf]"))
 

@@ -106,14 +106,6 @@ class Drill(Bench):
                 aged = {name: known[name] - seconds for name in ("time", "tried")}
                 path.write_text(json.dumps({**known, **aged}))
 
-    def impatient(self) -> dict[str, str]:
-        """An environment in which status does not wait two minutes for late news of a shared file system."""
-        folder = self.folder / "impatient"
-        folder.mkdir(exist_ok=True)
-        code = "from hpcbench.status import findings\nfindings.NEWS_SECONDS = 3\n"
-        (folder / "sitecustomize.py").write_text(code)
-        return {"PYTHONPATH": str(folder)}
-
     def log_out(self) -> None:
         """Kill all her processes that are not part of a job, as when a login node goes away."""
         mine = f"HPCBENCH_HOME={self.home}".encode()
@@ -233,6 +225,15 @@ def whole(run: Run, calm: Run, before: Sequence[Mapping[str, str]] = (), twice: 
     assert run.metrics == calm.metrics
     assert len(run.twice()) <= twice, run.twice()
     assert run.tracebacks() == []
+
+
+def impatient(folder: Path) -> dict[str, str]:
+    """An environment in which status does not wait two minutes for late news of a shared file system."""
+    made = folder / "impatient"
+    made.mkdir(exist_ok=True)
+    code = "from hpcbench.status import findings\nfindings.NEWS_SECONDS = 3\n"
+    (made / "sitecustomize.py").write_text(code)
+    return {"PYTHONPATH": str(made)}
 
 
 def alarm(status: Any, kind: str) -> str:

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from tests.cluster.lab import Lab
-from tests.conftest import build_wheel, run, unavailable
+from tests.conftest import run, unavailable
 from tests.user import User, until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.apptainer, pytest.mark.timeout(1200)]
@@ -75,7 +75,7 @@ def own(
     lab_python: Path,
     image: str,
     shared_cache: Path,
-    tmp_path_factory: pytest.TempPathFactory,
+    wheel: Path,
 ) -> Iterator[OwnUser]:
     folder = lab.new_directory("own")
     environment = folder / "env"
@@ -83,7 +83,6 @@ def own(
     (site,) = environment.glob("lib/python3*/site-packages")
     (needed,) = lab_python.parent.parent.glob("lib/python3*/site-packages")
     (site / "needed.pth").write_text(f"{needed}\n")
-    wheel = build_wheel(tmp_path_factory.mktemp("wheel"))
     python = environment / "bin" / "python"
     run([str(python), "-m", "pip", "install", "-q", "--no-deps", "--force-reinstall", str(wheel)])
     run(["chown", "-R", "hpcuser:hpcuser", str(environment)])

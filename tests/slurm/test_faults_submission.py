@@ -9,7 +9,7 @@ import pytest
 
 from tests.campaign import first
 from tests.cluster.lab import Lab
-from tests.slurm.drill import Drill, Run, alarm, until, whole
+from tests.slurm.drill import Drill, Run, alarm, impatient, until, whole
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(900)]
 
@@ -68,7 +68,7 @@ def test_where_nothing_can_be_chained_status_says_what_is_due_and_does_it(
 
         def reported() -> bool:
             time.sleep(1)  # each look is a command
-            said = drill.run("status", run.id, **drill.impatient())[1]
+            said = drill.run("status", run.id, **impatient(drill.folder))[1]
             return "this command does it" in said
 
         until(reported, "status to see that nobody else does it", timeout=60)
@@ -136,7 +136,7 @@ def test_two_submits_at_once_and_five_resumes_at_once_do_nothing_twice(
     drill.slurm("scancel", *jobs)  # by hand, behind hpcbench's back: nobody goes on by himself
     until(lambda: not run.jobs(), "all to be gone")
     time.sleep(3)  # a shorter silence is none
-    lost = json.loads(drill.run("status", run.id, "--json", **drill.impatient())[0])
+    lost = json.loads(drill.run("status", run.id, "--json", **impatient(drill.folder))[0])
     assert lost["state"] == "lost"
     assert f"`hpcbench resume {run.id}` continues it" in lost["needs"]
     assert "a worker got SIGTERM" in alarm(lost, "draining")

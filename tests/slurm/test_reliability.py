@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.experiment.layout import Experiment
+from tests.slurm.drill import Drill, Run, whole
 from tests.slurm.test_spine import KIE, VQA, _asked_twice
 from tests.user import User, answers_on_disk, until
 
@@ -59,23 +59,22 @@ def test_workers_killed_at_random_moments_lose_nothing_and_change_no_score(
 
 
 def test_a_worker_told_that_its_time_is_up_drains_and_the_rest_is_submitted_again(
-    slurm_user: User,
+    drill: Drill, calm: Run
 ) -> None:
-    user = slurm_user
-    experiment = user.submit(user.plan("drain", [VQA], shard_size=100))
-    until(lambda: user.answered(experiment) > 8, 120, "first answers")
-    job = next(job.id for job in user.lab.squeue() if job.state == "R")
+    drill.script(answer_ms=[400, 400])
+    run = drill.submit(drill.plan(parallelism=1, shard_size=20))
+    until(lambda: run.answered() > 4, 120, "answers")
+    before, (worker,) = run.answers(), run.workers_at()
 
-    done = user.lab.run_as_user(["scancel", "--signal=USR2", "--batch", job])
-    assert done.returncode == 0, done.stderr
+    drill.slurm("scancel", "--signal=USR2", "--batch", worker.id)
 
-    status = user.wait(experiment)
-    assert status["state"] == "done"
+    until(lambda: bool(run.said("stopped")), 90, "the drained end")
+    drill.script(answer_ms=[1, 3])
+    status = run.wait()
     assert status["round"] == 2
-    assert _asked_twice(user.experiment(experiment)) == []
-    here = Experiment(user.experiment(experiment))
-    events = [event["event"] for _, own in here.worker_records() for event in own]
-    assert {"draining", "stopped", "finished"} <= set(events)
+    whole(run, calm, [before])
+    assert {one["signal"] for one in run.said("draining")} == {"SIGUSR2"}
+    assert run.said("finished")
 
 
 @pytest.mark.campaign  # test_faults_daemons kills a node too

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from tests.campaign import first
+from tests.slurm.drill import Drill
 from tests.user import User, until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(900)]
@@ -196,17 +197,15 @@ def _deleted(name: str, env: dict[str, str]) -> bool:
     return subprocess.run(command, env=env, capture_output=True, check=False).returncode == 0
 
 
-@pytest.mark.apptainer
-def test_all_that_an_experiment_leaves_is_for_its_group_alone(slurm_user: User, team: str) -> None:
-    user = slurm_user
-    path = user.folder / "config" / "hpcbench" / "sites" / "default.yaml"
+def test_all_that_an_experiment_leaves_is_for_its_group_alone(drill: Drill, team: str) -> None:
+    path = drill.folder / "config" / "hpcbench" / "sites" / "default.yaml"
     data = yaml.safe_load(path.read_text())
     path.write_text(yaml.safe_dump({**data, "umask": "007", "group": team}))
-    plan = user.plan("shared", [{**VQA, "limit": 8}], shard_size=4)
 
-    experiment = user.experiment(user.submit(plan))
-    assert user.wait(experiment.name)["state"] == "done"
+    run = drill.submit(drill.plan(stages=["inference", "evaluation", "reporting"]))
+    run.wait()
 
+    experiment = run.path
     made = [experiment, *experiment.rglob("*")]
     assert {path.group() for path in made} == {team}
     assert [path for path in made if mode(path) & 0o007] == []

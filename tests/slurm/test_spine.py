@@ -19,6 +19,7 @@ from hpcbench.experiment.claims import shard_states
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import rounds
 from hpcbench.experiment.view.scores import Place, read_keys
+from tests.slurm.drill import Drill, Run, whole
 from tests.user import User, answers_on_disk, until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.apptainer, pytest.mark.timeout(1200)]
@@ -56,7 +57,7 @@ def test_a_plan_becomes_arrays_answers_scores_and_a_report(
     site["slurm"]["cpu_partition"] = "low"
     profile.write_text(yaml.safe_dump(site))
     plan = user.plan(
-        "spine", [{**VQA, "limit": 48}, {**KIE, "limit": 24}], parallelism=3, shard_size=8,
+        "spine", [{**VQA, "limit": 48}, {**KIE, "limit": 24}], parallelism=2, shard_size=8,
         evaluation={"image": image},
     )  # fmt: skip
 
@@ -110,17 +111,18 @@ def test_doctor_checks_the_site_and_sends_one_real_job(slurm_user: User, image: 
     assert "report: " in printed
 
 
-def test_two_experiments_at_once_do_not_disturb_each_other(slurm_user: User) -> None:
-    user = slurm_user
-    plans = [
-        user.plan(name, [{**task, "limit": 24}], parallelism=2, shard_size=8)
-        for name, task in (("one", VQA), ("two", KIE))
-    ]
-    running = [user.start("submit", plan, "--registry", user.registry, "--wait") for plan in plans]
-    outputs = [process.communicate(timeout=900)[0] for process in running]
-    assert [process.returncode for process in running] == [0, 0], outputs
-    states = {row["id"].split("-")[2]: row["state"] for row in user.json("list")}
+def test_two_experiments_at_once_do_not_disturb_each_other(drill: Drill, calm: Run) -> None:
+    command = ("submit", "--registry", drill.folder / "registry", "--wait")
+    running = [drill.start(*command, drill.plan(name=name)) for name in ("one", "two")]
+    said = [process.communicate(timeout=900) for process in running]
+    assert [process.returncode for process in running] == [0, 0], said
+    states = {
+        row["id"].split("-")[2]: row["state"] for row in json.loads(drill.run("list", "--json")[0])
+    }
     assert states == {"one": "done", "two": "done"}
+    for run in drill.known():
+        assert run.answers() == calm.answers()
+        assert run.twice() == []
 
 
 @pytest.mark.campaign  # test_faults_submission.py kills it again and again, with an engine that costs nothing
@@ -145,21 +147,21 @@ def test_submit_killed_after_any_sbatch_and_run_again_submits_nothing_twice(
     assert set(only.jobs) == {"g0", "finalise"}
 
 
-def test_cancel_ends_the_jobs_and_resume_goes_on(slurm_user: User) -> None:
-    user = slurm_user
-    plan = user.plan("stop", [VQA], shard_size=8)
-    experiment = user.submit(plan)
-    until(lambda: user.answered(experiment) > 4, 120, "first answers")
+def test_cancel_ends_the_jobs_and_resume_goes_on(drill: Drill, calm: Run) -> None:
+    drill.script(answer_ms=[400, 400])
+    run = drill.submit(drill.plan())
+    until(lambda: run.answered() > 4, 120, "answers")
 
-    user.ok("cancel", experiment)
+    drill.run("cancel", run.id)
 
-    until(lambda: user.lab.squeue() == [], 60, "the queue to be empty")
-    assert user.status(experiment)["state"] == "cancelled"
-    before = user.answered(experiment)
-    user.ok("resume", experiment)
-    assert user.wait(experiment)["state"] == "done"
-    assert _asked_twice(user.experiment(experiment)) == []
-    assert user.answered(experiment) > before
+    until(lambda: not run.jobs(), 60, "its jobs to end", every=0.3)
+    assert run.status()["state"] == "cancelled"
+    before = run.answers()
+    assert len(before) < 40
+    drill.script(answer_ms=[1, 3])
+    run.resume()
+    run.wait()
+    whole(run, calm, [before])
 
 
 def _scores_as_on_the_host(here: Experiment, folder: Path) -> None:

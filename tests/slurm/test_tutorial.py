@@ -14,7 +14,7 @@ import pytest
 
 from tests.cluster.lab import Lab
 from tests.pages import blocks, missing, shown
-from tests.slurm.drill import until
+from tests.slurm.drill import impatient, until
 
 PAGE = Path(__file__).parents[2] / "docs/tutorial-cluster.md"
 
@@ -36,8 +36,10 @@ class Reader:
 
     def type(self, command: str, code: int = 0) -> str:
         """Run a line; it must end with this exit code."""
+        # One that ends otherwise than well waits two minutes for late news of a shared file system.
+        more = impatient(self.folder) if code else {}
         done = subprocess.run(
-            self.lab.user_argv(["bash", "-c", command]), cwd=self.folder, env=self.environ,
+            self.lab.user_argv(["bash", "-c", command]), cwd=self.folder, env={**self.environ, **more},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             timeout=900, check=False,
         )  # fmt: skip
