@@ -20,12 +20,13 @@ import pytest
 from PIL import Image
 
 from hpcbench import plugins
-from tests.campaign import first
 from tests.cluster.lab import Lab
 from tests.conftest import unavailable
 from tests.engine import contract
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
+# A start of an engine with the vision tower takes two minutes, and what an engine makes of a request does not
+# change between runs of one lab. What is sent: tests/unit/engines/test_deepseek_ocr_adapters.py.
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200), pytest.mark.campaign]
 
 BOS, EOS, PAD = "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜▁pad▁｜>"
 MARKS = ("<image>", "<|ref|>", "<|/ref|>", "<|det|>", "<|/det|>", "<|grounding|>")
@@ -168,10 +169,9 @@ EVERY = {
     "vllm-2": (VLLM, OCR_2), "sglang": (SGLANG, OCR), "vllm": (VLLM, OCR), "sglang-2": (SGLANG, OCR_2),
 }  # fmt: skip
 
-# One start of an engine takes two minutes: the others are a campaign.
 on_engines = pytest.mark.parametrize(
     "reader",
-    first(1, [pytest.param(one, id=name) for name, one in EVERY.items()]),
+    [pytest.param(one, id=name) for name, one in EVERY.items()],
     indirect=True,
     scope="module",
 )
@@ -212,9 +212,8 @@ def reader(
     ("width", "height", "tiles"),
     [
         (640, 480, None),
-        # A minute each on a processor: how an engine counts tiles does not change between runs.
-        pytest.param(1280, 640, "two_tiles", marks=pytest.mark.campaign),
-        pytest.param(1600, 2400, "six_tiles", marks=pytest.mark.campaign),
+        (1280, 640, "two_tiles"),
+        (1600, 2400, "six_tiles"),
     ],
 )
 def test_a_page_has_the_tokens_of_gundam(
