@@ -646,7 +646,7 @@ def _evil(kind: str, path: Path) -> None:
             )
             out.addfile(one)
         return
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         if kind == "bomb":
             for number in range(20):
                 archive.writestr(f"{number}.txt", bytes(100 << 20))

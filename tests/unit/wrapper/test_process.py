@@ -22,6 +22,7 @@ import pytest
 from hpcbench.wrapper import engine_process, process_tree
 from hpcbench.wrapper.app import ControlPlane
 from hpcbench.wrapper.supervisor import Load, Supervisor
+from tests.campaign import first
 from tests.unit.wrapper.running import KEY, ROOT, Control, Wrapper, gone
 from tests.unit.wrapper.wayward import FIELDS
 
@@ -514,7 +515,7 @@ def test_a_load_that_waits_for_an_engine_that_does_not_go_fails_of_that_itself(
         asyncio.run(asyncio.wait_for(journey(Path(folder)), 60))
 
 
-@pytest.mark.parametrize("options", [{}, {"ignore_term": True}, {"children": True}])
+@pytest.mark.parametrize("options", first(1, [{"children": True}, {}, {"ignore_term": True}]))
 def test_the_engine_ends_when_standard_input_does(start: Start, options: dict[str, Any]) -> None:
     wrapper = start()
     pids = wrapper.pids_of(**options)

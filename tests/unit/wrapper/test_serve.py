@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.wrapper.__main__ import _listen
+from tests.campaign import first
 from tests.unit.wrapper.running import KEY, ROOT, Wrapper
 from tests.user import until
 
@@ -206,7 +207,7 @@ def serving(tmp_path: Path) -> Iterator[Callable[..., Serving]]:
         each.process.wait(60)
 
 
-@pytest.mark.parametrize("reported", [signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("reported", first(1, [signal.SIGINT, signal.SIGHUP]))
 def test_serve_tells_how_to_ask_and_ends_on_ctrl_c_or_with_its_terminal(
     serving: Callable[..., Serving], reported: signal.Signals
 ) -> None:
