@@ -132,16 +132,33 @@ def _install_for_users(lab: Lab, name: str, wheel: Path, needs: Sequence[str]) -
         if not python.exists():
             # Debian's Python: the tests' own may lie where the ordinary user cannot go.
             run(["/usr/bin/python3", "-m", "venv", str(environment)])
-        # An environment of before the rename holds the same files under the old name.
-        run([str(python), "-m", "pip", "uninstall", "-q", "-y", "hpcbench"])
-        install = [str(python), "-m", "pip", "install", "-q"]
+        if list(environment.glob("lib/python3*/site-packages/hpcbench-*.dist-info")):
+            # An environment of before the rename holds the same files under the old name.
+            run([str(python), "-m", "pip", "uninstall", "-q", "-y", "hpcbench"])
         for one in needs:
-            run([*install, one])
-        run([*install, "--force-reinstall", "--no-deps", str(wheel)])
+            _install(python, [one])
+        _install(python, ["--no-deps", "--reinstall", str(wheel)], "--force-reinstall")
         for old in environment.glob("*.done"):
             old.unlink()
         done.touch()
     return python
+
+
+def _install(python: Path, words: Sequence[str], reinstall: str = "") -> None:
+    """As the Makefile: uv in a fifth of pip's time, and pip where uv finds no index."""
+    uv = [
+        str(Path(sys.executable).with_name("uv")),
+        "pip",
+        "install",
+        "-q",
+        "--python",
+        str(python),
+    ]
+    uv += ["--compile-bytecode", "--index-strategy", "unsafe-best-match", *words]
+    links = {"UV_FIND_LINKS": os.environ.get("PIP_FIND_LINKS", "")}
+    if subprocess.run(uv, env={**os.environ, **links}, capture_output=True, check=False).returncode:
+        others = [reinstall if word == "--reinstall" else word for word in words]
+        run([str(python), "-m", "pip", "install", "-q", *others])
 
 
 @pytest.fixture
