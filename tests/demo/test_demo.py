@@ -201,6 +201,7 @@ def ended(experiment: Path) -> bool:
     return False
 
 
+@pytest.mark.campaign  # tests/engine/test_vllm.py starts the same vLLM and holds it to its contract
 def test_the_same_plan_runs_through_real_vllm_on_cpu(tmp_path: Path, vllm_python: Path) -> None:
     registry = tmp_path / "registry" / "models"
     registry.mkdir(parents=True)

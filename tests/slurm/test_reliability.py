@@ -97,6 +97,7 @@ def test_a_node_that_dies_mid_run_ends_in_a_completed_experiment(slurm_user: Use
     user.lab.wait_idle(120)
 
 
+@pytest.mark.campaign  # tests/engine and tests/faults have a model that cannot be loaded, without Slurm
 def test_missing_weights_are_named_in_status_with_the_log(slurm_user: User, image: str) -> None:
     user = slurm_user
     broken = user.folder / "broken-model"
@@ -118,6 +119,7 @@ def test_missing_weights_are_named_in_status_with_the_log(slurm_user: User, imag
     assert status["round"] == 1, "what cannot load is not tried again by itself"
 
 
+@pytest.mark.campaign  # tests/engine/test_huggingface.py has it with the same client, wrapper and engine
 def test_a_broken_image_file_is_an_invalid_sample_and_the_rest_is_scored(slurm_user: User) -> None:
     user = slurm_user
     data = user.folder / "data"

@@ -102,6 +102,7 @@ def test_dry_run_prints_the_batch_script_and_touches_nothing(slurm_user: User) -
     assert user.lab.squeue() == []
 
 
+@pytest.mark.campaign  # the tutorial sends the same job without an image
 def test_doctor_checks_the_site_and_sends_one_real_job(slurm_user: User, image: str) -> None:
     printed = slurm_user.ok("doctor", "--run", "--image", image)
 
