@@ -77,14 +77,13 @@ class User:
         shutil.chown(self.home, "hpcuser", "hpcuser")
 
     def init(self, insecure_registry: str) -> None:
-        """`hpcbench init`, then the one line a site without TLS adds.
-
-        Tests beside this one may have stopped slurmctld: it comes back.
-        """
-        until(lambda: self.hpcbench("init").returncode == 0, 180, "a cluster to look at", every=2)
-        profile = self.folder / "config" / "hpcbench" / "sites" / "default.yaml"
-        assert yaml.safe_load(profile.read_text())["executor"] == "slurm"
+        """`hpcbench init`, then the one line a site without TLS adds."""
+        described(self.python, self.folder, self._init)
         self.at_site(insecure_registries=[insecure_registry])
+
+    def _init(self) -> None:
+        # Tests beside this one may have stopped slurmctld: it comes back.
+        until(lambda: self.hpcbench("init").returncode == 0, 180, "a cluster to look at", every=2)
 
     def at_site(self, **container: object) -> None:
         """Set `container` fields of her site profile."""
@@ -199,6 +198,27 @@ class User:
     def answered(self, experiment: str) -> int:
         """Answers that lie on the disk."""
         return len(answers_on_disk(self.experiment(experiment)))
+
+
+_profiles: dict[Path, str] = {}
+"""What `hpcbench init` of a Python wrote; FOLDER stands for the user's own."""
+
+
+def described(python: Path, folder: Path, init: Callable[[], object]) -> None:
+    """Write the site's profile of a user: the first of a Python types `hpcbench init`, the others copy."""
+    profile = folder / "config" / "hpcbench" / "sites" / "default.yaml"
+    if python not in _profiles:
+        init()
+        text = profile.read_text()
+        assert yaml.safe_load(text)["executor"] == "slurm"
+        _profiles[python] = text.replace(str(folder), "FOLDER")
+        return
+    profile.parent.mkdir(parents=True)
+    profile.write_text(_profiles[python].replace("FOLDER", str(folder)))
+    for path in (profile, *profile.parents):
+        if path == folder:
+            break
+        shutil.chown(path, "hpcuser", "hpcuser")
 
 
 def answers_on_disk(experiment: Path) -> list[tuple[str, str | None]]:

@@ -20,6 +20,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import Round, rounds
 from tests.cluster.lab import Job, Lab
 from tests.faults.conftest import ENGINE, Bench, Trial, until
+from tests.user import described
 
 __all__ = ["Drill", "Run", "until"]
 
@@ -46,7 +47,7 @@ class Drill(Bench):
         subprocess.run(["chown", "-Rh", "hpcuser:hpcuser", str(folder)], check=True)
         own = ("HPCBENCH_HOME", "XDG_CONFIG_HOME", "RUN_MODE")
         self.environ = lab.env() | {name: self.environ[name] for name in own}
-        self.run("init")
+        described(python, folder, lambda: self.run("init"))
 
     def start(self, *arguments: object, **environ: str) -> subprocess.Popen[str]:
         """Start a command as the user and leave it running, in a session of its own."""
