@@ -219,7 +219,7 @@ def packages_for(
         EnvironmentFault: packages cannot be fetched.
     """
     missing = wrapper_lacks(probed)
-    target = cache / "packages" / _key(probed, [*missing, *requirements], _own_hash())
+    target = cache / "packages" / _key(probed, [*missing, *requirements], _own_hash(), cache)
 
     def build(folder: Path) -> None:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -229,7 +229,7 @@ def packages_for(
                 install(probed, folder, cache, requirements, missing)
             install_hpcbench(folder)
             if probed.minor == _own_minor():  # another Python cannot use this bytecode
-                compileall.compile_dir(folder, quiet=2)
+                compileall.compile_dir(folder, quiet=2)  # what has no valid bytecode yet
         close_to_others(folder)
 
     if not squash:
@@ -307,7 +307,7 @@ def folder_for_host(
     """
     probed = probe([sys.executable], "hpcbench")
     lines = [*requirements, *(f"-e {path}" for path in editable)]
-    target = own_place(cache / "plugins" / _key(probed, lines, ""))
+    target = own_place(cache / "plugins" / _key(probed, lines, "", cache))
 
     def build(folder: Path) -> None:
         tell()
@@ -471,11 +471,16 @@ def _conflict(
 
 
 def install_hpcbench(folder: Path) -> None:
-    """Copy the running hpcbench as pip would have installed it, also from a checkout."""
+    """Copy the running hpcbench as pip would have installed it, also from a checkout, with its bytecode."""
     package = Path(hpcbench.__file__).parent
-    shutil.copytree(
-        package, folder / "hpcbench", ignore=shutil.ignore_patterns("__pycache__", "share")
-    )
+    bytecode = f".{sys.implementation.cache_tag}.pyc"
+
+    def left_out(place: str, names: list[str]) -> list[str]:
+        if Path(place).name == "__pycache__":
+            return [name for name in names if not name.endswith(bytecode)]
+        return [name for name in names if name == "share"]
+
+    shutil.copytree(package, folder / "hpcbench", ignore=left_out)
     own = installed.own()
     info = folder / f"{installed.stem()}.dist-info"
     info.mkdir()
@@ -499,8 +504,10 @@ def _own_hash() -> str:
     return own.hexdigest()
 
 
-def _key(probed: Probe, lines: Sequence[str], own: str) -> str:
-    data = [asdict(probed), sorted(lines), own, _own_minor()]
+def _key(probed: Probe, lines: Sequence[str], own: str, cache: Path) -> str:
+    """Wheels in the cache are named by what is in them: a cache that moves keeps its folders."""
+    inside = f"{cache.absolute().as_uri()}/"
+    data = [asdict(probed), sorted(line.replace(inside, "") for line in lines), own, _own_minor()]
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:24]
 
 
