@@ -13,6 +13,7 @@ Data and weights are not copied: the manifest has their hashes.
 from __future__ import annotations
 
 import shutil
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -46,8 +47,10 @@ def keep(experiment: Experiment, resolved: ResolvedPlan, say: Say) -> None:
         for name, file in files.items():
             target = experiment.kept_dir / place / name
             ensure_folder(target.parent, resolved.site)
-            shutil.copyfile(file, target)
-            shutil.copymode(file, target)
+            shutil.copyfile(file, target)  # who may read it is the site's word, not the source's
+            if file.stat().st_mode & stat.S_IXUSR:
+                mode = target.stat().st_mode
+                target.chmod(stat.S_IMODE(mode | (mode & 0o444) >> 2))
         top = Path(path).name if Path(path).is_file() else ""
         hashes = {name: hash_file(file) for name, file in files.items()}
         known[path] = {"place": f"{place}/{top}".rstrip("/"), "files": hashes}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -198,7 +199,14 @@ def test_packages_and_recipes_are_kept_with_what_they_need(tmp_path: Path, chang
     plan = resolved(run_task(model={"image": str(recipe)}))
     plan = plan.model_copy(update={"packages": {"plugin": placed}})
     experiment = Experiment(tmp_path / "experiment")
-    keep(experiment, plan, print)
+    (package / "src/a.py").chmod(0o755)
+    before = os.umask(0o007)  # a site's
+    try:
+        keep(experiment, plan, print)
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in experiment.kept_dir.rglob("*.*")}
+    assert (modes["a.py"], modes["list.txt"]) == (0o750, 0o640), "who is no colleague reads nothing"
     assert today(experiment) == {}
     if change == "gone":
         shutil.rmtree(package)
