@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import from_json
 from sqlalchemy import Connection, and_, select
 
 from hpcbench.portal.index import (
@@ -26,9 +27,10 @@ from hpcbench.portal.index.matrix import matrices
 from hpcbench.portal.index.queries import (
     EXPERIMENT_LIST,
     RUN_TASK_LIST,
+    Body,
+    add_scores,
+    add_trends,
     score_columns,
-    with_scores,
-    with_trends,
 )
 from hpcbench.portal.index.schema import (
     EXPERIMENTS,
@@ -95,10 +97,12 @@ class DatabaseIndex:
 
         def ask(connection: Connection) -> Page[ExperimentRow]:
             total = self._total(connection, query, EXPERIMENT_LIST.total)
-            page = EXPERIMENT_LIST.page(connection, self._home, query, total)
-            items = with_trends(connection, self._home, page.items)
-            items = with_scores(connection, self._home, items, query.columns)
-            return page.model_copy(update={"items": items})
+
+            def complete(rows: Sequence[Body]) -> None:
+                add_trends(connection, self._home, rows)
+                add_scores(connection, self._home, rows, query.columns)
+
+            return EXPERIMENT_LIST.page(connection, self._home, query, total, complete)
 
         return self._store.read(ask)
 
@@ -111,8 +115,9 @@ class DatabaseIndex:
             body = connection.execute(statement).scalar()
             if body is None:
                 return None
-            row = ExperimentRow.model_validate_json(body)
-            return with_trends(connection, self._home, [row])[0]
+            row: Body = from_json(body)
+            add_trends(connection, self._home, [row])
+            return ExperimentRow.model_validate(row)
 
         return self._store.read(ask)
 

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
-from itertools import groupby
-from operator import itemgetter
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, FromClause, Table, and_, func, select, true
+from pydantic_core import from_json
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    FromClause,
+    Table,
+    and_,
+    bindparam,
+    case,
+    func,
+    select,
+    true,
+)
 
 from hpcbench.portal.index import COUNTED_TO, MOST, ExperimentQuery, RunTaskQuery, ScoreKey
 from hpcbench.portal.index.paging import Place, cursor, pages, place_of
@@ -16,7 +27,6 @@ from hpcbench.portal.index.schema import EXPERIMENTS, MEMBERS, RUN_TASKS, SCORES
 from hpcbench.portal.index.text_keys import asked, clean
 from hpcbench.portal.models.base import Page
 from hpcbench.portal.models.experiments import (
-    DatasetScore,
     ExperimentRow,
     Facet,
     RunTaskRow,
@@ -25,6 +35,9 @@ from hpcbench.portal.models.experiments import (
 
 QueryT = TypeVar("QueryT", ExperimentQuery, RunTaskQuery)
 RowT = TypeVar("RowT", ExperimentRow, RunTaskRow)
+
+Body = dict[str, Any]
+"""A row as it is stored, before it becomes a model."""
 
 TREND = 10
 """Most experiments in a row's trend."""
@@ -89,8 +102,23 @@ class Listed(Generic[QueryT, RowT]):
         self._page: type[Page[RowT]] = page
         self._filters: Callable[[QueryT], dict[str, ColumnElement[bool]]] = filters
 
-    def page(self, connection: Connection, home: str, query: QueryT, total: int) -> Page[RowT]:
+    def page(
+        self,
+        connection: Connection,
+        home: str,
+        query: QueryT,
+        total: int,
+        complete: Callable[[Sequence[Body]], None] = lambda rows: None,
+    ) -> Page[RowT]:
         """A page of the list.
+
+        Args:
+            connection: the database.
+            home: the home.
+            query: filters, order and place of the page.
+            total: rows of the whole list.
+            complete: adds to the rows what their own bodies do not have; a model made once costs less than
+                two that are copied.
 
         Raises:
             BadCursor: `after` does not belong to this list.
@@ -110,8 +138,10 @@ class Listed(Generic[QueryT, RowT]):
                 rows += connection.execute(part.limit(limit + 1 - len(rows)))
         more = len(rows) > limit
         shown = rows[:limit]
+        bodies = [from_json(row[0]) for row in shown]
+        complete(bodies)
         return self._page(
-            items=tuple(self._row.model_validate_json(row[0]) for row in shown),
+            items=tuple(map(self._row.model_validate, bodies)),
             next=cursor(Place(shown[-1][1], tuple(shown[-1][2:])), of) if more else None,
             total=total,
             counted_to=COUNTED_TO,
@@ -166,46 +196,43 @@ RUN_TASK_LIST: Listed[RunTaskQuery, RunTaskRow] = Listed(
 )
 
 
-def with_trends(
-    connection: Connection, home: str, rows: Sequence[ExperimentRow]
-) -> tuple[ExperimentRow, ...]:
-    """The rows, each with the values of its plan's last experiments up to its own experiment."""
-    scored = [row for row in rows if row.score is not None]
-    known = _trends(connection, home, {row.plan for row in scored})
-    return tuple(
-        row.model_copy(update={"trend": _trend(known, row)}) if row.score is not None else row
-        for row in rows
+def add_trends(connection: Connection, home: str, rows: Sequence[Body]) -> None:
+    """Give each experiment with a score the values of its plan's last experiments, up to its own."""
+    scored = [row for row in rows if row["score"] is not None]
+    if not scored:
+        return
+    known = _trends(connection, home, {row["plan"] for row in scored})
+    for row in scored:
+        places, values = known.get((row["plan"], row["score"]["metric"]), ([], []))
+        end = bisect_right(places, (row["created"], row["id"]))
+        row["trend"] = values[max(0, end - TREND) : end]
+
+
+_own = EXPERIMENTS.c
+
+_TRENDS = (
+    select(_own.plan, _own.metric, _own.created, _own.id, _own.score)
+    .where(
+        _own.home == bindparam("home"),
+        _own.plan.in_(bindparam("plans", expanding=True)),
+        _own.score.is_not(None),
     )
+    .order_by(_own.plan, _own.metric, _own.created, _own.id)
+)
+"""Statements of each page are made once: to make one takes longer than SQLite takes to answer it."""
 
 
 def _trends(
     connection: Connection, home: str, plans: Iterable[str]
-) -> Mapping[tuple[str, str], list[tuple[float, str, float]]]:
-    """Plan and metric → time, id and value of the plan's experiments, oldest first."""
-    own = EXPERIMENTS.c
-    asked_for = (
-        select(own.plan, own.metric, own.created, own.id, own.score)
-        .where(own.home == home, own.plan.in_(sorted(plans)), own.score.is_not(None))
-        .order_by(own.plan, own.metric, own.created, own.id)
-    )
-    rows = connection.execute(asked_for)
-    return {
-        (plan, metric): [(created, identity, value) for *_, created, identity, value in some]
-        for (plan, metric), some in groupby(rows, key=itemgetter(0, 1))
-    }
-
-
-def _trend(
-    known: Mapping[tuple[str, str], list[tuple[float, str, float]]], row: ExperimentRow
-) -> tuple[float, ...]:
-    metric = row.score.metric if row.score is not None else ""
-    here = (row.created, row.id)
-    values = [
-        value
-        for created, identity, value in known.get((row.plan, metric), ())
-        if (created, identity) <= here
-    ]
-    return tuple(values[-TREND:])
+) -> Mapping[tuple[str, str], tuple[list[tuple[float, str]], list[float]]]:
+    """Plan and metric → time and id of the plan's experiments, oldest first, and their values."""
+    rows = connection.execute(_TRENDS, {"home": home, "plans": sorted(plans)})
+    found: dict[tuple[str, str], tuple[list[tuple[float, str]], list[float]]] = {}
+    for plan, metric, created, identity, value in rows:
+        places, values = found.setdefault((plan, metric), ([], []))
+        places.append((created, identity))
+        values.append(value)
+    return found
 
 
 # --- values by dataset and metric -----------------------------------------------------------------------
@@ -235,61 +262,81 @@ def score_columns(
     )
 
 
-def with_scores(
-    connection: Connection,
-    home: str,
-    rows: Sequence[ExperimentRow],
-    columns: Sequence[ScoreKey],
-) -> tuple[ExperimentRow, ...]:
-    """The rows, each with its values of the columns, their trends and their changes to a baseline."""
+def add_scores(
+    connection: Connection, home: str, rows: Sequence[Body], columns: Sequence[ScoreKey]
+) -> None:
+    """Give each experiment its values of the columns, their trends and their changes to a baseline."""
     if not columns or not rows:
-        return tuple(rows)
-    found: dict[str, list[DatasetScore]] = {}
-    for column in columns:
-        for score, row in _scores(connection, home, rows, column):
-            found.setdefault(row.id, []).append(score)
-    return tuple(row.model_copy(update={"scores": tuple(found.get(row.id, ()))}) for row in rows)
-
-
-def _scores(
-    connection: Connection, home: str, rows: Sequence[ExperimentRow], column: ScoreKey
-) -> Iterator[tuple[DatasetScore, ExperimentRow]]:
-    """Values of rows in a column."""
-    scores, (dataset, metric) = SCORES.c, map(clean, column)
-    here = and_(scores.home == home, scores.dataset == dataset, scores.metric == metric)
-    mine = here & scores.experiment.in_([row.id for row in rows])
-    stored = connection.execute(select(scores.experiment, scores.body).where(mine))
-    bodies: dict[str, str] = {experiment: body for experiment, body in stored}
-    known = _values_of_plans(connection, home, here, {row.plan for row in rows})
+        return
     for row in rows:
-        values, places, baseline = known.get(row.plan, ([], {}, None))
-        at = places.get(row.id)
-        if at is None or row.id not in bodies:  # removed meanwhile, or without a value
-            continue
-        score = DatasetScore.model_validate_json(bodies[row.id])
-        trend = tuple(values[max(0, at + 1 - TREND) : at + 1])
-        change = None if baseline in (None, at) else values[at] - values[baseline]
-        yield score.model_copy(update={"change": change, "trend": trend}), row
+        row["scores"] = []
+    for column in columns:
+        known = _values_of_plans(connection, home, column, rows)
+        for row in rows:
+            plan = known.get(row["plan"])
+            at = plan.places.get(row["id"]) if plan is not None else None
+            if plan is None or at is None or row["id"] not in plan.bodies:
+                continue  # removed meanwhile, or without a value
+            values, baseline = plan.values, plan.baseline
+            score = from_json(plan.bodies[row["id"]])
+            score["trend"] = values[max(0, at + 1 - TREND) : at + 1]
+            score["change"] = None if baseline in (None, at) else values[at] - values[baseline]
+            row["scores"].append(score)
+
+
+@dataclass(slots=True)
+class _Plan:
+    """A plan's experiments with a value in a column."""
+
+    values: list[float] = field(default_factory=list)
+    """Their values, oldest first."""
+    places: dict[str, int] = field(default_factory=dict)
+    """Experiment → its place in `values`."""
+    bodies: dict[str, str] = field(default_factory=dict)
+    """Experiment → its value as stored; only those of the page."""
+    baseline: int | None = None
+    """Place of the newest baseline."""
+
+
+_OF_PLANS = (
+    select(
+        _own.plan,
+        _own.id,
+        SCORES.c.value,
+        _own.baselines > 0,
+        case((_own.id.in_(bindparam("shown", expanding=True)), SCORES.c.body)),
+    )
+    .select_from(
+        SCORES.join(EXPERIMENTS, and_(_own.home == SCORES.c.home, _own.id == SCORES.c.experiment))
+    )
+    .where(
+        SCORES.c.home == bindparam("home"),
+        SCORES.c.dataset == bindparam("dataset"),
+        SCORES.c.metric == bindparam("metric"),
+        _own.plan.in_(bindparam("plans", expanding=True)),
+    )
+    .order_by(_own.plan, _own.created, _own.id)
+)
 
 
 def _values_of_plans(
-    connection: Connection, home: str, here: ColumnElement[bool], plans: Iterable[str]
-) -> Mapping[str, tuple[list[float], dict[str, int], int | None]]:
-    """Plan → values of its experiments, oldest first; their places by id; place of the newest baseline."""
-    own, scores = EXPERIMENTS.c, SCORES.c
-    joined = SCORES.join(EXPERIMENTS, and_(own.home == scores.home, own.id == scores.experiment))
-    statement = (
-        select(own.plan, own.id, scores.value, own.baselines > 0)
-        .select_from(joined)
-        .where(here, own.plan.in_(sorted(plans)))
-        .order_by(own.plan, own.created, own.id)
-    )
-    found: dict[str, tuple[list[float], dict[str, int], int | None]] = {}
-    for plan, identity, value, is_baseline in connection.execute(statement):
-        values, places, baseline = found.get(plan, ([], {}, None))
-        places[identity] = len(values)
-        found[plan] = (values, places, len(values) if is_baseline else baseline)
-        values.append(value)
+    connection: Connection, home: str, column: ScoreKey, rows: Sequence[Body]
+) -> Mapping[str, _Plan]:
+    """The rows' plans, each with its values in a column."""
+    dataset, metric = map(clean, column)
+    wanted = {
+        "home": home, "dataset": dataset, "metric": metric,
+        "plans": sorted({row["plan"] for row in rows}), "shown": [row["id"] for row in rows],
+    }  # fmt: skip
+    found: dict[str, _Plan] = {}
+    for plan, identity, value, is_baseline, body in connection.execute(_OF_PLANS, wanted):
+        one = found.setdefault(plan, _Plan())
+        at = one.places[identity] = len(one.values)
+        one.values.append(value)
+        if is_baseline:
+            one.baseline = at
+        if body is not None:
+            one.bodies[identity] = body
     return found
 
 
