@@ -317,7 +317,7 @@ def _other_coverage(scored: Sequence[Scored], frames: Sequence[Any]) -> Iterator
     shares = [
         Counts(
             asked=frame.height,
-            responded=int(frame["outcome"].is_in(list(ANSWERED)).sum()),
+            responded=sum(int((frame["outcome"] == one).sum()) for one in ANSWERED),
             unreadable=int(frame["invalid"].sum()),
             skipped=side.skipped,
         ).coverage
@@ -435,8 +435,10 @@ class MetricPairs:
 def _values(kind: Any, frame: Any) -> NDArray[Any]:
     """Values of samples. A sample that its run's policy left out has no value, but the worst parts."""
     import numpy
+    import polars
 
-    found: NDArray[Any] = frame["value"].fill_null(float("nan")).to_numpy().copy()
+    # Of numbers, a missing value becomes none (NaN).
+    found: NDArray[Any] = frame["value"].cast(polars.Float64).to_numpy().copy()
     without = numpy.isnan(found) & frame["fault"].is_null().to_numpy()
     if kind.aggregation == "mean" and not hasattr(kind, "value"):
         found[without] = frame["numerator"].fill_null(0.0).to_numpy()[without]

@@ -9,6 +9,7 @@ other requests would wait, and the memory of its modules and data would stay.
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import os
 import pickle
@@ -33,6 +34,7 @@ from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.json_safe import sound
 from hpcbench.portal.lru import Kept, stamp_of
 from hpcbench.portal.models import comparisons
+from hpcbench.portal.packed import packed
 from hpcbench.portal.results_cache import Seen, results_of, seen
 from hpcbench.portal.slow_work import Progress, Slow
 from hpcbench.subprocesses import kill_session, why_it_ended
@@ -114,22 +116,22 @@ class Asked:
 class Whole:
     """A comparison, and the results that its samples and figures need."""
 
-    text: bytes
-    """The comparison for clients, as JSON: objects would take twenty times the memory."""
+    packed: bytes
+    """The comparison for clients as JSON, compressed: objects would take a hundred times the memory."""
     results: tuple[CandidateResult | None, ...]
     """Result of each candidate; None: nothing could be compared."""
 
     @property
     def comparison(self) -> comparisons.Comparison:
         """The comparison for clients."""
-        return comparisons.Comparison.model_validate_json(self.text)
+        return comparisons.Comparison.model_validate_json(gzip.decompress(self.packed))
 
     @property
     def nbytes(self) -> int:
         """Approximate memory, bytes."""
         known = [one for one in self.results if one is not None]
         pairs = [some for one in known for some in one.samples.values()]
-        return len(self.text) + sum(PAIR + rows.nbytes for some in pairs for rows in some.rows)
+        return len(self.packed) + sum(PAIR + rows.nbytes for some in pairs for rows in some.rows)
 
 
 @dataclass
@@ -357,7 +359,7 @@ def compared(asked: Asked, tell: Callable[[float], None]) -> Whole:
         else None
         for one in results
     )
-    return Whole(comparison.model_dump_json().encode(), tuple(kept))
+    return Whole(packed(comparison.model_dump_json()), tuple(kept))
 
 
 def _side(run: Run) -> comparisons.CompareSide:

@@ -136,8 +136,8 @@ def _labels(sheets: _Sheets, changes: SampleChanges, places: NDArray[Any], names
     if "mistake" in names:
         theirs = sheets[1].frame(["mistake"])["mistake"][rows[1]]
         won = polars.Series(numpy.isin(places, changes.places["won"]))
-        worse = polars.when(won).then(polars.col("mistake")).otherwise(theirs)
-        table = table.with_columns(worse.alias("mistake"))
+        column = table.get_column_index("mistake")
+        table.replace_column(column, table["mistake"].zip_with(won, theirs))
     return table
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import WARNINGS
+from hpcbench.experiment.view.workers import settled
 from hpcbench.portal.lru import Kept
 from hpcbench.portal.models.run_tasks import Resources, Strip
+from hpcbench.portal.packed import packed
 from hpcbench.portal.worker_series import (
     Series,
     Worker,
@@ -25,6 +27,9 @@ STRIPS = 120
 
 MARKS = 200
 """Most marked events, the newest."""
+
+PACKED_BYTES = 2 << 20
+"""Bytes of kept answers: ten workers' readings take 2 kB to 20 kB."""
 
 UNITS = {
     "gpu_use": "%", "gpu_memory": "GiB", "gpu_power": "W", "gpu_temperature": "°C",
@@ -69,6 +74,30 @@ def resources(
         until=max(ends, default=since or 0.0),
         partial=not whole,
     )
+
+
+_packed: Kept[bytes] = Kept(PACKED_BYTES, len)
+"""Answers about workers whose files cannot grow any more."""
+
+
+def packed_resources(
+    experiment: Experiment, workers: Callable[[], Workers], run_task: str | None
+) -> bytes:
+    """All of `resources` as compressed JSON, kept once no worker can write any more.
+
+    Args:
+        experiment: the experiment.
+        workers: gives its workers.
+        run_task: as `resources`.
+    """
+    stamp = settled(experiment)
+    key = (experiment.path, run_task)
+    if stamp is None or (kept := _packed.held(key, stamp)) is None:
+        found = resources(experiment, workers(), run_task)
+        made = packed(found.model_dump_json())
+        whole = stamp is not None and not found.partial
+        return _packed.of(key, stamp, lambda: made) if whole else made
+    return kept[0]
 
 
 def card_gb(name: str) -> float | None:

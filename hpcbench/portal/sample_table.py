@@ -28,7 +28,7 @@ from hpcbench.experiment.control import control_state
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.answer import MISSING, Recorded, records_at
 from hpcbench.experiment.view.answers import answers_stamp
-from hpcbench.experiment.view.scores import META, scan, shape_of
+from hpcbench.experiment.view.scores import META, held, scan, shape_of
 from hpcbench.portal.answer_tables import samples_saying, times_of
 from hpcbench.portal.asked_samples import Asked, Gone, Names
 from hpcbench.portal.context import Portal
@@ -267,19 +267,29 @@ class ScoresSheet(Sheet):
         return shape.rows, tuple(shape.columns)
 
     def frame(self, names: Sequence[str]) -> Any:
-        import polars
 
         kept = self.room.columns
         wanted = [name for name in dict.fromkeys(names) if name != "place"]
-        held = {name: kept.held((*self.key, name), self.stamp) for name in wanted}
-        lacking = [name for name, one in held.items() if one is None]
+        if (whole := held(self.path)) is not None:  # its columns are in memory already
+            columns = [
+                whole.get_column(name) if name not in TIMES else whole.select(_in_file(name))[name]
+                for name in wanted
+            ]
+            return self._with_places(columns)
+        known = {name: kept.held((*self.key, name), self.stamp) for name in wanted}
+        lacking = [name for name, one in known.items() if one is None]
         read: Any = scan(self.path).select(map(_in_file, lacking)).collect() if lacking else None
         columns = [
             one[0]
             if one is not None
             else kept.of((*self.key, name), self.stamp, lambda name=name: read[name])  # type: ignore[misc]
-            for name, one in held.items()
+            for name, one in known.items()
         ]
+        return self._with_places(columns)
+
+    def _with_places(self, columns: Sequence[Any]) -> Any:
+        import polars
+
         places = polars.int_range(self.rows, dtype=polars.UInt32, eager=True).alias("place")
         return polars.DataFrame([places, *columns])
 
@@ -376,6 +386,11 @@ def rows_of_file(
 
     if not places:
         return []
+    if (whole := held(path)) is not None:
+        index = polars.Series(places, dtype=polars.UInt32)
+        if all(isinstance(one, str) for one in columns):
+            return polars.DataFrame([whole.get_column(one) for one in columns])[index].to_dicts()
+        return whole[index].select(columns).to_dicts()  # type: ignore[no-any-return]
     table = scan(path)
     first, last = min(places), max(places)
     near = last - first < max(1_000, 4 * len(places))

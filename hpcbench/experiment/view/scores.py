@@ -141,10 +141,20 @@ def scan(path: Path) -> Any:
     """
     import polars
 
+    whole = held(path)
+    return polars.scan_parquet(path, glob=False) if whole is None else whole.lazy()
+
+
+def held(path: Path) -> Any:
+    """A small scores file as a frame in memory; None: it is large. A query takes longer than its columns.
+
+    Raises:
+        OSError, PolarsError: it cannot be read.
+    """
     stat = path.stat()
-    if stat.st_size <= SMALL:
-        return _whole(path, (stat.st_ino, stat.st_size, stat.st_mtime_ns)).lazy()
-    return polars.scan_parquet(path, glob=False)
+    if stat.st_size > SMALL:
+        return None
+    return _whole(path, (stat.st_ino, stat.st_size, stat.st_mtime_ns))
 
 
 @lru_cache(maxsize=HELD)
@@ -158,6 +168,9 @@ def rows_of(path: Path, columns: Sequence[str], only: Sequence[str] | None = Non
     """The given columns of a scores file, as far as present; for all samples, or for some by their ids."""
     import polars
 
+    if only is None and (whole := held(path)) is not None:
+        there = frozenset(whole.columns)
+        return polars.DataFrame([whole.get_column(name) for name in columns if name in there])
     rows = scan(path)
     known = set(rows.collect_schema().names())
     if only is not None:
@@ -180,6 +193,8 @@ def shape_of(path: Path) -> Shape | None:
     import polars
 
     try:
+        if (whole := held(path)) is not None:
+            return Shape(whole.height, dict(whole.schema))
         rows = scan(path)
         return Shape(int(rows.select(polars.len()).collect().item()), dict(rows.collect_schema()))
     except (OSError, polars.exceptions.PolarsError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ from pydantic_core import from_json
 
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import LAST_WORDS, time_of
-from hpcbench.files.archive import Folder
+from hpcbench.files.archive import FOLDED, Folder
 from hpcbench.files.atomic import Tell, parse_line
 from hpcbench.files.tail import ArchivedTail
 
@@ -162,6 +162,19 @@ def worker_runs(
                 run.events.append(event)
         if run.events:
             yield run
+
+
+def settled(experiment: Experiment) -> Hashable | None:
+    """A stamp of its workers' files where none can grow any more: all are folded; None: some can."""
+    folder = experiment.workers_dir
+    try:
+        names = {path.name for path in folder.iterdir()}
+        if FOLDED not in names or any(name.endswith((EVENTS, MONITOR)) for name in names):
+            return None
+        stat = (folder / FOLDED).stat()
+    except OSError:
+        return None
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import Depends, Path, Query, Response
+from fastapi import Depends, Path, Query, Request, Response
 
 from hpcbench.comparison.flips import Change
 from hpcbench.portal import comparison
@@ -18,6 +18,7 @@ from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.figures import sent
 from hpcbench.portal.flip_pages import FlipFilter, flip_page
 from hpcbench.portal.models import comparisons, experiments, run_tasks
+from hpcbench.portal.packed import packed_answer
 from hpcbench.portal.routes import room
 from hpcbench.portal.routes.samples import Where
 from hpcbench.portal.slow_work import PATIENCE, patiently
@@ -48,7 +49,7 @@ Common = Annotated[
 
 @router.get("/compare", response_model=comparisons.Comparison, operation_id="compare")
 async def compare(
-    portal: Here, runs: Runs, run_task: Name = "", other: Name = "", metric: Name = "",
+    portal: Here, request: Request, runs: Runs, run_task: Name = "", other: Name = "", metric: Name = "",
     common: Common = False,
     wait: Wait = PATIENCE,
 ) -> Any:  # fmt: skip
@@ -56,7 +57,7 @@ async def compare(
 
     def work() -> Response:
         asked = Asked(read_runs(portal, runs), run_task, other, metric, common)
-        return Response(comparisons_of(portal).whole(asked).text, media_type="application/json")
+        return packed_answer(request, comparisons_of(portal).whole(asked).packed)
 
     # 202: a browser would report a fault. Only here: an unfinished download must not look complete.
     return await patiently(work, wait, later=202)

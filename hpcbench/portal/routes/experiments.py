@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Annotated, Any, cast
 
 from fastapi import Depends, Path, Query, Request, Response
-from pydantic import BaseModel, StringConstraints, TypeAdapter
+from pydantic import StringConstraints
 
 import hpcbench
 from hpcbench.portal.context import Here, Portal, experiment_of
@@ -36,7 +36,7 @@ from hpcbench.portal.models.experiments import (
 )
 from hpcbench.portal.models.run_tasks import DatasetObject
 from hpcbench.portal.results_cache import results_of
-from hpcbench.portal.routes import room
+from hpcbench.portal.routes import json_answer, room
 from hpcbench.portal.routes.run_tasks import opened
 from hpcbench.portal.shard_page import objects
 from hpcbench.portal.state_sentence import sentence
@@ -154,9 +154,9 @@ def list_run_tasks_of(
 def list_objects(
     here: Here, experiment: Identity, run_task: Identity, after: After = None,
     limit: Annotated[int, Query(ge=1, le=OBJECTS)] = 200,
-) -> Response:  # fmt: skip
+) -> Page[DatasetObject]:  # fmt: skip
     """Shards of a run task, each with its progress."""
-    return _json(objects(here, opened(here, experiment, run_task), run_task, after, limit))
+    return objects(here, opened(here, experiment, run_task), run_task, after, limit)
 
 
 @router.get("/run-tasks", operation_id="runTasks", response_model=Page[RunTaskRow])
@@ -271,13 +271,4 @@ def _answer(
     known = {one.strip() for one in request.headers.get("if-none-match", "").split(",")}
     if etag in known or "*" in known:
         return Response(status_code=304, headers=headers)
-    return _json(make(), headers)
-
-
-_ANY: TypeAdapter[Any] = TypeAdapter(Any)
-
-
-def _json(answer: Any, headers: dict[str, str] | None = None) -> Response:
-    """JSON directly from the models, without another validation: the portal itself creates the models."""
-    text = answer.model_dump_json() if isinstance(answer, BaseModel) else _ANY.dump_json(answer)
-    return Response(text, headers=headers, media_type="application/json")
+    return json_answer(make(), headers)

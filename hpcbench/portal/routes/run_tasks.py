@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import quote
 
-from fastapi import Query
+from fastapi import Query, Request
 from fastapi.responses import StreamingResponse
 
 from hpcbench.experiment.view.workers import run_task_of
@@ -24,7 +24,8 @@ from hpcbench.portal.models.run_tasks import (
     WholeConfiguration,
 )
 from hpcbench.portal.origins import configuration, origin, report_file, whole_configuration
-from hpcbench.portal.resources import resources
+from hpcbench.portal.packed import packed_answer
+from hpcbench.portal.resources import packed_resources, resources
 from hpcbench.portal.results_cache import Seen, results_of
 from hpcbench.portal.routes import room
 from hpcbench.portal.run_task_page import describe
@@ -81,15 +82,20 @@ def run_task(here: Here, experiment: str, run_task: str) -> RunTaskDetail:
 )
 def get_resources(
     here: Here,
+    request: Request,
     experiment: str,
     run_task: RunTask = None,
     since: Annotated[
         float | None, Query(description="`Resources.until` of an earlier answer.")
     ] = None,
-) -> Resources:
+) -> Any:
     """GPUs, memory, CPU and the rate of answers over time."""
     found = opened(here, experiment, run_task)
-    return resources(found, workers_of(here, found), run_task, since)
+    if since is not None:
+        return resources(found, workers_of(here, found), run_task, since)
+    return packed_answer(
+        request, packed_resources(found, lambda: workers_of(here, found), run_task)
+    )
 
 
 @router.get(
