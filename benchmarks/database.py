@@ -7,6 +7,10 @@ each kind, at places all over the tables. Prints rows a second of both, their ra
 slowest page. Goals: at least 20,000 rows a second, pages below 100 ms.
 
     python benchmarks/database.py [--rows 10000000] [--url postgresql://…]
+    python benchmarks/database.py --values 5000
+
+With --values it measures the portal's page Metrics instead, on so many experiments of 100 run tasks with 20
+figures each, of which 4 are metrics: 25 pages of each kind, one after the other.
 
 Without --url it starts a PostgreSQL (Debian: postgresql), with fsync off. With --url it uses one that is
 there, and removes its schemas `hpcbench` and `bare` first.
@@ -37,6 +41,7 @@ import asyncpg  # noqa: E402
 import polars  # noqa: E402
 
 from hpcbench.database import place, sync  # noqa: E402
+from hpcbench.database import values as stored  # noqa: E402
 from hpcbench.database.tables import ANSWERS, SAMPLES, SCORES, TIMINGS  # noqa: E402
 from hpcbench.experiment.archiving import fold  # noqa: E402
 from hpcbench.experiment.layout import Experiment  # noqa: E402
@@ -195,11 +200,58 @@ async def _pages(raw: Any, experiment: str, samples: int) -> dict[str, tuple[flo
     return found
 
 
+VALUES = """
+INSERT INTO experiments (id, manifest, name, owner, home, status, created_at, synced_at, words)
+SELECT 'e-' || lpad(n::text, 6, '0'), 'm', 'plan' || n % 50, 'user' || n * 7919 % 23, '/home/user' || n % 23,
+    'done', now() - n * interval '1 hour', now(), ''
+FROM generate_series(1, $1::bigint) n;
+INSERT INTO run_tasks (experiment, name, place, ml_task, model, dataset)
+SELECT id, 'pages0' || r % 10 || '-vl-0' || r / 10, r, 'vqa', 'vl-0' || r / 10 || '-7b', 'pages0' || r % 10
+FROM experiments, generate_series(0, 99) r;
+UPDATE experiments e SET words = lower(concat_ws(' ', name, owner, id,
+    (SELECT string_agg(DISTINCT model, ' ') || ' ' || string_agg(DISTINCT dataset, ' ')
+     FROM run_tasks r WHERE r.experiment = e.id)));
+INSERT INTO metrics (experiment, number, run_task, kind, metric, statistic, value, low, high, n, signature)
+SELECT experiment, place * 20 + f, name, CASE WHEN f < 4 THEN 'score' ELSE 'speed' END, 'metric' || f,
+    CASE WHEN f < 4 THEN 'value' ELSE 'p50' END, random(), 0.1, 0.9, 1000, 'metric|v1'
+FROM run_tasks, generate_series(0, 19) f
+"""
+"""Experiments with values, of 23 owners."""
+
+LISTS: Mapping[str, list[str]] = {
+    "the newest": [], "an owner": ["user7"], "an owner and a plan": ["user7", "plan3"],
+    "a model": ["vl-03"], "a model and a dataset": ["vl-03", "pages07"], "nothing": ["zzz"],
+}  # fmt: skip
+"""Page of a metric → words of its search."""
+
+
+async def metric_pages(address: Address, experiments: int) -> dict[str, tuple[float, float]]:
+    """Page of a metric → its median and slowest time, ms."""
+    found = {}
+    async with place.opened(address) as engine, engine.connect() as connection:
+        raw: Any = (await connection.get_raw_connection()).driver_connection
+        for statement in VALUES.replace("$1", str(experiments)).split(";"):
+            await raw.execute(statement)
+        await raw.execute("ANALYZE")
+        for name, words in LISTS.items():
+            times, after = list[float](), None
+            for _ in range(25):
+                began = time.perf_counter()
+                rows = await stored.values(connection, "metric1", words, "/elsewhere", after, 51)
+                times.append((time.perf_counter() - began) * 1000)
+                after = rows[49].key if len(rows) == 51 else None
+            found[name] = statistics.median(times), max(times)
+    return found
+
+
 def main() -> None:
     """Measure, and print."""
     options = argparse.ArgumentParser()
     options.add_argument("--rows", type=int, default=10_000_000)
     options.add_argument("--url")
+    options.add_argument(
+        "--values", type=int, help="only pages of a metric, of so many experiments"
+    )
     given = options.parse_args()
     with (
         nullcontext(given.url) if given.url else postgresql() as url,
@@ -213,6 +265,9 @@ def main() -> None:
         if given.url:
             asyncio.run(_clear(url))
         asyncio.run(place.init(address))
+        if given.values:
+            _tell_pages(asyncio.run(metric_pages(address, given.values)), 25)
+            return
         found = campaign(Path(folder), given.rows, address)
     copied = found.answers * EACH
     rate, floor = found.rows / found.seconds, copied / found.bare
@@ -224,9 +279,13 @@ def main() -> None:
             f"{what:<10} {rows:>12,} rows in {seconds:7.1f} s: {pace:>9,.0f} rows/s (goal {GOAL_ROWS:,})"
         )
     print(f"ratio      {rate / floor:.2f}; this process worked for {found.cpu:.1f} s of the sync")
-    for name, (median, worst) in found.pages.items():
+    _tell_pages(found.pages, 60)
+
+
+def _tell_pages(pages: Mapping[str, tuple[float, float]], count: int) -> None:
+    for name, (median, worst) in pages.items():
         print(
-            f"page of {name:<12} {median:6.1f} ms, slowest of 60 {worst:6.1f} ms (goal {GOAL_MS:g})"
+            f"page of {name:<22} {median:6.1f} ms, slowest of {count} {worst:6.1f} ms (goal {GOAL_MS:g})"
         )
 
 

@@ -23,6 +23,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from hpcbench.database.parts import Batch, Part, batches, identity, run_task_rows, summary
 from hpcbench.database.place import check, lock, opened
 from hpcbench.database.tables import EXPERIMENTS, PARTS, RUN_TASKS
+from hpcbench.database.values import words_of
 from hpcbench.errors import UserError
 from hpcbench.experiment.layout import Experiment
 from hpcbench.registry.database_address import Address
@@ -131,7 +132,8 @@ async def _write_head(
         await lock(connection, identifier)
         await connection.execute(delete(EXPERIMENTS).where(EXPERIMENTS.c.id == identifier))
         await connection.execute(delete(RUN_TASKS).where(RUN_TASKS.c.experiment == identifier))
-        await connection.execute(EXPERIMENTS.insert().values(**own, synced_at=synced))
+        words = words_of(own, run_tasks)
+        await connection.execute(EXPERIMENTS.insert().values(**own, synced_at=synced, words=words))
         await connection.execute(RUN_TASKS.insert(), list(run_tasks))
         await _note(
             connection, identifier, [Part("experiment", stamp, range(0), 1 + len(run_tasks))]

@@ -112,6 +112,7 @@ EXPERIMENTS = Table(
     _json("config", "the plan as submitted, with defaults"),
     _json("results_summary", "run task → metric → value"),
     _time("synced_at", "when all of its rows were here; none: not all are"),
+    _text("words", "plan, owner, id, models and datasets in small letters, for searches"),
     Index("experiments_by_time", "created_at"),
     info={"meaning": "a row an experiment"},
 )
@@ -224,7 +225,7 @@ METRICS = Table(
     METADATA,
     _of_experiment(),
     _number(),
-    _text("run_task", "name of the run task"),
+    Column("run_task", _KEY, info={"meaning": "name of the run task"}),
     _text("kind", "score: from metrics.json; speed: from performance.json"),
     _text("metric", "name of the metric, or of the figure of speed"),
     _text("statistic", "speed: mean, p50, p90, p95, p99, rate, share; scores: value"),
@@ -245,7 +246,7 @@ METRICS = Table(
     _text("signature", "the metric with all its options: only equal signatures are comparable"),
     _flag("higher_is_better", "whether higher values are better"),
     _flag("valid", "whether the client was fast enough for valid figures of speed"),
-    Index("metrics_by_name", "metric", "experiment"),
+    Index("metrics_by_name", "metric", "experiment", "run_task"),
     info={"meaning": "a row a value with its interval, of scores and of speed"},
 )
 

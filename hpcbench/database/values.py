@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
-from sqlalchemy import Select, and_, case, func, literal, or_, select, text
+from sqlalchemy import Select, and_, func, literal, or_, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from hpcbench.database.tables import EXPERIMENTS, METRICS, RUN_TASKS
+
+FEWEST, MOST_AT_ONCE = 4, 1_000
+"""Experiments whose values are read at a time: few at first, since one may fill a page, then ever more."""
 
 MOST_NAMES = 1_000
 """Most metrics that are named."""
@@ -79,6 +82,10 @@ async def values(
 ) -> list[Value]:
     """A page of a metric's values in ended experiments.
 
+    Goes from experiment to experiment, the newest first, and reads the values of a few at a time. As one
+    statement it would depend on how rare PostgreSQL believes the words to be: where it believes them rare, it
+    reads all rows of all experiments.
+
     Args:
         connection: the database.
         metric: name of the metric.
@@ -87,7 +94,60 @@ async def values(
         after: the last row of the page before; None: the first page.
         limit: most rows.
     """
+    wanted = list(dict.fromkeys(word.lower() for word in words))
+    found: list[Value] = []
+    at, block = after, FEWEST
+    while True:
+        some = await _experiments(connection, wanted, without, at, block)
+        if some:
+            rows = _rows(
+                metric, wanted, [one.experiment for one in some], after, limit - len(found)
+            )
+            found += [_value(*row) for row in await connection.execute(rows)]
+        if len(found) >= limit or len(some) < block:
+            return found
+        at, block = some[-1], min(MOST_AT_ONCE, 4 * block)
+
+
+async def _experiments(
+    connection: AsyncConnection, words: Sequence[str], without: str, after: Key | None, limit: int
+) -> list[Key]:
+    """The next experiments, the newest first, that have all words among theirs and their run tasks'.
+
+    The experiment of `after` is among them unless its run task is empty: it may have more values.
+    """
+    at = EXPERIMENTS.c
+    statement = (
+        select(at.created_at, at.id)
+        .where(
+            at.status == "done", at.home != without, at.created_at.is_not(None),
+            *(at.words.contains(word, autoescape=True) for word in words),
+        )
+        .order_by(at.created_at.desc(), at.id.desc())
+        .limit(limit)
+    )  # fmt: skip
+    if after is not None:
+        then = datetime.fromtimestamp(after.created, timezone.utc)
+        same = at.id <= after.experiment if after.run_task else at.id < after.experiment
+        # The first condition alone follows the index.
+        statement = statement.where(
+            at.created_at <= then, or_(at.created_at < then, and_(at.created_at == then, same))
+        )
+    return [
+        Key(_seconds(created), identity, "")
+        for created, identity in await connection.execute(statement)
+    ]
+
+
+def _rows(
+    metric: str, words: Sequence[str], experiments: Sequence[str], after: Key | None, limit: int
+) -> Select[Any]:
+    """The values of some experiments, in the order of the list."""
     own, of, at = METRICS.c, RUN_TASKS.c, EXPERIMENTS.c
+    shown = func.lower(
+        func.coalesce(at.name, "") + literal(" ") + func.coalesce(at.owner, "") + literal(" ") + at.id
+        + literal(" ") + func.coalesce(of.model, "") + literal(" ") + func.coalesce(of.dataset, "")
+    )  # fmt: skip
     statement: Select[Any] = (
         select(at.created_at, at.id, of.name, at.name, at.owner, of.model, of.dataset, own.value,
                own.low, own.high, own.n, own.higher_is_better, own.signature)
@@ -96,39 +156,41 @@ async def values(
         .where(
             own.metric == metric, own.kind == "score", own.statistic == "value",
             own.grouped_by.is_(None), own.value.is_not(None),
-            at.status == "done", at.home != without, at.created_at.is_not(None),
+            # In each table: else PostgreSQL may read all of one.
+            own.experiment.in_(experiments), of.experiment.in_(experiments), at.id.in_(experiments),
+            *(shown.contains(word, autoescape=True) for word in words),
         )
         .order_by(at.created_at.desc(), at.id.desc(), of.name.desc())
         .limit(limit)
     )  # fmt: skip
-    shown = func.lower(
-        func.coalesce(at.name, "") + literal(" ") + func.coalesce(at.owner, "") + literal(" ") + at.id
-        + literal(" ") + func.coalesce(of.model, "") + literal(" ") + func.coalesce(of.dataset, "")
-    )  # fmt: skip
-    if words:
-        # As one condition: several would look so rare to PostgreSQL that it read all rows at first.
-        holds = and_(*(shown.contains(word.lower(), autoescape=True) for word in words))
-        statement = statement.where(case((holds, 1), else_=0) == 1)
     if after is not None:
-        then = datetime.fromtimestamp(after.created, timezone.utc)
-        later = or_(
-            at.id < after.experiment,
-            and_(at.id == after.experiment, of.name < after.run_task),
-        )
-        # The first condition alone follows the index.
-        statement = statement.where(
-            at.created_at <= then, or_(at.created_at < then, and_(at.created_at == then, later))
-        )
-    return [_value(*row) for row in await connection.execute(statement)]
+        statement = statement.where(or_(at.id != after.experiment, of.name < after.run_task))
+    return statement
 
 
 def _value(created: datetime, experiment: str, run_task: str, *rest: Any) -> Value:
     plan, owner, model, dataset, value, low, high, n, up, signature = rest
-    aware = created if created.tzinfo is not None else created.replace(tzinfo=timezone.utc)
     return Value(
-        Key(aware.timestamp(), experiment, run_task), plan or "", owner or "", model or "", dataset or "",
+        Key(_seconds(created), experiment, run_task), plan or "", owner or "", model or "", dataset or "",
         float(value), low, high, n, up is not False, signature or "",
     )  # fmt: skip
+
+
+def _seconds(time: datetime) -> float:
+    """Seconds since the epoch; SQLite's times have no zone, and are in UTC."""
+    return (time if time.tzinfo is not None else time.replace(tzinfo=timezone.utc)).timestamp()
+
+
+def words_of(experiment: Mapping[str, Any], run_tasks: Iterable[Mapping[str, Any]]) -> str:
+    """The texts of an experiment and its run tasks in which a page looks for words, each once.
+
+    Args:
+        experiment: its row.
+        run_tasks: rows of its run tasks.
+    """
+    own = [experiment["name"], experiment["owner"], experiment["id"]]
+    named = [one[column] for column in ("model", "dataset") for one in run_tasks]
+    return " ".join(dict.fromkeys(text or "" for text in [*own, *named])).lower()
 
 
 async def metric_names(connection: AsyncConnection) -> list[str]:

@@ -85,7 +85,8 @@ def dump(address: Address) -> dict[str, list[Any]]:
     found = {
         name: sorted(ask(address, f"SELECT * FROM {name}"), key=repr) for name in METADATA.tables
     }
-    found["experiments"] = [row[:-1] for row in found["experiments"]]
+    without_synced_at = [(*row[:-2], row[-1]) for row in found["experiments"]]
+    found["experiments"] = without_synced_at
     return found
 
 

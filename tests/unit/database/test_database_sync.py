@@ -13,13 +13,17 @@ from typing import Any
 import polars
 import pytest
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.runtime.environment import EnvironmentContext
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import create_engine
 
 from hpcbench.database import parts, place, sync
 from hpcbench.database.tables import METADATA
+from hpcbench.database.values import words_of
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.evaluation import stage
 from hpcbench.experiment.layout import Experiment
@@ -53,7 +57,8 @@ def dump(address: Address) -> dict[str, list[Any]]:
     found = {
         name: sorted(ask(address, f"SELECT * FROM {name}"), key=repr) for name in METADATA.tables
     }
-    found["experiments"] = [row[:-1] for row in found["experiments"]]
+    without_synced_at = [(*row[:-2], row[-1]) for row in found["experiments"]]
+    found["experiments"] = without_synced_at
     return found
 
 
@@ -63,6 +68,36 @@ def test_migrations_make_the_tables_of_this_version(address: Address) -> None:
         assert compare_metadata(MigrationContext.configure(connection), METADATA) == []
     engine.dispose()
     assert asyncio.run(place.init(address)) == (place.newest(), place.newest())
+
+
+def test_experiments_of_earlier_tables_get_their_words(tmp_path: Path) -> None:
+    earlier = tmp_path / "earlier.sqlite"
+    script = ScriptDirectory(str(place._VERSIONS))
+    engine = create_engine(f"sqlite:///{earlier}")
+    with (
+        engine.begin() as connection,
+        EnvironmentContext(
+            Config(), script, fn=lambda revision, _: script._upgrade_revs("0001", revision)
+        ) as environment,
+    ):
+        environment.configure(connection=connection)
+        environment.run_migrations()
+        connection.exec_driver_sql(
+            "INSERT INTO experiments (id, manifest, name) VALUES ('e1', 'm', 'Nightly')"
+        )
+        for name, model in (("rt", "VL"), ("rt2", None)):
+            connection.exec_driver_sql(
+                "INSERT INTO run_tasks (experiment, name, model, dataset) VALUES ('e1', ?, ?, 'd')",
+                (name, model),
+            )
+    engine.dispose()
+    address = Address("sqlite", path=earlier)
+    assert asyncio.run(place.init(address)) == ("0001", place.newest())
+    ((words,),) = ask(address, "SELECT words FROM experiments")
+    assert set(words.split()) == {"nightly", "e1", "vl", "d"}
+    row = {"name": "Nightly", "owner": None, "id": "e1"}
+    tasks = [{"model": "VL", "dataset": "d"}, {"model": None, "dataset": "d"}]
+    assert set(words_of(row, tasks).split()) == set(words.split())
 
 
 def test_tables_of_another_version_are_refused(tmp_path: Path, address: Address) -> None:
