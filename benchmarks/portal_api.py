@@ -2,7 +2,8 @@
 
 Starts the real portal (`hpcbench portal`) on a home that `portal_home.py` made, and asks every kind of page
 with one and with eight clients, each over a connection of its own to the portal's socket. Prints the median
-and the slowest of a hundred requests (p99), how many times the floor the median is (`/healthz` through the
+and the slowest of a hundred requests (p99): of pages drawn at random, so nearly each for the first time, and
+of the same eight pages again and again. Also how many times the floor the median is (`/healthz` through the
 same server and guard, which does nothing), and the portal's own CPU time for a request, which others on the
 machine do not change. Then how long a start takes until the first list is there, how many run tasks a second
 are read into a new index, how long it then takes until all are read as a whole (the portal does so in
@@ -329,7 +330,8 @@ def table(running: Running, home: Home, requests: int) -> list[str]:
     """Print all kinds; returns those that miss the goal."""
     floor, _ = asyncio.run(timed(running, ["/healthz"] * requests, CLIENTS))
     base = statistics.median(floor) * 1e3
-    print(f"{'':<28}{'1 client':>18}{f'{CLIENTS} clients':>18}{'× floor':>9}{'CPU, ms':>8}")
+    heads = "1 client", f"{CLIENTS} clients", "× floor", "CPU, ms", "the same pages", "CPU, ms"
+    print(f"{'':<28}{{:>18}}{{:>18}}{{:>9}}{{:>8}}{{:>18}}{{:>8}}".format(*heads))
     print(
         f"{'p50 / p99, ms':<28}{'':>18}{base:>9.1f} /{percentile(floor, 0.99):>6.1f}   1.0  /healthz"
     )
@@ -363,9 +365,14 @@ def table(running: Running, home: Home, requests: int) -> list[str]:
         times, wrong = asyncio.run(timed(running, paths, CLIENTS))
         work = (running.busy() - before) / len(paths) * 1e3
         slow, middle = percentile(times, 0.99), percentile(times, 0.5)
+        again, _ = asyncio.run(timed(running, paths[:CLIENTS], CLIENTS))
+        before = running.busy()
+        again, _ = asyncio.run(timed(running, paths[:CLIENTS] * (requests // 16), CLIENTS))
+        same = (running.busy() - before) / len(again) * 1e3
         print(
             f"{kind.room} {kind.name:<26}{percentile(alone, 0.5):>8.1f} /{percentile(alone, 0.99):>7.1f}"
-            f"{middle:>9.1f} /{slow:>7.1f}{middle / base:>8.1f}{work:>8.1f} {wrong}",
+            f"{middle:>9.1f} /{slow:>7.1f}{middle / base:>8.1f}{work:>8.1f}"
+            f"{percentile(again, 0.5):>9.1f} /{percentile(again, 0.99):>7.1f}{same:>8.1f} {wrong}",
             flush=True,
         )
         if slow > GOAL_MS:

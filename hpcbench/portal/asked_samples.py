@@ -22,7 +22,7 @@ from hpcbench.schema.records import Sample
 MOST_BYTES = 32 << 20
 """Bytes of the largest annotation file that is read; its rows take about eight times as much memory."""
 
-KEPT_BYTES = 6 << 20
+KEPT_BYTES = 2 << 20
 """Bytes of annotation files whose rows are kept, beside the one that was read last."""
 
 MOST_IDS = 12 << 20

@@ -117,7 +117,7 @@ def _strips(worker: Worker, group: Group | None, since: float | None) -> Iterato
         yield _strips_kept.of(key, stamp, partial(_strip, worker.run.stem, one, limit, since))
 
 
-_strips_kept: Kept[Strip] = Kept(40_000, lambda strip: len(strip.times))
+_strips_kept: Kept[Strip] = Kept(8_000, lambda strip: len(strip.times))
 """The last version of each strip: most strips do not change."""
 
 

@@ -38,7 +38,7 @@ from hpcbench.schema.plan import ResolvedPlan
 KEPT_BYTES = 1 << 20
 """Bytes of files of each kind whose contents are kept: as objects they take ten times the memory."""
 
-PARTS_BYTES = 512 << 10
+PARTS_BYTES = 256 << 10
 """The same for parts of one run task."""
 
 EXPERIMENTS = 32

@@ -33,7 +33,7 @@ LOOK_SECONDS = 0.015
 WORKERS = 64
 """Most workers that are read, those of the newest jobs."""
 
-KEPT_BYTES = 5 << 20
+KEPT_BYTES = 3 << 20
 """Bytes of memory for the workers of all experiments."""
 
 SERIES = 120

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import gzip
 import json
 import weakref
 from pathlib import Path
@@ -13,12 +14,12 @@ import pytest
 from hpcbench.experiment.archiving import fold_workers
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.evaluated import Lost
-from hpcbench.experiment.view.workers import worker_runs
+from hpcbench.experiment.view.workers import settled, worker_runs
 from hpcbench.files import tail
 from hpcbench.files.atomic import Appender
 from hpcbench.portal import worker_series as room
 from hpcbench.portal.models.run_tasks import Phase
-from hpcbench.portal.resources import card_gb, resources
+from hpcbench.portal.resources import card_gb, packed_resources, resources
 from hpcbench.portal.timeline import timeline, troubles
 from hpcbench.portal.worker_series import Workers, groups_of
 from tests.unit.portal.asking import portal_over
@@ -300,3 +301,34 @@ def test_workers_that_the_cache_drops_are_freed_without_a_collection(tmp_path: P
         assert kept() is None
     finally:
         gc.enable()
+
+
+def test_devices_of_folded_workers_are_kept_until_a_worker_writes_again(tmp_path: Path) -> None:
+    scene = lived(tmp_path, *LIFE)
+    looks: list[int] = []
+
+    def devices() -> dict[str, Any]:
+        def workers() -> Workers:
+            looks.append(1)
+            return Workers(scene.experiment)
+
+        made = packed_resources(scene.experiment, workers, None)
+        answer: dict[str, Any] = json.loads(gzip.decompress(made))
+        return answer
+
+    assert settled(scene.experiment) is None
+    first, same = devices(), devices()
+    assert first == same
+    assert len(looks) == 2, "a worker that could still write is looked at each time"
+    seen(scene, {"time": 172.0, "gpus": [GPU], "held": 2**30})
+    assert {one["what"] for one in devices()["strips"]} > {one["what"] for one in first["strips"]}
+
+    assert fold_workers(scene.experiment, all_ended=True)
+    before, looks[:] = devices(), []
+    assert devices() == before
+    assert not looks
+
+    said(scene, *LIFE, job="4712_0")  # a resumed round
+    assert len(devices()["strips"]) > len(before["strips"])
+    assert fold_workers(scene.experiment, all_ended=True)
+    assert len(devices()["strips"]) > len(before["strips"])

@@ -51,7 +51,7 @@ export default function MetricsPage() {
             rows={rows}
             columns={columnsOf(metric)}
             rowKey={(row) => `${row.experiment} ${row.run_task}`}
-            empty={<Empty title="No value passes the search">{first?.database === false ? "These are the experiments of this home. With `database:` in the site profile, those of others are here, too." : "Search for other words."}</Empty>}
+            empty={<Empty title="No value passes the search">{first?.database === false ? <>These are the experiments of this home. With <code>database:</code> in the site profile, those of others are here, too.</> : "Search for other words."}</Empty>}
           />
         </div>
       )}

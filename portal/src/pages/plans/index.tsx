@@ -5,7 +5,7 @@ import type { DefinitionRow } from "../../api/schema";
 import { usePlace } from "../../app/place";
 import { useSession } from "../../app/session";
 import { usePageTitle } from "../../app/title";
-import { Ago, type Column, Empty, FaultBox, Icon, Select, Skeleton, Table, TextInput, Toggle, useHotkeys } from "../../ui";
+import { Ago, type Column, Cut, Empty, FaultBox, Icon, Select, Skeleton, Table, TextInput, Toggle, useHotkeys } from "../../ui";
 import { KINDS, kindOf, ONE } from "../plan/kinds";
 import { byKind, filtered, ORIGINS } from "./filter";
 import { NewButton } from "./NewButton";
@@ -20,7 +20,7 @@ const COLUMNS: readonly Column<DefinitionRow>[] = [
     grow: true,
     cell: (row) => (
       <Link to="/plans/$definition" params={{ definition: row.id }}>
-        {row.name}
+        <Cut text={row.name} />
       </Link>
     ),
   },
