@@ -1,0 +1,1 @@
+import"./ui-CbJf9Hzx.js";

@@ -1,1 +1,0 @@
-import"./ui-BGHorp5w.js";
