@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Mapping
 
 from fastapi import Request, Response
 
@@ -16,9 +17,13 @@ def packed(text: str | bytes) -> bytes:
     return gzip.compress(data, LEVEL, mtime=0)
 
 
-def packed_answer(request: Request, data: bytes) -> Response:
+def packed_answer(
+    request: Request, data: bytes, headers: Mapping[str, str] | None = None
+) -> Response:
     """A compressed JSON text as an answer; unpacked for the rare client that does not take it so."""
+    more = {**(headers or {}), "Vary": "Accept-Encoding"}
     if "gzip" in request.headers.get("accept-encoding", ""):
-        headers = {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
-        return Response(data, headers=headers, media_type="application/json")
-    return Response(gzip.decompress(data), media_type="application/json")
+        return Response(
+            data, headers={**more, "Content-Encoding": "gzip"}, media_type="application/json"
+        )
+    return Response(gzip.decompress(data), headers=more, media_type="application/json")

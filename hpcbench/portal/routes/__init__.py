@@ -27,10 +27,9 @@ def room(tag: str) -> APIRouter:
     return APIRouter(prefix=API, tags=[tag], responses={"default": fault}, route_class=_DirectRoute)
 
 
-def json_answer(answer: Any, headers: Mapping[str, str] | None = None) -> Response:
+def json_of(answer: Any) -> str | bytes:
     """JSON directly from the models, without another validation: the portal itself creates the models."""
-    text = answer.model_dump_json() if isinstance(answer, BaseModel) else _ANY.dump_json(answer)
-    return Response(text, headers=headers, media_type="application/json")
+    return answer.model_dump_json() if isinstance(answer, BaseModel) else _ANY.dump_json(answer)
 
 
 class _DirectRoute(APIRoute):
@@ -48,7 +47,7 @@ def _direct(endpoint: Callable[..., Any]) -> Callable[..., Any]:
             return answer
         preset = given.get("response")  # with headers, where a route asks for it
         headers = preset.headers if isinstance(preset, Response) else None
-        return json_answer(answer, headers)
+        return Response(json_of(answer), headers=headers, media_type="application/json")
 
     if inspect.iscoroutinefunction(endpoint):
 

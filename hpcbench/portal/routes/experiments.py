@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -25,6 +26,7 @@ from hpcbench.portal.index import (
     RunTaskSort,
     ScoreKey,
 )
+from hpcbench.portal.lru import Kept, stamp_of
 from hpcbench.portal.models.base import Page
 from hpcbench.portal.models.experiments import (
     ExperimentDetail,
@@ -35,14 +37,18 @@ from hpcbench.portal.models.experiments import (
     ScoreColumn,
 )
 from hpcbench.portal.models.run_tasks import DatasetObject
+from hpcbench.portal.packed import packed, packed_answer
 from hpcbench.portal.results_cache import results_of
-from hpcbench.portal.routes import json_answer, room
+from hpcbench.portal.routes import json_of, room
 from hpcbench.portal.routes.run_tasks import opened
 from hpcbench.portal.shard_page import objects
 from hpcbench.portal.state_sentence import sentence
 from hpcbench.portal.status_cache import figures_of, known_of
 
 router = room("experiments")
+
+ANSWERS_BYTES = 2 << 20
+"""Bytes of answers that are kept, compressed: a list of a hundred experiments takes 7 kB."""
 
 OBJECTS = 2_000
 """Most dataset objects of a page: rows are small, and the page shows all rows at once."""
@@ -122,7 +128,14 @@ def show_experiment(here: Here, request: Request, experiment: Identity) -> Respo
     """The content of the page of an experiment."""
     row = _row(here, experiment)
     known = _known(here, row)
-    version = f"{here.index.version(experiment)}-{known.status.time if known else 0}"
+    looked = (known.status.time, len(known.figures)) if known else ()
+    # The index does not know the report's files.
+    parts = (
+        here.index.version(experiment),
+        looked,
+        stamp_of(experiment_of(here, experiment).report_dir),
+    )
+    version = hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
     return _answer(here, request, lambda: _detail(here, row, known), version)
 
 
@@ -256,7 +269,9 @@ def _reports(portal: Portal, identity: str) -> Iterable[str]:
 def _answer(
     portal: Portal, request: Request, make: Callable[[], Any], version: str | None = None
 ) -> Response:
-    """An answer that clients may keep until the index changes; 304 if the client already has it.
+    """An answer that clients and the portal keep until the index changes; 304 if the client already has it.
+
+    Browsers that show the same list all ask for it when it changes: the first one has it made.
 
     Args:
         portal: the portal.
@@ -271,4 +286,8 @@ def _answer(
     known = {one.strip() for one in request.headers.get("if-none-match", "").split(",")}
     if etag in known or "*" in known:
         return Response(status_code=304, headers=headers)
-    return json_answer(make(), headers)
+    kept = portal.extra.setdefault("answers", Kept[bytes](ANSWERS_BYTES, len))
+    assert isinstance(kept, Kept)
+    key = request.url.path, request.url.query
+    made: bytes = kept.of(key, number, lambda: packed(json_of(make())))
+    return packed_answer(request, made, headers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote, urlencode
@@ -121,6 +122,27 @@ def test_the_page_of_an_experiment(api: Unguarded) -> None:
     assert [row["model"] for row in matrix["rows"]] == ["model-a", "model-b"]
     assert matrix["rows"][1]["cells"][0]["score"]["value"] == 0.6
     assert len(found["row"]["trend"]) == 7
+
+
+def test_kept_answers_are_those_of_the_index_and_the_report_as_they_are(
+    api: Unguarded, portal: Portal
+) -> None:
+    before = api.ask("GET", "experiments?limit=3").body
+    assert api.raw("GET", "experiments?limit=3", Accept_Encoding="gzip").headers[
+        "content-encoding"
+    ] == ("gzip")
+    assert api.ask("GET", "experiments?limit=3").body == before
+    portal.index.put([entry("newer", [run_task(experiment="newer")], created=1e10)])
+    assert api.ask("GET", "experiments?limit=3").body["items"][0]["id"] == "newer"
+    portal.index.remove(["newer"])
+    assert api.ask("GET", "experiments?limit=3").body == before
+
+    assert api.ask("GET", f"experiments/{NEWEST}").body["reports"] == []
+    folder = Experiment(portal.home / "experiments" / NEWEST).report_dir
+    folder.mkdir()
+    (folder / "report.html").write_text("x")
+    assert api.ask("GET", f"experiments/{NEWEST}").body["reports"] == ["report.html"]
+    shutil.rmtree(folder)
 
 
 def test_the_page_of_one_that_cannot_be_read(api: Unguarded) -> None:
