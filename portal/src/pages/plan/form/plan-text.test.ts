@@ -53,6 +53,19 @@ describe("a plan's text", () => {
     expect(planOf(withValue(tight, ["matrix", 0, "ml_task"], null)).at(["matrix", 0])).toEqual({ models: ["a"], datasets: ["d"] });
   });
 
+  it("follows anchors, and leaves no alias without one", () => {
+    const text = "name: x\nmatrix:\n  - models: &all [a, b]   # both\n    datasets: [d]\n    resources: &small {cpus: 1}\n  - models: *all\n    resources: *small\nrun_tasks:\n  - &one\n    name: one\n    model: a\n  - *one\n";
+    const plan = planOf(text);
+    expect(plan.broken).toBe(false);
+    expect(plan.parts.map((one) => one.title)).toEqual(["Matrix 1", "Matrix 2", "Run task one"]);
+    expect(namesIn(plan.at(["matrix", 1, "models"]))).toEqual(["a", "b"]);
+    expect(withValue(text, ["matrix", 1, "models"], ["c"])).toBe(text.replace("*all", "[c]"));
+    expect(withValue(text, ["matrix", 0, "models"], ["c"])).toBe(text.replace("[a, b]", "[c]"));
+    expect(withValue(text, ["matrix", 0, "models"], null)).toBe(text);
+    expect(planOf("name: *none\n").broken).toBe(true);
+    expect(planOf(`a: &a [${"1,".repeat(20)}]\nb: &b [${"*a,".repeat(20)}]\nc: [${"*b,".repeat(20)}]\n`).broken).toBe(true);
+  });
+
   it("holds what was set, whatever the layout", () => {
     const layouts = [PLAN, PLAN.replaceAll("\n", "\r\n"), PLAN.trimEnd(), PLAN.replace("- ml_task: vqa          # questions\n    models", "- models")];
     for (const text of layouts) {

@@ -1,5 +1,5 @@
 /** Reads a plan's text for a form, and changes single values of it: comments and everything else stay. */
-import { type Document, isMap, isNode, isScalar, isSeq, type Node, type Pair, parseDocument, stringify, type YAMLMap, type YAMLSeq } from "yaml";
+import { type Document, isMap, isNode, isScalar, isSeq, type Node, type Pair, parseDocument, type Scalar, stringify, type YAMLMap, type YAMLSeq } from "yaml";
 
 export type Path = readonly (string | number)[];
 export type Value = string | number | readonly string[] | null;
@@ -25,20 +25,31 @@ const ORDER = ["schema_version", "name", "description", "parallelism", "max_gpu_
 /** A plan's text as a form needs it. */
 export function planOf(text: string): Plan {
   const parsed = parseDocument(text);
-  if (parsed.errors.length > 0 || (parsed.contents !== null && !isMap(parsed.contents))) return { parts: [], broken: true, at: () => undefined };
-  const data: unknown = parsed.toJS({ maxAliasCount: 0 });
+  const data = dataOf(parsed);
+  if (data === undefined || (parsed.contents !== null && !isMap(parsed.contents))) return { parts: [], broken: true, at: () => undefined };
   const at = (path: Path) => path.reduce<unknown>((found, key) => (found as Record<string | number, unknown> | null | undefined)?.[key], data);
   const parts: Part[] = [];
   const add = (kind: Part["kind"], key: string, title: (entry: object, place: number) => string) => {
     const entries = at([key]);
     if (!Array.isArray(entries)) return;
     for (const [place, entry] of (entries as unknown[]).entries()) {
-      if (typeof entry === "object" && entry !== null) parts.push({ kind, path: [key, place], title: title(entry, place) });
+      // An alias (`- *one`) has no text of its own to change.
+      if (typeof entry === "object" && entry !== null && isMap(parsed.getIn([key, place], true))) parts.push({ kind, path: [key, place], title: title(entry, place) });
     }
   };
   add("matrix", "matrix", (_, place) => `Matrix ${place + 1}`);
   add("task", "run_tasks", (entry, place) => `Run task ${"name" in entry && typeof entry.name === "string" ? entry.name : place + 1}`);
   return { parts, broken: false, at };
+}
+
+/** The values of a text, those of aliases (`*name`) included; undefined: it is not valid, or grows without measure. */
+function dataOf(parsed: Document): unknown {
+  if (parsed.errors.length > 0) return undefined;
+  try {
+    return parsed.toJS() as unknown;
+  } catch {
+    return undefined;
+  }
 }
 
 /** Names in a value: of a list, or one. */
@@ -57,12 +68,19 @@ export function withValue(text: string, path: Path, value: Value): string {
   if (edited !== null && isOnlyChange(text, edited, path, value)) return edited;
   const whole = parseDocument(text); // rewritten as a whole: comments stay, spaces may not
   set(whole, path, value);
-  return whole.toString({ lineWidth: 0 });
+  // Without a value that others name by its anchor, the text would not be valid.
+  return dataOf(whole) === undefined ? text : whole.toString({ lineWidth: 0 });
 }
 
 function set(whole: Document, path: Path, value: Value): void {
-  if (value === null) whole.deleteIn(path);
-  else whole.setIn(path, whole.createNode(value, { flow: true }));
+  if (value === null) {
+    whole.deleteIn(path);
+    return;
+  }
+  const before = whole.getIn(path, true);
+  const made = whole.createNode(value, { flow: true }) as Scalar | YAMLSeq;
+  if ((isScalar(before) || isSeq(before)) && before.anchor !== undefined) made.anchor = before.anchor;
+  whole.setIn(path, made);
 }
 
 /** The text with only the characters of this value changed; null: that is not possible. */
@@ -135,8 +153,8 @@ function flow(value: Value): string {
 function isOnlyChange(before: string, after: string, path: Path, value: Value): boolean {
   const wanted = parseDocument(before);
   set(wanted, path, value);
-  const made = parseDocument(after);
-  return made.errors.length === 0 && sorted(made.toJS()) === sorted(wanted.toJS());
+  const made = dataOf(parseDocument(after));
+  return made !== undefined && sorted(made) === sorted(dataOf(wanted));
 }
 
 /** As JSON; the order of keys does not count. */
