@@ -67,7 +67,7 @@ class Cell:
     many: bool
     """1 to 20 questions a document instead of one."""
     mean: float
-    """Of the baseline's true scores."""
+    """Mean of the baseline's true scores."""
     margin: float = 0.0
     """By how much a candidate may be worse."""
     drop: float = 0.0
@@ -468,7 +468,7 @@ def main() -> None:
 
 
 def figure(row: dict[str, Any]) -> str:
-    """What was found, beside its promise."""
+    """Result of a cell, beside its promise."""
     found = f"{row['what']} {row['found']:.3f}" + (f" ± {row['error']:.3f}" if row["error"] else "")
     found += f" ({row['promised']})" if row["promised"] else ""
     return found if row["fine"] else f"{found} RED"

@@ -96,7 +96,7 @@ def main() -> int:
 
 
 def code() -> str:
-    """Of what the cells are found with: the statistics and this file."""
+    """Hash of the code that finds the cells: the statistics and this file."""
     files = [*sorted((HOME / "hpcbench" / "statistics").glob("*.py")), Path(__file__)]
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
 
@@ -198,7 +198,7 @@ FLAT: dict[str, Nights] = {
     "right or wrong, 10 %": of_normal(lambda nights: (nights > 1.28).astype(float)),
     "2 % outliers": outliers,
 }
-"""What the promise is about; an autocorrelation of 0.3 unless they say otherwise."""
+"""Cells that the promise is about; an autocorrelation of 0.3 unless they say otherwise."""
 
 BEYOND: dict[str, Nights] = {
     "right or wrong, 5 %, in runs": partial(sticky, share=0.3, often=0.05),
@@ -206,7 +206,7 @@ BEYOND: dict[str, Nights] = {
     "normal, autocorrelation 0.5": partial(correlated, share=0.5),
     "3 nights of 10 repeat the last": partial(repeated, share=0.3),
 }
-"""What it is not about."""
+"""Cells that it is not about."""
 
 SHOWN = {
     (20, 1, 60): 0.15, (20, 2, 30): 0.80, (20, 3, 12): 0.85, (20, 5, 6): 0.90,
@@ -290,7 +290,7 @@ class Scores:
     together: float
     """Share of what is a run's own that goes together within a document."""
     mean: float = 0.7
-    """Of the baseline, about."""
+    """Mean of the baseline, about."""
 
     def drawn(
         self, chance: Chance, documents: int, step: float

@@ -161,7 +161,7 @@ def _claim_and_end(
 
 
 def _pull(folder: Path, number: int, processes: int, end: bool) -> tuple[list[int], int, float]:
-    """What a worker does, without work."""
+    """The loop of a worker, without work."""
     experiment, owner = Experiment(folder), Owner(f"1_{number}", 0, "host", os.getpid())
     board = ShardScheduler(
         experiment.work.cuts,

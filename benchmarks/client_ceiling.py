@@ -119,7 +119,7 @@ def child(client: str, folder: Path, pages: int) -> dict[str, float]:
 
 
 async def run_client(client: str, folder: Path, pages: int) -> None:
-    """What happens in the child."""
+    """The child's part."""
     files = sorted(folder.glob("*.png"))
     paths = [files[number % len(files)] for number in range(pages)]
     marks = {pages * quarter // 100: str(quarter) for quarter in (25, 50, 75, 100)}

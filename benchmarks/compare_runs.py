@@ -4,8 +4,9 @@ Builds two experiments on disk (five questions a document, answers that agree in
 them by five metrics, and compares them by one metric and by all five: pairing, intervals clustered by
 document, Holm, speed, flips, configuration. Beside it the floor, also a process of its own: both columns of
 one metric read by polars, joined by sample, and numpy's mean of the difference with its standard error over
-samples, which is what a notebook would do and which is wrong for documents. What is found is checked against
-what was built in. CPU time is printed beside wall time: a machine with other work to do shows in the latter.
+samples, which is what a notebook would do and which is wrong for documents. The result is checked against
+the difference that was built in. CPU time is printed beside wall time: a machine with other work to do shows
+in the latter.
 
     python benchmarks/compare_runs.py [--samples 100000] [--keep DIR]
 """

@@ -77,7 +77,7 @@ PAGES: Mapping[str, str] = {
 
 @dataclass
 class Found:
-    """What was measured."""
+    """Result of a measurement."""
 
     rows: int
     answers: int

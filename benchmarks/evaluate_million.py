@@ -4,7 +4,7 @@ Builds an experiment on disk as workers leave it (a Parquet dataset, a hundred s
 questions a document), then evaluates it in a process of its own on one core. Prints seconds and the most
 memory (VmHWM) of each stage, beside two floors measured on the same files: decoding the lines of responses
 with `json`, and doing that while the samples are read, too. `performance.json` is timed apart and with it.
-What is scored is checked first against the share of right answers that was built in.
+The scores are checked first against the share of right answers that was built in.
 
     python benchmarks/evaluate_million.py [--samples 1000000] [--keep DIR]
 """
@@ -41,14 +41,14 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.evaluation import performance, stage
 
 here, what = Experiment(Path(sys.argv[1])), sys.argv[2]
-begun = time.perf_counter(), time.process_time()
-told = {}
+started = time.perf_counter(), time.process_time()
+figures = {}
 
 def done(name):
-    global begun
+    global started
     now = time.perf_counter(), time.process_time()
-    told[name] = [after - before for after, before in zip(now, begun)]
-    begun = now
+    figures[name] = [after - before for after, before in zip(now, started)]
+    started = now
 
 if what == "floor":
     folder = here.shards("rt")
@@ -76,18 +76,18 @@ else:
     done("read, parse, score, write")
     table = stage.write_metrics(here, [scored], here.metrics_file)
     done("intervals, groups, metrics.json")
-    told["evaluation"] = [sum(one) for one in zip(*told.values())]
-    told["memory"] = int(re.search(r"VmHWM:\s+(\d+)", open("/proc/self/status").read())[1]) / 2**20
-    begun = time.perf_counter(), time.process_time()
+    figures["evaluation"] = [sum(one) for one in zip(*figures.values())]
+    figures["memory"] = int(re.search(r"VmHWM:\s+(\d+)", open("/proc/self/status").read())[1]) / 2**20
+    started = time.perf_counter(), time.process_time()
     performance.write_performance(here)
     done("performance.json")
     subject = stage.subject_of(here, one)
     stage.write_metrics(here, [stage.score(here, subject)[0]], here.metrics_file)
     done("again, nothing changed")
     count = table["run_tasks"]["rt"]["asked"]
-told["count"] = count
-told["most"] = int(re.search(r"VmHWM:\s+(\d+)", open("/proc/self/status").read())[1]) / 2**20
-print(json.dumps(told))
+figures["count"] = count
+figures["most"] = int(re.search(r"VmHWM:\s+(\d+)", open("/proc/self/status").read())[1]) / 2**20
+print(json.dumps(figures))
 """
 
 

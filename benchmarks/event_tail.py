@@ -1,4 +1,4 @@
-"""What following 200 workers takes: CPU time of `EventTail`, and how old an event is when it is shown.
+"""Cost of following 200 workers: CPU time of `EventTail`, and how old an event is when it is shown.
 
 A process of its own is 200 workers, each of which holds a shard and tells of its progress every half second
 (ten times as often as real ones). They are followed once a second, as `hpcbench events --follow` does. The
@@ -27,7 +27,7 @@ from hpcbench.experiment.layout import Experiment  # noqa: E402
 from hpcbench.experiment.log import EventLog  # noqa: E402
 
 GOAL = 0.05
-"""Of one core."""
+"""Share of one core."""
 
 EVERY = 0.5
 """Seconds between two events of a worker."""

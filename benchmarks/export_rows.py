@@ -4,7 +4,7 @@ Builds an experiment on disk as its workers and evaluation leave it (shards of 1
 chunks, scores with two metrics), then exports it through `hpcbench.interchange`, each table in a process of
 its own. Prints rows a second and the most memory (VmHWM), beside two floors of the same run on the same
 files: reading their bytes, and polars' own `scan_ndjson` → `sink_parquet`, which drops no answer that came
-twice and computes no time. What was written is counted.
+twice and computes no time. The rows written are counted.
 
     python benchmarks/export_rows.py [--rows 300000]        the goal is of 10,000,000: below 500 MB
 """
@@ -40,7 +40,7 @@ from hpcbench.experiment.layout import Experiment
 
 here, what, form, out = Experiment(Path(sys.argv[1])), sys.argv[2], sys.argv[3], Path(sys.argv[4])
 files = sorted((here.path / "shards" / "rt").glob("*.responses.jsonl"))
-begun, busy = time.perf_counter(), time.process_time()
+started, busy = time.perf_counter(), time.process_time()
 if form == "bytes":
     rows = 0
     for path in files:
@@ -56,9 +56,9 @@ else:
     from hpcbench.interchange.result_tables import Wanted, open_table
     from hpcbench.interchange.table_files import write
     rows = write(open_table([here], Wanted(what), print), form, out)
-told = {"rows": rows, "wall": time.perf_counter() - begun, "cpu": time.process_time() - busy}
-told["most"] = int(re.search(r"VmHWM:\s+(\d+)", open("/proc/self/status").read())[1]) / 1024
-print(json.dumps(told))
+figures = {"rows": rows, "wall": time.perf_counter() - started, "cpu": time.process_time() - busy}
+figures["most"] = int(re.search(r"VmHWM:\s+(\d+)", open("/proc/self/status").read())[1]) / 1024
+print(json.dumps(figures))
 """
 
 EXPORTS = (

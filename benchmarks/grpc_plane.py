@@ -253,7 +253,7 @@ def quantiles(values: list[float]) -> str:
 
 
 async def true_times(engine: Path) -> dict[str, dict[str, list[int]]]:
-    """What the engine did when."""
+    """True times of the engine's actions."""
     connector = aiohttp.UnixConnector(str(engine))
     async with (
         aiohttp.ClientSession("http://e", connector=connector) as session,

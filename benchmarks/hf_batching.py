@@ -1,4 +1,4 @@
-"""What the Hugging Face engine makes of a model: documents a second, beside a bare transformers loop.
+"""Speed of a model in the Hugging Face engine: documents a second, beside a bare transformers loop.
 
 The peer does with transformers' `generate` what the engine does, without server, queue or stream: one page
 after another, and static batches of the same size. Both run in a process of their own with the same threads,
@@ -60,12 +60,12 @@ def answers(paths):
 print("ready", flush=True)
 for line in sys.stdin:
     size, paths = json.loads(line)
-    begun, cpu, texts, tokens = time.perf_counter(), time.process_time(), [], 0
+    since, cpu, texts, tokens = time.perf_counter(), time.process_time(), [], 0
     for start in range(0, len(paths), size):
         new, count = answers(paths[start : start + size])
         texts += new
         tokens += count
-    took = time.perf_counter() - begun
+    took = time.perf_counter() - since
     print(json.dumps([texts, took, time.process_time() - cpu, tokens]), flush=True)
 """
 

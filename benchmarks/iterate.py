@@ -23,7 +23,7 @@ from pathlib import Path
 from hpcbench.data.table import TableDataset
 from hpcbench.data.datasets import samples
 from hpcbench.plugins import DatasetSpec
-begun = time.perf_counter()
+since = time.perf_counter()
 table = TableDataset(DatasetSpec(Path(sys.argv[1]), sys.argv[2]))
 count = table.count()
 opened = time.perf_counter()
@@ -33,7 +33,7 @@ if sys.argv[4] == "apart":
 seen = sum(1 for _ in samples(table, ranges, 0, count, images=sys.argv[3] == "images"))
 done = time.perf_counter()
 most = int(re.search(r"VmHWM:\s+(\d+)", open("/proc/self/status").read())[1]) // 1024
-print(f"{seen} {opened - begun:.2f} {seen / (done - opened):.0f} {most}")
+print(f"{seen} {opened - since:.2f} {seen / (done - opened):.0f} {most}")
 """
 
 ENGINE = 300

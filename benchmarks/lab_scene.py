@@ -1,4 +1,4 @@
-"""What benchmarks on the one-machine cluster share: this checkout's hpcbench there, a user, and her own jobs.
+"""Parts that benchmarks on the one-machine cluster share: this checkout's hpcbench, a user, and her jobs.
 
 Needs the cluster (`make cluster-up`) with hpcbench's dependencies in it (`make test` installs them), and
 root, for it runs as the cluster's ordinary user. Nothing here touches jobs of anybody else.

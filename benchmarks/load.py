@@ -25,11 +25,11 @@ from hpcbench.data.staging import stage
 LOAD = """
 import sys, time
 from safetensors.torch import load_file
-begun = time.perf_counter()
+since = time.perf_counter()
 tensors = load_file(sys.argv[1])
 pages = (tensor.view(-1)[::2048] for tensor in tensors.values())  # a file in memory comes when it is touched
 total = sum(float(page.float().sum()) for page in pages)
-print(time.perf_counter() - begun)
+print(time.perf_counter() - since)
 """
 
 

@@ -49,7 +49,7 @@ def main() -> None:
 
 
 async def cycles(wrapper: Wrapper, args: argparse.Namespace) -> list[Mapping[str, float]]:
-    """What was there after each time."""
+    """Memory and processes after each time."""
     body: dict[str, Any] = {
         "engine": args.engine, "model_path": str(args.model), "model_name": NAME, "gpus": args.gpus,
         "dtype": "bfloat16" if args.gpus else "float32", "cpus": len(os.sched_getaffinity(0)),
@@ -77,7 +77,7 @@ async def cycles(wrapper: Wrapper, args: argparse.Namespace) -> list[Mapping[str
 
 
 def seen(wrapper: int, gpus: int) -> dict[str, float]:
-    """What is there now: MiB, or numbers."""
+    """Memory and processes now: MiB, or numbers."""
     machine = _kib(Path("/proc/meminfo"))
     return {
         "available": machine["MemAvailable"] / 1024,

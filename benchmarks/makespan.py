@@ -37,7 +37,7 @@ BACK_AFTER = 60.0
 
 @dataclass(frozen=True)
 class Case:
-    """What is simulated."""
+    """A simulation."""
 
     shards: int
     workers: int

@@ -1,4 +1,4 @@
-"""What the monitor takes from a node: CPU time of its thread, beside a thread that only sleeps.
+"""Cost of the monitor on a node: CPU time of its thread, beside a thread that only sleeps.
 
 A tree of 30 processes that sleep and an engine that answers `/metrics` with as much text as vLLM 0.32 does
 (48 KB) are read twice a second, as in a run; readings go to a file. The floor is a thread that wakes up
@@ -26,7 +26,7 @@ from hpcbench.monitor.gauges import over_socket  # noqa: E402
 from hpcbench.monitor.sampler import Monitor  # noqa: E402
 
 GOAL = 0.01
-"""Of one core."""
+"""Share of one core."""
 
 METRICS = "".join(
     f'vllm:inter_token_latency_seconds_bucket{{engine="0",le="{index}",model_name="tiny"}} {index}.0\n'

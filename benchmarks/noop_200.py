@@ -2,7 +2,7 @@
 
 Every way runs on the one-machine cluster, one after the other, started by the same user; time is from the
 start of the submitting process to the moment when nothing is left to wait for, asked at the way's own
-pace. What runs in an element is nothing: `python -S -E -c pass` in the raw array (the floor), an empty
+pace. An element does nothing: `python -S -E -c pass` in the raw array (the floor), an empty
 function in submitit and executorlib, `true` in ReFrame. An element of hpcbench is a run task of one
 sample: its workers claim, ask a scripted engine that answers at once, and fsync. So elements are not the
 same amount of work; what is compared is what a user waits for beside the work itself. hpcbench's time

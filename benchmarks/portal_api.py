@@ -62,21 +62,21 @@ from hpcbench.portal.context import Options, Portal
 home = Path(sys.argv[1])
 portal = Portal(home, Options(home), open_index(sys.argv[2] or None, home), Hub())
 follower = Follower(portal)
-begun = time.perf_counter()
+started = time.perf_counter()
 follower.start()
 assert follower.wait_until_read(3600)
-told = {"seconds": time.perf_counter() - begun, "busy": time.process_time()}
+figures = {"seconds": time.perf_counter() - started, "busy": time.process_time()}
 while portal.index.unknown():
     time.sleep(0.2)
-told["looked"] = time.perf_counter() - begun - told["seconds"]
-print(json.dumps({**told, "stamps": len(portal.index.stamps())}))
+figures["looked"] = time.perf_counter() - started - figures["seconds"]
+print(json.dumps({**figures, "stamps": len(portal.index.stamps())}))
 follower.stop()
 """
 
 
 @dataclass
 class Home:
-    """What is asked about."""
+    """A home, and the experiments in it that are asked about."""
 
     folder: Path
     """Home of the experiments."""
@@ -115,7 +115,7 @@ class Home:
         return quote(self.chance.choice(of))
 
     def place(self) -> int:
-        """Of a sample."""
+        """Place of a sample."""
         return self.chance.randrange(self.samples)
 
 
@@ -211,8 +211,8 @@ class Running:
     socket: Path
     """Where it serves."""
     token: str
-    """What it lets in."""
-    begun: float
+    """Token of the portal."""
+    started: float
     """When it was started, by the clock of performance."""
     first: float
     """Seconds from its start to the first byte."""
@@ -228,7 +228,7 @@ class Running:
         return _until(
             self.process,
             lambda: asyncio.run(_status(self.socket, self.token, path)),
-            self.begun,
+            self.started,
         )
 
     def memory(self) -> float:
@@ -261,25 +261,27 @@ def portal(home: Home, folder: Path, index: str | None) -> Iterator[Running]:
         "portal",
         *(["--index", index] if index else []),
     ]
-    begun = time.perf_counter()
+    started = time.perf_counter()
     place = runtime / "hpcbench"
     with subprocess.Popen(argv, env=environ, cwd=folder, stdout=subprocess.DEVNULL) as process:
         try:
             first = _until(
-                process, lambda: asyncio.run(_status(place / "portal.sock", "", "/healthz")), begun
+                process,
+                lambda: asyncio.run(_status(place / "portal.sock", "", "/healthz")),
+                started,
             )
             token = (place / "portal.token").read_text().strip()
-            yield Running(process, place / "portal.sock", token, begun, first)
+            yield Running(process, place / "portal.sock", token, started, first)
         finally:
             process.terminate()
             process.wait()
 
 
-def _until(process: subprocess.Popen[bytes], look: Callable[[], int], begun: float) -> float:
+def _until(process: subprocess.Popen[bytes], look: Callable[[], int], started: float) -> float:
     while process.poll() is None:
         try:
             if look() == 200:
-                return time.perf_counter() - begun
+                return time.perf_counter() - started
         except (OSError, aiohttp.ClientError):
             pass
         time.sleep(0.01)
@@ -308,10 +310,10 @@ async def timed(running: Running, paths: list[str], clients: int) -> tuple[list[
     async def work(client: aiohttp.ClientSession) -> None:
         nonlocal wrong
         for path in waiting:
-            begun = time.perf_counter()
+            started = time.perf_counter()
             async with client.get(f"http://localhost{path}") as answer:
                 body = await answer.read()
-            times.append(time.perf_counter() - begun)
+            times.append(time.perf_counter() - started)
             later = answer.status == 202
             if (answer.status != 200 and not later) or not body:
                 wrong = f"{answer.status} {path}: {body[:120].decode(errors='replace')}"
@@ -344,12 +346,12 @@ def table(running: Running, home: Home, requests: int) -> list[str]:
             )
             room = kind.room
         if kind.name == "comparison, made":
-            begun = time.perf_counter()
+            started = time.perf_counter()
             for path in home.pairs:
                 while asyncio.run(_status(running.socket, running.token, f"/api/v1/{path}")) == 202:
                     time.sleep(0.5)
             print(
-                f"C {len(home.pairs)} whole comparisons, made after {time.perf_counter() - begun:.1f} s more"
+                f"C {len(home.pairs)} whole comparisons, made {time.perf_counter() - started:.1f} s later"
             )
         few = min(requests, len(home.ended)) if "first" in kind.name else requests
         paths = [f"/api/v1/{kind.path(home)}" for _ in range(few)]

@@ -75,7 +75,7 @@ GIB = 1 << 30
 
 @dataclass(frozen=True)
 class Size:
-    """What to make."""
+    """Size of a home to make."""
 
     home: Path
     """Where."""
@@ -90,7 +90,7 @@ class Size:
     running: int = 0
     """Further experiments in the middle of their life."""
     seed: int = 7
-    """Of all draws."""
+    """Seed of all draws."""
     processes: int = 2
     """How many make them."""
 
@@ -243,7 +243,7 @@ def _right(dataset: int, number: int) -> str:
 
 
 def _said(dataset: int, number: int, variant: str) -> str | None:
-    """What a model says."""
+    """Answer of a model."""
     right = _right(dataset, number)
     if variant == "right":
         return right
@@ -314,7 +314,7 @@ def _tasks(size: Size) -> tuple[ResolvedRunTask, ...]:
 
 
 def _submit(here: Experiment, plan: ResolvedPlan, size: Size, created: float) -> None:
-    """What submit leaves."""
+    """Files that submit leaves."""
     names = [one.name for one in plan.run_tasks]
     found = Measured(
         samples=dict.fromkeys(names, size.samples),
@@ -485,7 +485,7 @@ def _measured(size: Size, dataset: int) -> dict[str, Any]:
 
 
 def _performance(size: Size, place: int, pace: float) -> dict[str, Any]:
-    """What was measured, as if the model were slower by a factor."""
+    """Performance as measured, as if the model were slower by a factor."""
     dataset, model = place % size.datasets, place // size.datasets
     table = {
         key: _scaled(value, pace) if key.endswith("_ms") else value

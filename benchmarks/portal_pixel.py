@@ -2,7 +2,7 @@
 
 A worker (`portal_home.grow`) appends an answer to a running experiment about once a second, forces it to the
 disk and tells of it. The portal follows these files and tells the page of the experiment, which paints how
-many answers there are. What is timed begins before the answer is written, so the disk's own time is in it,
+many answers there are. The time starts before the answer is written, so the disk's own time is in it,
 and ends when the frame with that many or more is drawn: a MutationObserver in the page sees the number
 change, and the frame after the next has started. Both read the clock of the same machine. The goal is
 3 s; the floor is the page alone, a change by a script of its own until its frame is drawn.
@@ -62,9 +62,9 @@ NOTE = """() => {
 """Notes each number of answers with the time at which the frame after the one with it begins."""
 
 FLOOR = """() => new Promise((done) => {
-  const begun = (performance.timeOrigin + performance.now()) / 1000;
+  const since = (performance.timeOrigin + performance.now()) / 1000;
   document.querySelector("h1").append("");
-  window.drawn((time) => done(time - begun));
+  window.drawn((time) => done(time - since));
 })"""
 
 

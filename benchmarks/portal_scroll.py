@@ -45,7 +45,7 @@ NOTED = "() => { cancelAnimationFrame(window.turning); return window.begins; }"
 JUMP = """async (share) => {
   const list = document.querySelector('[data-testid="samples"]');
   const frame = () => new Promise((done) => requestAnimationFrame(done));
-  const begun = performance.now(), before = list.querySelector("[data-number]").dataset.number;
+  const since = performance.now(), before = list.querySelector("[data-number]").dataset.number;
   list.scrollTop = share * (list.scrollHeight - list.clientHeight);
   for (;;) {
     await frame();
@@ -58,7 +58,7 @@ JUMP = """async (share) => {
     const there = seen.length && seen.every((row) => row.ariaBusy === "false");
     if (there && rows[0].dataset.number !== before) {
       await frame();
-      return [performance.now() - begun, Number(seen[0].dataset.number)];
+      return [performance.now() - since, Number(seen[0].dataset.number)];
     }
   }
 }"""

@@ -38,7 +38,7 @@ FIELDS = ("total", "date", "seller", "buyer", "number")
 CHILD = r"""
 import json, re, sys, time
 from pathlib import Path
-begun = time.perf_counter(), time.process_time()
+since = time.perf_counter(), time.process_time()
 from hpcbench.experiment.layout import Experiment
 here, what = Experiment(Path(sys.argv[1])), sys.argv[2]
 if what == "floor":
@@ -57,7 +57,7 @@ else:
     assert not (here.report_dir / "failed.txt").exists(), (here.report_dir / "failed.txt").read_text()
 now = time.perf_counter(), time.process_time()
 memory = int(re.search(r"VmHWM:\s+(\d+)", open("/proc/self/status").read())[1]) / 2**20
-print(json.dumps([now[0] - begun[0], now[1] - begun[1], memory]))
+print(json.dumps([now[0] - since[0], now[1] - since[1], memory]))
 """
 
 
@@ -101,7 +101,7 @@ def child(here: Experiment, what: str) -> list[float]:
 
 
 def check(here: Experiment) -> None:
-    """Who leads is what the metrics say, and one of the two models that were built to be the best."""
+    """The leader is the one of the metrics, and one of the two models that were built to be the best."""
     tables = json.loads((here.report_dir / "report.json").read_text())
     assert len(tables["leaders"]) == DATASETS
     for leader in tables["leaders"]:

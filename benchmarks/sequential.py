@@ -22,7 +22,7 @@ import numpy as np
 from hpcbench import statistics
 
 DOCUMENTS = 80
-"""Of 2 to 8 questions each: about 400 samples."""
+"""Documents of 2 to 8 questions each: about 400 samples."""
 
 FRACTIONS = [number / 8 for number in range(2, 9)]
 
@@ -109,7 +109,7 @@ def stopped(
 
 
 def verdict(runs: Runs, fraction: float, level: float, margin: float | None = None) -> str:
-    """What a look at so much says."""
+    """Verdict of a look at so many samples."""
     one, other, documents = runs
     seen = int(len(documents) * fraction)
     return statistics.compare(

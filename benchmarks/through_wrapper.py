@@ -46,7 +46,7 @@ from hpcbench.wrapper.bodies import same_rules
 
 MODEL, PAGES = ROOT / "examples/demo/model", ROOT / "examples/demo/data/images/easy"
 THREADS = 1
-"""Of PyTorch on CPUs, in the server and in the offline engine: the others are for those that ask."""
+"""Threads of PyTorch on CPUs, in the server and in the offline engine: the others are for the clients."""
 NAME, PROMPT = "tiny", "Read all text."
 
 OFFLINE = """\
@@ -128,7 +128,7 @@ def main() -> None:
 
 
 def requests(pages: Iterable[Path]) -> list[Request]:
-    """What is asked of each page."""
+    """Requests about each page."""
     generation = {"temperature": 0, "max_tokens": 96}
     return [
         Request(page.stem, (Message("user", PROMPT, (page,)),), generation, 120) for page in pages
@@ -176,7 +176,7 @@ def limits_on(gpus: int) -> dict[str, Any]:
 
 
 def dtype_on(gpus: int) -> str:
-    """What the weights are held in."""
+    """Number format of the weights."""
     return "bfloat16" if gpus else "float32"
 
 

@@ -176,7 +176,7 @@ async def hpcbench(socket: str, streams: int, count: int) -> tuple[Seen, Health 
 
 
 async def true_times(socket: str) -> dict[str, dict[str, list[int]]]:
-    """What the server did when."""
+    """True times of the server's actions."""
     connector = aiohttp.UnixConnector(socket)
     async with (
         aiohttp.ClientSession("http://w", connector=connector) as session,

@@ -1,4 +1,4 @@
-"""What a token of OAuth2 costs beside a fixed key: the same requests through two relays, in turns.
+"""Cost of a token of OAuth2 beside a fixed key: the same requests through two relays, in turns.
 
 Three processes beside this one: an endpoint that is its own token server and counts what it gets, a relay
 with a fixed key, and a relay with `auth`. Blocks of requests alternate between the relays, so both meet the

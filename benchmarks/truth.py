@@ -43,7 +43,7 @@ from tests.cluster.system import LabError
 from tests.slurm.drill import Drill, Run, until
 
 SECONDS = 4.0
-"""What an element takes."""
+"""Time of an element."""
 
 NODE = "n3"
 
@@ -76,16 +76,16 @@ def wait(number, job):
 for number, job in enumerate(jobs):
     threading.Thread(target=wait, args=(number, job), daemon=True).start()
 while True:
-    told = {"states": [job.state for job in jobs], "returned": sorted(returned)}
-    (folder / "told.new").write_text(json.dumps(told))
-    (folder / "told.new").rename(folder / "told")
+    outcome = {"states": [job.state for job in jobs], "returned": sorted(returned)}
+    (folder / "outcome.new").write_text(json.dumps(outcome))
+    (folder / "outcome.new").rename(folder / "outcome")
     time.sleep(2)
 """
 
 
 @dataclass(frozen=True)
 class Found:
-    """What was counted."""
+    """Counts of a run."""
 
     wrong: int
     lost: int
@@ -140,7 +140,7 @@ def _hpcbench(user: Drill, path: str, elements: int, patience: float) -> Found:
     )
     words = ("submit", plan, "--registry", user.folder / "registry", "--json")
     first = user.start(*words, PATH=path)
-    until(lambda: any(_is_begun(run) for run in user.known()), "the first sbatch", 120)
+    until(lambda: any(_has_started(run) for run in user.known()), "the first sbatch", 120)
     first.kill()
     first.communicate()
     waiter = user.start(*words, "--wait", PATH=path)
@@ -170,7 +170,7 @@ def _hpcbench(user: Drill, path: str, elements: int, patience: float) -> Found:
     return Found(wrong, lost, len({one.rpartition("/")[0] for one in run.twice()}), hung)
 
 
-def _is_begun(run: Run) -> bool:
+def _has_started(run: Run) -> bool:
     with contextlib.suppress(OSError):
         return any(line["event"] == "intent" for line in run.story_of_submission())
     return False
@@ -211,7 +211,7 @@ def _submitit(user: Drill, path: str, peers: Path, elements: int, patience: floa
                 if job.reason == "BeginTime":
                     user.lab.release_requeued(job.id)
             time.sleep(1)
-        reported = json.loads((folder / "told").read_text())
+        reported = json.loads((folder / "outcome").read_text())
         times = [_lines(folder / f"done.{number}") for number in range(elements)]
         queued = bool(user.lab.squeue())
         wrong = sum(

@@ -1,4 +1,4 @@
-"""What the wrapper adds to a request: the same engine, asked directly, through it, and through a peer.
+"""Time that the wrapper adds to a request: the same engine, asked directly, through it, and through a peer.
 
 The engine is a small server in a process of its own that streams by the clock (`serve_schedule`), so that it
 is no bottleneck at 256 streams. Three ways to it are measured in turns within the same run:
@@ -71,7 +71,7 @@ class Case:
     each: int
     """Streams one after another, per round."""
     chunks: int
-    """Of one stream."""
+    """Chunks of one stream."""
     gap: float
     """Seconds between them."""
     goal: str = ""
@@ -96,7 +96,7 @@ ROUTES = (
 
 @dataclass
 class Found:
-    """What one way gave."""
+    """Result of one way."""
 
     ttft: list[float] = field(default_factory=list)
     """Milliseconds."""

@@ -1,6 +1,6 @@
 """How many cases a campaign takes: all of them in `make test-full` and `make search`, a share in `make test`.
 
-Both run the same tests. What a test draws is the same in both as far as it goes: the first cases of a series.
+Both run the same tests. The share is the first cases of the same series.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FULL = SEARCH or os.environ.get("HPCBENCH_FULL") == "1"
 
 
 def cases(count: int) -> int:
-    """Of `count` cases that a test makes itself, as many as are to run."""
+    """Number of cases to run, of `count` that a test makes itself."""
     return count if FULL else max(1, count // 20)
 
 
@@ -33,5 +33,5 @@ def _campaign(param: Any) -> Any:
 
 
 def examples(count: int) -> int:
-    """Of `count` examples that a test has Hypothesis draw, as many as are to run."""
+    """Number of examples to run, of `count` that Hypothesis draws for a test."""
     return count if FULL else max(5, count // 4)

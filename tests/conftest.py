@@ -1,6 +1,6 @@
 """Fixtures that bring up real parts: the cluster, Apptainer, the image, an installed hpcbench.
 
-What cannot be had makes its tests fail with the reason; with HPCBENCH_ALLOW_SKIP=1 they are skipped.
+A part that is missing makes its tests fail with the reason; HPCBENCH_ALLOW_SKIP=1 skips them.
 """
 
 from __future__ import annotations

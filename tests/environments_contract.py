@@ -1,4 +1,4 @@
-"""What every environment manager owes its caller, whatever programs run in.
+"""Duties of every environment manager to its caller, whatever programs run in.
 
     class TestIt(EnvironmentContract):
         @pytest.fixture
@@ -64,7 +64,7 @@ class Subject:
     isolates: bool = True
     """Whether programs see only the variables and folders they were given."""
     leftovers: Callable[[str], Sequence[str]] = nothing
-    """What there still is of programs with that mark, beside processes: containers, pods."""
+    """Containers or pods that are still there of programs with that mark, beside processes."""
 
     def start(
         self,
@@ -122,7 +122,7 @@ class Subject:
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def left(self, mark: str) -> list[str]:
-        """What there still is of programs with that mark."""
+        """Everything that is still there of programs with that mark."""
         wanted = f"{MARK}={mark}".encode()
         found = []
         for place in Path("/proc").iterdir():
@@ -209,7 +209,7 @@ class EnvironmentContract:
         code = "import os, sys; sys.stdout.buffer.write(os.environb[b'GIVEN'])"
         assert subject.run(code, env={"GIVEN": value}).stdout.decode() == value
 
-    def test_no_value_of_a_variable_stands_in_an_argument_list(self, subject: Subject) -> None:
+    def test_no_value_of_a_variable_is_in_an_argument_list(self, subject: Subject) -> None:
         value = f"secret-{secrets.token_hex(8)}"
         code = "import sys; print('ready', flush=True); sys.stdin.read()"
         with subject.running(code, env={"GIVEN": value}):

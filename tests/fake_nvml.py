@@ -25,7 +25,7 @@ class FakeGpu:
     total: int = 40 * GIB
     used: int = 0
     processes: dict[int, int | None] = field(default_factory=dict)
-    """pid → bytes, as `nvmlDeviceGetComputeRunningProcesses` lists them; None: not told."""
+    """pid → bytes, as `nvmlDeviceGetComputeRunningProcesses` lists them; None: not reported."""
     drawing: dict[int, int] = field(default_factory=dict)
     """The same of `nvmlDeviceGetGraphicsRunningProcesses`."""
     utilisation: int | None = 0

@@ -26,7 +26,7 @@ _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encodin
 _LENGTH = re.compile(rb"(?i)content-length: *(\d+)")
 _SEED = re.compile(rb'"seed": ?(\d+)')
 _IMAGE = re.compile(rb';base64,([^"]*)"')
-_KEPT = 4096  # bytes of a request that are looked at, unless it is checked
+_KEPT = 4096  # bytes of a request that are read, unless it is checked
 
 
 def main() -> None:
@@ -55,7 +55,7 @@ async def serve(args: argparse.Namespace) -> None:
 
 
 class Server:
-    """What all streams share."""
+    """State that all streams share."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args

@@ -28,14 +28,14 @@ from hpcbench.plugins import API, Command, EngineSpec
 
 @dataclass
 class Script:
-    """What the server does."""
+    """Behaviour of the server."""
 
     pieces: tuple[str, ...] = ("The total ", "is ", "12,50 €", ".")
     """Text chunks of each answer."""
     thoughts: tuple[str, ...] = ()
     """Chunks of reasoning before them."""
     plan: list[str] = field(default_factory=list)
-    """What becomes of the first, second … request; then `ok`. See `Server._chat`."""
+    """Fate of the first, second … request; then `ok`. See `Server._chat`."""
     first: float = 0.0
     """Seconds before the first text."""
     gap: float = 0.0

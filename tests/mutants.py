@@ -134,14 +134,14 @@ def code_pairs(old: CodeType, new: CodeType) -> dict[CodeType, CodeType] | None:
 
 
 def own(code: CodeType) -> tuple[Any, ...]:
-    """What a body does itself, without its functions."""
+    """Statements of a body itself, without its functions."""
     consts = [repr(const) for const in code.co_consts if not isinstance(const, CodeType)]
     return code.co_code, consts, code.co_names
 
 
 @dataclass(frozen=True)
 class Reach:
-    """What a run under coverage saw."""
+    """Lines that a run under coverage reached."""
 
     seconds: dict[str, float]
     """How long each test takes."""
@@ -329,7 +329,7 @@ def wait(child: int, seconds: float) -> int | None:
 
 
 def outcomes(out: Path) -> dict[Mutant, str]:
-    """What an output holds."""
+    """Outcomes of tests that an output names."""
     lines = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
     keys = ("file", "line", "operator", "occurrence")
     return {Mutant(*(line[key] for key in keys)): line["outcome"] for line in lines}

@@ -23,7 +23,7 @@ class Block:
     """A block of a page."""
 
     note: str
-    """What the comment before it is about, or nothing."""
+    """Subject of the comment before it, or nothing."""
     value: str
     language: str
     text: str
@@ -84,7 +84,7 @@ _LIKE = {
 
 
 def _pattern(line: str) -> re.Pattern[str]:
-    """What a line of output may look like, of which a page shows an example."""
+    """Pattern for a line of output of which a page shows an example."""
     made, end = "", 0
     for match in _VARIES.finditer(line):
         kind = str(match.lastgroup)

@@ -1,4 +1,4 @@
-"""What would make a recipe another image tomorrow, or one that must not be shown around."""
+"""Faults that would make a recipe another image tomorrow, or one that must not be published."""
 
 from __future__ import annotations
 

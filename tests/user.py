@@ -65,7 +65,7 @@ class User:
         return str(done.stdout)
 
     def json(self, *arguments: str | Path, timeout: float = 600) -> Any:
-        """What a command prints with --json."""
+        """Output of a command with --json."""
         return json.loads(self.ok(*arguments, "--json", timeout=timeout))
 
     # -- setting the scene -------------------------------------------------------------------
@@ -115,7 +115,7 @@ class User:
 
     @property
     def share(self) -> Path:
-        """What the wheel ships beside the code."""
+        """Files that the wheel ships beside the code."""
         code = "import hpcbench, pathlib; print(pathlib.Path(hpcbench.__file__).parent / 'share')"
         return Path(self.lab.run_as_user([self.python, "-c", code]).stdout.strip())
 

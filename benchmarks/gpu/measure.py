@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def heading(parameters: str) -> None:
-    """What was measured on what, and when."""
+    """Machine, software and date of a measurement."""
     import transformers
 
     cards = ", ".join(f"{card.name} ({card.memory_bytes / 2**30:.0f} GiB)" for card in gpus())
@@ -102,7 +102,7 @@ def page(number: int, folder: Path) -> Path:
 
 
 def request(path: Path) -> Request:
-    """What is asked of it."""
+    """Request to the engine."""
     generation = {"temperature": 0, "max_tokens": TOKENS}
     return Request(path.stem, (Message("user", "Read all text.", (path,)),), generation, 600)
 

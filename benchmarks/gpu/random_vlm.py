@@ -1,8 +1,8 @@
 """A vision-language model of true size with random weights, for figures of speed and memory.
 
 Qwen2-VL's architecture in the widths of its 2B model, with two layers more, which makes 2.1 B parameters: the
-vocabulary is the tiny model's, since no tokenizer can be fetched where this runs. What it says is noise, so
-answers end at `max_tokens`; what it computes for each token and holds in memory is what a real one does.
+vocabulary is the tiny model's, since no tokenizer can be fetched where this runs. Its answers are noise, so
+they end at `max_tokens`; it computes for each token and holds in memory as much as a real one.
 
     python benchmarks/gpu/random_vlm.py FOLDER [--layers 30]
 """

@@ -53,7 +53,7 @@ TASKS = {
 PAGES = "pages"
 """Name of the link to the folder of pages, if the table of answers is elsewhere."""
 
-LOOKED_AT = 10_000
+EXAMINED = 10_000
 """Number of samples whose pages are checked."""
 
 COUNTED = 50
@@ -483,7 +483,7 @@ def _opened(
             arguments, here.model_copy(update={"mapping": _mapped(mapping)}), definition, found
         )
     count = iterator.count()
-    broken = list(unreadable(iterator, LOOKED_AT))
+    broken = list(unreadable(iterator, EXAMINED))
     if not bad and not broken:
         return iterator, [], _LeftOut()
     first = str(broken[0].problem if broken else bad[0]).replace(f"{here.source}/", "")

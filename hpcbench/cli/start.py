@@ -14,7 +14,7 @@ import hpcbench
 from hpcbench.errors import UserError
 from hpcbench.registry.registry_dirs import share_dir, site_dir, user_dir
 
-_LOOKED_AT = 50
+_EXAMINED = 50
 """Number of a folder's files that are checked for plans."""
 
 _BEGINNING = 4000
@@ -68,7 +68,7 @@ def _steps() -> Iterator[tuple[str, str]]:
 
 def _plans() -> list[Path]:
     """Plans of this folder: files with `plan` in their name, and files of `hpcbench new` and `data add`."""
-    found = [path for path in sorted(Path().glob("*.yaml"))[:_LOOKED_AT] if _is_plan(path)]
+    found = [path for path in sorted(Path().glob("*.yaml"))[:_EXAMINED] if _is_plan(path)]
     return sorted(found, key=lambda path: "plan" not in path.name)
 
 

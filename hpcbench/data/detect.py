@@ -23,7 +23,7 @@ from hpcbench.schema.records import FieldMap
 TABLES = (".parquet", ".jsonl", ".csv", ".tsv", ".xlsx", ".json")
 """Suffixes of possible tables, the likeliest first."""
 
-LOOKED_AT = 10_000
+EXAMINED = 10_000
 """Most rows that a proposal is based on."""
 
 TRIED = 50
@@ -403,7 +403,7 @@ def _looked(
     finder: Finder,
     notes: list[str],
 ) -> Table:
-    first = iterator.first(LOOKED_AT)
+    first = iterator.first(EXAMINED)
     records = [one for one in first if not isinstance(one, Problem)]
     if first and not records and isinstance(first[0], Problem):
         raise UserError(first[0])

@@ -11,7 +11,7 @@ from hpcbench.data.datasets import open_dataset, samples
 from hpcbench.schema.definitions import Dataset, Language
 from hpcbench.schema.records import Sample
 
-LOOKED_AT = 32
+EXAMINED = 32
 """Number of first samples whose letters are counted."""
 
 
@@ -29,7 +29,7 @@ def language_of(dataset: Dataset, cache: Path | None = None) -> Language:
         return dataset.language
     try:
         iterator = open_dataset(dataset, cache)
-        first = samples(iterator, [(0, iterator.count())], 0, LOOKED_AT, images=False)
+        first = samples(iterator, [(0, iterator.count())], 0, EXAMINED, images=False)
         return of_texts(text for sample in first for text in _texts(sample))
     except Exception:  # noqa: BLE001 - foreign code: the measure of the data reports it
         return "en"

@@ -25,7 +25,7 @@ from hpcbench.schema.work import Cut, Shard
 STALE_CLAIMS = 2
 """Consecutive lost claims after which a worker lists the taken shards again."""
 
-LOOKED_AT = 5000
+EXAMINED = 5000
 """Most shards whose files a worker opens in one look to see their progress; another worker or the next
 round finds the rest."""
 
@@ -245,7 +245,7 @@ class ShardScheduler:
 
     def _look(self, *, closely: bool = False, of_model: str | None = None) -> None:
         """List the claimed shards, of one model or of all; `closely`: also read their states."""
-        self._misses, allowed = 0, LOOKED_AT
+        self._misses, allowed = 0, EXAMINED
         again = self._owner.restart > 0 and not self._started
         own = self._ledger.left_behind() if again else {}
         for task in self._tasks.values():

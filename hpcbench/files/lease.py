@@ -144,10 +144,10 @@ def is_dead(holder: Mapping[str, object], beat: int) -> bool | None:
     if holder.get("host") != here["host"]:
         return None
     if holder.get("space", here["space"]) != here["space"]:
-        began_anew = _started_anew(str(holder["space"]), str(here["space"]))
+        restarted = _restarted(str(holder["space"]), str(here["space"]))
         started = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
         # A holder with a later beat is on another machine of the same name.
-        return True if began_anew and beat / 1e9 < started else None
+        return True if restarted and beat / 1e9 < started else None
     try:
         os.kill(int(str(holder["pid"])), 0)
     except ProcessLookupError:
@@ -157,7 +157,7 @@ def is_dead(holder: Mapping[str, object], beat: int) -> bool | None:
     return False
 
 
-def _started_anew(before: str, now: str) -> bool:
+def _restarted(before: str, now: str) -> bool:
     """Whether both namespaces are of machines, not of containers, and of two different boots."""
     (boot, _, first), (boot_now, _, first_now) = before.rpartition("-"), now.rpartition("-")
     return first == first_now == FIRST_SPACE and boot != boot_now

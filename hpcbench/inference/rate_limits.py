@@ -169,7 +169,7 @@ class RateLimits:
     tokens_each: float = 0.0
     """Mean tokens of a request, by answers that counted them; newer ones count more."""
     _until: float = -math.inf
-    _told: float = -math.inf  # the moment of other processes that our own pause came from
+    _heard: float = -math.inf  # the moment of other processes that our own pause came from
     _refused_at: float = -math.inf
     _in_a_row: int = 0
     _window: float = math.inf  # most requests without a head
@@ -241,8 +241,8 @@ class RateLimits:
     def _listen(self) -> None:
         """Take over a later moment that another process of this node wrote."""
         until = -math.inf if self.shared is None else self.shared.read()
-        if until > self._told:
-            self._told = until
+        if until > self._heard:
+            self._heard = until
             if until > self._until and until <= now() + LONGEST_PAUSE:
                 self._until = until + self._spread(until - now())
                 self._window, self._threshold = 1.0, max(1.0, self._unheard / 2)
@@ -267,7 +267,7 @@ class RateLimits:
         if until > self._until:
             self._until = until
             if self.shared is not None and until > self.shared.read() + _SHORTEST:
-                self._told = until
+                self._heard = until
                 self.shared.write(until)
             self._until += self._spread(wait)
 

@@ -256,7 +256,7 @@ class _Process:
         )
         for name in ("uvicorn", "hpcbench", "asyncio"):
             logger = logging.getLogger(name)
-            logger.handlers[:] = [_Told(self.journal)]
+            logger.handlers[:] = [_ToJournal(self.journal)]
             logger.setLevel(logging.WARNING)
             logger.propagate = False
         return uvicorn.Config(
@@ -345,7 +345,7 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-class _Told(logging.Handler):
+class _ToJournal(logging.Handler):
     """Writes messages of uvicorn and of our own packages to the portal's log."""
 
     def __init__(self, journal: Journal) -> None:

@@ -35,7 +35,7 @@ from hpcbench.schema.definitions import KINDS
 MOST = 5_000
 """Most definitions of a list."""
 
-LOOKED_AT = 20_000
+EXAMINED = 20_000
 """Most entries of the plans' folder that are examined: the folder may be a whole home directory."""
 
 DEPTH = 3
@@ -245,7 +245,7 @@ class Definitions:
         yield from self._plans()
 
     def _plans(self) -> Iterator[File]:
-        left = LOOKED_AT
+        left = EXAMINED
         waiting: list[tuple[str, ...]] = [()]
         while waiting and left > 0:
             below = waiting.pop(0)
@@ -445,7 +445,7 @@ def _counting(files: Iterator[File]) -> list[File]:
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as found:
-            return sorted(islice(found, LOOKED_AT), key=lambda one: one.name)
+            return sorted(islice(found, EXAMINED), key=lambda one: one.name)
     except OSError:
         return []
 

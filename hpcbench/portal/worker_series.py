@@ -178,11 +178,11 @@ class Workers:
         # A circle of references would keep what the cache drops until a collection, megabytes each.
         hear = weakref.WeakMethod(self._hear)
 
-        def told(run: WorkerRun, event: Mapping[str, Any]) -> None:
+        def heard(run: WorkerRun, event: Mapping[str, Any]) -> None:
             if (listener := hear()) is not None:
                 listener(run, event)
 
-        self._runs = WorkerRuns(experiment, told, dull=True)
+        self._runs = WorkerRuns(experiment, heard, dull=True)
         self._known: dict[str, Worker] = {}
         self._lock = threading.Lock()
 

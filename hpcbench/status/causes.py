@@ -21,15 +21,15 @@ _VARYING = re.compile(r"0x[0-9a-fA-F]+|/[\w.+-]+(?:/[\w.+-]+)+|\d+(?:\.\d+)?")
 """Addresses, paths and numbers: the parts that differ between two messages of one cause."""
 
 
-TOLD_TO_END: Mapping[str, str] = {
+WHY_ENDED: Mapping[str, str] = {
     "SIGTERM": "a worker got SIGTERM: Slurm preempted, requeued or cancelled its job",
     "SIGUSR2": "a worker's time limit was near: it returned the samples that it had not sent",
     "replaced by a later run of this job": "a worker continued after Slurm had restarted its job",
 }
 """Explanations of Slurm's signals: a worker that they end loses no answers, but users may wonder why."""
 
-TOLD_TO_END_HERE = {
-    **TOLD_TO_END,
+WHY_ENDED_HERE = {
+    **WHY_ENDED,
     "SIGTERM": "a worker got SIGTERM: from `hpcbench cancel` or another process of this machine",
 }
 """The same for workers that Slurm did not start."""
@@ -77,7 +77,7 @@ class _Group:
 
 def complaints(run: WorkerRun, executor: str) -> Iterator[Complaint]:
     """Failures and warnings that a run of a worker reported."""
-    signals = TOLD_TO_END if executor == "slurm" else TOLD_TO_END_HERE
+    signals = WHY_ENDED if executor == "slurm" else WHY_ENDED_HERE
     for event in run.troubles:
         if event["event"] != "draining":
             yield _complaint(run, event)

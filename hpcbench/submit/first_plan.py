@@ -64,7 +64,7 @@ CPUS_PER_GPU = 8
 ROOM_GB = 32
 """Host memory of a job with GPUs in addition to its weights, GiB."""
 
-LOOKED_AT = 200
+EXAMINED = 200
 """Number of samples whose references are read to find their kind."""
 
 LONGEST_LABEL = 60
@@ -210,7 +210,7 @@ class Choices:
         (run_task,) = found.resolved.run_tasks
         try:
             iterator = open_dataset(here)
-            check_references(run_task, iterator, [(0, min(LOOKED_AT, iterator.count()))])
+            check_references(run_task, iterator, [(0, min(EXAMINED, iterator.count()))])
         except UserError as error:
             return error.problems
         except (
@@ -389,7 +389,7 @@ def _seen(dataset: Dataset) -> Kind | None:
     """Kind of a dataset's first references; None: unknown."""
     try:
         iterator = open_dataset(dataset)
-        count = min(LOOKED_AT, iterator.count())
+        count = min(EXAMINED, iterator.count())
         found = [one.references[0] for one in iterator.iter(0, count) if one.references]
     except (HpcbenchError, OSError):
         return None

@@ -39,7 +39,7 @@ class Purse:
         self._left = Amount()
         """Rest of the slices, without the reserve for requests in flight."""
         self._spent, self._reserved = Amount(), dict[int, Amount]()
-        self._told = Amount()
+        self._reported = Amount()
         self._dearest: dict[str, Amount] = {}
         """Run task → the most that one of its requests took, by kind."""
         self.empty = False
@@ -91,8 +91,8 @@ class Purse:
     def tell(self) -> None:
         """Log what is spent, with the requests in flight, if it changed: it counts if the worker dies."""
         whole = self._whole()
-        if whole != self._told:
-            self._told = whole
+        if whole != self._reported:
+            self._reported = whole
             self._news.write("budget", spent=_rounded(whole))
 
     def close(self) -> None:

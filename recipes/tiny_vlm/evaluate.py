@@ -44,7 +44,7 @@ class Reader:
     def inputs(
         self, messages: Sequence[dict[str, Any]], images: Sequence[Image.Image]
     ) -> dict[str, torch.Tensor]:
-        """What Qwen2VLProcessor would give, without it."""
+        """Inputs that Qwen2VLProcessor would give, without it."""
         text = self.tokenizer.apply_chat_template(
             messages, tokenize=False, add_generation_prompt=True
         )

@@ -34,24 +34,24 @@ class Case:
     about: str
     """Its group."""
     language: str
-    """Of the answer, as a code of two letters."""
+    """Language of the answer, as a code of two letters."""
     parser: str
     """object, text or label."""
     options: dict[str, Any]
-    """Of `DataParser`."""
+    """Options of `DataParser`."""
     truncated: bool
     """It was cut at max_tokens."""
     answer: str
     """As the model wrote it."""
     value: object | None
-    """What must come out; None: nothing."""
+    """The value that must result; None: no value."""
     marks: tuple[str, ...]
     """Marks that it must have."""
     reason: str
     """Words of the reason why nothing comes out; empty: something does."""
 
     def read(self) -> Reading:
-        """What does come out."""
+        """Value that `DataParser` reads from the answer."""
         return DataParser(self.parser, **self.options).read(self.answer, self.truncated)  # type: ignore[arg-type]
 
     @property

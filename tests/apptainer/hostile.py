@@ -22,7 +22,7 @@ class Engine:
 
 
 def attempt(what: Callable[[], object]) -> object:
-    """What comes of it, or the name of the error."""
+    """Result of the attempt, or the name of the error."""
     try:
         return what()
     except Exception as error:  # noqa: BLE001 - any will do

@@ -98,7 +98,7 @@ def run(
 @pytest.mark.parametrize(
     "form", ["oci:{layout}:1", "oci:{layout}", "oci-archive", "docker-archive"]
 )
-def test_layouts_and_archives_are_built_with_their_digest_and_told_about(
+def test_layouts_and_archives_are_built_and_reported_with_their_digest(
     user: User, layout: Path, registry: str, form: str, program: Path
 ) -> None:
     reference = form.format(layout=layout)
@@ -196,7 +196,7 @@ def test_the_name_singularity_serves_as_well(user: User, image: str, shared_cach
     assert done.stdout.splitlines()[-1] == "ran", done.stderr
 
 
-def test_what_apptainer_compressed_by_zstd_singularity_builds_anew(
+def test_singularity_builds_again_what_apptainer_compressed_by_zstd(
     user: User, layout: Path, registry: str, image: str
 ) -> None:
     """The image holds one file: it is built, and only then found to have no Python."""

@@ -137,7 +137,7 @@ def pip_here() -> tuple[dict[str, str], list[str], dict[str, str]]:
         name, _, value = line.partition("=")
         settings[name.rpartition(".")[2]] = ast.literal_eval(value)
     args, mounts, env = {}, list[str](), {}
-    if wheels := settings.get("find-links"):  # torch for CPUs lies there
+    if wheels := settings.get("find-links"):  # that folder has torch for CPUs
         args["PIP_EXTRA_INDEX_URL"] = ""
         mounts.append(f"{wheels.split()[0]}:/mnt:ro")
         env["PIP_FIND_LINKS"] = "/mnt"

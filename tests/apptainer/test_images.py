@@ -23,9 +23,9 @@ from pathlib import Path
 from hpcbench import environments
 from hpcbench.schema.definitions import ContainerSite
 site = ContainerSite(program=sys.argv[3], insecure_registries=(sys.argv[1].split("/")[2],))
-begun = time.monotonic()
+since = time.monotonic()
 found = environments.prepare(sys.argv[1], Path(sys.argv[2]), site)
-print(json.dumps({**asdict(found), "seconds": time.monotonic() - begun}))
+print(json.dumps({**asdict(found), "seconds": time.monotonic() - since}))
 """
 
 RUN = """
@@ -211,7 +211,7 @@ PASSWORD = "let me in"
 HASHED = "$2b$04$eZtanlwD.xo7cQZTMHaf9eGzab4r2esuu3skHFhltkZsrOOEHxD/6"
 
 
-def test_a_registry_that_wants_a_login_gets_it_and_nobody_else_sees_it(
+def test_a_registry_that_wants_a_login_gets_it_and_no_other_user_sees_it(
     user: User, tmp_path: Path, program: Path
 ) -> None:
     """The image holds one file: it is built, and only then found to have no Python."""

@@ -1,7 +1,7 @@
 """The test image: a small Debian with torch and transformers in it, as a real engine image has.
 
-What hpcbench mounts just in time (pydantic, uvicorn, aiohttp, prometheus_client, hpcbench) is left out on
-purpose, so a test notices when it was not mounted.
+The packages that hpcbench mounts just in time (pydantic, uvicorn, aiohttp, prometheus_client, hpcbench) are
+left out on purpose, so a test notices when they were not mounted.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Lab:
-    """The cluster below one directory; all state of it lies there."""
+    """The cluster below one directory; all its state is in that directory."""
 
     home: Path
 
@@ -93,7 +93,7 @@ class Lab:
         return self.home / "singularity-ce/usr/bin/singularity"
 
     def user_argv(self, argv: Sequence[str | Path]) -> list[str]:
-        """The command that runs `argv` as the ordinary user (for a Popen of one's own)."""
+        """The command that runs `argv` as the ordinary user (for the caller's own Popen)."""
         switch = ["setpriv", f"--reuid={slurm.USER}", f"--regid={slurm.USER}", "--init-groups"]
         return [*switch, "--", *map(str, argv)]
 

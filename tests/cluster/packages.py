@@ -28,7 +28,7 @@ POLICY = Path("/usr/sbin/policy-rc.d")
 APT_ENV = {"PATH": SYSTEM_PATH, "DEBIAN_FRONTEND": "noninteractive", "LANG": "C.UTF-8"}
 APT_GET = (
     *("apt-get", "-y", "-q", "-o", "Acquire::Retries=4", "-o", "Acquire::http::Timeout=30"),
-    *("-o", "DPkg::Lock::Timeout=300"),  # somebody else may be installing
+    *("-o", "DPkg::Lock::Timeout=300"),  # another process may be installing
 )
 
 # Ubuntu's, as no Debian has one; noble is served until 2029 at least.
@@ -153,7 +153,7 @@ def unpack_singularity(home: Path) -> None:
         _bind(
             _glibc(home / "apptainer"), [program, starters / "starter", starters / "starter-suid"]
         )
-        (starters / "starter-suid").chmod(0o4755)  # patchelf wrote it anew
+        (starters / "starter-suid").chmod(0o4755)  # patchelf wrote it again
         configuration = prefix / "etc/singularity/singularity.conf"
         text = configuration.read_text()  # Ubuntu's ldconfig has another name than Debian's
         configuration.write_text(text.replace("/usr/sbin/ldconfig.real", "/usr/sbin/ldconfig"))

@@ -189,7 +189,7 @@ def daemons(home: Path) -> dict[str, Daemon]:
     munged += [f"--seed-file={home}/munge/seed", f"--log-file={home}/munge/munged.log"]
     mariadbd = ["mariadbd", "--no-defaults", "--user=mysql", "--skip-networking", "--skip-log-bin"]
     mariadbd += [f"--datadir={home}/mariadb", f"--socket={maria}/socket"]
-    # What a power cut may lose here nobody needs; every flush costs a test its time.
+    # No test needs what a power cut may lose here; every flush costs a test its time.
     mariadbd += [f"--pid-file={maria}/pid", "--innodb-flush-log-at-trx-commit=0"]
     mariadbd += ["--innodb-lock-wait-timeout=900", "--innodb-log-file-size=32M"]
     found = [

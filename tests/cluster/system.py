@@ -1,4 +1,4 @@
-"""What every part of the lab needs from the machine: commands, daemons, processes, time."""
+"""Parts of the machine that every part of the lab needs: commands, daemons, processes, time."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def wait_until(test: Callable[[], object], timeout: float, what: str, every: flo
 
 
 def answers(at: int | Path) -> bool:
-    """Whether somebody serves this loopback port or Unix socket (a stale one refuses)."""
+    """Whether a process serves this loopback port or Unix socket (a stale one refuses)."""
     family = socket.AF_INET if isinstance(at, int) else socket.AF_UNIX
     with socket.socket(family) as probe, contextlib.suppress(OSError):
         probe.settimeout(2)
@@ -154,11 +154,11 @@ def kill(pids: Iterable[int], number: signal.Signals = signal.SIGKILL) -> None:
 class Daemon:
     """A background process known by its program and by a mark in its environment.
 
-    The pid file is a hint only: after a crash its number may belong to somebody else, or it may be
+    The pid file is a hint only: after a crash its number may belong to another process, or it may be
     gone while the process still runs.
 
     Args:
-        at: where it serves: a loopback port or a Unix socket; None for a daemon nobody waits for.
+        at: where it serves: a loopback port or a Unix socket; None for a daemon that no caller waits for.
     """
 
     def __init__(

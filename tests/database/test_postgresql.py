@@ -134,7 +134,7 @@ def test_several_writers_at_once_leave_each_row_once(
     def write(one: Experiment) -> None:
         try:
             send(one, address)
-        except Exception as fault:  # noqa: BLE001 - it is looked at below
+        except Exception as fault:  # noqa: BLE001 - the test reads it below
             faults.append(fault)
 
     writers = [threading.Thread(target=write, args=(one,)) for one in (here, here, here, *others)]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def typed(folder: Path, command: str, **more: str) -> str:
-    """What a line prints on the screen; it must succeed.
+    """Output of a line on the screen; the line must succeed.
 
     Args:
         folder: the current folder; the reader's home and configuration are below it.

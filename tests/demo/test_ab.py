@@ -26,7 +26,7 @@ OTHER = PLAN.replace("prompt: ask", "prompt: brief").replace("max_tokens: 32", "
 
 
 def said(user: User, *words: object) -> str:
-    """What `hpcbench ab` prints."""
+    """Output of `hpcbench ab`."""
     done = subprocess.run(
         [str(Path(sys.executable).with_name("hpcbench")), "ab", *map(str, words)],
         cwd=user.folder,

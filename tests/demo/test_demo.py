@@ -1,4 +1,4 @@
-"""What a newcomer sees: the demo on this machine, without Slurm, root or a container."""
+"""The demo as a newcomer sees it: on this machine, without Slurm, root or a container."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def test_resume_asks_what_was_not_asked_and_keeps_what_was_answered(tmp_path: Pa
     found = unpack(tmp_path)
     before = answers(found[CUT])
     assert len(before) == 33
-    # Forced: it was begun on another machine, of which only that machine can say whether it still works.
+    # Forced: it was started on another machine, of which only that machine can say whether it still works.
     hpcbench("resume", CUT, "--force", "--wait")
     now = Experiment(found[CUT].path)
     assert json.loads(now.outcome_file.read_text())["state"] == "done"

@@ -36,7 +36,7 @@ run_tasks:
 
 
 class User:
-    """Somebody with a growing dataset and a prompt of her own."""
+    """A user with a growing dataset and a prompt of her own."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

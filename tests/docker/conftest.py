@@ -54,7 +54,7 @@ runroot = "{folder}/run"
 
 @dataclass(frozen=True)
 class Service:
-    """What answers Docker's requests, with its configuration."""
+    """A server that answers Docker's requests, with its configuration."""
 
     folder: Path
     store: Path
@@ -65,7 +65,7 @@ class Service:
         return str(self.folder / "socket")
 
     def site(self, **more: object) -> ContainerSite:
-        """What a site says that has this one."""
+        """Site profile that names this server."""
         reported = {"manager": "docker", "options": {"socket": self.socket}}
         return ContainerSite.model_validate(
             {**reported, "insecure_registries": ["127.0.0.1:5055"], **more}
@@ -242,7 +242,7 @@ def _no_docker_of_the_developers(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def as_nobody(function: Callable[[], int]) -> tuple[int, str]:
+def as_stranger(function: Callable[[], int]) -> tuple[int, str]:
     """Run something as a user without rights; its result, and what it printed.
 
     In a fork: the tests' own Python may lie where that user cannot go.

@@ -32,7 +32,7 @@ from hpcbench.scorer.one import Scorer
 from hpcbench.submit.scoring_images import OF_METRICS
 from tests.cluster.lab import Lab
 from tests.cluster.system import wait_until, with_descendants
-from tests.docker.conftest import Dockerd, Podman, Service, as_nobody
+from tests.docker.conftest import Dockerd, Podman, Service, as_stranger
 from tests.environments_contract import EnvironmentContract, Subject, wait_until_nothing_is_left
 from tests.unit.small import sample
 
@@ -140,7 +140,7 @@ def test_an_image_the_registry_does_not_know_is_one_clear_line(
     assert "\n" not in str(reported.value)
 
 
-def test_a_registry_that_docker_does_not_know_to_be_without_tls_is_told(
+def test_a_registry_that_docker_does_not_know_to_be_without_tls_is_reported(
     another: Callable[..., Podman], image: str, cache: Path, folder: Path
 ) -> None:
     strict = another("strict", store=folder / "strict", insecure=False)
@@ -148,7 +148,7 @@ def test_a_registry_that_docker_does_not_know_to_be_without_tls_is_told(
         environments.prepare(image, cache, strict.site())
 
 
-def test_a_full_disk_is_told(
+def test_a_full_disk_is_reported(
     another: Callable[..., Podman], image: str, cache: Path, folder: Path
 ) -> None:
     small = folder / "small-store"
@@ -164,7 +164,7 @@ def test_a_full_disk_is_told(
         subprocess.run(["umount", "--lazy", str(small)], check=True)
 
 
-def test_no_docker_and_one_that_may_not_be_used_are_told_apart(
+def test_no_docker_and_one_that_may_not_be_used_are_distinguished(
     podman: Podman, prepared: Environment, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(EnvironmentFault, match="there is no Docker on this machine"):
@@ -184,7 +184,7 @@ def test_no_docker_and_one_that_may_not_be_used_are_told_apart(
 
     Path(podman.socket).chmod(0o600)
     try:
-        _, reported = as_nobody(connect)
+        _, reported = as_stranger(connect)
     finally:
         Path(podman.socket).chmod(0o666)
     assert reported.startswith("no access to Docker: permission denied on")
@@ -231,7 +231,7 @@ def test_an_archive_is_loaded_and_loaded_again_where_it_is_missing(
 def test_an_image_of_dockers_daemon_becomes_a_sif(
     dockerd: Dockerd, image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`docker-daemon:NAME:TAG`, by the real daemon and the real Apptainer, which whoever has `image` has."""
+    """`docker-daemon:NAME:TAG`, by the real daemon and the real Apptainer, which come with `image`."""
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as tar:
         entry = tarfile.TarInfo("hello")
@@ -326,7 +326,7 @@ def test_what_another_user_makes_is_hers(
     command = environments.wrap(subject.environment, words, [str(hers)], {}, 0, podman.site())
     for name, value in command.env.items():
         monkeypatch.setenv(name, value)
-    code, out = as_nobody(lambda: docker_run.main(words))
+    code, out = as_stranger(lambda: docker_run.main(words))
     assert (code, out) == (0, "65534\n65534\n")
     made = (hers / "made").stat()
     assert (made.st_uid, made.st_gid) == (65534, 65534)
@@ -356,7 +356,7 @@ def test_gpus_that_podman_would_not_give_are_refused(subject: Subject) -> None:
         ("/etc/passwd", 126, "the image's /etc/passwd is not executable"),
     ],
 )
-def test_a_program_that_cannot_be_started_is_told_with_dockers_codes(
+def test_a_program_that_cannot_be_started_is_reported_with_dockers_codes(
     subject: Subject, another: Callable[..., Podman], program: str, code: int, why: str
 ) -> None:
     bare = another(f"bare-{code}", engine=NO_INIT)

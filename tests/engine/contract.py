@@ -1,4 +1,4 @@
-"""What every engine does, asked at its socket as hpcbench asks: each check is a sentence and a function.
+"""Behaviour of every engine, asked at its socket as hpcbench asks: each check is a sentence and a function.
 
 A test module starts its engine once, by the command that its class gives, and runs them all:
 
@@ -43,7 +43,7 @@ MODEL = ROOT / "examples/demo/model"
 """The tiny model; its context is 1,024 tokens."""
 PAGE = ROOT / "examples/demo/data/images/easy/0001.png"
 READ, FIELDS = "Read all text.", "Extract all fields as JSON."
-"""What the tiny model was trained to do."""
+"""The prompts that the tiny model was trained on."""
 
 
 # Becomes the engine, as the wrapper would start it, in whatever Python has it.
@@ -73,7 +73,7 @@ class Engine:
 
     @property
     def log(self) -> str:
-        """What it wrote; the first line is its argument list."""
+        """Lines that the engine wrote; the first one is its argument list."""
         return (self.folder / "log").read_text(errors="replace")
 
     @property

@@ -1,4 +1,4 @@
-"""What engines are without their heavy parts: command lines, requests, tokens to text."""
+"""Engines without their heavy parts: command lines, requests, tokens to text."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_vllm_on_a_cpu_takes_a_share_of_the_node(monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv("VLLM_CPU_KVCACHE_SPACE", raising=False)
     argv, env = vllm()
     assert env["VLLM_CPU_KVCACHE_SPACE"] == "1"
-    assert "VLLM_CPU_OMP_THREADS_BIND" not in env  # the site's word stands
+    assert "VLLM_CPU_OMP_THREADS_BIND" not in env  # the site's value stays
     assert "OMP_NUM_THREADS" not in env
     assert vllm(cpus=8)[1]["OMP_NUM_THREADS"] == "7"  # one is the API server's
     assert vllm(cpus=1)[1]["OMP_NUM_THREADS"] == "1"
@@ -142,7 +142,7 @@ def test_where_vllm_serve_works_it_is_used(here: dict[str, Any]) -> None:
     assert list(command.argv[1:5]) == program
 
 
-def test_options_are_held_against_the_vllm_that_is_installed(here: dict[str, Any]) -> None:
+def test_options_are_compared_with_the_vllm_that_is_installed(here: dict[str, Any]) -> None:
     with pytest.raises(UserError, match=r"vLLM 0\.99\.1 'max_num_seq' \(did you mean 'max_num_se"):
         vllm(**here, options={"max_num_seq": 32})
     assert "--max-num-seqs" in vllm(**here, options={"max_num_seqs": 32})[0]

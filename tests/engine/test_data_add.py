@@ -1,4 +1,4 @@
-"""What `hpcbench data add` writes is submitted as it is, and the tiny model reads the pages."""
+"""The definition of `hpcbench data add` is submitted as it is, and the tiny model reads the pages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def demo(table: str, count: int) -> list[dict[str, Any]]:
 
 
 def typed(folder: Path, *words: str) -> str:
-    """What a user sees who types it there, with nothing set up."""
+    """Screen of a user who types it there, with nothing set up."""
     home = {"HPCBENCH_HOME": str(folder / "home"), "XDG_CONFIG_HOME": str(folder / "config")}
     done = subprocess.run(
         [sys.executable, "-c", "from hpcbench.cli.main import main; raise SystemExit(main())", *words],

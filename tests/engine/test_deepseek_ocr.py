@@ -1,7 +1,7 @@
 """The true architectures of DeepSeek-OCR and DeepSeek-OCR-2 with random weights, in a real vLLM and a real
 SGLang on a CPU.
 
-What they say is nonsense, but the way is the real one: prompt form, tokens of a page, the rule against
+Their answers are nonsense, but the path is the real one: prompt form, tokens of a page, the rule against
 repetition, marks of places. Both engines get the vision tower in its true size (0.4 billion parameters, made
 up when loading) and two small layers of text; they are dense, since SGLang's mixture of experts needs a GPU.
 """
@@ -124,7 +124,7 @@ class Reader:
     version: Version
     engine: contract.Engine
     fields: dict[str, Any]
-    """What hpcbench lays under every request."""
+    """Settings that hpcbench adds to every request."""
     bias: dict[str, Any]
     """Field of a request that makes `<|ref|>` the likeliest token, always."""
 

@@ -154,7 +154,7 @@ def test_each_token_is_handed_out_when_it_is_drawn(model: HfModel, pages: list[b
     assert [piece.reason for piece in last if isinstance(piece, Piece)][-1] == "length"
 
 
-def test_a_row_that_nobody_waits_for_ends_and_the_others_go_on(
+def test_a_row_without_a_client_ends_and_the_others_go_on(
     model: HfModel, pages: list[bytes]
 ) -> None:
     jobs = [request(page, max_tokens=20, ignore_eos=True) for page in pages[:3]]

@@ -227,7 +227,7 @@ def test_a_client_that_leaves_is_counted_and_frees_its_place(engine: Engine) -> 
     run(journey())
 
 
-def test_memory_and_threads_are_told(engine: Engine) -> None:
+def test_memory_and_threads_are_reported(engine: Engine) -> None:
     async def journey() -> dict[str, float]:
         async with engine.session() as session:
             return await figures(session)

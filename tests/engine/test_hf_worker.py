@@ -1,4 +1,4 @@
-"""What becomes of requests when a batch fails. The GPU is a fake: it fails as torch's documentation says."""
+"""Requests of a batch that fails. The GPU is a fake: it fails as torch's documentation says."""
 
 from __future__ import annotations
 

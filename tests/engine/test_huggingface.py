@@ -119,7 +119,7 @@ def test_text_alone_and_several_images_are_prompts_too(wrapper: Wrapper, page: P
     assert tokens[1] - tokens[0] == tokens[2] - tokens[1] > 50
 
 
-def test_the_limit_of_tokens_is_kept_and_told(wrapper: Wrapper, page: Path) -> None:
+def test_the_limit_of_tokens_is_kept_and_reported(wrapper: Wrapper, page: Path) -> None:
     [short] = ask(wrapper, request(page, max_tokens=1))
     assert (short.outcome, short.finish_reason) == ("truncated", "length")
     assert short.usage["completion_tokens"] == 1
@@ -186,7 +186,7 @@ def test_a_client_that_leaves_frees_the_model(wrapper: Wrapper, page: Path) -> N
     run(journey())
 
 
-def test_the_engines_own_figures_are_told_through_the_wrapper(wrapper: Wrapper) -> None:
+def test_the_engines_own_figures_are_reported_through_the_wrapper(wrapper: Wrapper) -> None:
     async def metrics() -> str:
         connector = aiohttp.UnixConnector(str(wrapper.socket))
         async with (

@@ -50,7 +50,7 @@ def python() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def reported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What loads the tiny model."""
+    """Report of the load of the tiny model."""
     model = tmp_path_factory.mktemp("weights") / "tiny"
     shutil.copytree(MODEL, model)
     config = json.loads((model / "config.json").read_text())

@@ -30,7 +30,7 @@ OWN: dict[str, Any] = {**THIRD, "name": "own", "ml_task": "Own"}
 
 
 def hpcbench(folder: Path, *arguments: str) -> str:
-    """What a command prints that ends well."""
+    """Output of a command that ends well."""
     done = subprocess.run(
         [str(Path(sys.executable).with_name("hpcbench")), *arguments],
         cwd=folder,

@@ -1,1 +1,1 @@
-"""Faults of engines, files and commands, with an engine that misbehaves as it is told."""
+"""Faults of engines, files and commands, with an engine that misbehaves on command."""

@@ -62,7 +62,7 @@ class Bench:
     # -- setting the scene ------------------------------------------------------------------
 
     def script(self, **words: Any) -> None:
-        """What the engine is to do from now on."""
+        """Behaviour of the engine from now on."""
         self.script_file.parent.mkdir(exist_ok=True)
         temporary = self.script_file.with_suffix(".new")
         temporary.write_text(json.dumps(words))
@@ -284,7 +284,7 @@ class Trial:
 
 
 def kill(pid: int, number: int = signal.SIGKILL) -> bool:
-    """Send a signal; whether there was somebody to get it."""
+    """Send a signal; whether a process was there to get it."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:
@@ -354,7 +354,7 @@ def calm(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Trial:
 
 
 def whole(trial: Trial, calm: Trial, before: Sequence[Mapping[str, str]] = ()) -> None:
-    """What must hold of every disturbed experiment that came to its end.
+    """Conditions on every disturbed experiment that came to its end.
 
     Args:
         trial: the experiment.

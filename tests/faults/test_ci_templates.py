@@ -1,6 +1,6 @@
 """The pipelines that ship, run as far as a machine without those services can: every step's shell, for real.
 
-What a service brings is a FAKE here: `gh` keeps comments in a file, GitLab is a small server, `pip install`
+The services are FAKES here: `gh` keeps comments in a file, GitLab is a small server, `pip install`
 does nothing, and where a cluster is reached over SSH `hpcbench` itself only writes down what it was asked.
 """
 

@@ -53,7 +53,7 @@ def test_torn_and_damaged_files_of_every_kind_cost_no_answer_that_can_still_be_r
             with path.open("ab") as file:
                 # A whole line of nonsense, or half a line that a kill left behind.
                 file.write(b'\x00\xff{"event": 7}\n[1]\n' if how == "garbage" else b'{"event":"do')
-    # Nobody can tell whose lock it is: it is left alone for ten minutes, then cleared.
+    # No process can tell whose lock it is: it is left alone for ten minutes, then cleared.
     os.utime(stopped.path / "submission.lock", (0, 0))
 
     status = stopped.status()
@@ -70,7 +70,7 @@ def test_torn_and_damaged_files_of_every_kind_cost_no_answer_that_can_still_be_r
     stopped.bench.run("usage", stopped.id)
 
 
-def test_a_damaged_answer_is_told_and_asked_again(bench: Bench, calm: Trial) -> None:
+def test_a_damaged_answer_is_reported_and_asked_again(bench: Bench, calm: Trial) -> None:
     trial = bench.submit(bench.plan({}))
     trial.wait("done")
     damaged = 0
@@ -94,7 +94,7 @@ def test_a_damaged_answer_is_told_and_asked_again(bench: Bench, calm: Trial) -> 
     assert trial.metrics == calm.metrics
 
 
-def test_missing_metrics_are_told_in_a_line_and_an_outcome_that_cannot_be_read_is_none(
+def test_missing_metrics_are_reported_in_a_line_and_an_outcome_that_cannot_be_read_is_none(
     bench: Bench, calm: Trial
 ) -> None:
     trial = bench.submit(bench.plan({}))
@@ -133,7 +133,9 @@ def small_disk(bench: Bench) -> Iterator[Bench]:
 
 
 @pytest.mark.campaign  # on the cluster: tests/slurm/test_reliability.py
-def test_a_full_disk_is_told_and_room_and_resume_cure_it(small_disk: Bench, calm: Trial) -> None:
+def test_a_full_disk_is_reported_and_room_and_resume_cure_it(
+    small_disk: Bench, calm: Trial
+) -> None:
     bench = small_disk
     bench.script(answer_ms=[200, 300])
     trial = bench.submit(bench.plan({}, max_resubmits=0))

@@ -1,4 +1,4 @@
-"""Engines that die, hang, leak, or never load: who is blamed, what is tried again, and what is told."""
+"""Engines that die, hang, leak, or never load: who is blamed, what is tried again, and what is reported."""
 
 from __future__ import annotations
 

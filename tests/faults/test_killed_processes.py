@@ -57,7 +57,7 @@ def test_kills_at_random_moments_lose_nothing_and_change_no_score(
     if status["state"] in (
         "incomplete",
         "failed",
-    ):  # nobody can tell a kill -9 of an engine from a lack of memory
+    ):  # no program can tell a kill -9 of an engine from a lack of memory
         assert victim != "worker"
         trial.resume()
         status = trial.wait("done")
@@ -71,7 +71,7 @@ def test_kills_at_random_moments_lose_nothing_and_change_no_score(
     )
 
 
-def test_a_supervisor_killed_with_all_its_workers_is_told_and_resumed(
+def test_a_supervisor_killed_with_all_its_workers_is_reported_and_resumed(
     bench: Bench, calm: Trial
 ) -> None:
     bench.script(answer_ms=SLOW)

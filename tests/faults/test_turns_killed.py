@@ -29,7 +29,7 @@ def submitted(
 
 
 def reported(trial: Trial) -> Any:
-    """What `hpcbench ab EXPERIMENT --json` says of the only run task."""
+    """Output of `hpcbench ab EXPERIMENT --json` about the only run task."""
     (found,) = json.loads(trial.bench.run("ab", trial.id, "--json")[0])["run_tasks"]
     return found
 
@@ -57,7 +57,7 @@ def test_a_worker_killed_in_the_middle_of_a_pair_costs_but_that_pair(bench: Benc
     assert "pairs of blocks" in trial.bench.run("ab", trial.id)[0]
 
 
-def test_arms_that_are_told_apart_stop_early_and_the_experiment_ends(bench: Bench) -> None:
+def test_arms_that_are_distinguished_stop_early_and_the_experiment_ends(bench: Bench) -> None:
     bench.script(answer_ms=[5, 10])
     trial = submitted(bench, answer_ms=[5, 10], broken="question 0[0-9][1-9]", pilot=0)
     now = trial.wait("incomplete", timeout=200)  # so few answers of arm b are ok

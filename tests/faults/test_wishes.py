@@ -1,4 +1,4 @@
-"""What people do while it runs: pause, resume, cancel, submit, each of them twice; pilots, order, caps."""
+"""Commands of users during a run: pause, resume, cancel, submit, each of them twice; pilots, order, caps."""
 
 from __future__ import annotations
 

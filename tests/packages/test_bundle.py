@@ -46,7 +46,7 @@ def test_a_login_node_without_internet_installs_hpcbench_from_one_file(
     assert "apptainer" in listed.stdout, listed.stderr
     tasks = subprocess.run([str(program), "schema"], env=env, capture_output=True, text=True)
     assert tasks.returncode == 0, tasks.stderr
-    # A plugin of one's own is built there, and the portal has what it needs.
+    # A plugin of the user's own is built there, and the portal has what it needs.
     (tmp_path / "home").mkdir()
     env |= {"HOME": str(tmp_path / "home"), "HPCBENCH_HOME": str(tmp_path / "home/hpcbench")}
     for verb in (["new", "metrics", "same_total"], ["check", "hpcbench-same-total"]):

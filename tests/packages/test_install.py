@@ -28,7 +28,7 @@ version = "0.11"
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `make dist` makes; the wheel is built from the source distribution."""
+    """Files that `make dist` makes; the wheel is built from the source distribution."""
     folder = tmp_path_factory.mktemp("dist")
     argv = [sys.executable, "-m", "build", "--outdir", str(folder), str(ROOT)]
     subprocess.run(argv, check=True, capture_output=True)

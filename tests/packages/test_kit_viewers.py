@@ -69,7 +69,7 @@ def here(tmp_path: Path) -> Experiment:
 
 
 def run(python: Path, code: str, folder: Path) -> Any:
-    """What a program prints of a folder, as JSON."""
+    """Output of a program about a folder, as JSON."""
     done = subprocess.run(
         [str(python), "-c", code, str(folder)],
         capture_output=True, text=True, check=False, timeout=120,

@@ -1,4 +1,4 @@
-"""Packages nobody installed: from a folder, a git repository and an index, all the way to scores.
+"""Packages that are not installed: from a folder, a git repository and an index, all the way to scores.
 
 The examples of `examples/plugins` are used as a user would use them; the repository and the index are made by
 the test, on this machine. Nothing here needs a model: the echo engine answers.
@@ -352,7 +352,7 @@ def test_a_new_package_is_built_and_checked(bench: Bench, kind: str) -> None:
     assert [row["problem"] for row in rows] == [None] * len(rows)
 
 
-def test_a_broken_contract_is_told_in_words_and_by_the_exit_code(bench: Bench) -> None:
+def test_a_broken_contract_is_reported_in_words_and_by_the_exit_code(bench: Bench) -> None:
     bench.run("plugins", "new", "parsers", "shaky")
     module = bench.folder / "hpcbench-shaky/hpcbench_shaky.py"
     module.write_text(module.read_text().replace("lines[-1] if lines else None", "lines[-1]"))

@@ -35,14 +35,14 @@ class Running:
     home: Path
     plans: Path
     folder: Path
-    """What it keeps: its socket, index, state, log."""
+    """Folder of its socket, index, state and log."""
     more: tuple[str, ...] = ()
     """Further options."""
     process: subprocess.Popen[bytes] | None = None
 
     @property
     def environ(self) -> dict[str, str]:
-        """Of the portal and of what asks it."""
+        """Environment of the portal and of its clients."""
         places = {
             "XDG_RUNTIME_DIR": self.folder / "run",
             "XDG_CACHE_HOME": self.folder / "cache",
@@ -98,7 +98,7 @@ class Running:
         return "\n".join(path.read_text(errors="replace") for path in files)
 
     def asked(self, verb: str, *, check: bool = True) -> dict[str, Any]:
-        """What `hpcbench portal VERB --json` prints."""
+        """Output of `hpcbench portal VERB --json`."""
         done = subprocess.run(
             [sys.executable, "-m", "hpcbench.cli.main", "portal", verb, "--json"],
             env=self.environ, capture_output=True, text=True, check=False,
@@ -111,7 +111,7 @@ class Running:
 
 @dataclass
 class Watch:
-    """What pages did that they must not do."""
+    """Forbidden things that pages did."""
 
     origin: str
     below: str = "/"
@@ -136,7 +136,7 @@ class Watch:
         page.on("dialog", lambda dialog: (self.dialogs.append(dialog.message), dialog.dismiss()))
 
     def leave(self, page: Page) -> None:
-        """What it loads still when it is closed may come to nothing; all it did before is known."""
+        """Loads that are cut off when it is closed may come to nothing; all that it did before is known."""
         if not page.is_closed():
             page.title()
             page.remove_listener("console", self._console)

@@ -53,7 +53,7 @@ def browser() -> Iterator[Browser]:
             install_packages(["chromium"])
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the reason
             unavailable(f"no Chromium on this machine: {error}")
-    # Other parts of the tests keep the processors busy, and the portal lets everybody else go first.
+    # Other parts of the tests keep the processors busy, and the portal lets all other processes go first.
     expect.set_options(timeout=90_000)
     with sync_playwright() as playwright:
         found = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))

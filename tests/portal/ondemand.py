@@ -2,8 +2,8 @@
 
 Open OnDemand (github.com/OSC/ondemand) is Apache with `mod_ood_proxy`, a script that fills in what the
 directives here name. All of the site is one origin with TLS. Requests below `/node/HOST/PORT/` go to that
-port of that host with their path as it is, all others elsewhere. `Host` becomes the portal's own; what the
-browser sent stands in `X-Forwarded-Host`, `-For` and `-Proto`; `X-Forwarded-User` names the account that is
+port of that host with their path as it is, all others elsewhere. `Host` becomes the portal's own; the
+browser's own is in `X-Forwarded-Host`, `-For` and `-Proto`; `X-Forwarded-User` names the account that is
 signed in at the site. WebSockets pass through. Apache is Debian's.
 """
 

@@ -65,7 +65,7 @@ def every_rule(page: Page) -> list[str]:
 
 
 def found(page: Page, rules: tuple[str, ...] = ()) -> list[str]:
-    """What axe finds on a page."""
+    """Faults that axe finds on a page."""
     options = {
         "runOnly": {"type": "rule", "values": rules or every_rule(page)},
         "resultTypes": ["violations"],  # what passes is much, and takes most of the time
@@ -118,7 +118,7 @@ def resized(page: Page, size: str) -> None:
 
 
 def states(made: list[Experiment]) -> dict[str, tuple[str, Callable[[Page], None]]]:
-    """What opens on pages: name → address, and what opens it."""
+    """Dialogs and menus of pages: name → address, and what opens it."""
     first = made[0].id
     samples = f"/e/{first}/t/{made[0].resolved.run_tasks[0].name}/samples?at=3"
 

@@ -136,7 +136,9 @@ def test_the_session_is_the_portals_alone(page: Page, site: Site) -> None:
         assert one["sameSite"] == "Strict"
 
 
-def test_whom_the_site_has_signed_in_is_nobody_to_the_portal(browser: Browser, site: Site) -> None:
+def test_a_user_that_the_site_has_signed_in_is_no_user_of_the_portal(
+    browser: Browser, site: Site
+) -> None:
     context = browser.new_context(ignore_https_errors=True)
     page = context.new_page()
     page.goto(site.origin + site.below)

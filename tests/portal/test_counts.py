@@ -23,7 +23,7 @@ COUNTS = {"asked": 30, "responded": 20, "ok": 16, "unreadable": 4, "failed": 10}
 
 
 def _mixed(number: int) -> Response:
-    """16 answers that are read, 4 that are not, 8 bad requests, 2 that nobody answered."""
+    """16 answers that are read, 4 that are not, 8 bad requests, 2 without an answer."""
     name = f"s{number}"
     if number < READ:
         return small.response(name, json.dumps({"total": str(number)}))
@@ -72,7 +72,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Experiment, Experimen
 
 
 def _facts(page: Page) -> dict[str, str]:
-    """Tiles at a glance: label → all that stands in it."""
+    """Tiles at a glance: label → all text in it."""
     tiles = page.get_by_label("At a glance").locator("> div")
     return {one.locator("dt").inner_text(): one.inner_text() for one in tiles.all()}
 

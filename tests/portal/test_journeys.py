@@ -1,4 +1,4 @@
-"""What people come for, from the first page to the last click, in a real browser."""
+"""Journeys of users, from the first page to the last click, in a real browser."""
 
 from __future__ import annotations
 

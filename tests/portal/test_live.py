@@ -1,4 +1,4 @@
-"""What runs is seen to move; a server that goes away is told, and found again."""
+"""A running experiment is seen to move; a server that goes away is reported, and found again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_answers_on_disk_move_the_page_without_a_reload(
     assert page.evaluate("window.notReloaded")
 
 
-def test_a_server_that_is_gone_is_told_and_found_again(
+def test_a_server_that_is_gone_is_reported_and_found_again(
     browser: Browser,
     home: Path,
     plans: Path,

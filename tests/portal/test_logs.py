@@ -1,4 +1,4 @@
-"""Logs in a real browser: everything that stands in one can be reached."""
+"""Logs in a real browser: every line of one can be reached."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def logged(tmp_path: Path) -> Experiment:
     return here
 
 
-def test_what_stands_before_a_line_of_megabytes_is_reached_by_scrolling(
+def test_text_before_a_line_of_megabytes_is_reached_by_scrolling(
     browser: Browser, logged: Experiment, plans: Path, tmp_path: Path
 ) -> None:
     with portal_of(browser, logged.path.parent.parent, plans, tmp_path / "its") as (page, watch):

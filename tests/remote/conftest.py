@@ -1,7 +1,7 @@
 """Real servers on loopback: S3, SSH and HTTP, each a child process that ends with the tests.
 
 S3 is `rclone serve s3`: an implementation that is not Amazon's and not ours, which keeps objects as files.
-Of the Hugging Face hub there is only a fake, for the hub cannot be reached from here: `hub.py`, after the
+The Hugging Face hub cannot be reached from here, so there is only a fake of it: `hub.py`, after the
 published API.
 """
 

@@ -2,7 +2,7 @@
 that a download asks, `/api/models/NAME/revision/REVISION`, `/api/models/NAME/tree/REVISION` and
 `/NAME/resolve/REVISION/PATH` (of datasets with `datasets` before their names), gated ones too.
 
-Whoever asks what a branch is gets a commit, which stays what it was."""
+A client that asks what a branch is gets a commit, which stays what it was."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def serving(
 
 
 def bucket_list(keys: Sequence[tuple[str, int]]) -> bytes:
-    """What S3 answers when it is asked what lies in a bucket: keys and sizes, each with the same ETag."""
+    """S3's answer to a request for a list of a bucket: keys and sizes, each with the same ETag."""
     contents = "".join(
         f"<Contents><Key>{key}</Key><LastModified>2025-07-01T00:00:00.000Z</LastModified>"
         f"<ETag>&quot;aa&quot;</ETag><Size>{size}</Size></Contents>"

@@ -84,7 +84,7 @@ class Sshd:
 
     @property
     def log(self) -> str:
-        """What it has said."""
+        """Its output so far."""
         return (self.folder / "log").read_text()
 
     def start(self) -> None:

@@ -1,6 +1,6 @@
-"""What only Amazon's own ways of asking need: roles through STS, buckets in the host's name.
+"""Requests that only Amazon's own ways need: roles through STS, buckets in the host's name.
 
-S3 is rclone's server, which checks every signature. Of STS there is a fake, for Amazon's cannot be reached
+S3 is rclone's server, which checks every signature. STS is a fake, for Amazon's cannot be reached
 from here: it answers AssumeRole in the form of the published API.
 """
 

@@ -20,11 +20,11 @@ from tests.remote.conftest import Server, settle
 from tests.remote.serving import Reply, bucket_list, serving
 
 LISTS: list[str] = []
-"""Who asked for the list, of the last bucket that was brought."""
+"""Functions that asked for the list of the last bucket that was brought."""
 
 
 def bring(tmp_path: Path, keys: Sequence[str], none: int = 404) -> list[tuple[str, bytes]]:
-    """What comes of `s3://b/p` with these keys, of which those that end in `/` or `.empty` are empty."""
+    """Bring `s3://b/p` with these keys; those that end in `/` or `.empty` are empty."""
     contents = {key: b"" if key.endswith(("/", ".empty")) else b"abc" for key in keys}
 
     def answer(path: str, headers: Mapping[str, str]) -> Reply:
@@ -64,7 +64,7 @@ def test_a_marker_of_a_folder_is_no_file(
 def test_a_bucket_is_listed_again_only_if_much_of_it_is_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Listing it so that a `/` at the end of keys is told takes ten times as long."""
+    """A list that reports a `/` at the end of keys takes ten times as long."""
     keys = ["p", "p/", "p/a", "p/a/", "p/b.empty", "p/dir/", "p/dir/c.empty"]
     few = bring(tmp_path / "few", keys)
     assert [path for path, _ in few] == ["a", "b.empty", "dir/c.empty"]
@@ -74,7 +74,7 @@ def test_a_bucket_is_listed_again_only_if_much_of_it_is_empty(
     assert len(LISTS) == 2
 
 
-def test_who_is_refused_instead_of_told_that_there_is_none_lists_again(tmp_path: Path) -> None:
+def test_a_refusal_in_place_of_not_found_lists_again(tmp_path: Path) -> None:
     keys = ["p/a", "p/b.empty", "p/dir/"]
     assert [path for path, _ in bring(tmp_path, keys, none=403)] == ["a", "b.empty"]
 

@@ -65,7 +65,7 @@ def test_a_file_that_went_after_it_was_listed_is_one_line(place: Server) -> None
         assert len(str(reported.value)) < 300
 
 
-def test_a_file_that_shrank_is_told_soon(place: Server, tmp_path: Path) -> None:
+def test_a_file_that_shrank_is_reported_soon(place: Server, tmp_path: Path) -> None:
     storage = open_storage(place.url, place.options)
     file = next(file for file in storage.list(place.url) if file.path == "a.bin")
     os.truncate(place.folder / "a.bin", 1000)
@@ -171,7 +171,7 @@ def test_no_ssh_process_outlives_its_storage(sftp: Server, tmp_path: Path) -> No
 
 @contextmanager
 def answering(answer: Callable[[str, str], bytes]) -> Iterator[str]:
-    """A server that answers paths and bodies with what it is told to, byte for byte; gives its address."""
+    """A server that gives paths and bodies answers set by the test, byte for byte; gives its address."""
 
     def serve() -> None:
         while True:

@@ -114,7 +114,7 @@ except EnvironmentFault as error:
 
 
 def on_a_terminal(given: SshSite, prompt: str, *answers: str) -> str:
-    """What a terminal shows of two commands over one connection, where prompts are answered."""
+    """Terminal of two commands over one connection, where prompts are answered."""
     pid, terminal = pty.fork()
     if pid == 0:
         argv = [sys.executable, "-c", ON_A_TERMINAL, given.model_dump_json()]
@@ -289,7 +289,7 @@ def test_a_jump_host_that_is_not_known_is_refused_too(
             connection.start(["true"])
 
 
-def test_a_server_that_is_not_there_and_a_command_that_is_not_there_are_told(
+def test_a_server_that_is_not_there_and_a_command_that_is_not_there_are_reported(
     laptop: Path, sshd: Sshd
 ) -> None:
     with socket.socket() as closed:
@@ -522,7 +522,7 @@ def test_a_dry_run_is_that_of_the_cluster_and_a_second_one_sends_nothing(
     assert not (laptop / "hpcbench/experiments").exists()
 
 
-def test_a_mistake_that_only_the_cluster_sees_is_told_at_the_laptops_file(
+def test_a_mistake_that_only_the_cluster_sees_is_reported_at_the_laptops_file(
     lab: SshSite, laptop: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     plan = write_plan(laptop, annotations="none.jsonl")
@@ -602,7 +602,7 @@ def heal_after(cutter: Cutter, cuts: int) -> None:
 def test_a_submission_goes_on_without_its_connection_and_runs_once(
     laptop: Path, there: Path, sshd: Sshd, cutter: Cutter, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    # Stands where hpcbench's `submit` would: says a line now and then, and counts its starts.
+    # Takes the place of hpcbench's `submit`: says a line now and then, and counts its starts.
     (there / "sitecustomize.py").write_text(
         "import os, pathlib, sys, time\n"
         "if sys.orig_argv[-1] == 'slow':\n"

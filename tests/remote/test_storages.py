@@ -1,4 +1,4 @@
-"""What every storage does alike, seen on real servers."""
+"""Behaviour that all storages share, seen on real servers."""
 
 from __future__ import annotations
 
@@ -160,7 +160,9 @@ def test_an_unknown_host_is_refused_and_a_wrong_key_too(sftp: Server, tmp_path: 
         SmartSync(tmp_path).bring(sftp.url, {**sftp.options, "key": str(other)})
 
 
-def test_checksums_of_a_web_folder_are_held_against_what_comes(web: Server, tmp_path: Path) -> None:
+def test_checksums_of_a_web_folder_are_compared_with_what_comes(
+    web: Server, tmp_path: Path
+) -> None:
     folder = web.folder / "summed"
     folder.mkdir()
     (folder / "a.bin").write_bytes(b"one")

@@ -143,9 +143,9 @@ def test_a_sync_killed_in_the_middle_goes_on_where_it_was(
     assert not list(tmp_path.glob("*.partial"))
 
 
-@pytest.mark.parametrize("started_anew", [False, True])
-def test_parts_of_a_large_file_are_taken_up_unless_the_machine_started_anew(
-    bucket: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started_anew: bool
+@pytest.mark.parametrize("restarted", [False, True])
+def test_parts_of_a_large_file_are_taken_up_unless_the_machine_started_again(
+    bucket: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarted: bool
 ) -> None:
     monkeypatch.setattr(parts, "PART", 1 << 20)
     data = secrets.token_bytes((20 << 20) + 5)
@@ -164,7 +164,7 @@ def test_parts_of_a_large_file_are_taken_up_unless_the_machine_started_anew(
     monkeypatch.setattr(S3Storage, "read", counted)
     with pytest.raises(EnvironmentFault, match="the token ran out .*transferred data are kept"):
         cache.bring(bucket.url, bucket.options)
-    if started_anew:
+    if restarted:
         monkeypatch.setattr(parts, "BOOT", "another")
         (log,) = tmp_path.glob("*.partial/done.jsonl")  # as if it had been killed
         lines = log.read_text().splitlines(keepends=True)
@@ -172,7 +172,7 @@ def test_parts_of_a_large_file_are_taken_up_unless_the_machine_started_anew(
     most, count = 1000, 0
     version = cache.bring(bucket.url, bucket.options)
     # Those under way when it broke were stopped, so a few of the ten may be read again.
-    assert count == 21 if started_anew else 11 <= count < 16
+    assert count == 21 if restarted else 11 <= count < 16
     assert (version.files / "large.bin").read_bytes() == data
     assert version.damaged(thorough=True) == []
 
@@ -199,7 +199,7 @@ def test_a_server_that_is_gone_keeps_what_came_and_the_old_version_serves(
     options = {**bucket.options, "endpoint": f"http://127.0.0.1:{cutter.port}"}
     cache = SmartSync(tmp_path)
     version = cache.bring(bucket.url, options)
-    cutter.to = 9  # nobody listens there
+    cutter.to = 9  # no server listens there
     reported: list[Moved] = []
     cache.progress = reported.append
     assert cache.bring(bucket.url, options) == version
@@ -251,7 +251,7 @@ def holds_or_fails(version: Version, contents: dict[str, bytes]) -> bool:
         return False
 
 
-def test_a_full_disk_is_told_before_and_in_the_middle(
+def test_a_full_disk_is_reported_before_and_in_the_middle(
     bucket: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(bucket.folder, 30, 300_000)

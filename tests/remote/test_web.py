@@ -59,7 +59,7 @@ def reported(server: Serving) -> str:
 
 
 @pytest.mark.parametrize("place", ["one.bin", "folder/"])
-def test_what_opens_a_server_is_not_told_to_another_it_leads_to(
+def test_what_opens_a_server_is_not_sent_to_another_it_leads_to(
     two: tuple[Serving, Serving], tmp_path: Path, place: str
 ) -> None:
     server, other = two
@@ -123,7 +123,7 @@ def test_the_signature_of_an_address_it_leads_to_is_in_no_message() -> None:
                 assert "SECRET" not in str(caught.value)
 
 
-def test_the_hubs_token_is_not_told_to_another_server(
+def test_the_hubs_token_is_not_sent_to_another_server(
     two: tuple[Serving, Serving], tmp_path: Path
 ) -> None:
     server, other = two
@@ -265,7 +265,7 @@ def test_a_branch_that_moves_while_it_is_read_is_read_as_it_was_listed(
             assert b"".join(read) == first[file.path]
 
 
-def test_a_small_file_of_the_hub_is_held_against_its_git_hash() -> None:
+def test_a_small_file_of_the_hub_is_compared_with_its_git_hash() -> None:
     files = {"config.json": b'{"a": 1}'}
     with hub({"org/name": files}) as endpoint:
         url = f"hf://org/name@{'b' * 40}"

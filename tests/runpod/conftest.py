@@ -115,7 +115,7 @@ class Runner:
 
 @dataclass
 class Rig:
-    """What starts runners."""
+    """The account, image and network that start runners."""
 
     fake: FakeRunPod
     cache: Path
@@ -127,7 +127,7 @@ class Rig:
         return ContainerSite(manager="runpod", options=given)
 
     def rented(self) -> Rented:
-        """What is known of the pod that was rented last, once its price is."""
+        """Record of the pod that was rented last, once its price is known."""
         until = time.monotonic() + 30
         while time.monotonic() < until:
             with contextlib.suppress(ValueError, FileNotFoundError):

@@ -127,7 +127,7 @@ class FakeRunPod:
         return [call for call in self.calls if call.method == method]
 
     def answer(self, method: str, path: str, body: Any) -> tuple[int, Any]:
-        """What the API answers."""
+        """Answer of the API."""
         for failure in self.failures:
             if failure[0] == method:
                 self.failures.remove(failure)

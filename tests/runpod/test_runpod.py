@@ -215,7 +215,7 @@ def test_a_price_above_the_cap_is_refused(rig: Rig, fake: FakeRunPod, hours: int
 
 
 def test_the_pods_of_one_worker_cost_no_more_together(rig: Rig, fake: FakeRunPod) -> None:
-    """A worker starts its wrapper anew when an engine dies; that must not double the cost."""
+    """A worker starts its wrapper again when an engine dies; that must not double the cost."""
     fake.price, fake.never_running = "3600", True
     first = rig.start("python", "-c", SLEEP, max_cost=6)
     assert first.end() == 255
@@ -255,7 +255,9 @@ def test_the_guard_keeps_the_deadline_of_a_runner_that_hangs(
     assert runner.end() == 255
 
 
-def test_a_pod_deletes_itself_when_nobody_is_left(rig: Rig, fake: FakeRunPod, gone: Gone) -> None:
+def test_a_pod_deletes_itself_when_no_process_is_left(
+    rig: Rig, fake: FakeRunPod, gone: Gone
+) -> None:
     fake.price = "3600"
     runner = rig.start("python", "-c", SLEEP, max_cost=15)
     runner.wait_for("asleep")
@@ -394,7 +396,7 @@ def test_the_next_prepare_deletes_what_was_left(rig: Rig, fake: FakeRunPod) -> N
     assert len(said) == 1
 
 
-def test_a_pod_that_another_cache_knows_is_only_told_of(rig: Rig, fake: FakeRunPod) -> None:
+def test_a_pod_that_another_cache_knows_is_only_mentioned(rig: Rig, fake: FakeRunPod) -> None:
     fake.never_running = True
     rig.start("python", "-c", SLEEP)
     rig.rented()

@@ -1,4 +1,4 @@
-"""Processes that do one thing on one mount, as they are told line by line.
+"""Processes that do one thing on one mount, on command line by line.
 
     holder = Actor("hold", path, 0)
     assert holder.hears() == "claimed 1"
@@ -76,7 +76,7 @@ class Actor:
         return line.rstrip("\n")
 
     def rest(self) -> list[str]:
-        """All it says until it ends, in order; it is told nothing more."""
+        """All output until it ends, in order; it gets no more commands."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.close()
@@ -85,7 +85,7 @@ class Actor:
         return lines
 
     def kill(self) -> list[str]:
-        """`kill -9`; what it had said that nobody has read yet."""
+        """`kill -9`; the output that no test has read yet."""
         assert self.process.stdout is not None
         self.process.kill()
         self.process.wait()
@@ -106,7 +106,7 @@ def say(*words: object) -> None:
 
 
 def reported() -> Iterator[str]:
-    """What we are told."""
+    """Next command to this process."""
     for line in sys.stdin:
         yield line.rstrip("\n")
 
@@ -146,7 +146,7 @@ def work(path: str, name: str, most: str = "") -> None:
 
 
 def hold(path: str, index: str) -> None:
-    """A worker of one shard, which answers the samples it is told."""
+    """A worker of one shard, which answers the samples that it is sent."""
     here = Experiment(Path(path))
     state = shard_states(here, ["rt"])[int(index)]
     mine = claim(here, state, Owner("holder", 0, "holder", 1))
@@ -166,7 +166,7 @@ def hold(path: str, index: str) -> None:
 
 
 def follow(path: str) -> None:
-    """Somebody who follows an experiment to its end."""
+    """A process that follows an experiment to its end."""
     say("ready")
     for events in EventTail(Experiment(Path(path))).follow(pause=0.1):
         for event in events:
@@ -174,7 +174,7 @@ def follow(path: str) -> None:
 
 
 def read(path: str) -> None:
-    """Somebody who reads all answers again and again, until it is told to stop; says what was not whole."""
+    """A process that reads all answers again and again until it is stopped; says which were not whole."""
     here = Experiment(Path(path))
     tail, count = reported(), 0
     stop = Path(path) / "stop"
@@ -203,7 +203,7 @@ def enter(lock: str, inside: str, times: str) -> None:
 
 
 def keep(lock: str) -> None:
-    """One who is alone somewhere, and stays until it is told to go."""
+    """A process that is alone somewhere, and stays until it is sent away."""
     with lease.alone(Path(lock)) as got:
         say("alone" if got else "not alone")
         next(reported(), None)
@@ -224,7 +224,7 @@ def make(target: str) -> None:
 
 
 def submit(path: str) -> None:
-    """One who submits an experiment, until it is told that it has."""
+    """A process that submits an experiment, until it learns that it has."""
     try:
         with submission_lock.alone(Experiment(Path(path))):
             say("alone")

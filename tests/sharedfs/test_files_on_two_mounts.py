@@ -49,7 +49,7 @@ def written(here: Experiment) -> Counter[str]:
 
 
 def reported(lines: list[str], word: str) -> list[str]:
-    """What was said after a word."""
+    """Output after a word."""
     return [line.removeprefix(f"{word} ") for line in lines if line.startswith(f"{word} ")]
 
 
@@ -192,7 +192,7 @@ def test_the_lease_of_a_killed_holder_is_taken_through_the_other_mount(
     assert holder.hears() == "alone"
     assert Actor("keep", there / "x.lock", host="b").rest() == ["not alone"]
     holder.kill()
-    # On another host nobody can see that it is dead: there its lock holds until it shows no beat for long.
+    # No process of another host sees that it is dead: there its lock holds until it shows no beat for long.
     assert Actor("keep", there / "x.lock", host="b").rest() == ["not alone"]
     heir = Actor("keep", there / "x.lock")
     assert heir.hears() == "alone"

@@ -55,7 +55,7 @@ class NodeB:
         return done.stdout
 
     def state(self, trial: Trial) -> str:
-        """What `hpcbench status` says of an experiment, in a word."""
+        """State of an experiment by `hpcbench status`, in a word."""
         found: dict[str, Any] = json.loads(self.run("status", trial.id, "--json"))
         return str(found["state"])
 
@@ -91,7 +91,7 @@ def test_a_run_is_running_until_it_is_done_for_who_looks_from_another_node_too(
 
 @contextlib.contextmanager
 def full(shared: Volume, step: int) -> Iterator[None]:
-    """Somebody on the other node fills the volume, step by step, in bytes."""
+    """A process on the other node fills the volume, step by step, in bytes."""
     filler = shared.b / "filler"
     with (
         contextlib.suppress(OSError),
@@ -254,7 +254,7 @@ def test_a_run_whose_writes_the_server_refuses_says_so_and_goes_on_when_it_may(
 
 
 def _logs(trial: Trial) -> str:
-    """What its jobs said on their standard output and error."""
+    """Standard output and error of its jobs."""
     return "\n".join(
         f"{path.name}:\n{path.read_text(errors='replace')[-3000:]}"
         for path in sorted(trial.path.glob("jobs/*.*"))

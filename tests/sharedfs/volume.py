@@ -85,7 +85,7 @@ class Volume:
 
     @contextlib.contextmanager
     def squashed(self) -> Iterator[None]:
-        """While inside, the server takes root for nobody."""
+        """While inside, the server takes root for the user `nobody`."""
         gluster("volume", "set", "v0", "server.root-squash", "on")
         try:
             yield

@@ -192,13 +192,13 @@ class Run(Trial):
         return [json.loads(line) for line in lines]
 
     def accounted(self, form: str) -> list[list[str]]:
-        """What sacct says of its jobs: name, id and the wanted columns."""
+        """Rows of sacct about its jobs: name, id and the wanted columns."""
         words = ["sacct", "-X", "-n", "-P", "--duplicates", f"--format=JobName%120,JobID,{form}"]
         rows = [line.split("|") for line in self.bench.slurm(*words).splitlines()]
         return [row for row in rows if f":{self.id}:" in row[0]]
 
     def story(self, now: Any) -> str:
-        """What to look at when it went wrong."""
+        """Files to read when it went wrong."""
         lines = [str(now), (self.path / "submission.jsonl").read_text(), str(self.jobs())]
         lines += [str(event) for event in self.events()[-40:]]
         logs = sorted((self.path / "jobs").glob("*.out"))
@@ -211,7 +211,7 @@ class Run(Trial):
 
 
 def whole(run: Run, calm: Run, before: Sequence[Mapping[str, str]] = (), twice: int = 0) -> None:
-    """What must hold of every disturbed experiment that came to its end.
+    """Conditions on every disturbed experiment that came to its end.
 
     Args:
         run: the experiment.

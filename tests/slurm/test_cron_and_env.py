@@ -99,7 +99,7 @@ def own(
 
 @contextlib.contextmanager
 def argument_lists() -> Iterator[list[bytes]]:
-    """Argument lists of all processes, looked at again and again meanwhile."""
+    """Argument lists of all processes, read again and again meanwhile."""
     found: set[bytes] = set()
     done = threading.Event()
 
@@ -182,7 +182,7 @@ def test_jobs_run_what_was_submitted_or_stop_with_what_changed(own: OwnUser, ima
     work = own.source / "worker" / "process.py"
     before = work.read_text()
     work.write_text(before + "\nraise RuntimeError('half a git pull')\n")
-    # The worker alone: nobody finalises before we have looked.
+    # The worker alone: no process finalises before we have looked.
     _release(own, _jobs(own, plain, ":g0"))
     until(lambda: _stopped(own, plain), 120, "the worker to stop")
     assert own.finish(copied) == "done"

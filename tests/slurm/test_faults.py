@@ -81,12 +81,12 @@ def test_preempted_jobs_drain_and_go_on_when_the_others_are_through(
     assert "preempted" in alarm(status, "draining")
 
 
-@pytest.mark.campaign  # two minutes; test_reliability has a worker that is told of its limit
+@pytest.mark.campaign  # two minutes; test_reliability has a worker that is warned of its limit
 def test_jobs_that_end_at_their_time_limit_hand_on_until_all_is_done(
     drill: Drill, calm: Run
 ) -> None:
     # Slurm looks every half minute, and warns up to that much too early: 20 to 50 seconds after the start. A
-    # shard of 20 takes longer than that; between two shards nobody would be warned, but claim no more.
+    # shard of 20 takes longer than that; between two shards no worker would be warned, but claim no more.
     drill.at_site(drain_seconds=10)
     drill.script(answer_ms=[2600, 2600])
     short = {"cpus": 1, "memory_gb": 1, "time_limit": "00:01:00"}
@@ -110,7 +110,7 @@ def test_jobs_that_end_at_their_time_limit_hand_on_until_all_is_done(
 def test_an_experiment_goes_on_when_the_login_node_is_gone(drill: Drill, calm: Run) -> None:
     drill.script(answer_ms=[300, 300])
     process = drill.start("submit", drill.plan(), "--registry", drill.folder / "registry", "--wait")
-    until(lambda: drill.known() and "handed" in _told(drill.known()[0]), "jobs to be submitted")
+    until(lambda: drill.known() and "handed" in _log(drill.known()[0]), "jobs to be submitted")
     drill.log_out()
     process.communicate(timeout=120)
     assert process.returncode < 0
@@ -124,6 +124,6 @@ def test_an_experiment_goes_on_when_the_login_node_is_gone(drill: Drill, calm: R
     assert run.twice() == []
 
 
-def _told(run: Run) -> str:
+def _log(run: Run) -> str:
     path = run.path / "submission.jsonl"
     return path.read_text() if path.exists() else ""

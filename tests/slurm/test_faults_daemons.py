@@ -156,7 +156,7 @@ def test_a_worker_that_slurmctld_has_forgotten_is_fenced_by_the_one_started_in_i
     assert owners[0]["node"] != owners[1]["node"]
 
 
-def test_without_accounting_nothing_hangs_and_a_killed_worker_is_told(
+def test_without_accounting_nothing_hangs_and_a_killed_worker_is_reported(
     drill: Drill, calm: Run, lab: Lab
 ) -> None:
     drill.script(answer_ms=[300, 300])
@@ -219,14 +219,14 @@ def _submitted_and_saved(drill: Drill, lab: Lab, **plan: Any) -> tuple[Run, Path
 
 
 def _saved(drill: Drill, lab: Lab) -> Path:
-    """What slurmctld knows of jobs now."""
+    """Jobs that slurmctld knows now."""
     time.sleep(9)  # it saves every five seconds
     return lab.save_jobs(drill.folder / "saved")
 
 
 def _looked(run: Run) -> bool:
-    """Somebody looks at it: where a node has the job yet that it is to launch, Slurm holds it, and whoever
-    looks releases it."""
+    """A reader looks at it: where a node has the job yet that it is to launch, Slurm holds it, and a reader
+    releases it."""
     run.release()
     _release(run)
     return bool(run.status())

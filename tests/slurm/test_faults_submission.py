@@ -133,7 +133,7 @@ def test_two_submits_at_once_and_five_resumes_at_once_do_nothing_twice(
     until(lambda: run.answered() > 4, "answers")
     before = run.answers()
     jobs = sorted({job.id.partition("_")[0] for job in run.jobs()})
-    drill.slurm("scancel", *jobs)  # by hand, behind hpcbench's back: nobody goes on by himself
+    drill.slurm("scancel", *jobs)  # by hand, behind hpcbench's back: no process goes on by itself
     until(lambda: not run.jobs(), "all to be gone")
     time.sleep(3)  # a shorter silence is none
     lost = json.loads(drill.run("status", run.id, "--json", **impatient(drill.folder))[0])

@@ -1,4 +1,4 @@
-"""A package nobody installed, inside the SIF on a compute node: built on the login node, then mounted."""
+"""A package not installed, inside the SIF on a compute node: built on the login node, then mounted."""
 
 from __future__ import annotations
 

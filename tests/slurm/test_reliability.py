@@ -1,4 +1,4 @@
-"""What must hold when things break: workers killed, nodes dead, models and images broken, disks full."""
+"""Promises that hold when things break: workers killed, nodes dead, models and images broken, disks full."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_workers_killed_at_random_moments_lose_nothing_and_change_no_score(
     assert same[0] == same[1]
 
 
-def test_a_worker_told_that_its_time_is_up_drains_and_the_rest_is_submitted_again(
+def test_a_worker_warned_that_its_time_is_up_drains_and_the_rest_is_submitted_again(
     drill: Drill, calm: Run
 ) -> None:
     drill.script(answer_ms=[400, 400])

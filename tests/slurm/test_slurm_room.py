@@ -203,7 +203,7 @@ def test_fates_of_jobs_that_failed_never_started_or_are_not_ours(shell: Shell) -
     assert other == "LOST", "a job of this number, and not ours"
 
 
-def test_refusals_of_the_real_sbatch_are_told_apart(shell: Shell) -> None:
+def test_refusals_of_the_real_sbatch_are_distinguished(shell: Shell) -> None:
     lab = shell.lab
     add, remove = ("sacctmgr", "--immediate", "add"), ("sacctmgr", "--immediate", "delete")
     try:

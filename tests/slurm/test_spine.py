@@ -239,7 +239,7 @@ def _asked_twice(experiment: Path) -> list[str]:
 
 
 def _killing_sbatch(user: User, victim: int) -> Path:
-    """An sbatch that works, and kills whoever called it for the VICTIMth time before it answers."""
+    """An sbatch that works, and kills its caller for the VICTIMth time before it answers."""
     folder = user.folder / "shim"
     folder.mkdir()
     counter = folder / "count"

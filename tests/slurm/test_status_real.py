@@ -1,4 +1,4 @@
-"""What `hpcbench status` says of real jobs: why one cannot start, and what became of a killed worker."""
+"""`hpcbench status` of real jobs: why one cannot start, and what became of a killed worker."""
 
 from __future__ import annotations
 

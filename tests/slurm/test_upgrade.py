@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1200)]
 EARLIER = "4f8fdd5"
 
 NEEDED_NOW = "argcomplete"
-"""What hpcbench needs and that version did not."""
+"""A package that hpcbench needs and that version did not."""
 
 
 @pytest.fixture(scope="module")

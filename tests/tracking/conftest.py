@@ -25,7 +25,7 @@ def phoenix(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(autouse=True)
 def _nowhere_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A proxy that nobody should take to this machine; nothing of the developer's own trackers."""
+    """A proxy that no request to this machine should take; nothing of the developer's own trackers."""
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.setenv(name, f"http://127.0.0.1:{servers.closed_port()}")
     for name in ("WANDB_API_KEY", "WANDB_MODE", "PHOENIX_API_KEY", "no_proxy", "NO_PROXY"):

@@ -63,7 +63,7 @@ class Server:
                 self._argv, stdout=out, stderr=out, stdin=subprocess.DEVNULL,
                 env={**os.environ, **self._env}, start_new_session=True,
             )  # fmt: skip
-        # Whatever becomes of the tests, the server ends with them: then nobody holds this pipe's other end.
+        # Whatever becomes of the tests, the server ends too: then no process holds this pipe's other end.
         self._guard = subprocess.Popen(
             ["sh", "-c", 'read _; kill -9 -- "-$1"', "guard", str(self._process.pid)],
             stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
@@ -131,7 +131,7 @@ def phoenix(folder: Path) -> Server:
 
 
 def closed_port() -> int:
-    """A port of this machine where nobody listens, and nobody will."""
+    """A port of this machine where no server listens, now or later."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         return int(held.getsockname()[1])

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.timeout(900)
 
 
 def answered(folder: Path) -> Experiment:
-    """An experiment with one good answer, one that failed, and one sample nobody asked."""
+    """An experiment with one good answer, one that failed, and one sample that was not asked."""
     here = experiment(folder, [record(1), record(2), record(3)])
     write_json(here.manifest_file, {**here.manifest, "created": "2026-01-15T10:00:00+0000"})
     here = Experiment(here.path)

@@ -114,7 +114,7 @@ def test_what_changed_goes_into_the_same_run(offline: WandbTracker, tmp_path: Pa
     assert (len(logs(here)), ids) == (2, {f"{here.id}-rt"})
 
 
-def test_a_server_that_is_not_there_is_told_in_a_line(tmp_path: Path) -> None:
+def test_a_server_that_is_not_there_is_reported_in_a_line(tmp_path: Path) -> None:
     here = ended(tmp_path / "home", 3)
     url = f"http://127.0.0.1:{closed_port()}"
     online = WandbTracker({"url": url, "api_key": "x" * 40, "timeout": 5})

@@ -9,5 +9,5 @@ from hpcbench import secret
 
 @pytest.fixture(autouse=True)
 def _own_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test reveals is not masked in the texts of the tests after it."""
+    """Secrets that a test reveals are not masked in the texts of the tests after it."""
     monkeypatch.setattr(secret, "_revealed", set(secret._revealed))

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 CALLS = ("open", "write", "fsync", "link", "unlink", "rename", "replace", "ftruncate", "mkdir")
-"""What counts as a step. Reading does not: it leaves the disk as it was."""
+"""Calls that count as a step. Reading does not: it leaves the disk as it was."""
 
 
 class Killed(BaseException):

@@ -11,7 +11,7 @@ from hpcbench.schema.plan import Shard
 
 
 class Memory:
-    """What all workers of a simulation share."""
+    """State that all workers of a simulation share."""
 
     def __init__(self) -> None:
         self.claims: dict[str, dict[int, ShardState]] = {}
@@ -44,7 +44,7 @@ class Memory:
 
 
 class Ledger:
-    """What `Board` asks."""
+    """The part of an experiment that `Board` asks."""
 
     def __init__(self, memory: Memory, owner: Owner) -> None:
         self._memory, self._owner = memory, owner

@@ -46,14 +46,14 @@ class Command:
     folder: str | None = None
     """Where it runs; `gone`: a folder that was deleted. None: the world's."""
     output: str = "file"
-    """`file`, `closed`, `full` or `broken` (a pipe that nobody reads)."""
+    """`file`, `closed`, `full` or `broken` (a pipe without a reader)."""
     open_files: int | None = None
     """Limit of open files."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command did."""
+    """Exit code and output of a command."""
 
     code: int
     """Exit code; negative: the signal that ended it."""
@@ -62,7 +62,7 @@ class Outcome:
     seconds: float
 
     def faults(self) -> list[str]:
-        """What no command may do, whatever its input is."""
+        """Faults that no command may have, whatever its input is."""
         found = []
         if self.seconds >= SECONDS:
             found.append("hangs")
@@ -283,7 +283,7 @@ GOOD = {
     "metrics": ("exact_match",), "run_task": ("rt",), "ml_task": ("vqa",), "kind": ("models", "metrics"),
     "file": ("rows.jsonl",), "source": ("pages",), "registry": ("registry",), "out": ("out",), "to": ("-",),
 }  # fmt: skip
-"""What a verb can use, by the name of the place."""
+"""Words that a verb can use, by the name of the place."""
 
 SERVERS = {"portal", "serve", "watch"}
 """Verbs that go on until they are ended, where nothing stops them."""
@@ -307,7 +307,7 @@ def leaves(top: argparse.ArgumentParser) -> Iterator[tuple[list[str], argparse.A
 
 
 def bad_values(action: argparse.Action) -> Sequence[str]:
-    """What may be given in its place, by its type."""
+    """Wrong values for it, by its type."""
     if action.type in (int, float):
         return NUMBERS
     if action.choices is not None:

@@ -14,7 +14,7 @@ from tests.unit.small import measured, resolved, response, run_task
 
 
 def hashed(*run_tasks: ResolvedRunTask, samples: int = 40, **hashes: str) -> Any:
-    """What preparation would have found; `model=` and `dataset=` choose other hashes."""
+    """Hashes that preparation would have found; `model=` and `dataset=` choose others."""
     plan = resolved(*run_tasks)
     found = measured(plan, samples)
     return found.model_copy(
@@ -38,7 +38,7 @@ def past(
     plan: Mapping[str, Any] | None = None,
     **hashes: str,
 ) -> Experiment:
-    """An experiment on disk of these run tasks; nobody has worked on it yet."""
+    """An experiment on disk of these run tasks, before any worker."""
     tasks = run_tasks or (run_task(),)
     whole: ResolvedPlan = resolved(*tasks, **{"shard_size": 10, **(plan or {})})
     found = hashed(*tasks, samples=samples, **hashes)

@@ -59,7 +59,7 @@ class Files:
         return load_plan(self.plan(text), [self.registry, *more], settings, mode)  # type: ignore[arg-type]
 
     def refusal(self, text: str = PLAN, *settings: str, mode: str = "prod") -> list[str]:
-        """What is told of a wrong plan, the folder cut from file names."""
+        """Message about a wrong plan, the folder cut from file names."""
         with pytest.raises(UserError) as caught:
             self.resolved(text, *settings, mode=mode)
         for problem in caught.value.problems:

@@ -146,7 +146,7 @@ class Scene:
 
     @property
     def slurm(self) -> slurm.Snapshot:
-        """What Slurm says now."""
+        """Current answer of Slurm."""
         return slurm.Snapshot(tuple(self.jobs), self.now - 5.0, self.fault)
 
     def look(self) -> ExperimentStatus:

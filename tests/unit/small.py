@@ -77,7 +77,7 @@ def resolved(*run_tasks: ResolvedRunTask, **plan: Any) -> ResolvedPlan:
 
 
 def measured(plan: ResolvedPlan, samples: int | Mapping[str, int] = 10) -> Measured:
-    """What preparation would have found."""
+    """Measures that preparation would have found."""
     names = [run_task.name for run_task in plan.run_tasks]
     counts = samples if isinstance(samples, Mapping) else dict.fromkeys(names, samples)
     return Measured(
@@ -111,7 +111,7 @@ def record(number: int, **more: Any) -> dict[str, Any]:
 def experiment(
     folder: Path, records: Sequence[Mapping[str, Any]], shard_size: int = 4, **task: Any
 ) -> Experiment:
-    """An experiment of one run task `rt`, submitted and not begun."""
+    """An experiment of one run task `rt`, submitted and not started."""
     data = write_dataset(folder / "data", records)
     plan = resolved(run_task(dataset={"source": str(data)}, **task), shard_size=shard_size)
     return submitted(folder, plan, len(records))
@@ -120,7 +120,7 @@ def experiment(
 def submitted(
     folder: Path, plan: ResolvedPlan, samples: int, name: str = "20261120-1432-plan-aaaa"
 ) -> Experiment:
-    """An experiment of a plan, not begun; each of its run tasks has so many samples."""
+    """An experiment of a plan, not started; each of its run tasks has so many samples."""
     work = plan_work(plan, measured(plan, samples))
     here = Experiment(folder / "experiments" / name)
     write_atomic(here.resolved_file, plan.model_dump_json())

@@ -429,7 +429,9 @@ def test_two_plans_are_asked_in_turns(
     assert "a second plan need one" in err
 
 
-def test_a_plan_that_is_not_there_is_told(capsys: pytest.CaptureFixture[str], plan: Path) -> None:
+def test_a_plan_that_is_not_there_is_reported(
+    capsys: pytest.CaptureFixture[str], plan: Path
+) -> None:
     _, err = said(capsys, "nowhere", *TWO, code=2)
     assert "no such plan" in err
     assert plan.exists()

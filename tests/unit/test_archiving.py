@@ -1,4 +1,4 @@
-"""Folding: many files become one, nobody who reads notices, and no kill loses or doubles an answer."""
+"""Folding: many files become one, no reader notices, and no kill loses or doubles an answer."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ SHARDS, SIZE = 3, 3
 
 @dataclass(frozen=True)
 class Try:
-    """What one attempt at a shard left."""
+    """Files that one attempt at a shard left."""
 
     answers: tuple[int, ...]
     """Places of the samples it answered."""
     end: str
     """Its last event; `killed`: none, and the next attempt released the shard."""
     torn: bool
-    """Whether half a line stands at the end of its answers."""
+    """Whether its answers end with half a line."""
 
 
 TRIES = st.builds(
@@ -340,7 +340,7 @@ def test_what_a_killed_fold_left_is_removed_only_if_it_is_what_was_folded(tmp_pa
     assert seen(here) == before
 
 
-def test_what_somebody_writes_to_is_not_folded(
+def test_a_file_that_a_process_writes_to_is_not_folded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = fresh(tmp_path)
@@ -366,7 +366,7 @@ def test_what_somebody_writes_to_is_not_folded(
     assert fold(here, "rt")
 
 
-def test_a_shard_that_somebody_holds_keeps_its_run_task_as_it_is(tmp_path: Path) -> None:
+def test_a_shard_that_a_worker_holds_keeps_its_run_task_as_it_is(tmp_path: Path) -> None:
     here = fresh(tmp_path)
     write(here, BUSY)
     mine = taken(here, 2)

@@ -35,7 +35,7 @@ def wanting_auto(**task: Any) -> ResolvedRunTask:
 
 
 class Batching:
-    """An engine of somebody else's that says its number."""
+    """An engine of another author that gives its number."""
 
     def at_once(self, options: Any, gpus: int) -> int:
         return options.get("lanes", 3) * max(1, gpus)
@@ -121,13 +121,13 @@ def test_an_engine_of_others_says_its_number_or_is_asked_one_at_a_time() -> None
 
 
 @pytest.mark.parametrize("wrong", [0, -1, "8", 2.5, None, True])
-def test_an_engine_that_gives_no_number_is_told_in_a_line(wrong: object) -> None:
+def test_an_engine_that_gives_no_number_is_reported_in_a_line(wrong: object) -> None:
     engine = type("Wrong", (), {"at_once": lambda self, options, gpus: wrong})
     with pytest.raises(UserError, match="it must be a whole number above 0"):
         auto(wanting_auto(), engine)
 
 
-def test_an_engine_that_cannot_say_is_told_in_a_line_too() -> None:
+def test_an_engine_that_cannot_say_is_reported_in_a_line_too() -> None:
     class Failing:
         def at_once(self, options: Any, gpus: int) -> int:
             return int(options["lanes"])
@@ -136,7 +136,7 @@ def test_an_engine_that_cannot_say_is_told_in_a_line_too() -> None:
         auto(wanting_auto(), Failing)
 
 
-# --- what a worker does with it, and what is told of it -------------------------------------------------
+# --- what a worker does with it, and what is reported ---------------------------------------------------
 
 
 def worker(folder: Path, count: int | None, **task: Any) -> Worker:
@@ -163,7 +163,7 @@ def test_a_worker_of_an_earlier_plan_looks_for_the_number(tmp_path: Path) -> Non
     assert found.most == 256
 
 
-def test_what_was_chosen_is_written_once_and_stands_in_performance_and_report(
+def test_what_was_chosen_is_written_once_and_is_in_performance_and_report(
     tmp_path: Path,
 ) -> None:
     one = worker(tmp_path, 8)

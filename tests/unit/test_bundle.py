@@ -1,4 +1,4 @@
-"""What goes along with a plan: the definitions it names, what they name by path, and nothing else."""
+"""Parcel of a plan: the definitions it names, what they name by path, and nothing else."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_an_absolute_path_that_is_only_here_goes_along(here: Path) -> None:
     assert definitions(made)["datasets/mine.yaml"]["source"].startswith(ROOT)
 
 
-def test_a_path_that_is_nowhere_is_told_at_its_line(here: Path) -> None:
+def test_a_path_that_is_nowhere_is_reported_at_its_line(here: Path) -> None:
     definition(here, "datasets/mine", source="/lustre/none", annotations="a.jsonl")
     with pytest.raises(
         UserError,
@@ -140,7 +140,7 @@ def test_a_path_that_is_nowhere_is_told_at_its_line(here: Path) -> None:
         bundled(write_plan(here, RUN_TASK))
 
 
-def test_mistakes_in_definitions_are_told_before_anything_goes(here: Path) -> None:
+def test_mistakes_in_definitions_are_reported_before_anything_goes(here: Path) -> None:
     definition(here, "datasets/mine", sourc="x")
     with pytest.raises(UserError, match="did you mean 'source'"):
         bundled(write_plan(here, RUN_TASK))
@@ -224,7 +224,7 @@ def test_everything_a_definition_names_goes_along_too(here: Path) -> None:
     assert b"not needed" not in files.values()
 
 
-def test_what_stands_in_front_of_a_path_and_behind_it_stays(here: Path) -> None:
+def test_text_before_and_after_a_path_stays(here: Path) -> None:
     (here / "layout").mkdir()
     (here / "layout/index.json").write_text("{}")
     definition(here, "models/mine", source="hf://a/b", engine="vllm", image="oci:../../layout:v1")
@@ -288,7 +288,7 @@ def test_replacing_keeps_comments_quotes_of_others_and_anchors() -> None:
     assert "# why" in changed
 
 
-def test_a_path_that_a_merge_brings_is_told() -> None:
+def test_a_path_that_a_merge_brings_is_reported() -> None:
     with pytest.raises(UserError, match="write it in full"):
         rewritten("a: 1\nsource: b\n", {(2, 1): ("../x", "/y")})
 

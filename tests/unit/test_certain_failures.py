@@ -1,4 +1,4 @@
-"""What every request or every score would meet is refused before submission, and nothing else is."""
+"""Faults that every request or every score would meet are refused before submission, and nothing else is."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OF_OUTPUT: Mapping[str, Any] = {
 def refusals(
     folder: Path, references: Sequence[Any], plan: Mapping[str, Any] | None = None, **task: Any
 ) -> list[str]:
-    """What is wrong with a run task over a dataset of these references."""
+    """Messages about a run task over a dataset of these references."""
     records = [record(number, references=one) for number, one in enumerate(references)]
     data = write_dataset(folder / "data", records)
     try:
@@ -66,7 +66,7 @@ def test_a_metric_that_cannot_read_the_references_is_refused_with_one_of_them(
         ("Broken", "RuntimeError: never well at "),
     ],
 )
-def test_a_metric_of_somebody_else_that_fails_always_is_named_with_its_line(
+def test_a_metric_of_another_author_that_fails_always_is_named_with_its_line(
     tmp_path: Path, metric: str, why: str
 ) -> None:
     plugin = f"tests.unit.evaluation.strange.{metric}"

@@ -114,13 +114,13 @@ def test_messages_that_a_template_refuses_stay_as_they_are() -> None:
     assert keeping_texts(SENT, written) == SENT
 
 
-def test_settings_of_a_request_go_before_what_is_told_anyway(tmp_path: Path) -> None:
+def test_settings_of_a_request_go_before_those_of_the_server(tmp_path: Path) -> None:
     template = "{{ add_generation_prompt }} {{ messages|length }}"
     assert text_of(tmp_path, template, add_generation_prompt=False, messages=[]) == "False 4"
 
 
 @pytest.mark.parametrize("template", ["{{ raise_exception('no system') }}", "{{ 1 / 0 }}"])
-def test_a_template_that_refuses_is_told(tmp_path: Path, template: str) -> None:
+def test_a_template_that_refuses_is_reported(tmp_path: Path, template: str) -> None:
     with pytest.raises(UserError, match="the chat template of model 'm' refuses these messages"):
         text_of(tmp_path, template)
 

@@ -147,7 +147,7 @@ def test_a_collection_for_several_datasets_may_be_used_with_one_of_them(files: F
         ("task: vqaa", "unknown ML task 'vqaa' (did you mean 'vqa'?)"),
     ],
 )
-def test_a_prompt_for_a_definition_that_is_not_there_is_told(
+def test_a_prompt_for_a_definition_that_is_not_there_is_reported(
     files: Files, when: str, reported: str
 ) -> None:
     prompt = "name: ask\nuser: A\nprompts:\n  - {id: b, user: B, when: {%s}}\n"
@@ -169,7 +169,7 @@ class OfOneDataset(TemplatePrompt):
         super().__init__(spec)
 
 
-def test_a_strategy_that_breaks_over_a_dataset_is_told(files: Files) -> None:
+def test_a_strategy_that_breaks_over_a_dataset_is_reported(files: Files) -> None:
     strategy = f"{__name__}:{OfOneDataset.__name__}"
     files.write("prompts/ask.yaml", f"name: ask\nuser: A\nstrategy: {strategy}\n")
     assert files.refusal() == [f"p.yaml:7:13: plugin '{strategy}' fails: KeyError: 'pages'"]
@@ -206,7 +206,7 @@ def test_an_example_may_depend_on_the_ml_task(files: Files) -> None:
     ]
 
 
-def test_a_prompt_that_is_no_template_is_told_in_its_own_file(files: Files) -> None:
+def test_a_prompt_that_is_no_template_is_reported_in_its_own_file(files: Files) -> None:
     files.write("prompts/ask.yaml", "name: ask\nuser: '{{ question'\n")
     (reported,) = files.refusal()
     assert reported.startswith(
@@ -261,7 +261,7 @@ def test_settings_and_options_are_known_to_the_engine(files: Files) -> None:
     ]
 
 
-def test_a_setting_that_the_engine_would_refuse_in_every_request_is_told(files: Files) -> None:
+def test_a_setting_that_the_engine_would_refuse_in_every_request_is_reported(files: Files) -> None:
     plan = PLAN + "    generation: {extra: {mm_processor_kwargs: {max_pixels: 9}}}\n"
     for options in ("{}", "{trust_request_mm_kwargs: false}"):
         with_model(files, f"engine: vllm\nengine_options: {options}\n")
@@ -595,7 +595,7 @@ REMOTE = "engine: remote\ngpus: 0\nengine_options:\n  base_url: https://g.exampl
          ":12:20: ${env:GATEWAY_NOT_SET}: the variable is not set"),
     ],
 )  # fmt: skip
-def test_mistakes_in_auth_are_told_at_their_place(
+def test_mistakes_in_auth_are_reported_at_their_place(
     files: Files, monkeypatch: pytest.MonkeyPatch, old: str, new: str, reported: str
 ) -> None:
     monkeypatch.setenv("GATEWAY_SECRET", "very-secret")
@@ -674,7 +674,7 @@ def test_a_matrix_is_written_out_without_what_it_excludes(grid: Files) -> None:
     ]
 
 
-def test_mistakes_in_a_matrix_are_told_at_the_name(grid: Files) -> None:
+def test_mistakes_in_a_matrix_are_reported_at_the_name(grid: Files) -> None:
     text = MATRIX.replace("org/two]", "org/tow]").replace("dataset: more}]", "dataset: mor}]")
     assert grid.refusal(text) == [
         "p.yaml:4:24: unknown model 'org/tow' (did you mean 'org/two'?)",
@@ -720,7 +720,7 @@ def test_every_repeat_has_a_sweep_of_its_own(files: Files) -> None:
     ]  # fmt: skip
 
 
-def test_the_plans_sweep_stands_instead_of_a_run_tasks_own(grid: Files) -> None:
+def test_the_plans_sweep_replaces_a_run_tasks_own(grid: Files) -> None:
     own = MATRIX.replace("    limit: 5\n", "    load: {rate: [1]}\n")
     found = grid.resolved(
         own + "load: {concurrency: [4]}\nonly: [org.tiny-more, extra]\n"
@@ -751,7 +751,7 @@ def test_a_sweep_without_points_and_a_rate_without_room_are_refused(files: Files
     ]
 
 
-def test_a_point_that_stands_twice_and_one_that_is_none_are_refused(files: Files) -> None:
+def test_a_point_that_comes_twice_and_one_that_is_none_are_refused(files: Files) -> None:
     (reported,) = files.refusal(PLAN + "    load: {concurrency: [2, 2]}\n")
     assert "run task 'first-c2' occurs twice" in reported
     (reported,) = files.refusal(PLAN + "    load: {concurrency: [0]}\n")
@@ -867,7 +867,7 @@ def test_a_run_task_of_v02_is_valid_as_it_is(files: Files) -> None:
     assert [metric.plugin for metric in one.metrics] == ["hpcbench.metrics.text.Anls"]
 
 
-def test_mistakes_in_old_words_are_told_where_they_stand(files: Files) -> None:
+def test_mistakes_in_old_words_are_reported_where_they_are(files: Files) -> None:
     files.write("runs/snils.yaml", V02_RUN.replace("temperature: 0.5", "temperature: hot"))
     reported = files.refusal("name: old\ntasks: [snils]\n", mode="dev")
     assert reported == [
@@ -913,7 +913,7 @@ def test_an_unknown_version_is_refused_with_the_remedy(
         ("metadata: {<<: 5}\n", "p.yaml:8:16: << can only merge maps"),
     ],
 )  # fmt: skip
-def test_what_yaml_makes_of_a_word_is_told(files: Files, text: str, reported: str) -> None:
+def test_what_yaml_makes_of_a_word_is_reported(files: Files, text: str, reported: str) -> None:
     assert files.refusal(PLAN + text) == [reported]
 
 

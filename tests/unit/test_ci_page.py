@@ -1,4 +1,4 @@
-"""What the page on notifications and CI shows is so."""
+"""The page on notifications and CI is true."""
 
 from __future__ import annotations
 

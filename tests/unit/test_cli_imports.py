@@ -1,4 +1,4 @@
-"""What a command loads before it answers: schemas of definitions take longer than `status` has."""
+"""Modules that a command loads before it answers: schemas of definitions take longer than `status` has."""
 
 from __future__ import annotations
 

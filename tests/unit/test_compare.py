@@ -25,7 +25,7 @@ def run(
     references: Mapping[int, str] | None = None,
     **task: Any,
 ) -> Experiment:
-    """An experiment whose answers are right but for these; None: nobody has asked."""
+    """An experiment whose answers are right but for these; None: not asked."""
     records = [
         record(n, document=f"doc{n // 2}", references=[(references or {}).get(n, str(n))])
         for n in range(QUESTIONS)
@@ -50,7 +50,7 @@ def compared(
 def reported(
     capsys: pytest.CaptureFixture[str], one: Experiment, other: Experiment, *words: str
 ) -> Any:
-    """What `--json` says of the one candidate."""
+    """The one candidate in the output of `--json`."""
     assert main(["compare", str(one.path), str(other.path), *words, "--json"]) == 0
     (candidate,) = json.loads(capsys.readouterr().out)["candidates"]
     return candidate
@@ -159,7 +159,7 @@ def test_a_sample_that_failed_counts_as_its_run_task_says(
     assert found["if_worst"] is None
 
 
-def test_what_is_left_out_is_told_with_the_verdict_it_could_have_made(
+def test_what_is_left_out_is_reported_with_the_verdict_it_could_have_made(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     lost = dict.fromkeys(range(20))
@@ -213,7 +213,7 @@ def test_an_answer_without_a_value_counts_as_the_worst_in_both_unless_asked(
     assert without["comparison"]["only_baseline"] == 20
 
 
-def test_another_prompt_is_told_and_another_metric_of_one_name_refused(
+def test_another_prompt_is_reported_and_another_metric_of_one_name_refused(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     one = run(tmp_path / "a", {})
@@ -307,7 +307,7 @@ def test_what_has_no_scores_yet_says_how_to_get_them(
     assert "hpcbench score" in capsys.readouterr().err
 
 
-def test_scores_of_another_version_or_damaged_ones_say_what_makes_them_anew(
+def test_scores_of_another_version_or_damaged_ones_say_what_makes_them_again(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     import polars

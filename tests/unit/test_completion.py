@@ -42,7 +42,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def tab(home: Path, line: str, **environ: str) -> list[str]:
-    """What a shell is offered after a line."""
+    """Words that a shell offers after a line."""
     given = {
         **os.environ, "COMP_LINE": line, "COMP_POINT": str(len(line)), "COMP_TYPE": "9",
         "_ARGCOMPLETE": "1", "_ARGCOMPLETE_SUPPRESS_SPACE": "1", "_ARGCOMPLETE_IFS": "\n",

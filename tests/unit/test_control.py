@@ -13,7 +13,7 @@ from hpcbench.experiment.layout import Experiment
 from tests.unit.small import experiment
 
 
-def test_nothing_is_wished_at_first(tmp_path: Path) -> None:
+def test_there_are_no_requests_at_first(tmp_path: Path) -> None:
     assert not control_state(Experiment(tmp_path)).rests("a")
 
 

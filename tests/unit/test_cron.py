@@ -1,4 +1,4 @@
-"""`submit --if-idle`, called as often as one likes: one run at a time, each told of once."""
+"""`submit --if-idle`, called as often as one likes: one run at a time, each reported once."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_while_it_runs_nothing_is_submitted_and_one_line_says_so(
 
 
 @pytest.mark.parametrize("state", ["done", "incomplete", "cancelled", "lost"])
-def test_once_it_ended_it_is_told_of_and_the_next_one_goes(cluster: Cluster, state: str) -> None:
+def test_once_it_ended_it_is_reported_and_the_next_one_goes(cluster: Cluster, state: str) -> None:
     cluster.call()
     cluster.states["e0"] = state
     assert cluster.call() is not None
@@ -174,7 +174,7 @@ def test_an_interrupted_submission_is_completed_not_repeated(cluster: Cluster) -
 
 
 def dead_claim(cluster: Cluster, number: int) -> Path:
-    """What a call that was killed while it prepared leaves."""
+    """Claim of a call that was killed while it prepared."""
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     runs = Runs(cluster.root, cluster.plan, "plan")
@@ -185,7 +185,7 @@ def dead_claim(cluster: Cluster, number: int) -> Path:
     return claimed.path
 
 
-def test_a_call_that_was_killed_blocks_nobody(cluster: Cluster) -> None:
+def test_a_call_that_was_killed_blocks_no_other(cluster: Cluster) -> None:
     dead_claim(cluster, 1)
     assert cluster.call() is not None
     cluster.states["e0"] = "done"

@@ -1,4 +1,4 @@
-"""Lines of ours in crontab and scrontab; everybody else's stay byte for byte."""
+"""Lines of ours in crontab and scrontab; all other lines stay byte for byte."""
 
 from __future__ import annotations
 
@@ -264,7 +264,7 @@ def test_where_there_is_no_cron_it_says_what_there_is(tables: Tables, plan: Path
     assert crontab.entries("crontab", tables.home) == []
 
 
-def test_what_the_cluster_forbids_is_told(tables: Tables, plan: Path) -> None:
+def test_what_the_cluster_forbids_is_reported(tables: Tables, plan: Path) -> None:
     script = tables.bin / "scrontab"
     script.write_text("#!/bin/sh\necho 'scrontab: fatal: scrontab is disabled' >&2; exit 1\n")
     script.chmod(0o755)
@@ -272,7 +272,7 @@ def test_what_the_cluster_forbids_is_told(tables: Tables, plan: Path) -> None:
         crontab.install("scrontab", "n", plan, "@daily", tables.home)
 
 
-def test_a_table_that_somebody_edits_meanwhile_is_left_alone(tables: Tables, plan: Path) -> None:
+def test_a_table_that_is_edited_meanwhile_is_left_alone(tables: Tables, plan: Path) -> None:
     table = tables.provide("crontab", OTHERS)
     with pytest.raises(EnvironmentFault, match="has just changed"):
         crontab._replace("crontab", b"as it was\n", b"ours\n")

@@ -1,4 +1,4 @@
-"""Lines that a power cut or a broken disk has damaged are left out and told, in every kind of file."""
+"""Lines that a power cut or a broken disk has damaged are left out and reported, in every kind of file."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def fresh(folder: Path) -> Experiment:
 
 @settings(max_examples=examples(150))
 @given(place=PLACE, junk=JUNK, number=st.integers(1, 12))
-def test_what_is_not_damaged_is_read_in_order_and_what_is_damaged_is_told(
+def test_what_is_not_damaged_is_read_in_order_and_what_is_damaged_is_reported(
     tmp_path_factory: pytest.TempPathFactory, place: float, junk: bytes, number: int
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "damaged.jsonl"
@@ -113,7 +113,7 @@ def test_a_log_that_ends_in_nuls_is_cut_there_and_goes_on(tmp_path: Path) -> Non
 
 @settings(max_examples=examples(80))
 @given(place=PLACE, junk=JUNK, which=st.sampled_from(["1.responses", "2.responses"]))
-def test_damaged_answers_are_missed_by_nobody_but_their_own_samples(
+def test_damaged_answers_are_missed_by_their_own_samples_only(
     tmp_path_factory: pytest.TempPathFactory, place: float, junk: bytes, which: str
 ) -> None:
     here = fresh(tmp_path_factory.mktemp("damage"))
@@ -121,7 +121,7 @@ def test_damaged_answers_are_missed_by_nobody_but_their_own_samples(
     damage(here.shards_dir("rt") / f"00000.{which}.jsonl", place, junk)
     kept = {name: one for _, own in answers_of(here, "rt") for name, one in own.items()}
     if not kept.keys() <= true.keys():
-        # The name of a sample was hit, and the line is JSON still: nobody can see that.
+        # The name of a sample was hit, and the line is JSON still: no reader can see that.
         assert b"[" in junk
         return
     assert all(true[name].text == one.text for name, one in kept.items() if b"[" not in junk)
@@ -166,7 +166,7 @@ def news(here: Experiment) -> Path:
     return path
 
 
-def wished(here: Experiment) -> Path:
+def requested(here: Experiment) -> Path:
     control_request(here, "pause")
     return here.control_dir / "00001.json"
 
@@ -178,7 +178,7 @@ def wished(here: Experiment) -> Path:
         (story, lambda here: rounds(here)),
         (news, lambda here: [list(records) for _, records in here.worker_records()]),
         (news, lambda here: evaluate(here)),
-        (wished, lambda here: control_state(here)),
+        (requested, lambda here: control_state(here)),
     ],
     ids=["submission", "workers", "evaluation", "wishes"],
 )

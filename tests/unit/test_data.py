@@ -57,7 +57,7 @@ def test_questions_without_a_document_belong_to_their_image(tmp_path: Path) -> N
         ('{"id": "x", "images": ["p"], "references": ["1"], "colour": 1}', "unknown key 'colour'"),
     ],
 )
-def test_a_wrong_line_is_told_with_its_number(tmp_path: Path, line: str, message: str) -> None:
+def test_a_wrong_line_is_reported_with_its_number(tmp_path: Path, line: str, message: str) -> None:
     write_dataset(tmp_path, [record(1), record(2)])
     with (tmp_path / "a.jsonl").open("a") as file:
         file.write(line + "\n")
@@ -67,7 +67,7 @@ def test_a_wrong_line_is_told_with_its_number(tmp_path: Path, line: str, message
     assert (problem.file, problem.line) == (str(tmp_path / "a.jsonl"), 3)
 
 
-def test_a_split_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_split_that_is_not_there_is_reported(tmp_path: Path) -> None:
     write_dataset(tmp_path, [record(1, split="easy")])
     with pytest.raises(UserError, match="no sample of split 'eazy'"):
         dataset(tmp_path, "eazy").count()
@@ -112,7 +112,7 @@ def test_a_cache_that_cannot_be_read_or_written_is_no_error(tmp_path: Path) -> N
     assert content_hash(tmp_path, [file], Path("/proc/hashes.json")) == expected
 
 
-def test_a_missing_image_and_a_missing_folder_are_told(tmp_path: Path) -> None:
+def test_a_missing_image_and_a_missing_folder_are_reported(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="No such file"):
         content_hash(tmp_path, [tmp_path / "gone.png"])
     with pytest.raises(UserError, match="no such folder"):

@@ -63,7 +63,7 @@ def jsonl(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
 
 
 class Added:
-    """What `data add` wrote, read back as `validate` and `submit` read it."""
+    """Definition that `data add` wrote, read back as `validate` and `submit` read it."""
 
     def __init__(self, name: str) -> None:
         self.plan = Path(f"{name}-plan.yaml")
@@ -128,7 +128,7 @@ def test_the_columns_that_are_named_are_the_answer_and_the_others_may_be_groups(
     assert "nearly every row has its own" in capsys.readouterr().err
 
 
-def test_a_column_that_is_none_is_told_with_what_it_is_like(
+def test_a_column_that_is_none_is_reported_with_what_it_is_like(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = refused(capsys, invoices(tmp_path / "d"), "--answer", "total,vender")
@@ -170,7 +170,7 @@ def test_western_letters_are_read_and_doubted(
     assert "read as cp1252" in capsys.readouterr().err
 
 
-def test_an_encoding_that_cannot_be_told_is_one_line(
+def test_an_unknown_encoding_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page(tmp_path / "d/1.png")
@@ -436,14 +436,14 @@ def test_numbers_and_flags_may_be_answers(tmp_path: Path) -> None:
     assert added(tmp_path / "d", "--name", "e", name="e").task.ml_task.name == "classification"
 
 
-def test_an_id_that_stands_twice_is_no_id(tmp_path: Path) -> None:
+def test_an_id_that_comes_twice_is_no_id(tmp_path: Path) -> None:
     page(tmp_path / "d/1.png")
     rows = [{"id": "a", "image": "1.png", "question": f"{n}?", "answer": "x"} for n in range(3)]
     jsonl(tmp_path / "d/a.jsonl", rows)
     assert [one.id for one in added(tmp_path / "d", name="d").samples] == ["1", "2", "3"]
 
 
-def test_the_table_of_the_test_split_is_taken_and_the_others_are_told(
+def test_the_table_of_the_test_split_is_taken_and_the_others_are_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page(tmp_path / "d/1.png")
@@ -510,7 +510,7 @@ def test_a_column_of_pages_chooses_those_of_a_document(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_a_second_column_of_pages_is_left_out_and_told(
+def test_a_second_column_of_pages_is_left_out_and_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [{"front": page(tmp_path / f"d/{n}f.png", n).name, "back": page(tmp_path / f"d/{n}b.png", n).name,
@@ -786,7 +786,7 @@ def test_whatever_table_is_taken_passes_validation(
             assert not (folder / "d-plan.yaml").exists()
 
 
-def test_columns_of_a_table_are_looked_at_without_keeping_it() -> None:
+def test_columns_of_a_table_are_read_without_keeping_it() -> None:
     rows = ({"file": f"{n}.png", "total": str(n), "note": "same"} for n in range(10_000))
     columns = look(rows, lambda name: name.endswith(".png"))
     assert [(one.name, one.filled, one.distinct) for one in columns] == [
@@ -804,7 +804,7 @@ def test_columns_of_a_table_are_looked_at_without_keeping_it() -> None:
 
 
 def typed(folder: Path, lines: Sequence[str], *argv: str) -> str:
-    """What a person at a terminal sees who types these lines."""
+    """Screen of a person at a terminal who types these lines."""
     above, below = pty.openpty()
     command = [sys.executable, "-c", "from hpcbench.cli.main import main; raise SystemExit(main())"]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100", "TERM": "dumb"}

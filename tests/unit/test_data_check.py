@@ -1,4 +1,4 @@
-"""What a look at a dataset finds: what is damaged in the middle, what stands twice, how it looks upright."""
+"""Findings of a look at a dataset: damage in the middle, rows that come twice, pages turned upright."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from hpcbench.data.check import (
 from hpcbench.plugins import DatasetSpec
 
 
-def looked_at(folder: Path, *rows: dict[str, Any], **more: Any) -> tuple[Survey, list[Card]]:
+def examined(folder: Path, *rows: dict[str, Any], **more: Any) -> tuple[Survey, list[Card]]:
     written = [{"id": str(number), "references": ["x"], **row} for number, row in enumerate(rows)]
     (folder / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in written))
     return survey(plugins.load("datasets", "table")(DatasetSpec(folder, "a.jsonl", **more)))
@@ -43,12 +43,10 @@ def damaged(path: Path) -> None:
     path.write_bytes(data)
 
 
-def test_an_image_that_is_damaged_in_its_middle_is_told(tmp_path: Path) -> None:
+def test_an_image_that_is_damaged_in_its_middle_is_reported(tmp_path: Path) -> None:
     picture(tmp_path / "good.png")
     damaged(tmp_path / "bad.png")
-    found, cards = looked_at(
-        tmp_path, {"images": ["good.png"]}, {"images": ["good.png", "bad.png"]}
-    )
+    found, cards = examined(tmp_path, {"images": ["good.png"]}, {"images": ["good.png", "bad.png"]})
     (one,) = found.bad
     assert one["message"].startswith(f"sample '1': {tmp_path}/bad.png: it is damaged")
     assert (one["file"], one["line"]) == (str(tmp_path / "a.jsonl"), 2)
@@ -59,7 +57,7 @@ def test_the_same_question_about_the_same_image_is_a_duplicate(tmp_path: Path) -
     for number, name in enumerate("abc"):
         picture(tmp_path / f"{name}.png", min(number, 1))
     rows = [("b.png", "total?"), ("c.png", "total?"), ("b.png", "date?"), ("a.png", "total?")]
-    found, _ = looked_at(
+    found, _ = examined(
         tmp_path,
         *({"images": [image], "fields": {"question": asked}} for image, asked in rows),
     )
@@ -73,7 +71,7 @@ def test_images_behind_the_first_and_pages_of_documents_are_compared_too(tmp_pat
     pages = [Image.new("RGB", (60, 80), (number, 0, 0)) for number in range(2)]
     for name in ("d", "copy"):
         pages[0].save(tmp_path / f"{name}.tif", save_all=True, append_images=pages[1:])
-    found, _ = looked_at(
+    found, _ = examined(
         tmp_path, {"images": ["a.png", "c.png"]}, {"images": ["b.png", "c.png"]},
         {"images": ["d.tif#page=2"]}, {"images": ["copy.tif"]},
     )  # fmt: skip
@@ -94,7 +92,7 @@ def test_the_sheet_shows_images_upright_and_with_their_greys(tmp_path: Path) -> 
     Image.frombytes("I;16", (8, 8), grey).save(tmp_path / "deep.png")
     Image.new("RGBA", (8, 8), (0, 0, 0, 0)).save(tmp_path / "clear.png")
     names = ("turned.jpg", "deep.png", "clear.png")
-    _, cards = looked_at(tmp_path, *({"images": [name]} for name in names))
+    _, cards = examined(tmp_path, *({"images": [name]} for name in names))
     upright, deep, clear = map(shown, cards)
     assert upright.size == (20, 40)
     assert deep.getpixel((0, 0)) == (128, 128, 128)
@@ -108,7 +106,7 @@ def test_half_a_character_is_shown_as_none(tmp_path: Path) -> None:
         "fields": {"question": "\udfff?", "\ud83d": 1}, "metadata": {"\ud83d": "\ud83d"},
     }  # fmt: skip
     gone = {**row, "id": "\ud83e", "images": ["\ud83d.png"]}
-    found, cards = looked_at(tmp_path, row, {**row, "id": "\ud83f"}, gone)
+    found, cards = examined(tmp_path, row, {**row, "id": "\ud83f"}, gone)
     assert len(found.same_samples) == len(found.bad) == 1
     json.dumps(asdict(found), ensure_ascii=False).encode()
     assert "?" in sheet_html("d", found, cards)

@@ -1,4 +1,4 @@
-"""The verbs about data, as somebody types them."""
+"""The verbs about data, as users type them."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_folder_of_any_name_gets_a_name_that_definitions_may_have(
     assert "--name set_1" in reported
 
 
-def test_what_is_broken_is_told_and_is_an_exit_code(
+def test_what_is_broken_is_reported_and_is_an_exit_code(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = a_dataset(tmp_path / "d")
@@ -149,7 +149,7 @@ def weights(folder: Path) -> Path:
     return folder
 
 
-def test_weights_in_the_cache_are_read_whenever_somebody_asks_and_repaired(
+def test_weights_in_the_cache_are_read_on_request_and_repaired(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     more = a_model(tmp_path / "r", f"file://{weights(tmp_path / 'm')}")
@@ -211,7 +211,7 @@ def test_weights_without_a_definition_are_verified_by_url_or_key(
     assert "config.json was repaired" in printed(capsys, "models", "verify", name, "--repair")
 
 
-def test_a_model_that_nobody_knows_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_model_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(("models", "verify", "tiny-vml")) == 2
     assert "did you mean 'tiny-vlm'?" in capsys.readouterr().err
 
@@ -242,7 +242,7 @@ def versions(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     return found
 
 
-def test_pruning_takes_what_was_used_today_only_if_told_so(
+def test_pruning_takes_what_was_used_today_only_if_asked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     a_dataset(tmp_path / "d")
@@ -343,8 +343,8 @@ def test_one_that_cannot_be_repaired_does_not_stand_in_the_way_of_others(
     assert "has changed since" in errors.pop("two")
     assert errors == {"one": "", "three": ""}
     assert [path.stat().st_size > 1 for path in broken] == [True, False, True]
-    told_out = printed(capsys, "data", "verify", "--repair", code=1)
-    assert "two: 1.png is damaged" in told_out
+    output = printed(capsys, "data", "verify", "--repair", code=1)
+    assert "two: 1.png is damaged" in output
 
 
 def test_a_name_comes_before_the_beginning_of_a_key(
@@ -533,7 +533,7 @@ def test_a_folder_with_columns_for_prompts_is_shown_with_a_prompt_for_them(
     assert shown in printed(capsys, *command)
 
 
-def test_whoever_looks_at_a_plans_prompts_needs_no_locks(
+def test_a_look_at_a_plans_prompts_needs_no_locks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RUN_MODE", "prod")
@@ -604,7 +604,9 @@ def test_a_place_that_fails_is_named_and_the_others_get_theirs(tmp_path: Path) -
     assert (bad["sent"] >= 4, good["sent"]) == (True, 0)
 
 
-def test_nowhere_to_upload_to_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nowhere_to_upload_to_is_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     here = finished(tmp_path)
     assert main(["upload", str(here.path)]) == 2
     assert (

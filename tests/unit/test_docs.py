@@ -74,7 +74,7 @@ def test_links_between_the_pages_lead_somewhere() -> None:
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
-def test_what_contributors_are_told_to_run_is_there() -> None:
+def test_the_commands_for_contributors_are_there() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text()
     makefile = (ROOT / "Makefile").read_text()
     reported = set(re.findall(r"`make ([a-z-]+)|^make ([a-z-]+)", text, re.MULTILINE))

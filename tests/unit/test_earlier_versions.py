@@ -71,7 +71,7 @@ def test_what_evaluation_wrote_is_read_whole_and_written_back(home: dict[str, Ex
 
 
 @pytest.mark.long
-def test_scores_and_reports_are_read_and_written_anew(reported: Run, tmp_path: Path) -> None:
+def test_scores_and_reports_are_read_and_written_again(reported: Run, tmp_path: Path) -> None:
     scores = reported("report", WHOLE, "--json")["run_tasks"]["vqa"]["metrics"]
     assert (scores["anls"]["value"], scores["exact_match"]["n"]) == (1.0, 12)
     reported("report", WHOLE, "--format", "markdown,json", "--to", str(tmp_path / "report"))
@@ -103,7 +103,7 @@ PICKLE = (
     b"Rp4\n(dp5\nVmodule\np6\nVhpcbench.worker\np7\nsVarguments\np8\n(V/x\np9\nVg0\np10\nV0\np11\ntp12\n"
     b"sVgpus\np13\nNsb."
 )
-"""What 4f8fdd5 handed to submitit, by protocol 0."""
+"""The pickle that 4f8fdd5 handed to submitit, by protocol 0."""
 
 
 def test_a_job_that_was_queued_then_calls_what_it_would_have_called() -> None:

@@ -43,7 +43,7 @@ def table(ok: int = 6, invalid: int = 0, failed: int = 0, **more: Any) -> Scores
 
 
 def said(ok: int = 6, invalid: int = 0, failed: int = 0, **more: Any) -> dict[str, Any]:
-    """What `metrics.json` says of a run task with so many samples of each end."""
+    """Entry in `metrics.json` of a run task with so many samples of each end."""
     outcomes = {"ok": ok + invalid, "failed": failed}
     return {
         "asked": ok + invalid + failed, "answered": ok + invalid, "invalid": invalid, "skipped": 0,
@@ -286,7 +286,7 @@ def test_resume_asks_again_what_failed_and_nothing_else(tmp_path: Path) -> None:
     assert status(here).reason == ("4 of 8 samples are ok (50 %), min_coverage requires 90 %")
 
 
-def test_scoring_anew_brings_the_outcome_up_to_date(tmp_path: Path) -> None:
+def test_scoring_again_brings_the_outcome_up_to_date(tmp_path: Path) -> None:
     here = concluded(tmp_path, [None] * 4)
     ask_again(here)
     write_attempt(here, 0, 3, [response(f"s{number}", str(number)) for number in range(4)])

@@ -1,4 +1,4 @@
-"""What a plan would take, before anything is submitted."""
+"""Estimate of what a plan would take, before anything is submitted."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_hours_are_of_what_is_left_to_ask() -> None:
     assert none.models == ("n",)
 
 
-def test_the_last_job_and_the_images_that_it_scores_in_are_told(tmp_path: Path) -> None:
+def test_the_last_job_and_the_images_that_it_scores_in_are_reported(tmp_path: Path) -> None:
     mine = Metric(name="mine", plugin="anls", image="reg/scorer:1")
     task = run_task().model_copy(update={"metrics": (mine,)})
     plan = on_slurm(task, last_job={"cpus": 4, "time_limit": "00:30:00"})
@@ -145,7 +145,7 @@ def test_shorter_jobs_are_more_jobs_and_more_loads() -> None:
     assert reported[30].gpu_hours > reported[240].gpu_hours >= found.gpu_hours.value - 1e-9
 
 
-def test_a_job_too_short_for_a_load_is_told() -> None:
+def test_a_job_too_short_for_a_load_is_reported() -> None:
     found = of(on_slurm(run_task(resources={"time_limit": "08:00:00"})), load=1700)
     assert [one.too_short for one in found.shorter] == [("m",), (), (), ()]
 
@@ -243,7 +243,7 @@ def test_a_start_is_read_in_both_of_slurms_ways_to_write_it() -> None:
 def test_partitions_that_fit_are_asked_for_their_earliest_start_and_others_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A fake sbatch: `busy` starts later, `shut` refuses; what it was asked stands in a file.
+    # A fake sbatch: `busy` starts later, `shut` refuses; its arguments are in a file.
     fake = tmp_path / "sbatch"
     fake.write_text(
         "#!/bin/sh\n"

@@ -33,7 +33,7 @@ SAMPLES = 20
 def alone(
     seen: tuple[float, ...] = (), *, planned: float = 1.0, shards: int = 40, workers: int = 4
 ) -> Interval:
-    """One run task, workers that have just begun."""
+    """One run task, workers that have just started."""
     crew = Crew((Left("a", "m", shards, shards * SAMPLES),), (Busy("m"),) * workers)
     found = estimate([crew], {"a": Pace(planned, seen)}, {"m": 60.0})
     assert found is not None
@@ -86,7 +86,7 @@ def test_an_interval_narrows_as_shards_are_done() -> None:
     assert widths[0] > 1 > 0.3 > widths[-1]
 
 
-def test_run_tasks_that_have_begun_tell_of_those_that_have_not() -> None:
+def test_run_tasks_that_have_started_inform_about_those_that_have_not() -> None:
     paces = {name: Pace(1.0, (3.0, 3.1, 2.9)) for name in "abcd"} | {"z": Pace(1.0)}
     crew = Crew((Left("z", "m", 40, 40 * SAMPLES),), (Busy("m"),) * 4)
     found = estimate([crew], paces, {})

@@ -17,7 +17,7 @@ from tests.unit.timing import closed_loop
 
 
 def mixed(folder: Path, **task: Any) -> Experiment:
-    """Eight samples: right, right, wrong, invalid, failed, and three nobody asked."""
+    """Eight samples: right, right, wrong, invalid, failed, and three that were not asked."""
     here = experiment(folder, [record(number) for number in range(8)], **task)
     write_attempt(
         here, 0, 1,
@@ -57,7 +57,7 @@ def test_no_answers_at_all_and_left_out_is_no_score_not_zero(tmp_path: Path) -> 
     assert evaluate(here).to_json()["run_tasks"]["rt"]["metrics"] == {"exact_match": None}
 
 
-def test_a_dataset_that_lost_rows_which_were_asked_about_is_told_instead_of_scored(
+def test_a_dataset_that_lost_rows_which_were_asked_about_is_reported_instead_of_scored(
     tmp_path: Path,
 ) -> None:
     here = mixed(tmp_path)
@@ -69,7 +69,9 @@ def test_a_dataset_that_lost_rows_which_were_asked_about_is_told_instead_of_scor
         evaluate(Experiment(here.path))
 
 
-def test_a_row_more_in_front_is_told_instead_of_scored_at_shifted_places(tmp_path: Path) -> None:
+def test_a_row_more_in_front_is_reported_instead_of_scored_at_shifted_places(
+    tmp_path: Path,
+) -> None:
     here = mixed(tmp_path)
     lines = _annotations(here).read_text().splitlines(keepends=True)
     _annotations(here).write_text("".join([lines[0].replace("s0", "new"), *lines]))
@@ -177,7 +179,7 @@ def test_a_worker_of_an_earlier_version_took_the_only_route_that_there_was(tmp_p
         assert found["load"]["route"] == ("direct and proxied" if job == "3-0" else "direct")
 
 
-def test_a_sweep_is_told_with_its_points(tmp_path: Path) -> None:
+def test_a_sweep_is_reported_with_its_points(tmp_path: Path) -> None:
     here = experiment(tmp_path, [record(number) for number in range(60)], 60)
     plan = here.resolved
     (one,) = plan.run_tasks

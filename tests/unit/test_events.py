@@ -1,4 +1,4 @@
-"""What happens to an experiment as one stream: every event once, in order, whatever is done to its files."""
+"""Events of an experiment as one stream: every event once, in order, whatever is done to its files."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def here_in(folder: Path, samples: int = 8, shard_size: int = 4) -> Experiment:
 
 
 class Clock:
-    """A clock that stands until it is moved."""
+    """A clock that stops until it is moved."""
 
     now = 0.0
 
@@ -199,7 +199,7 @@ def test_a_shard_is_followed_because_its_worker_spoke_of_it(tmp_path: Path) -> N
     news.close()
 
 
-def test_what_no_worker_spoke_of_is_found_by_and_by(tmp_path: Path) -> None:
+def test_what_no_worker_spoke_of_is_found_after_a_while(tmp_path: Path) -> None:
     here = here_in(tmp_path)
     now = 0.0
     tail = EventTail(here, clock=lambda: now)
@@ -233,9 +233,7 @@ def test_what_has_ended_is_never_opened_again(
     assert set(opened) == {str(here.submission_file)}
 
 
-def test_a_silent_file_is_looked_at_less_often(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_file_is_read_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = here_in(tmp_path)
     news = EventLog(here.worker_events("g0", "4711_0-0"))
     news.write("started")
@@ -321,7 +319,7 @@ def test_following_stops_at_the_end(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_a_line_that_is_no_json_is_waited_for_and_then_told(tmp_path: Path) -> None:
+def test_a_line_that_is_no_json_is_waited_for_and_then_reported(tmp_path: Path) -> None:
     here = here_in(tmp_path)
     path = here.worker_events("g0", "1_0-0")
     with EventLog(path) as log:
@@ -362,7 +360,7 @@ def test_a_line_longer_than_a_block_is_one_event(tmp_path: Path) -> None:
     assert [one.kind for one in tail.poll()] == ["alarm", "alarm", "alarm", "finished"]
 
 
-def test_a_folder_that_cannot_be_read_is_told_and_tried_again(
+def test_a_folder_that_cannot_be_read_is_reported_and_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = here_in(tmp_path)
@@ -616,7 +614,7 @@ def test_every_kind_in_the_table_is_written_by_some_code() -> None:
 
 @pytest.mark.long
 def test_events_are_written_by_event_logs_alone() -> None:
-    # cron keeps a book of its own, outside of experiments; so does who tells, of whom it has told
+    # cron keeps a book of its own, outside of experiments; so do trackers and notifiers, of what they sent
     others = {"log.py", "cron.py", "dispatch.py"}
     for path, node in code("event"):
         if isinstance(node, ast.Dict) and path.name not in others:

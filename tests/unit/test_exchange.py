@@ -1,4 +1,4 @@
-"""Files through pipes: what is sent lies there, once, and what broke off goes on."""
+"""Files through pipes: a file that was sent is there, once, and a broken transfer goes on."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def laid_out(folder: Path) -> dict[str, bytes]:
 FILES = {"a/b.txt": b"one", "a/c.txt": b"", "run.sh": b"#!/bin/sh\n", "twin": b"one"}
 
 
-def test_a_parcel_lies_there_as_it_was_under_the_hash_of_its_content(tmp_path: Path) -> None:
+def test_a_parcel_is_there_as_it_was_under_the_hash_of_its_content(tmp_path: Path) -> None:
     one, contents = parcel(FILES, ("run.sh",))
 
     sent, _ = talk(lambda wire: send(wire, [one], contents), lambda wire: receive(wire, tmp_path))
@@ -95,7 +95,7 @@ def test_a_parcel_lies_there_as_it_was_under_the_hash_of_its_content(tmp_path: P
     assert one.name != parcel(FILES)[0].name, "whether a file may be run is part of what it is"
 
 
-def test_what_lies_there_is_not_sent_again_and_of_a_changed_parcel_only_what_changed(
+def test_what_is_there_is_not_sent_again_and_of_a_changed_parcel_only_what_changed(
     tmp_path: Path,
 ) -> None:
     one, contents = parcel({"big": b"x" * 100_000, "small": b"1"})

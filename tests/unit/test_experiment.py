@@ -217,7 +217,7 @@ print(*won)
 
 
 @pytest.mark.long
-def test_of_many_processes_exactly_one_creates_a_file_and_nobody_sees_it_empty(
+def test_of_many_processes_exactly_one_creates_a_file_and_none_sees_it_empty(
     tmp_path: Path,
 ) -> None:
     racers = [child(RACE, tmp_path, number) for number in range(4)]

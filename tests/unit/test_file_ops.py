@@ -1,4 +1,4 @@
-"""What a shard costs the file system, held to a bound; `benchmarks/file_ops.py` counts it with strace."""
+"""Calls to the file system for a shard, held to a bound; `benchmarks/file_ops.py` counts them with strace."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RUN_SYNCS = 4 + SAMPLES
 """Its fsyncs: the claim, its folder, each acknowledgement, the answers' and the events' end."""
 
 FOLD_CALLS = 9
-"""Most calls about names when it is folded: each of two files is looked at, read twice and removed, and its
+"""Most calls about names when it is folded: each of two files is examined, read twice and removed, and its
 state read before that."""
 
 NAMES = (
@@ -47,7 +47,7 @@ NAMES = (
 
 
 def run(here: Experiment) -> None:
-    """What a worker does with all shards, but for the engine."""
+    """The work of a worker on all shards, but for the engine."""
     ledger = ClaimStore(here, "g0", Owner("1_0", 0, "n1", 1))
     for shard in here.work.shards:
         taken = ledger.claim(shard, 1)

@@ -390,7 +390,7 @@ def test_a_worker_that_gives_up_says_so_as_one_of_its_group(
     assert file.name == "g0.4711_3-0.events.jsonl"
 
 
-def test_a_copy_that_was_removed_is_told(tmp_path: Path) -> None:
+def test_a_copy_that_was_removed_is_reported(tmp_path: Path) -> None:
     experiment = experiment_of(tmp_path, None, snapshot=str(tmp_path / "gone"))
     with pytest.raises(EnvironmentFault, match="no longer exists.*submit its plan again"):
         fingerprint.interpreter(experiment)

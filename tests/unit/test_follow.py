@@ -174,7 +174,7 @@ def test_following_shows_what_comes_and_ends_with_the_experiment(
     assert "cursor" in last
 
 
-def test_following_ends_when_nobody_is_left_to_end_the_experiment(
+def test_following_ends_when_no_process_is_left_to_end_the_experiment(
     here: Experiment, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follow, "QUIET_SECONDS", 0.1)
@@ -184,7 +184,7 @@ def test_following_ends_when_nobody_is_left_to_end_the_experiment(
     assert main(["logs", "--follow"]) == 0
 
 
-def test_a_slow_directory_is_told_once_and_followed_on(
+def test_a_slow_directory_is_reported_once_and_followed_on(
     here: Experiment, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follow, "SLOW_SECONDS", 0.0)
@@ -195,7 +195,7 @@ def test_a_slow_directory_is_told_once_and_followed_on(
     assert out.splitlines()[-1].endswith("the experiment is done")
 
 
-def test_a_file_that_cannot_be_read_for_a_while_is_told_once_and_followed_on(
+def test_a_file_that_cannot_be_read_for_a_while_is_reported_once_and_followed_on(
     here: Experiment, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     end(here)
@@ -245,7 +245,7 @@ def test_ctrl_c_ends_following_with_130(here: Experiment, verb: str) -> None:
     assert err.decode().splitlines() == ["interrupted"]
 
 
-def test_a_damaged_event_is_told_and_the_rest_is_shown(
+def test_a_damaged_event_is_reported_and_the_rest_is_shown(
     here: Experiment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = here.worker_events("g0", "4711_1-0")

@@ -52,7 +52,7 @@ def test_a_nonsensical_environment_is_a_word(
 @pytest.mark.parametrize(
     "words", [["--help"], ["list"], ["status", "--json"], ["metrics", "list"], ["compare"]], ids=str
 )
-def test_an_output_that_nobody_can_read_is_no_reason_to_complain(
+def test_an_output_without_a_reader_is_no_reason_to_complain(
     zygote: Zygote, words: list[str], output: str
 ) -> None:
     outcome = zygote.run(Command(words, output=output))

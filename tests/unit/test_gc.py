@@ -36,7 +36,7 @@ DAY = 86400
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home, and nobody who speaks of jobs."""
+    """A home about whose jobs no accounting speaks."""
     monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setattr(slurm, "queue", list)
@@ -142,7 +142,7 @@ def test_what_runs_is_left_alone(
     assert names(here.path) == before
 
 
-def test_where_slurm_does_not_answer_nobody_can_tell(
+def test_without_an_answer_of_slurm_it_is_unknown(
     root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = ended(root)
@@ -158,7 +158,7 @@ def test_where_slurm_does_not_answer_nobody_can_tell(
     assert names(here.path) == before
 
 
-def test_an_interrupted_submission_may_have_jobs_that_nobody_knows_of(
+def test_an_interrupted_submission_may_have_unknown_jobs(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     here = ended(root)
@@ -189,7 +189,7 @@ def gone() -> int:
     return process.pid
 
 
-def test_a_shard_that_somebody_holds_is_not_folded(
+def test_a_shard_that_a_worker_holds_is_not_folded(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its worker is dead, but only `finalise` and `resume` may say so."""
@@ -246,7 +246,7 @@ def test_on_a_terminal_it_asks(
     left: bool,
 ) -> None:
     class Terminal:
-        """A terminal at which somebody types."""
+        """A terminal at which a user types."""
 
         def isatty(self) -> bool:
             return True
@@ -453,9 +453,7 @@ def test_what_is_sent_again_is_not_old(root: Path) -> None:
     assert unused_copies.unused(root / "remote", [], 1) == []
 
 
-def test_copies_of_environments_that_nobody_runs_from_go(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unused_copies_of_environments_go(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     copies = root / "cache" / "environments"
     for name in ("runs", "gone", "new"):
         (copies / name).mkdir(parents=True)
@@ -467,7 +465,7 @@ def test_copies_of_environments_that_nobody_runs_from_go(
     assert sorted(path.name for path in copies.iterdir()) == ["new", "runs"]
 
 
-def test_what_cannot_be_removed_is_told_and_the_rest_goes(
+def test_what_cannot_be_removed_is_reported_and_the_rest_goes(
     root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copies = root / "cache" / "environments"

@@ -1,4 +1,4 @@
-"""What people are told beside a mistake: forms instead of patterns, an equal submission, reasons once."""
+"""Hints beside a mistake: forms instead of patterns, an equal submission, reasons once."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_worker_gets_some_time(given: str) -> None:
         Resources(time_limit=given)
 
 
-def test_a_pattern_that_nobody_described_is_not_shown() -> None:
+def test_a_pattern_without_a_description_is_not_shown() -> None:
     with pytest.raises(ValidationError) as caught:
         TypeAdapter(Resources).validate_python({"time_limit": "1h"})
     (detail,) = caught.value.errors()

@@ -1,4 +1,4 @@
-"""What earlier experiments say of the time a plan will take."""
+"""Estimates of a plan's time by earlier experiments."""
 
 from __future__ import annotations
 

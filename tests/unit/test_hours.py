@@ -135,7 +135,7 @@ def test_loads_and_idle_time_are_shared_out_by_what_was_used() -> None:
     assert rows["c"].model == "n"
 
 
-def test_the_wait_in_the_queue_is_told_and_is_no_waste() -> None:
+def test_the_wait_in_the_queue_is_reported_and_is_no_waste() -> None:
     known = [Run(TASKS, begin, begin + 10, 1, 1, begin, submitted=100) for begin in (130, 150, 400)]
     reported = waited(known)
     assert reported is not None

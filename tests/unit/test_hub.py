@@ -1,4 +1,4 @@
-"""What of the hub lies on this machine: which commit of it, and whether it is whole."""
+"""Copies of the hub on this machine: which commit of it, and whether it is whole."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_model_is_found_below_the_cache_of_this_user(
         ("hf://datasets/org/d@v2", "`hf download org/d --repo-type dataset --revision v2`"),
     ],
 )
-def test_what_is_not_here_is_told_with_the_command_that_brings_it(
+def test_what_is_not_here_is_reported_with_the_command_that_brings_it(
     cache: Path, url: str, remedy: str
 ) -> None:
     with pytest.raises(UserError, match="is not on this machine") as reported:

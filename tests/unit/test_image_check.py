@@ -1,4 +1,4 @@
-"""Models are held against the images they are to run in, before anything is submitted."""
+"""Models are compared with the images they are to run in, before anything is submitted."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_an_engine_that_is_too_old_is_refused_with_both_versions() -> None:
         check({"vllm": "0.9.1"}, needs=["vllm>=0.12"])
 
 
-def test_what_an_image_does_not_hold_is_told() -> None:
+def test_what_an_image_does_not_hold_is_reported() -> None:
     with pytest.raises(UserError, match=r"has no flash_attn, but model 'm' needs flash_attn"):
         check({"vllm": "1"}, needs=["flash_attn"])
 
@@ -92,7 +92,7 @@ def test_an_image_that_runs_with_the_driver_is_not(
     check(versions, site_cuda=driver, gpus=gpus)
 
 
-def test_the_place_of_what_does_not_fit_is_told(tmp_path: Path) -> None:
+def test_the_place_of_what_does_not_fit_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "m.yaml"
     file.write_text("schema_version: 1\nname: m\nneeds:\n  - vllm>=1\n")
     plan = resolved(run_task(model={"image": IMAGE, "needs": ["vllm>=1"]}))

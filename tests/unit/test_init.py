@@ -188,7 +188,7 @@ def test_experiments_do_not_come_among_the_source_of_a_clone(
     (tmp_path / "hpcbench").mkdir()
     (tmp_path / "hpcbench/pyproject.toml").touch()
     assert detect().home == f"{tmp_path}/hpcbench-home"
-    state, what = looked_at(home=str(tmp_path / "hpcbench"))["home"][:2]
+    state, what = checked(home=str(tmp_path / "hpcbench"))["home"][:2]
     assert (state, "source code" in what) == ("warning", True)
 
 
@@ -275,7 +275,7 @@ def test_slurms_client_without_a_cluster_is_one_line_with_both_ways_on(
         ("models/x:gpus=1", "init writes sites/default, not models/x"),
     ],
 )
-def test_a_wrong_setting_is_told_and_nothing_is_written(
+def test_a_wrong_setting_is_reported_and_nothing_is_written(
     slurm: FakeSlurm,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -290,18 +290,18 @@ def test_a_wrong_setting_is_told_and_nothing_is_written(
 # --- doctor -----------------------------------------------------------------------------------------
 
 
-def looked_at(**site: object) -> dict[str, tuple[str, str]]:
+def checked(**site: object) -> dict[str, tuple[str, str]]:
     definition = Site.model_validate({"name": "default", "executor": "slurm", **site})
     return {check.name: (check.state, check.detail) for check in checks(definition)}
 
 
 def test_doctor_holds_the_job_scripts_against_slurms_own_test(slurm: FakeSlurm) -> None:
     slurm.takes("")
-    found = looked_at(slurm={"partition": "gpu", "partitions": {"gpu": {"gpus": {"a100": 4}}}})
+    found = checked(slurm={"partition": "gpu", "partitions": {"gpu": {"gpus": {"a100": 4}}}})
     assert found["worker job"] == ("ok", "Slurm accepts it, with a GPU")
     assert found["last job"] == ("ok", "Slurm accepts it")
     slurm.takes("nothing")
-    found = looked_at(slurm={"partition": "gpu"})
+    found = checked(slurm={"partition": "gpu"})
     assert found["worker job"][0] == "failed"
     assert "Invalid generic resource (gres) specification" in found["worker job"][1]
 
@@ -321,7 +321,7 @@ def test_doctor_holds_the_job_scripts_against_slurms_own_test(slurm: FakeSlurm) 
 def test_doctor_finds_what_would_break_jobs(
     slurm: FakeSlurm, site: dict[str, object], name: str, state: str, reported: str
 ) -> None:
-    found = looked_at(**site)[name]
+    found = checked(**site)[name]
     assert found[0] == state
     assert reported in found[1]
 

@@ -71,7 +71,7 @@ def _below(one: metadata.Distribution, folder: Path) -> bool:
 
 @pytest.fixture(autouse=True)
 def _forget() -> Iterator[None]:
-    """What a test installs is not found by the next one, of this file or another."""
+    """Packages that a test installs are not found by the next one, of this file or another."""
     installed.own.cache_clear()
     yield
     installed.own.cache_clear()
@@ -109,7 +109,7 @@ def test_where_nothing_is_missing_something_is_broken_and_all_is_named(site: Pat
     assert words(installed.install_hint("all-there")) == ["pydantic>=2.6"]
 
 
-def test_who_would_get_pytorch_is_told_of_the_build_for_cpus(site: Path) -> None:
+def test_users_who_would_get_pytorch_learn_of_the_build_for_cpus(site: Path) -> None:
     put(site, "hpcbench-vlm", "0.2", OURS)
     assert f"install torch --index-url {installed.CPU_INDEX}" in installed.install_hint("hf")
     assert "torch" not in installed.install_hint("wrapper")

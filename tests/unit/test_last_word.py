@@ -142,7 +142,7 @@ def test_who_reads_what_another_process_had_no_room_for_looks_again(
     assert folder.read(path.name) == path.read_bytes()
 
 
-def test_a_name_that_means_a_removed_file_for_a_while_is_looked_at_until_it_means_the_new_one(
+def test_a_name_that_means_a_removed_file_for_a_while_is_read_until_it_means_the_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """GlusterFS opens a file only when it is read, so that a mount does not ask what its name means now."""

@@ -136,7 +136,7 @@ def test_a_definition_may_write_every_key(tmp_path: Path, again: bool) -> None:
     assert (one.id, one.fields) == ("q-17", {})
 
 
-def test_a_split_without_answers_is_told_by_name(tmp_path: Path) -> None:
+def test_a_split_without_answers_is_reported_by_name(tmp_path: Path) -> None:
     row = {
         "questionId": 1,
         "question": "?",
@@ -250,7 +250,7 @@ def test_what_hugging_face_saved_to_disk(tmp_path: Path, splits: bool) -> None:
 
 
 def saved(folder: Path, rows: list[dict[str, Any]], **state: Any) -> None:
-    """What `datasets.save_to_disk` writes."""
+    """Files that `datasets.save_to_disk` writes."""
     pyarrow = pytest.importorskip("pyarrow")
     folder.mkdir(parents=True, exist_ok=True)
     table = pyarrow.Table.from_pylist(rows)
@@ -582,7 +582,7 @@ def test_columns_may_be_put_into_a_path(tmp_path: Path) -> None:
 # --- what is bad ----------------------------------------------------------------------------------------
 
 
-def test_bad_images_are_told_with_file_and_row(tmp_path: Path) -> None:
+def test_bad_images_are_reported_with_file_and_row(tmp_path: Path) -> None:
     picture(tmp_path / "good.png")
     (tmp_path / "empty.png").touch()
     (tmp_path / "text.png").write_text("no image")

@@ -1,4 +1,4 @@
-"""One makes it, the others wait; whoever dies, sleeps or fails in between costs time and nothing else."""
+"""One process makes it, the others wait; a death, sleep or failure in between costs time and nothing else."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_a_host_whose_name_has_dots_leaves_broken_builds_like_any_other(tmp_path
 def sleeper(monkeypatch: pytest.MonkeyPatch) -> None:
     """Locks go stale soon and show no beats: a process that is suspended, as others see it.
 
-    Not too soon: whoever is not suspended, but at work on a busy machine, shows none either.
+    Not too soon: a process at work on a busy machine shows none either.
     """
     monkeypatch.setattr(lease, "STALE_SECONDS", 1.0)
     monkeypatch.setattr(lease, "BEAT_SECONDS", 1000.0)
@@ -176,14 +176,14 @@ def append(place: Path) -> None:
         log.write("from the dead")
 
 
-def anew(place: Path) -> None:
+def replaced(place: Path) -> None:
     place.mkdir(parents=True, exist_ok=True)
     (place / "manifest").write_text("from the dead")
 
 
 @pytest.mark.usefixtures("sleeper")
 @pytest.mark.parametrize(
-    "then", first(2, [append, anew, lambda place: None]), ids=["append", "anew", "end"]
+    "then", first(2, [append, replaced, lambda place: None]), ids=["append", "replaced", "end"]
 )
 @pytest.mark.parametrize("done", [False, True], ids=["while-the-other-builds", "after-it"])
 def test_a_builder_that_sleeps_past_its_lock_and_wakes_spoils_nothing(
@@ -228,7 +228,7 @@ def test_a_builder_that_sleeps_past_its_lock_and_wakes_spoils_nothing(
 
 
 @pytest.mark.usefixtures("sleeper")
-def test_a_file_that_has_its_name_is_not_replaced_by_whoever_comes_late(tmp_path: Path) -> None:
+def test_a_file_that_has_its_name_is_not_replaced_by_a_late_process(tmp_path: Path) -> None:
     """Two builds of one image differ in their bytes, and its hash is on record."""
     target, asleep, awake = tmp_path / "image.sif", threading.Event(), threading.Event()
 
@@ -247,7 +247,7 @@ def test_a_file_that_has_its_name_is_not_replaced_by_whoever_comes_late(tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["image.sif"]
 
 
-def test_what_is_left_is_told_from_what_somebody_is_at(tmp_path: Path) -> None:
+def test_what_is_left_is_distinguished_from_what_a_process_works_on(tmp_path: Path) -> None:
     for name in ("dead", "live", "away", "gone", "nobody"):
         (tmp_path / f"{name}.0a.1.host.partial").mkdir()
     lock_of(tmp_path / "dead", ended_pid())
@@ -274,7 +274,7 @@ def test_what_is_being_built_is_not_left_over(tmp_path: Path, resume: bool) -> N
     assert found == []
 
 
-def test_a_lock_that_is_cleared_away_while_it_is_looked_at_is_no_fault(
+def test_a_lock_that_is_cleared_away_while_it_is_read_is_no_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock = lock_of(tmp_path / "target", os.getpid(), token="of-another")
@@ -325,17 +325,17 @@ def test_a_lock_says_in_which_space_its_process_is_one(tmp_path: Path) -> None:
 
 
 def left_by(folder: Path, pid: int, space: str) -> Path:
-    """What a broken build of `target` left on a machine of our name."""
+    """Files that a broken build of `target` left on a machine of our name."""
     left = folder / f"target.0a.{pid}-{space}.{socket.gethostname()}.partial"
     left.mkdir()
     (left / "pack").write_text("half")
     return left
 
 
-def test_nobody_outlives_a_start_of_the_machine(
+def test_no_process_outlives_a_start_of_the_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a process left that was at it before is nobody's, and need not be copied."""
+    """Files of a process that was at it before are no other's, and need not be copied."""
     monkeypatch.setattr(lease, "_space", lambda: f"this-boot-{lease.FIRST_SPACE}")
     before = f"boot-before-{lease.FIRST_SPACE}"
     lock = lock_of(tmp_path / "target", os.getpid(), space=before, time=1.0)
@@ -367,7 +367,7 @@ def test_another_machine_of_the_same_name_is_no_earlier_start_of_this_one(
 
 
 def test_files_of_a_build_in_another_container_are_not_written_on(tmp_path: Path) -> None:
-    """Whoever made them may live, and have them open."""
+    """The process that made them may live, and have them open."""
     left = left_by(tmp_path, ended_pid(), "another-1")
     before = (left / "pack").stat().st_ino
     with (left / "pack").open():

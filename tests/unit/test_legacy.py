@@ -170,7 +170,7 @@ def test_a_model_under_two_engines_stays_two_models(tmp_path: Path) -> None:
     assert [task["model"] for task in tasks] == ["m", "m-huggingface"]
 
 
-def test_two_prompts_of_one_kind_in_a_collection_are_told_at_their_line(
+def test_two_prompts_of_one_kind_in_a_collection_are_reported_at_their_line(
     tmp_path: Path, data_dirs: Path
 ) -> None:
     collection(data_dirs, "c.csv", "One?;a b", "Two?;a b")
@@ -182,7 +182,7 @@ def test_two_prompts_of_one_kind_in_a_collection_are_told_at_their_line(
     assert len(reported.value.problems) == 1
 
 
-def test_a_row_that_stands_twice_in_a_collection_is_one_prompt(
+def test_a_row_that_comes_twice_in_a_collection_is_one_prompt(
     tmp_path: Path, data_dirs: Path
 ) -> None:
     collection(data_dirs, "c.csv", "One?;a b", "One?;a b", "Two?;a c")
@@ -287,17 +287,17 @@ def test_an_unknown_task_is_left_out_and_the_rest_is_imported(tmp_path: Path) ->
         ({"metrics_aggregators": "5"}, "metrics_aggregators: '5' is not a list of texts"),
     ],
 )
-def test_a_wrong_cell_is_told_at_its_line_and_nothing_is_written(
+def test_a_wrong_cell_is_reported_at_its_line_and_nothing_is_written(
     tmp_path: Path, cells: dict[str, str], reported: str
 ) -> None:
     assert reported in refusal(tmp_path, row(**cells))[0]
 
 
-def test_all_wrong_rows_are_told_at_once(tmp_path: Path) -> None:
+def test_all_wrong_rows_are_reported_at_once(tmp_path: Path) -> None:
     assert len(refusal(tmp_path, row(framework="x"), row(), row(framework="y"))) == 2
 
 
-def test_what_is_no_such_file_is_told(tmp_path: Path) -> None:
+def test_what_is_no_such_file_is_reported(tmp_path: Path) -> None:
     assert (
         "no column 'dataset'" in refusal(tmp_path, row(), head=HEAD.replace("dataset", "datset"))[0]
     )

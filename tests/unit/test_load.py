@@ -29,7 +29,7 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def planned(capsys: pytest.CaptureFixture[str], plan: Path, *arguments: str) -> dict[str, Any]:
-    """What a dry run of `hpcbench load` would do."""
+    """Steps of a dry run of `hpcbench load`."""
     assert main(["load", str(plan), "--dry-run", "--json", *arguments]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
@@ -101,7 +101,7 @@ def test_what_is_set_by_hand_wins_over_what_the_verb_lays_over_the_plan(
         (["--run-task", "vqaa"], "unknown run task 'vqaa' of this plan (did you mean 'vqa'?)"),
     ],
 )
-def test_what_cannot_be_is_told_in_a_line(
+def test_what_cannot_be_is_reported_in_a_line(
     capsys: pytest.CaptureFixture[str], plan: Path, arguments: list[str], reported: str
 ) -> None:
     assert reported in refused(capsys, plan, *arguments)

@@ -1,4 +1,4 @@
-"""What preparation finds in a dataset: images of a request, whether any comes again, what nobody can use."""
+"""Findings of preparation in a dataset: images of a request, whether any comes again, unusable samples."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_image_of_an_example_comes_with_every_sample(tmp_path: Path) -> None
     assert reported(tmp_path, records, prompt=prompt).reuse == {"rt": True}
 
 
-def test_the_image_of_an_example_is_looked_at_before_anything_is_submitted(
+def test_the_image_of_an_example_is_examined_before_anything_is_submitted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path / "home"))
@@ -70,7 +70,7 @@ def test_the_image_of_an_example_is_looked_at_before_anything_is_submitted(
         measure(resolved(task))
 
 
-def test_entries_that_no_sample_gets_are_told(tmp_path: Path) -> None:
+def test_entries_that_no_sample_gets_are_reported(tmp_path: Path) -> None:
     data = write_dataset(
         tmp_path / "data", [record(n, metadata={"doc_type": "bill"}) for n in range(2)]
     )
@@ -117,7 +117,7 @@ def test_rows_that_lack_the_same_key_are_one_line(tmp_path: Path) -> None:
     assert line.endswith("; 59 more times, in lines 2, 3, 4, 5, 6, …")
 
 
-# --- what nobody can use --------------------------------------------------------------------------------
+# --- what cannot be used --------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -125,8 +125,8 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path / "home"))
 
 
-def looked_at(folder: Path, records: Sequence[dict[str, Any]], **task: Any) -> Measured:
-    """The same with images looked at; what is bad is skipped."""
+def examined(folder: Path, records: Sequence[dict[str, Any]], **task: Any) -> Measured:
+    """The same with images examined; a bad one is skipped."""
     data = write_dataset(folder / "data", records)
     for name in ("p", "q"):
         Image.new("RGB", (4, 4)).save(data / f"{name}.png")
@@ -147,18 +147,18 @@ def gone(number: int, **more: Any) -> dict[str, Any]:
 
 @pytest.mark.usefixtures("_home")
 def test_samples_of_the_whole_dataset_are_counted_whatever_is_asked(tmp_path: Path) -> None:
-    found = looked_at(tmp_path, [record(0), bad(1), record(2), record(3)], limit=1)
+    found = examined(tmp_path, [record(0), bad(1), record(2), record(3)], limit=1)
     assert (found.samples, found.dataset_samples) == ({"rt": 1}, {"rt": 3})
 
 
 @pytest.mark.usefixtures("_home")
-def test_an_image_that_is_not_there_is_skipped_or_told_with_its_row(tmp_path: Path) -> None:
-    found = looked_at(tmp_path, [record(0), gone(1)])
+def test_an_image_that_is_not_there_is_skipped_or_reported_with_its_row(tmp_path: Path) -> None:
+    found = examined(tmp_path, [record(0), gone(1)])
     assert (found.samples, found.skipped, found.unusable) == ({"rt": 1}, {"rt": 1}, {"rt": 1})
     with pytest.raises(UserError, match=r"a.jsonl:2: sample 's1': .*gone.png: No such file"):
-        looked_at(tmp_path, [record(0), gone(1)], on_bad="fail")
+        examined(tmp_path, [record(0), gone(1)], on_bad="fail")
     Image.new("L", (4, 4)).save(tmp_path / "data/gone.png")
-    assert looked_at(tmp_path, [record(0), gone(1)]).skipped == {}
+    assert examined(tmp_path, [record(0), gone(1)]).skipped == {}
 
 
 @pytest.mark.usefixtures("_home")
@@ -167,7 +167,7 @@ def test_what_could_only_end_as_incomplete_is_refused_before_anything_is_asked(
 ) -> None:
     rows = [record(0), record(1), gone(2), gone(3), bad(4)]
     with pytest.raises(UserError) as refused:
-        looked_at(tmp_path, rows, min_coverage=0.9)
+        examined(tmp_path, rows, min_coverage=0.9)
     *each, whole = refused.value.problems
     assert [(one.line, "gone.png" in one.message) for one in each] == [
         (3, True),
@@ -179,21 +179,21 @@ def test_what_could_only_end_as_incomplete_is_refused_before_anything_is_asked(
     assert "`hpcbench data check d` lists all" in whole.remedy
     assert "min_coverage: 0.4 to run the others" in whole.remedy
     said: list[str] = []
-    assert looked_at(tmp_path, rows, min_coverage=0.4, say=said.append).skipped == {"rt": 3}
+    assert examined(tmp_path, rows, min_coverage=0.4, say=said.append).skipped == {"rt": 3}
     (line,) = [one for one in said if "left out" in one]
     assert "3 samples are left out, 2 of them without a readable page, and count against" in line
-    assert looked_at(tmp_path, rows, min_coverage=0.9, limit=2).samples == {"rt": 2}
+    assert examined(tmp_path, rows, min_coverage=0.9, limit=2).samples == {"rt": 2}
 
 
 @pytest.mark.usefixtures("_home")
 @pytest.mark.parametrize(
     ("limit", "skipped"), [(1, 0), (2, 0), (3, 1), (4, 2), (5, 4), (6, 4), (None, 4)]
 )
-def test_with_a_limit_only_what_stands_before_the_last_sample_counts(
+def test_with_a_limit_only_entries_before_the_last_sample_count(
     tmp_path: Path, limit: int | None, skipped: int
 ) -> None:
     rows = [record(0), record(1), bad(2), record(3), gone(4), record(5), bad(6), bad(7)]
-    found = looked_at(tmp_path, rows, limit=limit)
+    found = examined(tmp_path, rows, limit=limit)
     assert found.unusable == {"rt": 4}
     assert found.skipped == ({"rt": skipped} if skipped else {})
 
@@ -208,10 +208,10 @@ def test_where_and_sample_count_what_can_be_judged(tmp_path: Path) -> None:
         bad(3),
         record(4, **kinds[1]),
     ]
-    assert looked_at(tmp_path, rows, where="kind == 'a'").skipped == {"rt": 1}
-    assert looked_at(tmp_path, rows, sample={"size": 1}).skipped == {}
-    assert looked_at(tmp_path, rows, sample={"size": 9}).skipped == {"rt": 3}
-    assert looked_at(tmp_path, rows, sample={"size": 1}).unusable == {"rt": 3}
+    assert examined(tmp_path, rows, where="kind == 'a'").skipped == {"rt": 1}
+    assert examined(tmp_path, rows, sample={"size": 1}).skipped == {}
+    assert examined(tmp_path, rows, sample={"size": 9}).skipped == {"rt": 3}
+    assert examined(tmp_path, rows, sample={"size": 1}).unusable == {"rt": 3}
 
 
 def test_a_dry_run_does_without_metrics_of_packages_that_are_not_built(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def caused(error: Exception, cause: Exception) -> Exception:
         (OSError("error sending request: invalid peer certificate: UnknownIssuer"), NOT_TRUSTED),
     ],
 )
-def test_a_host_that_does_not_answer_is_told_by_any_clients_error(
+def test_a_host_that_does_not_answer_is_reported_by_any_clients_error(
     error: Exception, why: str
 ) -> None:
     assert unreached(error) == why
@@ -95,7 +95,7 @@ def verb_that_raises(error: Exception) -> Callable[[argparse.Namespace], int]:
     return verb
 
 
-def test_a_clients_error_that_nobody_met_ends_in_3_and_one_line(
+def test_an_unknown_error_of_a_client_ends_in_3_and_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("hpcbench.cli.show.list_experiments", verb_that_raises(NO_NAME))

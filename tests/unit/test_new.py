@@ -136,7 +136,7 @@ def test_every_task_can_be_scored_by_its_default_metrics() -> None:
         (["3 1 2", "1 2", "2, 1"], {}, "page_order", "page_order"),
     ],
 )
-def test_a_dataset_of_ones_own_fits_the_tasks_that_its_references_fit(
+def test_a_dataset_of_the_users_own_fits_the_tasks_that_its_references_fit(
     folder: Path, references: list[object], more: dict[str, object], ml_task: str, prompt: str
 ) -> None:
     own_dataset(folder, references, **more)
@@ -406,7 +406,7 @@ def dialogue(folder: Path, answers: Sequence[str], *words: str) -> tuple[int, st
 
 @pytest.mark.long
 def test_a_few_questions_make_a_plan(folder: Path) -> None:
-    """A typo is answered, numbers stand for choices, an empty line takes what stands in brackets."""
+    """A typo is answered, numbers stand for choices, an empty line takes the value in brackets."""
     answers = ["vqqa", "8", "", "tiny-vlm", "exact_match,anls", "twenty", "20", "a/b", "mine"]
     code, screen = dialogue(folder, answers)
     assert code == 0, screen
@@ -432,7 +432,7 @@ def test_all_models_can_be_listed_with_why_they_do_not_fit(folder: Path) -> None
 
 
 @pytest.mark.long
-def test_data_of_ones_own_comes_first_and_other_models_can_be_had(folder: Path) -> None:
+def test_data_of_the_users_own_comes_first_and_other_models_can_be_had(folder: Path) -> None:
     own_dataset(folder, [f"page {number}\nline" for number in range(9)])
     words = ["--task", "ocr", "--metrics", "cer", "--limit", "5"]
     code, screen = dialogue(folder, ["", "", "first"], *words)

@@ -138,7 +138,7 @@ def test_languages_and_categories_are_there_to_group_by(tmp_path: Path) -> None:
         (row("math QA en", image_path=None), "key 'image_path' is missing"),
     ],
 )
-def test_a_row_that_cannot_be_scored_is_told_with_its_place(
+def test_a_row_that_cannot_be_scored_is_reported_with_its_place(
     tmp_path: Path, bad: dict[str, Any], reported: str
 ) -> None:
     rows = [row("math QA en"), bad]

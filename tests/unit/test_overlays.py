@@ -68,7 +68,7 @@ def test_maps_merge_lists_replace_plus_appends_and_null_deletes(
         ("a: [5]", "+a: 3", "over.yaml:1:5: '+a' must be a list"),
     ],
 )
-def test_a_plus_without_lists_is_told_at_its_place(base: str, over: str, reported: str) -> None:
+def test_a_plus_without_lists_is_reported_at_its_place(base: str, over: str, reported: str) -> None:
     with pytest.raises(UserError) as caught:
         overlay(parse(Path("base.yaml"), base), parse(Path("over.yaml"), over))
     assert str(caught.value) == reported
@@ -170,7 +170,7 @@ def test_a_definition_of_a_later_registry_hides_overlays_below_it(
     assert len(catalog.hidden("models", "org/tiny")) == 2
 
 
-def test_a_mistake_in_an_overlay_is_told_in_the_overlay(files: Files) -> None:
+def test_a_mistake_in_an_overlay_is_reported_in_the_overlay(files: Files) -> None:
     files.write("models/org/tiny.dev.yaml", "# for laptops\ndtyp: float32\n")
     assert files.refusal(mode="dev") == [
         "registry/models/org/tiny.dev.yaml:2:1: unknown key 'dtyp' (did you mean 'dtype'?)"
@@ -239,7 +239,7 @@ def test_set_is_the_last_overlay(files: Files, setting: str, read: object) -> No
         ("+run_tasks=5", "`+` appends a list to a list"),
     ],
 )
-def test_a_wrong_setting_is_told_with_its_own_text(
+def test_a_wrong_setting_is_reported_with_its_own_text(
     files: Files, setting: str, reported: str
 ) -> None:
     (problem,) = files.refusal(PLAN, setting)
@@ -330,9 +330,7 @@ def test_diff_shows_what_differs_and_says_so_by_its_exit_code(
     assert main(["registry", "diff", "ask", "ask", *arguments]) == 0
 
 
-def test_problems_are_told_to_programs_as_data(
-    files: Files, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_programs_get_problems_as_data(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
     import json
 
     plan = files.plan(PLAN.replace("dataset: pages", "dataset: pagse"))

@@ -59,7 +59,7 @@ def asked(
     folder: Path, module: str, *, name: str = "own_task", state: str = "ready", timeout: float = 30.0,
     stop_after: float | None = None, ids: Sequence[str] = ("s1", "s2"), **more: Any,
 ) -> list[Response]:  # fmt: skip
-    """What a module answers to samples."""
+    """Answers of a module to samples."""
     (folder / "own_task.py").write_text(module, encoding="utf-8")
     (folder / "p.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     plain = run_task(dataset={"source": str(folder)}, request_timeout=timeout)
@@ -164,7 +164,7 @@ def test_each_mistake_is_one_line_with_the_module_and_a_cause(
     assert "\n" not in reported
 
 
-def test_a_module_that_is_not_there_is_told_by_its_name(tmp_path: Path) -> None:
+def test_a_module_that_is_not_there_is_reported_by_its_name(tmp_path: Path) -> None:
     for name in ("not_there", "not_there.at.all", "json"):
         with pytest.raises(
             ModuleFailed, match=f"module '{name}' is not in the model's env"

@@ -1,4 +1,4 @@
-"""What counts as the output that a page shows."""
+"""Lines that count as the output that a page shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What models answer, and what is read from it: the specification of `DataParser`, a line an answer."""
+"""Answers of models, and the values read from them: the specification of `DataParser`, a line an answer."""
 
 from __future__ import annotations
 

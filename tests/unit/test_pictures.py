@@ -98,7 +98,7 @@ def noise(form: str, size: tuple[int, int] = (300, 300)) -> bytes:
 # --- pages ----------------------------------------------------------------------------------------------
 
 
-def test_pages_that_cannot_be_loaded_or_are_huge_are_told_before_anything_runs(
+def test_pages_that_cannot_be_loaded_or_are_huge_are_reported_before_anything_runs(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "half.pdf").write_bytes(pdf_of("3 0 R 9 0 R", 2))
@@ -126,7 +126,7 @@ def test_a_page_that_cannot_be_rendered_is_an_answer_and_no_end_of_the_worker(
     assert read_image(good.images[0])
 
 
-def test_a_page_that_is_looked_at_alone_is_rendered_alone(
+def test_a_page_that_is_opened_alone_is_rendered_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "d.pdf").write_bytes(pdf_of("3 0 R 3 0 R 3 0 R", 3))
@@ -298,7 +298,7 @@ def test_threads_that_ask_of_one_document_open_it_once(
 
 
 @pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
-def test_a_tiff_that_is_damaged_in_its_middle_is_told_with_its_page(
+def test_a_tiff_that_is_damaged_in_its_middle_is_reported_with_its_page(
     mode: str, tmp_path: Path
 ) -> None:
     out = io.BytesIO()

@@ -76,7 +76,7 @@ def test_it_fails_only_if_nothing_has_been_readable(
     assert any(good) or len(good) < size
 
 
-def test_the_most_frequent_reason_is_told_whatever_its_numbers() -> None:
+def test_the_most_frequent_reason_is_reported_whatever_its_numbers() -> None:
     pilot = piloted(4, taken=4)
     errors = ["400: 812 tokens", "connection refused", "400: 90 tokens", "400: 7 tokens"]
     (reported,) = filter(
@@ -89,7 +89,7 @@ def test_the_most_frequent_reason_is_told_whatever_its_numbers() -> None:
     assert reported.endswith("readable answer: 3 × invalid: 400: 812 tokens")
 
 
-def test_answers_that_nobody_can_read_are_as_bad_as_none() -> None:
+def test_unreadable_answers_are_as_bad_as_none() -> None:
     pilot = piloted(2, taken=2, task=run_task(plugin="kie", metrics=["kie_f1"]))
     assert pilot.judge(response("s0", "I see a page.")) is None
     reported = pilot.judge(response("s1", "I see a page.", outcome="truncated"))

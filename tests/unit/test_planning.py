@@ -176,8 +176,8 @@ def test_eighty_samples_do_not_load_a_model_eight_times() -> None:
     (reported,) = work.fewer
     assert (reported.workers, reported.instead_of, reported.known) == (1, 8, True)
     assert {shard.stop - shard.start for shard in work.shards} == {80}, "the engine is kept full"
-    everybody = plan.model_copy(update={"plan": plan.plan.model_copy(update={"workers": "all"})})
-    every = plan_work(everybody, measured(plan, 80), {"a": 180 / 80}, {"m": 120.0}, {"m"})
+    all_workers = plan.model_copy(update={"plan": plan.plan.model_copy(update={"workers": "all"})})
+    every = plan_work(all_workers, measured(plan, 80), {"a": 180 / 80}, {"m": 120.0}, {"m"})
     assert [one.workers for one in every.groups] == [8]
     assert every.fewer == ()
 

@@ -47,7 +47,7 @@ def test_an_installed_package_brings_a_plugin(site: Path) -> None:
     assert plugins.load("tasks", "shout").__name__ == "Shout"
 
 
-def test_an_unknown_name_is_told_with_the_nearest() -> None:
+def test_an_unknown_name_is_reported_with_the_nearest() -> None:
     with pytest.raises(UserError, match=r"unknown task plugin 'vqaa' \(did you mean 'vqa'\?\)"):
         plugins.load("tasks", "vqaa")
 

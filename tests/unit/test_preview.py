@@ -54,7 +54,7 @@ _CHANGES = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.sym
 
 
 class _Watch:
-    """What a process writes, and whom it connects to, while it is watched."""
+    """Files that a process writes, and hosts it connects to, while it is watched."""
 
     on = False
     seen: list[str] = []  # noqa: RUF012 - the hook of a process stays for good, and so does its list
@@ -132,7 +132,7 @@ def test_what_is_written_is_seen(tmp_path: Path, watched: list[str]) -> None:
 @pytest.mark.parametrize("asked", ["--dry-run", "--estimate"])
 @pytest.mark.parametrize("as_json", [[], ["--json"]])
 @pytest.mark.parametrize("brought", [False, True])
-def test_a_look_at_a_plan_writes_nothing_and_asks_nobody(
+def test_a_look_at_a_plan_writes_nothing_and_asks_no_server(
     plan: Path, asked: str, as_json: list[str], brought: bool, watched: list[str]
 ) -> None:
     if brought:  # what is in the cache must not be marked as used either
@@ -286,7 +286,7 @@ def found(
     *, room: float | None = 40, cuda: str = "12.4", weights: float | None = 16e9, cache: float = 0,
     image: ImageFacts | None = None, **model: Any,
 ) -> list[tuple[str, bool]]:  # fmt: skip
-    """What is found of a model on GPUs of so many GiB: messages, and whether they are certain."""
+    """Findings about a model on GPUs of so many GiB: messages, and whether they are certain."""
     task = run_task(model={"image": "docker://r/i:1", **model})
     known = ModelFacts(
         task.model,

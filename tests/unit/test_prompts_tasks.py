@@ -33,7 +33,7 @@ def test_a_field_the_sample_does_not_have_is_an_error_that_names_both() -> None:
         TemplatePrompt(PromptSpec("{{ colour }}")).build(sample())
 
 
-def test_a_template_that_is_none_is_told() -> None:
+def test_a_template_that_is_none_is_reported() -> None:
     with pytest.raises(UserError, match="not a valid Jinja2 template"):
         TemplatePrompt(PromptSpec("{{ question"))
 
@@ -213,7 +213,7 @@ def test_a_run_tasks_prompt_names_its_definition() -> None:
         prompt.build(sample())
 
 
-def test_an_example_that_lacks_a_field_is_told_with_its_definition() -> None:
+def test_an_example_that_lacks_a_field_is_reported_with_its_definition() -> None:
     with pytest.raises(UserError, match="prompts/p: example 1: 'question' is undefined"):
         TaskPrompt(run_task(prompt={"examples": (PromptExample("1", {}),)}))
 
@@ -273,13 +273,13 @@ def test_a_template_may_ask_whether_something_is_null(text: str, made: str) -> N
 
 
 class Untouched(dict[str, Any]):
-    """An object that nobody may look into."""
+    """An object that no code may look into."""
 
     def items(self) -> Any:
         raise AssertionError("it was looked into")
 
 
-def test_what_a_template_does_not_name_is_not_looked_at() -> None:
+def test_what_a_template_does_not_name_is_not_read() -> None:
     one = sample(metadata={"words": Untouched(a=1), "range": "R", "doc_type": "D"})
     text = "{% block a %}{{ doc_type }}{% endblock %}{% for x in [1] %}{{ question }}{% endfor %}{{ range }}"
     assert TemplatePrompt(PromptSpec(text)).build(one)[0].text == "DTotal?R"
@@ -349,7 +349,7 @@ def test_what_is_remembered_of_one_value_is_not_taken_for_another() -> None:
     assert named == ["1", "true", "1", "true", "1", "", "1"]
 
 
-def test_an_entry_for_all_beside_a_user_message_for_all_is_told() -> None:
+def test_an_entry_for_all_beside_a_user_message_for_all_is_reported() -> None:
     with pytest.raises(UserError, match="prompts 'any' and `user` have the same conditions"):
         TemplatePrompt(PromptSpec("else", entries=(PromptEntry("any", "A"),)))
 
@@ -400,7 +400,7 @@ def test_what_is_sent_beside_the_messages_is_one_thing() -> None:
 
 
 @pytest.mark.parametrize("schema", ["none", "prompt", "response_format"])
-def test_the_output_schema_is_told_as_the_run_task_says(schema: str) -> None:
+def test_the_output_schema_is_sent_as_the_run_task_says(schema: str) -> None:
     wanted = {"type": "object", "required": ["total"]}
     task = run_task(output_schema=schema)
     task = task.model_copy(
@@ -510,7 +510,7 @@ def test_a_csv_takes_other_names_of_columns_and_examples_in_json(tmp_path: Path)
 
 
 @pytest.mark.parametrize("head", ["id,user,lang", "name,user,lang"])
-def test_a_row_that_stands_twice_in_a_csv_is_left_out(tmp_path: Path, head: str) -> None:
+def test_a_row_that_comes_twice_in_a_csv_is_left_out(tmp_path: Path, head: str) -> None:
     (tmp_path / "p.csv").write_text(f"{head}\n1,Q,ru\n2,Q,de\n1,Q,ru\n")
     assert [one.when["lang"] for one in read_collection(tmp_path / "p.csv")] == ["ru", "de"]
 
@@ -544,7 +544,7 @@ def test_another_name_of_a_column_is_a_condition_beside_our_own(tmp_path: Path) 
         ),
     ],
 )
-def test_what_is_wrong_with_a_collection_is_told_at_its_line(
+def test_what_is_wrong_with_a_collection_is_reported_at_its_line(
     tmp_path: Path, text: str, reported: str
 ) -> None:
     (tmp_path / "p.csv").write_text(text)

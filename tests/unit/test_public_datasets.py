@@ -185,7 +185,7 @@ def test_funsd_tells_all_that_is_wrong_at_its_place(funsd: Path) -> None:
         assert f"{name}.json" in reported
 
 
-def test_no_more_than_twenty_problems_are_told(tmp_path: Path) -> None:
+def test_no_more_than_twenty_problems_are_reported(tmp_path: Path) -> None:
     for number in range(25):
         put(tmp_path / "annotations" / f"{number}.json", "{")
     messages(Funsd(spec(tmp_path)))
@@ -384,12 +384,12 @@ def test_omnidocbench_skips_pages_too(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_a_broken_image_is_told_with_its_annotations(sroie: Path) -> None:
+def test_a_broken_image_is_reported_with_its_annotations(sroie: Path) -> None:
     (first, *_) = unreadable(Sroie(spec(sroie, split="test")))
     assert f"{sroie}/test/entities/X2.txt: sample 'test/X2': " in str(first.problem)
 
 
-def test_nothing_left_is_told_even_where_all_is_skipped(sroie: Path) -> None:
+def test_nothing_left_is_reported_even_where_all_is_skipped(sroie: Path) -> None:
     for file in sroie.glob("*/img/*"):
         file.unlink()
     with pytest.raises(UserError, match=r"no sample\n.*X2.txt: no image X2"):

@@ -1,4 +1,4 @@
-"""What is done for jobs while they run, with a Slurm that only listens."""
+"""Changes to jobs while they run, with a Slurm that only listens."""
 
 from __future__ import annotations
 

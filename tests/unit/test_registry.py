@@ -92,7 +92,7 @@ def replace(registry: Path, name: str, text: str) -> None:
 
 
 def problems(path: Path, model: Any = ExperimentPlan) -> list[str]:
-    """What is wrong with a definition, with the folder cut from the file's name."""
+    """Problems of a definition, with the folder cut from the file's name."""
     with pytest.raises(UserError) as caught:
         validate(model, read(path))
     return [str(problem).replace(f"{path.parent}/", "") for problem in caught.value.problems]
@@ -168,18 +168,20 @@ def test_an_unknown_key_of_one_of_several_forms_is_answered_with_keys_of_that_fo
          "p.yaml:1:17: schema_version: must be 1, not 2"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_told_at_its_place(tmp_path: Path, old: str, new: str, reported: str) -> None:
+def test_a_mistake_is_reported_at_its_place(
+    tmp_path: Path, old: str, new: str, reported: str
+) -> None:
     assert old in PLAN
     found = problems(written(tmp_path, PLAN.replace(old, new, 1)))
     assert reported in found
 
 
-def test_all_mistakes_of_a_definition_are_told_at_once(tmp_path: Path) -> None:
+def test_all_mistakes_of_a_definition_are_reported_at_once(tmp_path: Path) -> None:
     text = PLAN.replace("seed: 7", "sed: 7").replace("parallelism: 2", "parallelism: 0")
     assert len(problems(written(tmp_path, text))) == 2
 
 
-def test_a_key_laid_in_by_a_merge_is_told_at_the_mapping_that_merges_it(tmp_path: Path) -> None:
+def test_a_key_laid_in_by_a_merge_is_reported_at_the_mapping_that_merges_it(tmp_path: Path) -> None:
     text = "name: x\nextra: &e {cpuz: 1}\nrun_tasks:\n  - name: a\n    resources:\n      <<: *e\n"
     assert "p.yaml:6:7: unknown key 'cpuz' (did you mean 'cpus'?)" in problems(
         written(tmp_path, text)
@@ -205,7 +207,7 @@ def test_a_key_laid_in_by_a_merge_is_told_at_the_mapping_that_merges_it(tmp_path
         ("name: a\n---\nname: b\n", "p.yaml:2:1: but found another document"),
     ],
 )
-def test_what_is_no_definition_is_told_at_its_place(
+def test_what_is_no_definition_is_reported_at_its_place(
     tmp_path: Path, content: str | bytes, reported: str
 ) -> None:
     assert problems(written(tmp_path, content)) == [reported]
@@ -441,7 +443,7 @@ def test_a_good_plan_is_resolved_with_defaults_and_survives_json(
     assert ResolvedPlan.model_validate_json(found.model_dump_json()) == found
 
 
-def test_unknown_names_suggest_the_nearest_and_all_are_told_at_once(
+def test_unknown_names_suggest_the_nearest_and_all_are_reported_at_once(
     tmp_path: Path, registry: Path
 ) -> None:
     text = PLAN.replace("model: org/tiny", "model: org/tinny", 1)
@@ -455,7 +457,7 @@ def test_unknown_names_suggest_the_nearest_and_all_are_told_at_once(
     ]  # fmt: skip
 
 
-def test_unknown_names_are_told_beside_values_that_do_not_fit(
+def test_unknown_names_are_reported_beside_values_that_do_not_fit(
     tmp_path: Path, registry: Path
 ) -> None:
     text = PLAN.replace("model: org/tiny", "model: org/tinny", 1).replace("- shared", "- sharde")
@@ -467,7 +469,7 @@ def test_unknown_names_are_told_beside_values_that_do_not_fit(
     assert "matrix.0.datasets: must be a list" in reported
 
 
-def test_a_value_that_is_no_name_is_told_once(tmp_path: Path, registry: Path) -> None:
+def test_a_value_that_is_no_name_is_reported_once(tmp_path: Path, registry: Path) -> None:
     text = PLAN.replace("model: org/tiny", "model: 'a b'", 1)
     assert len(refusal(tmp_path, registry, text)) == 1
 
@@ -478,7 +480,7 @@ def test_a_name_far_from_all_lists_what_there_is(tmp_path: Path, registry: Path)
     assert reported[0].startswith("p.yaml:10:13: unknown prompt 'xxxxxx' (there are: ask, ")
 
 
-def test_a_mistake_in_a_named_run_task_is_told_in_its_own_file(
+def test_a_mistake_in_a_named_run_task_is_reported_in_its_own_file(
     tmp_path: Path, registry: Path
 ) -> None:
     replace(registry, "run_tasks/shared.yaml",
@@ -585,7 +587,7 @@ def test_two_run_tasks_of_one_name_are_refused(tmp_path: Path, registry: Path) -
          "unknown metric plugin 'anlss' (did you mean 'anls'?)"),
     ],
 )  # fmt: skip
-def test_a_plugin_nobody_has_is_found_before_anything_runs(
+def test_a_missing_plugin_is_found_before_anything_runs(
     tmp_path: Path, registry: Path, definition: str, text: str, reported: str
 ) -> None:
     replace(registry, definition, text)
@@ -652,7 +654,7 @@ def test_every_definition_we_ship_is_right() -> None:
             assert catalog.get(model, name).name == name
 
 
-def test_a_misspelt_key_is_told_once_and_not_as_missing_too(tmp_path: Path) -> None:
+def test_a_misspelt_key_is_reported_once_and_not_as_missing_too(tmp_path: Path) -> None:
     path = tmp_path / "p.yaml"
     path.write_text("name: p\nrun_tasks:\n  - {name: a, ml_task: x, modle: m, dataset: d}\n")
     with pytest.raises(UserError) as caught:

@@ -1,4 +1,4 @@
-"""What evaluation wrote and nobody can read any more: every verb says so in a line, with what mends it."""
+"""Results of an evaluation that cannot be read any more: every verb says so in a line, with the remedy."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_status_names_damaged_scores_and_still_tells_the_rest(here: Experiment) 
     assert (now.state, now.answered) == ("done", 4)
 
 
-def test_damaged_hours_are_counted_anew(here: Experiment) -> None:
+def test_damaged_hours_are_counted_again(here: Experiment) -> None:
     counted = usage_of(here)
     for junk in (b"", b"\0\0\0", b"[]", b'{"version": 1}'):
         here.usage_file.write_bytes(junk)

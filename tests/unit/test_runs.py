@@ -1,4 +1,4 @@
-"""Runs of one job that Slurm gives the same number: told apart, and the earlier one fenced."""
+"""Runs of one job that Slurm gives the same number: distinguished, and the earlier one fenced."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from hpcbench.status.liveness import living, working
 from tests.unit import small
 
 FIRST = Owner("17_0", 0, "node", 100, "n1")
-"""As Slurm told a process who it is."""
+"""A process as Slurm names it."""
 
 SECOND = replace(FIRST, pid=200, node="n2")
-"""As it told another one."""
+"""Another process of the same job."""
 
 
 @pytest.fixture

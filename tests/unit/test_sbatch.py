@@ -1,4 +1,4 @@
-"""What sbatch is told: each field of a site profile in the job script; what survives bash, or is refused."""
+"""Arguments of sbatch: each field of a site profile in the job script; what survives bash, or is refused."""
 
 from __future__ import annotations
 
@@ -289,7 +289,7 @@ def test_a_template_includes_another_beside_it(tmp_path: Path) -> None:
         ("echo {{ '\\0' }}", "{path}: line 1 of its output: a job script cannot contain a NUL"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_in_a_template_is_told_at_its_line(
+def test_what_is_wrong_in_a_template_is_reported_at_its_line(
     tmp_path: Path, text: str, reported: str
 ) -> None:
     plan = with_template(tmp_path, text)
@@ -310,7 +310,7 @@ def test_the_shipped_templates_run_in_a_job(name: str, tmp_path: Path) -> None:
         assert done.stdout.endswith("reached\n")
 
 
-def test_a_template_that_is_not_there_is_told_with_those_that_are() -> None:
+def test_a_template_that_is_not_there_is_reported_with_those_that_are() -> None:
     with pytest.raises(UserError, match=r"unknown template 'defualt' \(did you mean 'default'\?\)"):
         script(slurm={"template": "defualt"})
     with pytest.raises(UserError, match="/nowhere/x.j2: no such file"):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench.experiment.claims import Owner
-from hpcbench.experiment.scheduler import LOOKED_AT, Candidate, ShardScheduler
+from hpcbench.experiment.scheduler import EXAMINED, Candidate, ShardScheduler
 from hpcbench.schema.plan import Cut, Shard
 from tests.campaign import examples
 from tests.unit.memory_ledger import Memory
@@ -29,7 +29,7 @@ def cut(name: str, shards: int = 4, seconds: float = 60.0) -> Cut:
 def board(
     memory: Memory, cuts: Sequence[Cut], job: str = "1_0", restart: int = 0, **how: Any
 ) -> ShardScheduler:
-    """A worker's board; every run task is of its own model unless told."""
+    """A worker's board; every run task is of its own model by default."""
     models = how.pop("models", {one.run_task: f"m-{one.run_task}" for one in cuts})
     owner = Owner(job, restart, "host", 1)
     return ShardScheduler(cuts, models, memory.of(owner), owner, chance=random.Random(job), **how)
@@ -110,7 +110,7 @@ def test_the_place_of_a_worker_may_lie_in_a_later_run_task_of_its_model() -> Non
     ]
 
 
-def test_where_nothing_of_the_first_model_fits_the_time_left_another_is_begun() -> None:
+def test_where_nothing_of_the_first_model_fits_the_time_left_another_is_started() -> None:
     cuts = [cut("a", 9, seconds=100), cut("b", 1, seconds=10)]
     one = board(Memory(), cuts, workers=2)
     assert take(one, seconds_left=50).model == "m-b"
@@ -131,7 +131,7 @@ def test_another_model_is_loaded_only_if_that_pays() -> None:
         assert (found.model if isinstance(found, Candidate) else found) == expected
 
 
-def test_work_that_nobody_is_at_is_always_worth_a_load() -> None:
+def test_work_without_a_worker_is_always_worth_a_load() -> None:
     one = board(Memory(), [cut("b", 1, seconds=1.0)], load_seconds={"m-b": 1000.0}, workers=2)
     assert isinstance(one.next("m-a"), Candidate)
 
@@ -151,7 +151,7 @@ def test_what_rests_is_left_alone() -> None:
     assert take(one).shard.run_task == "a"
 
 
-def test_what_is_handed_back_is_taken_by_somebody_else() -> None:
+def test_what_is_handed_back_is_taken_by_another_worker() -> None:
     memory = Memory()
     cuts = [cut("a", 1)]
     first = take(board(memory, cuts, "1_0"))
@@ -173,7 +173,7 @@ def test_a_requeued_worker_takes_up_its_own_first() -> None:
 
 def test_a_requeued_worker_finds_its_own_among_more_shards_than_it_looks_into() -> None:
     memory = Memory()
-    cuts = [cut("a", 4 * LOOKED_AT)]
+    cuts = [cut("a", 4 * EXAMINED)]
     mine = take(board(memory, cuts, "1_0", place=0.7, workers=2))
     for shard in cuts[0].shards():
         memory.of(Owner("2_0", 0, "host", 1)).claim(shard, 1)
@@ -235,7 +235,7 @@ def test_a_first_run_of_a_worker_looks_into_no_shard_while_one_is_open() -> None
 
 
 def test_of_a_hundred_thousand_shards_only_some_are_looked_into() -> None:
-    one, looked = looking([cut("a", LOOKED_AT - 1000), cut("b", 2000), cut("c", 2000)])
+    one, looked = looking([cut("a", EXAMINED - 1000), cut("b", 2000), cut("c", 2000)])
     take(one)
     assert one.next(None) is None
-    assert len(looked) == LOOKED_AT, "of all run tasks together"
+    assert len(looked) == EXAMINED, "of all run tasks together"

@@ -88,7 +88,7 @@ def test_a_folder_of_jobs_that_a_colleague_put_in_its_place_is_not_executed(
 
 
 @needs_root
-def test_an_experiment_that_only_its_submitter_writes_is_not_looked_at(here: Experiment) -> None:
+def test_an_experiment_that_only_its_submitter_writes_is_not_examined(here: Experiment) -> None:
     os.chown(here.jobs_dir, COLLEAGUE, -1)
     here.path.chmod(0o750)
     check_seal(here)

@@ -29,7 +29,7 @@ def test_text_without_references_stays_as_it_is() -> None:
     assert secret.reveal("$HOME ${x} {{ y }} ${other:z}") == "$HOME ${x} {{ y }} ${other:z}"
 
 
-def test_what_cannot_be_had_is_told_by_its_reference(
+def test_what_cannot_be_had_is_reported_by_its_reference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("NOT_SET", raising=False)

@@ -68,7 +68,7 @@ def test_a_job_without_the_environment_finds_what_the_plan_refers_to(
     monkeypatch.delenv("JUDGE_KEY")
 
 
-def test_nobody_else_can_read_it_whatever_the_umask_says(
+def test_no_other_user_can_read_it_whatever_the_umask_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     experiment = closed(tmp_path)
@@ -129,7 +129,7 @@ def test_references_in_the_environment_of_the_site_go_the_same_way(
     assert os.environ.pop("HF_TOKEN") == VALUE
 
 
-def test_a_secret_that_is_missing_is_told_before_anything_is_written(tmp_path: Path) -> None:
+def test_a_secret_that_is_missing_is_reported_before_anything_is_written(tmp_path: Path) -> None:
     experiment = closed(tmp_path)
     with pytest.raises(UserError, match=r"\$\{env:JUDGE_KEY\}.*export it before you submit"):
         secrets_file.keep(experiment)

@@ -16,7 +16,7 @@ def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path / "home"))
 
 
-def looked_at(**container: object) -> dict[str, Check]:
+def container_checks(**container: object) -> dict[str, Check]:
     site = Site(name="default", container=ContainerSite.model_validate(container))
     return {check.name: check for check in checks(site)}
 
@@ -25,7 +25,7 @@ def test_an_apptainer_that_is_too_old_is_found_before_a_submit(tmp_path: Path) -
     program = tmp_path / "apptainer"
     program.write_text("#!/bin/sh\necho apptainer version 1.0.3\n")
     program.chmod(0o755)
-    found = looked_at(program=str(program))
+    found = container_checks(program=str(program))
     assert found["container"].state == "failed"
     assert (
         "apptainer version 1.0.3 is too old: hpcbench needs apptainer 1.1 or newer"
@@ -35,12 +35,14 @@ def test_an_apptainer_that_is_too_old_is_found_before_a_submit(tmp_path: Path) -
 
 
 def test_no_docker_is_found_before_a_submit(tmp_path: Path) -> None:
-    found = looked_at(manager="docker", options={"socket": str(tmp_path / "none")})["container"]
+    found = container_checks(manager="docker", options={"socket": str(tmp_path / "none")})[
+        "container"
+    ]
     assert (found.state, "there is no Docker on this machine" in found.detail) == ("failed", True)
 
 
 def test_a_wrong_option_of_docker_is_found_before_a_submit() -> None:
-    found = looked_at(manager="docker", options={"sock": "/x"})["container"]
+    found = container_checks(manager="docker", options={"sock": "/x"})["container"]
     assert found.state == "failed"
     assert "sock" in found.detail
 

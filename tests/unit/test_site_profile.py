@@ -1,4 +1,4 @@
-"""What a site profile and a model's shape may say: told at their place before a job is."""
+"""Values of a site profile and a model's shape: reported at their place before a job is submitted."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ slurm:
         ("umask: \"777\"", "2:8: umask 777 takes permissions from the owner"),
     ],
 )  # fmt: skip
-def test_what_cannot_stand_in_a_job_is_told_in_the_profile(
+def test_what_cannot_be_in_a_job_is_reported_in_the_profile(
     files: Files, line: str, reported: str
 ) -> None:
     files.write("sites/default.yaml", f"name: default\n{line}\n")
@@ -57,7 +57,7 @@ def test_what_cannot_stand_in_a_job_is_told_in_the_profile(
     assert found.startswith(f"registry/sites/default.yaml:{reported}"), found
 
 
-def test_a_template_that_is_no_jinja_is_told_at_its_own_line(files: Files) -> None:
+def test_a_template_that_is_no_jinja_is_reported_at_its_own_line(files: Files) -> None:
     files.write("sites/own.j2", "# fine\n{% if %}\n")
     files.write("sites/default.yaml", "name: default\nslurm: {template: ./own.j2}\n")
     (found,) = files.refusal()
@@ -106,7 +106,7 @@ def test_the_example_profiles_are_valid_and_say_where_they_come_from(name: str) 
          "the shape before"),
     ],
 )  # fmt: skip
-def test_a_shape_that_cannot_be_is_told_in_the_model(
+def test_a_shape_that_cannot_be_is_reported_in_the_model(
     files: Files, model: str, reported: str
 ) -> None:
     with_model(files, f"engine: vllm\n{model}\n")
@@ -220,7 +220,7 @@ def test_folders_and_files_below_belong_to_the_sites_group(tmp_path: Path) -> No
     assert {mode(path) for path in made if path.is_file()} == {0o660}
 
 
-def test_a_group_that_nobody_knows_is_told_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_an_unknown_group_is_reported_and_leaves_nothing_behind(tmp_path: Path) -> None:
     site = Site(name="default", group="nobodys-group")
     with pytest.raises(EnvironmentFault, match="this machine has no Unix group 'nobodys-group'"):
         new_folder(tmp_path / "one", site)

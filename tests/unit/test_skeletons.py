@@ -1,4 +1,4 @@
-"""What `hpcbench plugins new` writes works as it is; tests/packages builds and installs it, too."""
+"""The files of `hpcbench plugins new` work as they are; tests/packages builds and installs them, too."""
 
 from __future__ import annotations
 

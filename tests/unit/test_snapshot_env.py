@@ -54,7 +54,7 @@ def test_the_copy_runs_the_old_code_after_pip_and_git_changed_the_original(tmp_p
     env, home = SmallEnvironment(tmp_path / "env"), tmp_path / "home"
     path, data, _ = snapshot(env, home)
     experiment = experiment_on(home, path, data)
-    # Somebody installs, and pulls.
+    # The user installs, and pulls.
     env.install("probe", "2.0", {"probe.py": PROBE.format(version="2.0")})
     work = env.checkout / "hpcbench" / "submit" / "array_task.py"
     work.write_text(work.read_text() + "\nraise RuntimeError('half a git pull')\n")

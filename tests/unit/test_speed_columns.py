@@ -68,7 +68,7 @@ def responses(draw: st.DrawFn) -> Response:
 
 
 def tidy(one: Response) -> Response:
-    """The same with every count, so that rates and gaps of tokens are told."""
+    """The same with every count, so that rates and gaps of tokens are known."""
     times = dataclasses.replace(one.times, tokens=tuple(range(1, len(one.times.chunks) + 1)))
     usage = {"prompt_tokens": 7, "completion_tokens": len(times.chunks) + 1}
     return dataclasses.replace(one, times=times, usage=usage)
@@ -139,7 +139,7 @@ def as_lists(piece: speed.Timed) -> dict[str, list[int]]:
     return {name: field.tolist() for name, field in piece._asdict().items()}
 
 
-def nobody() -> Any:
+def no_lines() -> Any:
     raise AssertionError("no line is damaged, so none is read alone")
     yield
 
@@ -154,7 +154,7 @@ def test_lines_read_at_once_are_those_read_one_by_one(
 ) -> None:
     reported = [{**one.to_json(), "text": text} for one in piece]
     found = speed.read(
-        [lines_of(*reported[n::pages]) for n in range(pages) if reported[n::pages]], nobody()
+        [lines_of(*reported[n::pages]) for n in range(pages) if reported[n::pages]], no_lines()
     )
     expected = in_columns(*(one for n in range(pages) for one in piece[n::pages]))
     assert as_lists(found) == as_lists(expected)
@@ -187,7 +187,7 @@ def test_a_damaged_line_costs_its_own_response_and_no_other(line: bytes) -> None
 
 
 def test_every_answer_of_every_attempt_counts_but_for_a_torn_line(tmp_path: Path) -> None:
-    """Attempts that were abandoned, a sample answered twice, a shard nobody took, a line cut off."""
+    """Attempts that were abandoned, a sample answered twice, a shard without a worker, a line cut off."""
     here = experiment(tmp_path, [record(n) for n in range(40)], shard_size=10)
     piece = closed_loop(30, 3, lambda chance, n: chance.uniform(5, 90))
     write_attempt(here, 0, 1, [*piece[:6], failed(6, 900, 901)])

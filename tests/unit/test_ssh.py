@@ -1,4 +1,4 @@
-"""What `ssh` is called with, what its refusals mean, and how words reach a shell of the host."""
+"""Arguments of `ssh`, the meaning of its refusals, and how words reach a shell of the host."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_host_is_read_as_ssh_would(text: str, host: Host | None) -> None:
         Host.read(text)
 
 
-def told_by_ssh(tmp_path: Path, host: Host, keyword: str) -> str:
+def value_by_ssh(tmp_path: Path, host: Host, keyword: str) -> str:
     settings = Login.prepare(tmp_path, host, ask=False).settings
     return settings[keyword][0]
 
@@ -56,7 +56,7 @@ def test_the_profile_counts_over_the_configuration_and_strictness_over_both(
     )
 
     def reported(keyword: str, **fields: str | int) -> str:
-        return told_by_ssh(tmp_path, Host("lab", **fields), keyword)  # type: ignore[arg-type]
+        return value_by_ssh(tmp_path, Host("lab", **fields), keyword)  # type: ignore[arg-type]
 
     assert reported("hostname") == "login.lab.org"
     assert reported("user") == "me"

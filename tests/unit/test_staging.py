@@ -20,7 +20,7 @@ from hpcbench.errors import EnvironmentFault
 
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What this process holds for one test is no other test's."""
+    """Holds of this process for one test are no other test's."""
     monkeypatch.setattr(staging, "_held", {})
 
 
@@ -109,7 +109,9 @@ def test_a_version_comes_with_its_manifest_and_pack(
         assert copy.read(path) == (source / path.relative_to(copy.folder)).read_bytes()
 
 
-def test_no_room_and_no_variable_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_room_and_no_variable_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(staging, "SPARE", 1 << 60)
     with pytest.raises(EnvironmentFault, match="97.7 KiB, .* free"):
         stage(weights(tmp_path / "model"), staging_folder(str(tmp_path)))

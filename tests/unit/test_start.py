@@ -33,7 +33,7 @@ def test_hpcbench_alone_leads_on(capsys: pytest.CaptureFixture[str]) -> None:
     assert verbs == ["init", "doctor", "submit", "new", "data", "--help"]
     for words in commands(shown):
         if words[0] != "--help":
-            parser().parse_args(words)  # every line can be typed as it stands
+            parser().parse_args(words)  # every line can be typed as it is
     (demo,) = (Path(words[1]) for words in commands(shown) if words[0] == "submit")
     assert demo.is_file()
 

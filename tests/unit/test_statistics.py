@@ -1,4 +1,4 @@
-"""Intervals: published vectors, scipy, coverage by simulation, order, and what cannot be told."""
+"""Intervals: published vectors, scipy, coverage by simulation, order, and unknown values."""
 
 import math
 import random
@@ -287,7 +287,7 @@ def test_many_clusters_that_all_differ_have_the_t_interval() -> None:
 
 @pytest.mark.long
 def test_the_saddlepoint_agrees_with_random_weights() -> None:
-    """Of 12 documents of unequal size and a pseudo-document: quantiles of a million weighted means."""
+    """Quantiles of a million weighted means of 12 documents of unequal size and a pseudo-document."""
     chance = numpy.random.default_rng(5)
     under = chance.integers(1, 21, 12).astype(float)
     over = under * chance.random(12) ** 0.3

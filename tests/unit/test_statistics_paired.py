@@ -273,7 +273,7 @@ def test_a_candidate_that_is_worse_by_the_margin_seldom_passes(
 
 
 def test_a_difference_that_is_found_takes_eight_documents_that_change() -> None:
-    """Of one change in 60 documents, t would promise to find 0.047: three changes, whose p is 0.25."""
+    """For one change in 60 documents, t would promise to find 0.047: three changes, whose p is 0.25."""
     baseline = numpy.ones(60)
     candidate = baseline.copy()
     candidate[3] = 0

@@ -146,7 +146,7 @@ def test_refusals(call: Any, message: str) -> None:
 
 
 def rows(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, Any]]:
-    """What `hpcbench power … --json` tells."""
+    """Rows of `hpcbench power … --json`."""
     assert main(["power", *words, "--json"]) == 0
     found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["rows"]
     return found
@@ -243,7 +243,7 @@ def test_sizes_of_documents_are_those_of_the_experiment(
     assert other["questions_cv"] == pytest.approx(usual_cv(10))
 
 
-def test_an_experiment_of_too_few_documents_is_told_how_many_it_takes(
+def test_the_message_about_too_few_documents_says_how_many_it_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scored(tmp_path, monkeypatch, documents=numpy.repeat(numpy.arange(5), 60))

@@ -121,7 +121,7 @@ def test_a_value_that_one_cluster_holds_has_no_interval() -> None:
     ("sums", "reason"),
     [([[1, 2]], ONE_CLUSTER), ([[1, 2], [2, 4], [3, 6]], NO_SPREAD), ([[0, 2], [0, 9]], NO_SPREAD)],
 )
-def test_what_cannot_be_told_is_not(sums: list[list[float]], reason: str) -> None:
+def test_unknown_values_are_not_reported(sums: list[list[float]], reason: str) -> None:
     found = sums_interval(numpy.array(sums, dtype=float), ratio)
     assert (found.low, found.high, found.method) == (None, None, reason)
 

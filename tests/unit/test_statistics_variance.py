@@ -108,5 +108,5 @@ def test_likeness_within_documents_of_unequal_size() -> None:
 @pytest.mark.parametrize(
     ("values", "documents"), [([1, 2], [1, 1]), ([1, 2], [1, 2]), ([1, 1, 1], [1, 1, 2])]
 )
-def test_likeness_that_cannot_be_told(values: list[float], documents: list[int]) -> None:
+def test_unknown_likeness(values: list[float], documents: list[int]) -> None:
     assert intraclass_correlation(values, documents) is None

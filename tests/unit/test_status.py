@@ -40,7 +40,7 @@ from tests.unit.small import resolved, run_task
 
 @pytest.fixture(autouse=True)
 def fates(monkeypatch: pytest.MonkeyPatch) -> dict[str, slurm.JobEnd]:
-    """What accounting knows: nothing, unless a test puts it in."""
+    """Ends of jobs by accounting: none, unless a test adds one."""
     known: dict[str, slurm.JobEnd] = {}
 
     def reported(
@@ -59,7 +59,7 @@ def scene(tmp_path: Path) -> Scene:
     return one
 
 
-def test_a_shard_nobody_took_is_pending(scene: Scene) -> None:
+def test_a_shard_that_no_worker_took_is_pending(scene: Scene) -> None:
     scene.job("4711", "PENDING", reason="Reservation")
     scene.job("4712", "PENDING", reason="Dependency")
     now = scene.look()
@@ -482,7 +482,7 @@ def test_a_last_job_grows_no_further_than_its_partition() -> None:
 
 
 @pytest.mark.parametrize("end", ["CANCELLED", slurm.LOST])
-def test_what_somebody_cancelled_in_slurm_is_lost_and_not_started_again(
+def test_a_job_cancelled_in_slurm_is_lost_and_not_started_again(
     scene: Scene, fates: dict[str, slurm.JobEnd], end: str
 ) -> None:
     fates["4712"] = slurm.JobEnd(end)
@@ -524,7 +524,7 @@ def test_damaged_lines_of_a_worker_do_not_hide_the_others(scene: Scene) -> None:
 
 
 def test_a_worker_is_believed_when_it_says_that_a_shard_is_done(scene: Scene) -> None:
-    """Its word comes after the shard's own file was forced to the disk, which nobody need open then."""
+    """Its word comes after the shard's own file was forced to the disk, which no reader need open then."""
     scene.job("4711_0")
     scene.claimed("a", 0)  # over NFS the last line may take a while to be seen
     scene.worker("4711_0", ("shard_done", {"shard": "a/00000", "attempt": 1, "began": scene.now - 600,

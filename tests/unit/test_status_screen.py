@@ -1,4 +1,4 @@
-"""What `status` and `watch` show: on low, narrow and wide terminals, piped, with one run task or many."""
+"""`status` and `watch` on low, narrow and wide terminals, piped, with one run task or many."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def test_what_is_a_url_is_taken(url: str) -> None:
         ("s3://key:hunter2@bucket/x", "names no bucket"),
     ],
 )
-def test_a_secret_in_a_url_is_refused_and_not_told(url: str, reported: str) -> None:
+def test_a_secret_in_a_url_is_refused_and_not_shown(url: str, reported: str) -> None:
     """The URL of a source is written into manifests and shown in lists."""
     with pytest.raises(UserError, match=reported) as caught:
         open_storage(url, {})

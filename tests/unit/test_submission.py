@@ -1,4 +1,4 @@
-"""What each line of `submission.jsonl` says of a round of jobs."""
+"""Lines of `submission.jsonl` about a round of jobs."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_group_is_found_by_its_id() -> None:
         after().group("g2")
 
 
-def test_lines_belong_to_the_round_that_was_begun_last(tmp_path: Path) -> None:
+def test_lines_belong_to_the_round_that_was_started_last(tmp_path: Path) -> None:
     here = past(tmp_path, "20261120-1432-plan-aaaa", ended=False)
     with Appender(here.submission_file) as log:
         for number, excluded in enumerate(([], ["n1"])):

@@ -1,4 +1,4 @@
-"""One process submits an experiment at a time, whoever dies."""
+"""One process submits an experiment at a time, whichever dies."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def here(tmp_path: Path) -> Experiment:
 
 
 def lock(here: Experiment, host: str, pid: int, age: float = 0.0, **more: str) -> Path:
-    """A lock that somebody left."""
+    """A lock of a process that is gone."""
     path = here.path / "submission.lock"
     create_exclusive(path, {"host": host, "pid": pid, "token": "abcd", "time": 0.0, **more})
     then = path.stat().st_mtime - age
@@ -38,13 +38,13 @@ def lock(here: Experiment, host: str, pid: int, age: float = 0.0, **more: str) -
 
 
 def dead() -> int:
-    """A process number that nobody has any more."""
+    """A process number that no process has any more."""
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
     return child.pid
 
 
-def test_while_one_submits_others_are_told_so(here: Experiment) -> None:
+def test_while_one_submits_others_get_a_message(here: Experiment) -> None:
     with alone(here):
         assert submitting(here)
         with pytest.raises(RunFailed, match="another hpcbench is submitting"), alone(here):
@@ -52,7 +52,7 @@ def test_while_one_submits_others_are_told_so(here: Experiment) -> None:
     assert not submitting(here)
 
 
-def test_the_lock_of_a_process_that_died_here_holds_nobody(here: Experiment) -> None:
+def test_the_lock_of_a_process_that_died_here_blocks_no_other(here: Experiment) -> None:
     lock(here, socket.gethostname(), dead())
     assert not submitting(here)
     with alone(here):
@@ -103,7 +103,7 @@ def test_of_many_who_find_a_dead_one_s_lock_one_at_a_time_gets_it(here: Experime
     assert not (here.path / "submission.lock").exists()
 
 
-def test_who_waits_for_the_end_goes_on_once_whoever_concluded_has_told_everybody(
+def test_a_caller_that_waits_for_the_end_goes_on_once_all_reports_are_sent(
     here: Experiment,
 ) -> None:
     reported = threading.Event()
@@ -123,7 +123,7 @@ def test_who_waits_for_the_end_goes_on_once_whoever_concluded_has_told_everybody
     who.join()
 
 
-def test_nobody_waits_for_one_who_died_while_telling(here: Experiment) -> None:
+def test_no_caller_waits_for_one_that_died_while_reporting(here: Experiment) -> None:
     lock(here, socket.gethostname(), dead())
     wait_for_others(here, 60)
     assert (here.path / "submission.lock").exists()

@@ -226,12 +226,12 @@ def test_a_damaged_line_of_a_manifest_is_found_and_made_again(
 
 
 def lose_a_line(version: Version) -> None:
-    """Damage a manifest so that it is made anew."""
+    """Damage a manifest so that it is made again."""
     manifest = version.folder / "manifest.jsonl"
     manifest.write_bytes(b"".join(manifest.read_bytes().splitlines(keepends=True)[:-1]))
 
 
-def test_what_is_made_anew_is_left_alone_by_all_others(
+def test_what_is_made_again_is_left_alone_by_all_others(
     cache: SmartSync, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lose_a_line(bring(cache, source))
@@ -252,7 +252,7 @@ def test_what_is_made_anew_is_left_alone_by_all_others(
     assert cache.leftovers() == []
 
 
-def test_a_damaged_version_that_cannot_be_replaced_is_told(
+def test_a_damaged_version_that_cannot_be_replaced_is_reported(
     cache: SmartSync, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a folder where only the owner of an entry may rename it."""
@@ -399,7 +399,7 @@ def test_a_damaged_version_of_others_is_not_used(
 def test_a_cache_that_was_copied_without_times_is_read_once(
     cache: SmartSync, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is changed in it later is found all the same."""
+    """A later change in it is found all the same."""
     bring(SmartSync(tmp_path / "theirs"), source)
     monkeypatch.setattr(transfer, "MANY", 1000)
     SmartSync(tmp_path / "theirs").bring(f"file://{source}")
@@ -440,7 +440,7 @@ def test_what_was_seen_damaged_is_mended_whatever_was_seen_before(
     assert not cache.verify(version)
 
 
-def test_a_cache_that_is_not_ours_to_write_is_told_where_its_manifest_is_damaged(
+def test_a_cache_that_is_not_ours_to_write_is_reported_where_its_manifest_is_damaged(
     cache: SmartSync, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(path: Path, record: object) -> bool:
@@ -587,7 +587,7 @@ def test_one_address_at_two_endpoints_is_two_sources(cache: SmartSync, source: P
 def test_what_was_brought_before_endpoints_counted_is_linked(
     cache: SmartSync, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And not used in place: nobody knows any longer which endpoint it was from."""
+    """And not used in place: it is unknown which endpoint it was from."""
     url, elsewhere = f"file://{source}", {"endpoint": "https://one"}
     monkeypatch.setattr(sync, "open_storage", lambda url, options: FileStorage({}))
     before = cache.bring(url)
@@ -662,7 +662,7 @@ def unsettled(version: Version) -> bool:
     return (version.folder / durability.MARK).exists()
 
 
-def test_what_came_is_on_the_disk_before_it_is_looked_at_again(
+def test_what_came_is_on_the_disk_before_it_is_read_again(
     cache: SmartSync, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forced: list[str] = []
@@ -679,7 +679,7 @@ def test_what_came_is_on_the_disk_before_it_is_looked_at_again(
     assert {"large.bin", "pack.tar", "files", version.folder.name} <= {*forced}
 
 
-def test_after_a_power_cut_every_byte_is_looked_at_once(
+def test_after_a_power_cut_every_byte_is_read_once(
     cache: SmartSync, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     version = bring(cache, source)
@@ -747,7 +747,7 @@ def test_what_an_experiment_reads_is_settled_before_it_is_submitted(
     assert not unsettled(version)
 
 
-def test_a_version_that_we_may_not_write_is_looked_at_quickly(
+def test_a_version_that_we_may_not_write_is_checked_quickly(
     cache: SmartSync, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     version = bring(cache, source)
@@ -794,7 +794,7 @@ def test_parts_are_on_the_disk_when_a_transfer_ends_by_itself(
     assert reads < 17, "parts of the large file were read again"
 
 
-def test_parts_of_a_file_that_was_begun_anew_elsewhere_count_no_longer(
+def test_parts_of_a_file_that_was_started_again_elsewhere_count_no_longer(
     cache: SmartSync, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two login nodes take turns at one transfer, and each is killed before it can tidy up."""
@@ -823,7 +823,7 @@ def test_parts_of_a_file_that_was_begun_anew_elsewhere_count_no_longer(
 def test_a_file_that_cannot_be_written_is_not_read_again(
     tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of storages that send many small files at once."""
+    """The same for storages that send many small files at once."""
 
     class Many(FileStorage):
         def many(self, url: str, files: Iterable[StoredFile]) -> Iterator[tuple[StoredFile, bytes]]:

@@ -139,7 +139,7 @@ def test_records_without_an_id_are_named_by_their_number(tmp_path: Path) -> None
         ),
     ],
 )
-def test_what_is_wrong_is_told_at_its_line(
+def test_what_is_wrong_is_reported_at_its_line(
     tmp_path: Path, name: str, text: str, reported: str
 ) -> None:
     (tmp_path / name).write_text(text)
@@ -148,7 +148,7 @@ def test_what_is_wrong_is_told_at_its_line(
     assert str(caught.value).replace(f"{tmp_path}/", "").startswith(reported)
 
 
-def test_a_column_that_parquet_lacks_is_told_with_those_there_are(tmp_path: Path) -> None:
+def test_a_column_that_parquet_lacks_is_reported_with_those_there_are(tmp_path: Path) -> None:
     polars.DataFrame([{"picture": "a", "answers": "b"}]).write_parquet(tmp_path / "a.parquet")
     with pytest.raises(
         UserError, match=r"no column 'image', 'questionId' \(there are: picture, answers\)"
@@ -156,7 +156,7 @@ def test_a_column_that_parquet_lacks_is_told_with_those_there_are(tmp_path: Path
         opened(tmp_path, "a.parquet").count()
 
 
-def test_a_missing_file_and_missing_annotations_are_told(tmp_path: Path) -> None:
+def test_a_missing_file_and_missing_annotations_are_reported(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such file"):
         opened(tmp_path, "none.jsonl").count()
     with pytest.raises(UserError, match="needs 'annotations'"):
@@ -445,7 +445,9 @@ def test_a_list_in_a_path_is_a_page_for_each_of_it(tmp_path: Path) -> None:
         {"split": "splti"}, {"where": {"knid": 1}},
     ],
 )  # fmt: skip
-def test_a_column_that_no_row_has_is_told(tmp_path: Path, write: Any, more: dict[str, Any]) -> None:
+def test_a_column_that_no_row_has_is_reported(
+    tmp_path: Path, write: Any, more: dict[str, Any]
+) -> None:
     rows = [{"image": "a.png", "answer": "x", "question": "?", "kind": "k"}] * 2
     name = write(tmp_path, rows, dict.fromkeys(rows[0], polars.String))
     where = {name: more[name] for name in more if name == "where"}
@@ -567,7 +569,7 @@ def test_rows_after_one_that_is_no_csv_are_read(tmp_path: Path) -> None:
     assert [one.line for one in table.bad()] == [3]
 
 
-def test_two_columns_of_one_name_that_nobody_reads_do_no_harm(tmp_path: Path) -> None:
+def test_two_unread_columns_of_one_name_do_no_harm(tmp_path: Path) -> None:
     text = "id,images,references,note,note\n1,a.png,x,y,z\n"
     assert table_of(tmp_path, text).count() == 1
     with pytest.raises(UserError, match=r"a.csv:1: more than one column is named 'note'"):
@@ -586,7 +588,7 @@ def test_a_quote_that_hides_rows_is_never_skipped(tmp_path: Path) -> None:
             table_of(tmp_path, f"id,images,references\n1,a.png,x\n{row}").count()
 
 
-def test_a_cell_may_be_long_and_a_row_is_told_by_its_first_line(tmp_path: Path) -> None:
+def test_a_cell_may_be_long_and_a_row_is_reported_by_its_first_line(tmp_path: Path) -> None:
     long = "x" * 200_000
     table = table_of(
         tmp_path, f'id,images,references\n1,a.png,"{long}\ny"\n2,b.png,"a\nb"\n2,c.png,"a\nb"\n'
@@ -633,7 +635,7 @@ def test_a_number_of_thousands_of_digits_is_no_bug(tmp_path: Path) -> None:
         opened(tmp_path, "a.json").count()
 
 
-def test_the_file_of_several_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_the_file_of_several_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     row = {"id": "1", "images": "a.png", "references": "x"}
     polars.DataFrame([row]).write_parquet(tmp_path / "t-0.parquet")
     polars.DataFrame([{**row, "more": 1}]).write_parquet(tmp_path / "t-1.parquet")
@@ -676,7 +678,7 @@ def test_a_dataset_of_the_hub_is_found_where_it_lies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # no server listens there
     dataset = Dataset(name="d", source="hf://datasets/org/name", annotations="a.jsonl")
     with pytest.raises(
         EnvironmentFault,

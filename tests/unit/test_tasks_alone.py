@@ -96,7 +96,7 @@ def test_a_table_is_printed_for_people(
         ("[]", "a.jsonl:1: not a JSON object"),
     ],
 )
-def test_what_is_no_answer_is_told(
+def test_what_is_no_answer_is_reported(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, reported: str
 ) -> None:
     path = tmp_path / "a.jsonl"

@@ -104,7 +104,7 @@ def test_a_dead_tracker_costs_finalise_a_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_refusal_is_told_without_the_key(
+def test_a_refusal_is_reported_without_the_key(
     tmp_path: Path,
     server: Any,
     monkeypatch: pytest.MonkeyPatch,
@@ -123,7 +123,7 @@ def test_a_refusal_is_told_without_the_key(
     assert not [path for path in files if KEY.encode() in path.read_bytes()]
 
 
-def test_one_that_is_told_at_the_end_is_no_fault_of_who_asks(
+def test_a_report_at_the_end_is_no_fault_of_the_caller(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     here = ended(
@@ -148,11 +148,11 @@ def test_after_a_run_no_more_time_is_taken_than_allowed(tmp_path: Path, hanging:
         slow.log({"path": str(here.path)})
     for notes in here.tracked_dir.glob("*.jsonl"):  # none, where it was ended before it could write
         with notes_on(notes, patience=10):
-            pass  # whoever was ended does not stand in the way
+            pass  # a process that was ended is not in the way
 
 
 @pytest.mark.long
-def test_a_certificate_nobody_knows_is_not_trusted(tmp_path: Path, server: Any) -> None:
+def test_an_unknown_certificate_is_not_trusted(tmp_path: Path, server: Any) -> None:
     pem = tmp_path / "server.pem"
     name = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
     made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *name]
@@ -168,7 +168,7 @@ def test_a_certificate_nobody_knows_is_not_trusted(tmp_path: Path, server: Any) 
     assert Web(url, {}, ca_file=str(tmp_path / "ca.pem")).call("GET", "/", None, {})[0] == 200
 
 
-def test_no_proxy_stands_before_this_machine(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_proxy_is_used_for_this_machine(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
         monkeypatch.setenv(name, closed())
     assert Web(server(200), {}).call("GET", "/", None, {})[0] == 200
@@ -184,7 +184,7 @@ def test_a_key_is_not_taken_to_where_a_redirect_points(server: Any) -> None:
 
 
 @pytest.mark.long
-def test_an_address_that_is_none_is_told(tmp_path: Path) -> None:
+def test_an_address_that_is_none_is_reported(tmp_path: Path) -> None:
     here = ended(tmp_path, 3)
     with pytest.raises(EnvironmentFault, match="'mlflow.example.org' is not an address of Phoenix"):
         PhoenixTracker({"url": "mlflow.example.org"}).track(here.path)

@@ -79,7 +79,7 @@ def test_a_pattern_goes_down_into_folders_that_are_links(tmp_path: Path) -> None
     assert tree.glob("train/**/*.txt") == [tmp_path / "data/train/away/1.txt"]
 
 
-def test_what_is_not_there_is_told_in_a_pack_too(
+def test_what_is_not_there_is_reported_in_a_pack_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transfer, "MANY", 0)

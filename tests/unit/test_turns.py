@@ -203,7 +203,7 @@ def test_what_was_handed_back_goes_first_and_brings_its_other_arm() -> None:
     assert (other.shard.index, other.shard.run_task) == (half.shard.index, "x.b")
 
 
-def test_no_pair_is_begun_that_the_job_has_no_time_for() -> None:
+def test_no_pair_is_started_that_the_job_has_no_time_for() -> None:
     """Two blocks of 60 s and one load of 100 s, with the board's margin of 1.5, take 280 s."""
     one = board(Memory(), load=100.0)
     assert one.next("m.a", 279.0) is None

@@ -42,13 +42,13 @@ def send(results: Path, *more: str) -> Uploaded:
 
 
 def listed(results: Path) -> dict[str, str]:
-    """What the manifest at the other end says."""
+    """Entries of the manifest at the other end."""
     files = read_json(results.parent / "out" / MANIFEST)["files"]
     return {one["path"]: one["sha256"] for one in files}
 
 
 class Puts:
-    """What happens as a file is sent, by its name; then it is sent."""
+    """Events as a file is sent, by its name; then it is sent."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         put = storage.FileStorage.put
@@ -99,13 +99,13 @@ def test_the_manifest_tells_of_a_file_that_is_wanted_no_more(results: Path) -> N
     assert set(listed(results)) == {"a.json"}
 
 
-def test_a_file_that_is_gone_before_it_is_read_is_left_out_and_told(results: Path) -> None:
+def test_a_file_that_is_gone_before_it_is_read_is_left_out_and_reported(results: Path) -> None:
     done = send(results, "gone.jsonl")
     assert (done.sent, done.left) == (2, ("gone.jsonl is gone",))
     assert set(listed(results)) == {"a.json", "b.jsonl"}
 
 
-def test_a_file_that_goes_away_while_it_is_sent_is_left_out_and_told(
+def test_a_file_that_goes_away_while_it_is_sent_is_left_out_and_reported(
     results: Path, puts: Puts
 ) -> None:
     puts.before = lambda path: path == "b.jsonl" and (results / path).unlink()  # type: ignore
@@ -181,7 +181,7 @@ def with_places(root: Path, *urls: str) -> Experiment:
     return Experiment(here.path)
 
 
-def test_the_end_of_an_experiment_is_uploaded_after_an_upload_that_somebody_began_before(
+def test_the_end_of_an_experiment_is_uploaded_after_an_upload_that_started_before(
     tmp_path: Path, puts: Puts, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     here = with_places(tmp_path, f"file://{tmp_path}/out")
@@ -250,7 +250,7 @@ def test_an_upload_that_raises_anything_fails_no_experiment(
     assert "could not upload: ValueError(" in capsys.readouterr().err
 
 
-def test_what_was_left_out_is_told_by_the_verb(
+def test_what_was_left_out_is_reported_by_the_verb(
     tmp_path: Path,
     puts: Puts,
     monkeypatch: pytest.MonkeyPatch,

@@ -1,4 +1,4 @@
-"""What an experiment took, from what its workers left behind and what Slurm says."""
+"""Resources that an experiment took, by the files of its workers and Slurm's accounting."""
 
 from __future__ import annotations
 

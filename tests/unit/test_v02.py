@@ -218,7 +218,7 @@ def test_another_word_is_refused_at_its_line(kind: str, text: str, reported: str
     assert problem.startswith(reported)
 
 
-def test_what_a_translated_document_lacks_is_told_at_its_own_lines(tmp_path: Path) -> None:
+def test_what_a_translated_document_lacks_is_reported_at_its_own_lines(tmp_path: Path) -> None:
     registry = v02_registry(tmp_path)
     text = (DOCUMENTS / "ml_tasks/vqa.yaml").read_text()
     plan = registry / "experiments/benchmark_2025.yaml"

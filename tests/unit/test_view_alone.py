@@ -1,7 +1,7 @@
 """`experiment/` alone reads an experiment's files: a room reads no more of them than what it writes itself.
 
-Readers that share a file share its damage, its older versions and its archives only through one reader. What
-is looked for in the source is a path that comes from `experiment/layout.py`, or is joined from a file's known
+Readers that share a file share its damage, its older versions and its archives only through one reader. The
+test looks in the source for a path that comes from `experiment/layout.py`, or is joined from a file's known
 name, and reaches something that opens, tails or parses it: within a function, through its module's own
 functions and through attributes of `self`.
 """

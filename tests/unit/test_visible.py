@@ -1,4 +1,4 @@
-"""What nobody sees and what turns text around is written out; letters of all scripts stay."""
+"""Invisible characters and those that turn text around are written out; letters of all scripts stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker asks besides its shards: warm-up that takes nothing from what is timed."""
+"""Requests of a worker besides its shards: warm-up that takes nothing from what is timed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_what_is_between_ranges_is_all_that_is_not_in_them(edges: list[int], sto
 def warmed(
     folder: Path, chosen: list[tuple[int, int]], count: int, unfit: range = range(0)
 ) -> list[Request]:
-    """What warm-up asks; no prompt can be built for the `unfit`."""
+    """Requests of warm-up; no prompt can be built for the `unfit`."""
     records = [record(number) for number in range(20)]
     for number in unfit:
         records[number]["fields"] = {"question": None}
@@ -45,7 +45,7 @@ def warmed(
     return list(RequestBuilder(task, open_dataset(task.dataset), chosen).others(count))
 
 
-def test_warm_up_asks_samples_that_nobody_asks_about(tmp_path: Path) -> None:
+def test_warm_up_asks_samples_that_no_shard_has(tmp_path: Path) -> None:
     asked = warmed(tmp_path, [(0, 16)], 4)
     assert [request.sample_id for request in asked] == ["s16", "s17", "s18", "s19"]
 
@@ -58,7 +58,7 @@ def test_warm_up_is_spread_over_what_there_is(tmp_path: Path) -> None:
     ("unfit", "expected"),
     [(range(8, 9), ["s4", "s12", "s16", "s0"]), (range(4, 20), ["s0", "s1", "s2", "s3"])],
 )
-def test_samples_without_a_prompt_are_passed_over_where_nobody_asks_about_them(
+def test_samples_without_a_prompt_are_passed_over_where_they_are_not_asked(
     tmp_path: Path, unfit: range, expected: list[str]
 ) -> None:
     assert [one.sample_id for one in warmed(tmp_path, [(0, 4)], 4, unfit)] == expected
@@ -100,7 +100,7 @@ def test_a_worker_asks_nothing_of_a_shard_whose_answers_are_of_samples_elsewhere
         asking.check(claim)
 
 
-def test_who_ended_the_engine_is_told_with_the_prompt_it_got(tmp_path: Path) -> None:
+def test_the_request_that_ended_the_engine_is_reported_with_its_prompt(tmp_path: Path) -> None:
     data = write_dataset(tmp_path, [record(0)])
     entry = PromptEntry("first", "{{ question }}", when={"question": "number 0?"})
     task = run_task(dataset={"source": str(data)}, prompt={"user": None, "prompts": (entry,)})

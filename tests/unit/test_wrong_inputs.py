@@ -1,6 +1,6 @@
 """Three hundred wrong inputs: each mistake is one line that says where it is, what it is and what to do.
 
-The inputs and the answers to them are in tests/inputs/; an answer's line may go on after what stands there.
+The inputs and the answers to them are in tests/inputs/; a line may be longer than in the file.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
     return made
 
 
-def test_a_wrong_plan_is_told_at_its_place_with_the_remedy(
+def test_a_wrong_plan_is_reported_at_its_place_with_the_remedy(
     files: Files, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for old, new, expected in inputs("plans.txt"):
@@ -100,7 +100,7 @@ def test_a_wrong_plan_is_told_at_its_place_with_the_remedy(
         check(new, lines, expected)
 
 
-def test_a_wrong_definition_is_told_at_its_place_with_the_remedy(
+def test_a_wrong_definition_is_reported_at_its_place_with_the_remedy(
     files: Files, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files.plan(PLAN)

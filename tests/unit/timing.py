@@ -43,7 +43,7 @@ def answered(
     ended: float | None = None,
     **more: Any,
 ) -> Response:
-    """An answer sent, begun and ended at these times in ms, in `chunks` equal steps.
+    """An answer sent, started and ended at these times in ms, in `chunks` equal steps.
 
     `ended` is when a token without text ended it.
     """

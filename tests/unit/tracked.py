@@ -17,7 +17,7 @@ MANIFEST = {"created": "2026-01-15T10:00:00+0000", "hpcbench": "0.1", "seed": 7,
 def started(
     root: Path, samples: int, shard_size: int = 4, trackers: Sequence[Tracker] = ()
 ) -> Experiment:
-    """An experiment that nobody has worked on yet: sample `s<n>`, right answer `<n>`."""
+    """An experiment before any worker: sample `s<n>`, right answer `<n>`."""
     here = experiment(root, [record(number) for number in range(samples)], shard_size)
     write_json(here.manifest_file, {**here.manifest, **MANIFEST})
     plan = here.resolved.plan.model_dump(mode="json")

@@ -1,4 +1,4 @@
-"""Are two amounts of money equal, whatever their form? `1 234,50 €` is `EUR 1,234.50`."""
+"""Equality of two amounts of money, whatever their form: `1 234,50 €` is `EUR 1,234.50`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def currency(text: str) -> str | None:
 
 @dataclass(frozen=True)
 class Parts:
-    """What one sample brings to the metric."""
+    """Values of one sample for the metric."""
 
     numerator: float
     denominator: float

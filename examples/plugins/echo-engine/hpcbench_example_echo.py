@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 OPTIONS = ("answer", "delay_ms")
-"""What `engine_options` may hold: the text to answer, and milliseconds to wait before it."""
+"""Keys of `engine_options`: the text to answer, and milliseconds to wait before it."""
 
 
 class Echo:
@@ -53,7 +53,7 @@ class Echo:
 
 
 def wrong_value(options: Mapping[str, Any]) -> str | None:
-    """What is wrong with the values of the options; None if nothing is."""
+    """Reason why the values of the options are wrong; None if they are right."""
     answer, delay = options.get("answer", ""), options.get("delay_ms", 0)
     if isinstance(answer, bool) or not isinstance(answer, (str, int, float)):
         return "engine option 'answer' is a text"

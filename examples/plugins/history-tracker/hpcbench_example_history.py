@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict
 
 KEPT = ("value", "low", "high", "n", "clusters", "signature")
-"""What of a metric's entry is kept."""
+"""Fields of a metric's entry that are kept."""
 
 
 def append_once(path: Path, key: str, lines: Sequence[Mapping[str, Any]]) -> bool:

@@ -16,9 +16,9 @@ OLDEST = (3, 10)
 """Oldest Python an engine's wrapper runs in."""
 
 NEEDED = ("hpcbench", "uvicorn", "pydantic", "aiohttp", "prometheus_client")
-"""What the wrapper imports."""
+"""Packages that the wrapper imports."""
 
-TOLD = ("torch", "transformers", "tokenizers", "vllm", "sglang", "lmdeploy", "pillow")
+REPORTED = ("torch", "transformers", "tokenizers", "vllm", "sglang", "lmdeploy", "pillow")
 """Distributions whose versions may change an answer; the manifest keeps them."""
 
 TIMEOUT = 300.0
@@ -138,7 +138,7 @@ class Interpreter:
                 f"packages are not added to {path}, and the plan wants {named or 'some'} beside its engine",
                 remedy="install them there, and name no package for them",
             )
-        kept = {name: found["installed"][name] for name in TOLD if name in found["installed"]}
+        kept = {name: found["installed"][name] for name in REPORTED if name in found["installed"]}
         version = ".".join(map(str, found["version"]))
         return Environment(
             kind="interpreter",

@@ -55,7 +55,7 @@ class Sidecar:
 
     @staticmethod
     def example(folder: Path) -> Mapping[str, Any]:
-        """What the contract tests read."""
+        """Sample that the contract tests read."""
         for name in ("b", "a"):
             (folder / f"{name}.png").write_bytes(b"\x89PNG")
             (folder / f"{name}.txt").write_text(f"Страница {name}", encoding="utf-8")

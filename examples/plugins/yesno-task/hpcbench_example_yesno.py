@@ -1,4 +1,4 @@
-"""Is the answer yes or no? In English, Russian, German and French."""
+"""A task whose answer is yes or no, in English, Russian, German and French."""
 
 from __future__ import annotations
 

@@ -74,5 +74,5 @@ class ZipStorage:
 
     @staticmethod
     def example(folder: Path) -> Mapping[str, Any]:
-        """What the contract tests use."""
+        """Storage that the contract tests use."""
         return {"url": f"zip://{folder}/store.zip!/pages"}

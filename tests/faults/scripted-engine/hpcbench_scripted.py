@@ -48,7 +48,7 @@ class Scripted:
 
 
 def right_answer(question: str) -> str:
-    """What a question is answered with."""
+    """Answer to a question."""
     return hashlib.sha256(question.encode()).hexdigest()[:10]
 
 
@@ -62,7 +62,7 @@ class Server:
 
     @property
     def script(self) -> dict[str, Any]:
-        """What it is to do, as of now."""
+        """Current orders to the engine."""
         found: dict[str, Any] = json.loads(self.path.read_text())
         return found
 

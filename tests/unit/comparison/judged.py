@@ -24,7 +24,7 @@ from tests.unit.small import measured, record, resolved, response, run_task, wri
 DOCUMENTS = 60
 
 Answers = Mapping[int, str | None]
-"""Number of a sample → its answer; None: nobody has answered. All others are right."""
+"""Number of a sample → its answer; None: not answered. All others are right."""
 
 
 def wrong(*numbers: int) -> dict[int, str | None]:
@@ -42,7 +42,7 @@ def the_plan(root: Path, *names: str, **task: Any) -> ResolvedPlan:
 
 
 def started(root: Path, name: str, plan: ResolvedPlan, **hashes: str) -> Experiment:
-    """An experiment on disk that nobody has worked on; `dataset="other"` is of other files."""
+    """An experiment on disk before any worker; `dataset="other"` is of other files."""
     here = Experiment(root / "experiments" / name)
     found = measured(plan, DOCUMENTS)
     if "dataset" in hashes:

@@ -1,4 +1,4 @@
-"""Names for experiments: kept through kills, told everywhere an experiment is, and safe from gc."""
+"""Names for experiments: kept through kills, shown everywhere an experiment is, and safe from gc."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a gate says of a candidate: by scores, by speed, by what is missing."""
+"""Verdicts of a gate on a candidate: by scores, by speed, by what is missing."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_policy_may_take_the_same_answers_for_proof_and_the_verdict_says_so(
     assert (found.verdict, worth_an_alert(found.to_json())) == ("NO-GO", True)
 
 
-def test_a_difference_that_cannot_be_told_is_worth_an_alert(tmp_path: Path) -> None:
+def test_an_unknown_difference_is_worth_an_alert(tmp_path: Path) -> None:
     one, other = ended(tmp_path, "e1"), ended(tmp_path, "e2", wrong(*range(6)))
     found = judge(one, other, policy())
     assert (found.verdict, worth_an_alert(found.to_json())) == ("INCONCLUSIVE", True)
@@ -110,7 +110,7 @@ def test_of_two_margins_the_wider_one_counts(tmp_path: Path) -> None:
     assert check(judge(one, other, both), "exact_match").margin == pytest.approx(0.05)
 
 
-def test_an_advisory_failure_is_told_and_decides_nothing(tmp_path: Path) -> None:
+def test_an_advisory_failure_is_reported_and_decides_nothing(tmp_path: Path) -> None:
     one, other = ended(tmp_path, "e1"), ended(tmp_path, "e2", wrong(*range(24)))
     rules = {"exact_match": {"absolute": 0.1, "level": "advisory"}}
     found = judge(one, other, policy(metrics=rules))
@@ -129,7 +129,7 @@ def test_a_run_task_or_metric_that_the_candidate_lacks_fails(tmp_path: Path) -> 
     assert found.verdict == "NO-GO"
     assert check(found, "run task", "more").verdict == "fail"
     assert check(found, "anls").why == "the candidate has no scores of this metric"
-    # Whatever the policy says of it: what is gone cannot have been looked at.
+    # Whatever the policy says of it: what is gone cannot have been examined.
     advisory = policy(metrics={"*": {"absolute": 0.1, "level": "advisory"}})
     assert check(judge(one, other, advisory), "anls").level == "critical"
 
@@ -216,7 +216,7 @@ def test_repeats_of_a_run_task_are_judged_together(tmp_path: Path) -> None:
 
 
 def test_repeats_that_all_answer_the_same_say_what_one_run_says(tmp_path: Path) -> None:
-    """Of means, ratios of sums and corpus metrics alike."""
+    """The same for means, ratios of sums and corpus metrics."""
     metrics, names = ("exact_match", "wer", "bleu"), ("rt-r1", "rt-r2")
     lost = wrong(*range(9))
     alone = [ended(tmp_path, f"e{n}", texts, metrics=metrics) for n, texts in ((1, {}), (2, lost))]
@@ -262,7 +262,7 @@ RULE = {"relative": 0.1}
 SPEED = policy(speed={"e2e_p50": RULE, "e2e_p95": RULE, "answers_per_s": RULE})
 
 
-def test_a_slower_candidate_is_told_and_fails_where_speed_is_critical(tmp_path: Path) -> None:
+def test_a_slower_candidate_is_reported_and_fails_where_speed_is_critical(tmp_path: Path) -> None:
     one, other = ended(tmp_path, "e1"), speeds(ended(tmp_path, "e2"), e2e=130, rate=7)
     found = judge(one, other, SPEED)
     assert found.verdict == "GO"
@@ -303,7 +303,9 @@ def test_what_cannot_be_compared_says_why(tmp_path: Path, changed: Any, why: str
     assert why in found.why
 
 
-def test_more_memory_than_allowed_fails_and_other_ways_to_count_are_told(tmp_path: Path) -> None:
+def test_more_memory_than_allowed_fails_and_other_ways_to_count_are_reported(
+    tmp_path: Path,
+) -> None:
     rules = policy(memory={"gpu_peak": {"relative": 0.1, "level": "critical"}})
     one, other = ended(tmp_path, "e1"), ended(tmp_path, "e2")
     speeds(other, memory={"gpus": 1, "gpu_peak": 50 * 2**30, "gpu_peak_source": "processes"})

@@ -59,7 +59,7 @@ SHARDS = SAMPLES // SIZE
 
 
 class Scene:
-    """Two arms of `x`, blocks of four samples of four documents; nobody has worked on them yet."""
+    """Two arms of `x`, blocks of four samples of four documents; no worker has started yet."""
 
     def __init__(self, root: Path, *, own_shapes: bool = False, **arms: Any) -> None:
         data = write_dataset(root / "data", [record(number) for number in range(SAMPLES)])
@@ -187,7 +187,7 @@ def test_looks_stand_at_fixed_shares_of_what_both_arms_have_done(scene: Scene) -
     assert due(scene.experiment, "x")
 
 
-def test_nobody_looks_before_the_end_who_is_not_to_stop_early(tmp_path: Path) -> None:
+def test_without_early_stopping_no_look_comes_before_the_end(tmp_path: Path) -> None:
     scene = Scene(tmp_path, early_stop=False)
     for arm in "ab":
         scene.answered(arm, many(0.5))
@@ -217,7 +217,7 @@ def test_of_two_looks_at_once_the_first_counts(scene: Scene) -> None:
 # --- what follows -------------------------------------------------------------------------------------
 
 
-def test_arms_that_are_told_apart_end_and_only_whole_blocks_count(scene: Scene) -> None:
+def test_arms_that_are_distinguished_end_and_only_whole_blocks_count(scene: Scene) -> None:
     scene.answered("a", many(0.5))
     scene.answered("b", many(0.3), lambda number: number % 2 == 0)
     scene.answered("b", [30], end="drained")
@@ -488,7 +488,7 @@ def test_an_inconclusive_comparison_says_why(one: dict[str, Any], why: str | Non
     assert why_inconclusive(one, "the level of this look") == why
 
 
-def test_the_table_of_ab_says_why_a_verdict_stands_beside_an_interval_with_0(
+def test_the_table_of_ab_explains_a_verdict_beside_an_interval_with_0(
     scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scene.answered("a", many(0.75))

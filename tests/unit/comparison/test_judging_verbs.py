@@ -126,7 +126,7 @@ def command(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> list[str]:  # no
     return ["regress", "plan.yaml", "--baseline", "main"]
 
 
-def test_its_exit_code_says_how_it_stands(
+def test_its_exit_code_gives_its_state(
     nights: Nights,  # noqa: F811
     command: list[str],
     capsys: pytest.CaptureFixture[str],

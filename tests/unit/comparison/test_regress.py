@@ -96,7 +96,7 @@ class Nights:
                 self.states[experiment.id] = "running"
 
     def tell(self, experiment: Experiment, verdict: Any) -> list[str]:
-        """As `tell_verdict`: the same verdict is told once."""
+        """As `tell_verdict`: the same verdict is reported once."""
         if verdict["verdict"] != "GO" and verdict not in self.reported:
             self.reported.append(verdict)
         return []
@@ -127,7 +127,7 @@ def main_is_set(nights: Nights) -> Experiment:
 
 
 @pytest.mark.usefixtures("main_is_set")
-def test_it_submits_waits_judges_and_begins_anew(nights: Nights) -> None:
+def test_it_submits_waits_judges_and_begins_again(nights: Nights) -> None:
     first = nights.call()
     assert (first.state, first.exit_code) == ("submitted", 0)
     still = nights.call()
@@ -143,7 +143,7 @@ def test_it_submits_waits_judges_and_begins_anew(nights: Nights) -> None:
 
 
 @pytest.mark.usefixtures("main_is_set")
-def test_a_regression_ends_in_4_and_is_told_once(nights: Nights) -> None:
+def test_a_regression_ends_in_4_and_is_reported_once(nights: Nights) -> None:
     nights.call()
     nights.ends(wrong(*range(30)))
     judged = nights.call()
@@ -191,7 +191,7 @@ def test_a_run_that_did_not_end_well_becomes_no_baseline(nights: Nights) -> None
 
 
 @pytest.mark.usefixtures("main_is_set")
-def test_what_left_nothing_to_judge_has_failed_and_the_next_call_begins_anew(
+def test_what_left_nothing_to_judge_has_failed_and_the_next_call_begins_again(
     nights: Nights,
 ) -> None:
     nights.call()
@@ -341,7 +341,7 @@ def test_two_at_once_submit_once_and_tell_once(nights: Nights) -> None:
     found = both()
     assert [one.exit_code for one in found if one.state == "judged"] != []
     assert len(nights.reported) == 1
-    # Who came when all was told may have begun the next run; nobody began two.
+    # A call after the last report may have started the next run; no call started two.
     assert len(nights.submitted) <= 2
 
 
@@ -409,4 +409,4 @@ def test_a_process_that_is_killed_while_it_tells_leaves_the_rest_to_the_next(
     process.stdout.close()
     before = json.loads(here.verdict_file.read_text())
     assert nights.call().exit_code == 4
-    assert nights.reported == [before]  # the same, so that who was told already is not told again
+    assert nights.reported == [before]  # the same, so that no reader gets the same report twice

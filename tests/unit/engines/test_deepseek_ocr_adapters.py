@@ -177,7 +177,7 @@ def test_vllm_is_refused_a_mode_whose_tokens_it_counts_wrongly(vllm: Path) -> No
     DeepSeekOcrOnVllm().launch_command(spec(model_path=here, options={"mode": "gundam"}))
 
 
-def test_a_vllm_that_counts_by_its_settings_is_told_the_mode(vllm: Path) -> None:
+def test_a_vllm_that_counts_by_its_settings_gets_the_mode(vllm: Path) -> None:
     counted = MODEL.replace("IMAGE_SIZE", "self.mode.image").replace("BASE_SIZE", "self.mode.base")
     vllm.write_text(counted)
     command = DeepSeekOcrOnVllm().launch_command(

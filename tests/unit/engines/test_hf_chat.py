@@ -1,4 +1,4 @@
-"""What the Hugging Face engine is asked: read, refused, and which images it may open."""
+"""Requests to the Hugging Face engine: read, refused, and which images it may open."""
 
 from __future__ import annotations
 

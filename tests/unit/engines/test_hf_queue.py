@@ -47,7 +47,7 @@ def taken(line: Line[One]) -> tuple[threading.Thread, list[str]]:
     return thread, found
 
 
-def test_one_request_at_a_time_waits_for_nobody() -> None:
+def test_one_request_at_a_time_waits_for_no_other() -> None:
     line: Line[One] = Line(8, NEVER)
     for name in "abc":
         add(line, One(name))
@@ -136,7 +136,7 @@ def test_requests_of_another_kind_wait_for_their_own_batch() -> None:
     assert names(choose(ready, 8)) == "ac"
 
 
-def test_those_nobody_waits_for_are_left_out() -> None:
+def test_those_without_a_client_are_left_out() -> None:
     line: Line[One] = Line(8, 0.0)
     gone = One("b")
     add(line, One("a"), gone)
@@ -144,7 +144,7 @@ def test_those_nobody_waits_for_are_left_out() -> None:
     assert names(line.take()) == "a"
 
 
-def test_preparing_goes_on_when_nobody_waits_for_what_was_prepared_ahead() -> None:
+def test_preparing_goes_on_when_no_client_waits_for_what_was_prepared_ahead() -> None:
     line: Line[One] = Line(1, 0.0)
     gone = [One(str(n)) for n in range(AHEAD + 1)]
     add(line, *gone[:AHEAD])
@@ -175,7 +175,7 @@ def test_only_so_much_is_prepared_ahead() -> None:
 
 
 @pytest.mark.parametrize("waiting", [False, True])
-def test_a_closed_line_ends_whoever_waits_at_it(waiting: bool) -> None:
+def test_a_closed_line_ends_all_that_wait_at_it(waiting: bool) -> None:
     line: Line[One] = Line(1, NEVER)
     thread, found = taken(line) if waiting else (threading.Thread(), [])
     line.close()

@@ -32,8 +32,8 @@ PIXEL = "data:image/png;base64,iVBORw0KGgo="
 class Endpoint:
     """A stand-in for a hosted model (a cloud cannot be had here), by OpenAI's published API.
 
-    As strict as the strictest: the key is checked, and any field that API does not have is an error. What it
-    is to do it is told in the prompt.
+    As strict as the strictest: the key is checked, and any field that API does not have is an error. Its
+    orders come in the prompt.
     """
 
     FIELDS = frozenset(
@@ -183,7 +183,7 @@ class Relay:
         return self
 
     def failed(self) -> str:
-        """What it said last, when it ended with exit code 1."""
+        """Its last output, when it ended with exit code 1."""
         assert self.process.wait(20) == 1
         log = self.log
         shutil.rmtree(self.folder)
@@ -219,7 +219,7 @@ def chat(text: str, image: str = PIXEL, **body: Any) -> dict[str, Any]:
 
 
 def certificate(folder: Path) -> tuple[ssl.SSLContext, Path]:
-    """What a server for `localhost` needs, and the file of the authority that vouches for it."""
+    """Certificate and key of a server for `localhost`, and the file of the authority that vouches for it."""
     public, private = folder / "public.pem", folder / "private.pem"
     make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
     make += ["-nodes", "-days", "2", "-subj", "/CN=the test's authority"]
@@ -378,7 +378,7 @@ def test_a_wrong_key_ends_it_at_once_with_one_line(local: Endpoint) -> None:
 
 
 @pytest.mark.long
-def test_a_certificate_nobody_vouches_for_is_refused(hosted: Endpoint) -> None:
+def test_a_certificate_without_an_authority_is_refused(hosted: Endpoint) -> None:
     said = Relay(hosted, {"API_KEY": KEY}).failed()
     assert "certificate verify failed" in said
 
@@ -450,14 +450,16 @@ def spec(options: dict[str, Any], **more: Any) -> plugins.EngineSpec:
         ({"timeout": 0}, "option 'timeout'"),
     ],
 )
-def test_wrong_options_are_told_before_anything_runs(options: dict[str, Any], said: str) -> None:
+def test_wrong_options_are_reported_before_anything_runs(
+    options: dict[str, Any], said: str
+) -> None:
     with pytest.raises(UserError, match=said) as error:
         RemoteEngine().launch_command(spec(options))
     assert len(error.value.problems) == 1
     assert "secret@" not in str(error.value)
 
 
-def test_both_what_it_needs_and_what_it_cannot_have_are_told() -> None:
+def test_both_what_it_needs_and_what_it_cannot_have_are_reported() -> None:
     with pytest.raises(UserError) as error:
         RemoteEngine().launch_command(plugins.EngineSpec("", "m", "/s", dtype="float16", gpus=1))
     said = str(error.value)

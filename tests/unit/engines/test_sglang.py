@@ -113,7 +113,7 @@ def spec(**changes: Any) -> plugins.EngineSpec:
 
 
 def words(command: plugins.Command) -> list[str]:
-    """What SGLang is told."""
+    """Arguments that SGLang gets."""
     argv = list(command.argv)
     return argv[argv.index("--") + 1 :]
 
@@ -131,7 +131,7 @@ def test_a_model_and_its_dataset_become_sglangs_settings() -> None:
     assert command.env["HF_HUB_OFFLINE"] == "1"
 
 
-def test_images_that_come_again_are_worth_a_cache_and_no_gpu_is_told() -> None:
+def test_images_that_come_again_are_worth_a_cache_and_no_gpu_is_reported() -> None:
     line = words(SglangEngine().launch_command(spec(reuse=True)))
     assert "--disable-radix-cache" not in line
     assert line[line.index("--device") + 1] == "cpu"
@@ -144,7 +144,7 @@ def test_options_of_the_definition_win_and_switches_are_left_out_when_off() -> N
     assert line[-2:] == ["--mm-io-worker-num", "8"]
 
 
-def test_several_tokenizers_do_not_warm_up_over_a_port_nobody_serves() -> None:
+def test_several_tokenizers_do_not_warm_up_over_an_unserved_port() -> None:
     line = words(SglangEngine().launch_command(spec(options={"tokenizer_worker_num": 4})))
     assert "--skip-server-warmup" in line
 
@@ -167,19 +167,19 @@ def test_options_are_read_from_the_source(package: Path) -> None:
     assert read_options(package / "sglang") == (OPTIONS, {"mm_enable_dp_encoder"})
 
 
-def test_a_source_that_looks_otherwise_is_told(package: Path) -> None:
+def test_a_source_that_looks_otherwise_is_reported(package: Path) -> None:
     (package / "sglang/srt/arg_groups/fields/model.py").write_text("class Model: pass")
     with pytest.raises(ValueError, match="defines no option context_length, dtype"):
         read_options(package / "sglang")
 
 
-def test_where_the_weights_are_options_are_held_against_the_installed_version(
+def test_where_the_weights_are_options_are_compared_with_the_installed_version(
     package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(package))
     engine = SglangEngine()
     wrong = {"disable_radix_cach": True}
-    engine.launch_command(spec(options=wrong))  # a login node: nobody can know
+    engine.launch_command(spec(options=wrong))  # a login node cannot know
     with pytest.raises(UserError, match=r"option of SGLang .* 'disable_radix_cach' \(did you mean"):
         engine.launch_command(spec(model_path=str(package), options=wrong))
     line = words(
@@ -216,7 +216,7 @@ def served(package: Path) -> Iterator[Path]:
                 **command.env,
                 "PYTHONPATH": f"{package}:{ROOT}",
                 "SGLANG_GRPC_PORT": "5",
-                "HTTP_PROXY": "http://127.0.0.1:9",  # nobody is there
+                "HTTP_PROXY": "http://127.0.0.1:9",  # no server is there
             },
         )
         try:

@@ -1,4 +1,4 @@
-"""What is known of an installed vLLM without importing it."""
+"""Options of an installed vLLM, known without importing it."""
 
 from __future__ import annotations
 

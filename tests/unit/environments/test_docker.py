@@ -1,4 +1,4 @@
-"""What can be told of Docker without one: the runner's command, GPUs, reasons."""
+"""Facts about Docker that need no Docker: the runner's command, GPUs, reasons."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def wrap(site: ContainerSite, tmp_path: Path, gpus: int = 0) -> tuple[Command, S
     return command, Spec(**json.loads(command.env[docker_run.SPEC]))
 
 
-def test_the_values_of_variables_are_in_no_argument_and_not_in_what_is_told(
+def test_the_values_of_variables_are_in_no_argument_and_no_message(
     site: ContainerSite, tmp_path: Path
 ) -> None:
     command, spec = wrap(site, tmp_path)

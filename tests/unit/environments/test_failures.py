@@ -1,4 +1,4 @@
-"""What programs say when images and drivers fail, and what people are told."""
+"""Output of programs when images and drivers fail, and the message that users get."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_what_an_engine_says_otherwise_is_not_taken_for_one(said: str) -> None:
         (None, "", False),
     ],
 )
-def test_apptainers_own_failure_is_told_from_the_programs(
+def test_apptainers_own_failure_is_distinguished_from_the_programs(
     code: int | None, log: str, own: bool
 ) -> None:
     assert is_apptainers_own(code, log) is own

@@ -29,7 +29,7 @@ from tests.unit.small import experiment, record
 
 DAY = 86400
 WRAPPER = dict.fromkeys(("aiohttp", "httptools", "prometheus-client", "pydantic", "uvicorn"), "99")
-"""What the wrapper needs: an image that has it takes no packages along."""
+"""Packages that the wrapper needs: an image that has them takes no packages along."""
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_an_image_that_was_noted_is_not_hashed_again(cache: Path) -> None:
         (b"a" * 1000, "c" * 64, "its label is"),
     ],
 )
-def test_damage_is_told(cache: Path, content: bytes, label: str, damage: str | None) -> None:
+def test_damage_is_reported(cache: Path, content: bytes, label: str, damage: str | None) -> None:
     image = an_image(cache, "a")
     image.path.write_bytes(content)
     found = image.damage(lambda path: f"sha256:{label}")

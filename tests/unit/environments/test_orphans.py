@@ -1,4 +1,4 @@
-"""What is left of a container that was killed: a program of a helper's name; real ones: tests/apptainer."""
+"""Remains of a container that was killed: a program of a helper's name; real ones: tests/apptainer."""
 
 from __future__ import annotations
 

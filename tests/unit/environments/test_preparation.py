@@ -19,7 +19,7 @@ pytestmark = pytest.mark.long
 HERE = ContainerSite(program="/bin/true")
 
 
-def test_images_and_virtual_environments_are_told_apart() -> None:
+def test_images_and_virtual_environments_are_distinguished() -> None:
     assert environments.kind_of(None) == environments.kind_of("venv:/x") == "venv"
     assert environments.kind_of("docker://x") == environments.kind_of("/x.sif") == "apptainer"
 
@@ -51,12 +51,12 @@ def test_a_bare_virtual_environment_gets_packages_with_their_entry_points(tmp_pa
     assert Path(found.packages).stat() == first, "the packages were installed a second time"
 
 
-def test_a_folder_that_is_no_environment_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_environment_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="not a virtual environment"):
         environments.prepare(f"venv:{tmp_path}", tmp_path, HERE)
 
 
-def test_a_container_sees_what_is_mounted_and_no_value_stands_in_its_argv(tmp_path: Path) -> None:
+def test_a_container_sees_what_is_mounted_and_no_value_is_in_its_argv(tmp_path: Path) -> None:
     sif, private, model = tmp_path / "x.sif", tmp_path / "private", tmp_path / "model"
     sif.touch()
     private.mkdir()
@@ -78,7 +78,7 @@ def test_a_container_sees_what_is_mounted_and_no_value_stands_in_its_argv(tmp_pa
     assert "hf_secret,with comma" in command.env.values()
 
 
-def test_a_mount_that_is_not_there_is_told_before_the_container_starts(tmp_path: Path) -> None:
+def test_a_mount_that_is_not_there_is_reported_before_the_container_starts(tmp_path: Path) -> None:
     sif = tmp_path / "x.sif"
     sif.touch()
     with pytest.raises(EnvironmentFault, match="gone"):

@@ -1,4 +1,4 @@
-"""What a package's definition declares is compared with the entry points that are really there."""
+"""Entry points that a package's definition declares are compared with those that are really there."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[3]
 RECIPES = sorted(ROOT.glob("recipes/images/*/Dockerfile"))
 DIGEST = "sha256:" + "a" * 64
 BUILD_ARGUMENT = re.compile(r"\{\{\s*\w+\s*\}\}")
-"""What Apptainer would replace, in any section."""
+"""Text that Apptainer would replace, in any section."""
 
 Write = Callable[[str], Path]
 
@@ -47,7 +47,7 @@ def section(recipe: Recipe, name: str) -> list[str]:
 
 
 def shell(lines: list[str], *arguments: str) -> str:
-    """What /bin/sh prints of a section."""
+    """Output of /bin/sh for a section."""
     done = subprocess.run(
         ["/bin/sh", "-c", "\n".join(lines), "sh", *arguments],
         capture_output=True, text=True, check=True, env={"PATH": "/usr/bin:/bin"},
@@ -167,7 +167,7 @@ def test_user_is_left_out_and_says_why(write: Write) -> None:
         ("FROM a\nCMD serve", 2, 1, "CMD alone"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_told_at_its_place(
+def test_what_is_wrong_is_reported_at_its_place(
     write: Write, text: str, line: int | None, column: int | None, message: str
 ) -> None:
     with pytest.raises(UserError) as caught:
@@ -241,7 +241,7 @@ def test_a_base_with_tag_and_digest_is_pinned_and_goes_to_apptainer_without_the_
     assert lint(recipe) == []
 
 
-def test_a_base_without_digest_is_told_with_what_asks_for_it(write: Write) -> None:
+def test_a_base_without_digest_is_reported_with_what_asks_for_it(write: Write) -> None:
     [found] = lint(parse(write("FROM vllm/vllm-openai:v2\n")))
     assert found.message == "the base docker.io/vllm/vllm-openai:v2 is not pinned by its digest"
     assert "`hpcbench images lock docker://docker.io/vllm/vllm-openai:v2`" in str(found.remedy)
@@ -295,7 +295,7 @@ def test_our_recipes_are_short_locked_and_pinned(path: Path) -> None:
     assert [file.path.name for file in recipe.files] == ["requirements.lock"]
     assert lint(recipe) == []
     assert recipe.base.digest is not None  # or loosening lint would loosen this, too
-    # what a reader is told; the digest alone counts
+    # what a reader sees; the digest alone counts
     assert re.fullmatch(r"v\d+\.\d+\.\d+|bookworm-\d{8}-slim", recipe.base.tag)
 
 

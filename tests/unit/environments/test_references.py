@@ -122,7 +122,7 @@ def test_references_are_read_as_docker_does(
 @pytest.mark.parametrize(
     "text", ["docker://", "docker://Upper/Case", "docker://a/b:", "docker://a b"]
 )
-def test_what_is_no_reference_is_told(text: str) -> None:
+def test_what_is_no_reference_is_reported(text: str) -> None:
     with pytest.raises(UserError, match="not an image reference"):
         Reference.parse(text)
 
@@ -158,7 +158,7 @@ def test_an_identity_token_is_changed_for_another(registry: str) -> None:
     assert resolve(Reference.parse(f"docker://{registry}/team/private:1"), [registry]) == DIGEST
 
 
-def test_a_login_is_not_sent_where_nobody_asks_for_it(registry: str) -> None:
+def test_a_login_is_not_sent_unasked(registry: str) -> None:
     log_in(registry, auth=BASIC.removeprefix("Basic "))
     resolve(Reference.parse(f"docker://{registry}/team/image:1"), [registry])
     assert seen == [("/v2/team/image/manifests/1", None)]
@@ -183,7 +183,7 @@ def test_a_refusal_says_what_to_do(registry: str, name: str, what: str) -> None:
         resolve(Reference.parse(f"docker://{registry}/team/{name}:1"), [registry])
 
 
-def test_a_registry_without_tls_or_answer_is_told_with_the_remedy(registry: str) -> None:
+def test_a_registry_without_tls_or_answer_is_reported_with_the_remedy(registry: str) -> None:
     with pytest.raises(EnvironmentFault, match="insecure_registries"):
         resolve(Reference.parse(f"docker://{registry}/team/image:1"), [])
 

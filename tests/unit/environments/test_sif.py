@@ -1,4 +1,4 @@
-"""What Apptainer and Singularity are called with; that it works is shown by tests/apptainer."""
+"""Arguments of Apptainer and Singularity; tests/apptainer shows that they work."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_build_that_will_not_fit_is_refused_before_it_begins(
 
 RECORDS = """\
 #!/bin/sh
-echo "$@" >> {told}
+echo "$@" >> {recorded}
 case $1 in
     inspect) echo '{{"data": {{"attributes": {{"labels": {labels}}}}}}}' ;;
     *) for word; do target=$file file=$word; done; touch "$target" ;;
@@ -75,18 +75,18 @@ esac
 """
 
 
-def told_to_build(
+def build_arguments(
     tmp_path: Path, tool: str, source: Source, labels: str = "{}", **site: object
 ) -> list[str]:
     """The words of the build, by a program that writes down what it is asked."""
-    told, program = tmp_path / "told", tmp_path / "program"
-    program.write_text(RECORDS.format(told=told, labels=labels))
+    recorded, program = tmp_path / "recorded", tmp_path / "program"
+    program.write_text(RECORDS.format(recorded=recorded, labels=labels))
     program.chmod(0o755)
     env = {"PATH": os.environ["PATH"], "APPTAINER_CACHEDIR": str(tmp_path)}
     env["APPTAINER_TMPDIR"] = str(tmp_path)
     here = Program(str(program), tool, env, ContainerSite.model_validate(site))
     here.build(source, tmp_path / "x.sif", lambda line: None)
-    return told.read_text().splitlines()[0].split()
+    return recorded.read_text().splitlines()[0].split()
 
 
 @pytest.mark.parametrize("tool", ["singularity-ce version 4.1.1", "singularity version 3.8.7"])
@@ -102,7 +102,7 @@ def test_singularity_is_given_an_address_for_a_definition_file_is_not_everybodys
     tmp_path: Path, tool: str, source: Source, address: str
 ) -> None:
     labels = json.dumps({sif.FROM: source.origin})
-    words = told_to_build(tmp_path, tool, source, labels)
+    words = build_arguments(tmp_path, tool, source, labels)
     assert words == ["build", str(tmp_path / "x.sif"), address]
 
 
@@ -110,7 +110,7 @@ def test_an_image_that_singularity_made_of_something_else_is_refused(tmp_path: P
     source = Source("oci", f"/there/oci@{DIGEST}", DIGEST)
     labels = json.dumps({sif.FROM: "/there/oci@sha256:" + "2" * 64})
     with pytest.raises(EnvironmentFault, match="is labelled sha256:2222"):
-        told_to_build(tmp_path, "singularity-ce version 4.1.1", source, labels)
+        build_arguments(tmp_path, "singularity-ce version 4.1.1", source, labels)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_an_image_that_singularity_made_of_something_else_is_refused(tmp_path: P
         ("singularity-ce version 4.1.1", True, False, []),
     ],
 )
-def test_singularity_runs_recipes_by_proot_where_nobody_has_subordinate_ids(
+def test_singularity_runs_recipes_by_proot_without_subordinate_ids(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     tool: str, proot: bool, subordinate: bool, root: list[str],
 ) -> None:  # fmt: skip
@@ -131,12 +131,12 @@ def test_singularity_runs_recipes_by_proot_where_nobody_has_subordinate_ids(
     monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}" if proot else None)
     source = Source("recipe", "/there/x.def", DIGEST, text="Bootstrap: docker\nFrom: x\n")
     source = replace(source, origin=str(tmp_path / "own.def"))
-    words = told_to_build(tmp_path, tool, source, json.dumps({sif.LABEL: DIGEST}))
+    words = build_arguments(tmp_path, tool, source, json.dumps({sif.LABEL: DIGEST}))
     assert [word for word in words if word == "--fakeroot"] == root
     assert ("--mksquashfs-args" in words) == tool.startswith("apptainer")
 
 
-def test_only_apptainer_is_told_to_unpack_where_nothing_can_be_mounted(
+def test_only_apptainer_is_asked_to_unpack_where_nothing_can_be_mounted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """SingularityCE 4.1.1: `unknown flag: --unsquash`."""

@@ -1,4 +1,4 @@
-"""What an image reference names; real builds of each form: `tests/apptainer`."""
+"""The parts of an image reference; real builds of each form: `tests/apptainer`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_an_image_of_a_layout_is_named_by_tag_or_digest(
 
 
 @pytest.mark.parametrize("how", ["", ":old", "@sha256:3"])
-def test_what_names_not_one_image_of_a_layout_is_told_what_is_there(
+def test_a_message_about_no_image_of_a_layout_says_what_is_there(
     layout: Path, tmp_path: Path, how: str
 ) -> None:
     with pytest.raises(UserError, match=f"holds .* = {ONE}, new = {TWO}"):
@@ -46,7 +46,7 @@ def test_what_names_not_one_image_of_a_layout_is_told_what_is_there(
 
 
 @pytest.mark.parametrize("content", [None, "", "{}", '{"manifests": [1]}'])
-def test_a_folder_that_is_no_layout_is_told(tmp_path: Path, content: str | None) -> None:
+def test_a_folder_that_is_no_layout_is_reported(tmp_path: Path, content: str | None) -> None:
     if content is not None:
         (tmp_path / "index.json").write_text(content)
     with pytest.raises(UserError, match="is not an OCI layout"):
@@ -101,7 +101,7 @@ def test_no_daemon_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_what_the_file_system_refuses_is_one_line(form: str, tmp_path: Path) -> None:
     reference = form.format(
         tmp_path / ("x" * 300)
-    )  # as a folder of somebody else, which root may enter
+    )  # as a folder of another user, which root may enter
     with pytest.raises(
         UserError, match=r"cannot be read: File name too long|is not an OCI layout \(OSError\)"
     ):
@@ -109,7 +109,9 @@ def test_what_the_file_system_refuses_is_one_line(form: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("reference", ["x", "ftp://x/y", "/tmp/x.tar", ""])
-def test_what_is_no_image_is_told_what_would_be(reference: str, tmp_path: Path) -> None:
+def test_a_message_about_what_is_no_image_says_what_would_be(
+    reference: str, tmp_path: Path
+) -> None:
     with pytest.raises(UserError, match=r"is not an image reference \(write docker://"):
         Source.of(reference, tmp_path, ContainerSite())
 

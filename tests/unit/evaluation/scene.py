@@ -65,6 +65,6 @@ def asked(
 
 
 def reported(here: Experiment) -> dict[str, Any]:
-    """What `metrics.json` says of the one run task, after evaluation."""
+    """Entry of the one run task in `metrics.json`, after evaluation."""
     found: dict[str, Any] = evaluate(here).to_json()["run_tasks"]["rt"]
     return found

@@ -1,4 +1,4 @@
-"""What counts: answers without a value, policies, readings; told beside what the other policy would give."""
+"""Counting answers without a value, by policies and readings; shown beside the result of the other policy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def objects(folder: Path, answers: list[str | None], **task: Any) -> Experiment:
 
 
 @pytest.mark.parametrize(("policy", "value", "n"), [("exclude", 1.0, 2), ("zero", 2 / 3, 3)])
-def test_an_invalid_answer_counts_as_the_run_task_says_and_both_values_are_told(
+def test_an_invalid_answer_counts_as_the_run_task_says_and_both_values_are_reported(
     tmp_path: Path, policy: str, value: float, n: int
 ) -> None:
     table = reported(objects(tmp_path, [RIGHT, UNREADABLE, RIGHT], on_invalid=policy))
@@ -34,7 +34,7 @@ def test_an_invalid_answer_counts_as_the_run_task_says_and_both_values_are_told(
     assert (table["on_invalid"], table["invalid"]) == (policy, 1)
 
 
-def test_the_reasons_of_invalid_answers_are_told_with_a_sample(tmp_path: Path) -> None:
+def test_the_reasons_of_invalid_answers_are_reported_with_a_sample(tmp_path: Path) -> None:
     table = reported(objects(tmp_path, [UNREADABLE, RIGHT, UNREADABLE]))
     (reason,) = table["invalid_reasons"]
     assert (reason["count"], reason["sample"]) == (2, "s0")

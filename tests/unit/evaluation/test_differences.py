@@ -1,4 +1,4 @@
-"""What is configured differently: named by its place, in one order, without what differs anyway."""
+"""Differences of configuration: named by their place, in one order, without what always differs."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_hashes_packages_and_images_of_the_manifest_are_compared(tmp_path: Path)
     }
 
 
-def test_what_all_run_tasks_have_is_told_once(tmp_path: Path) -> None:
+def test_what_all_run_tasks_have_is_reported_once(tmp_path: Path) -> None:
     def tasks(dtype: str, tokens: int) -> list[Any]:
         return [
             run_task("a", model={"dtype": dtype}),

@@ -90,7 +90,7 @@ def test_many_quick_calls_are_not_one_long_one() -> None:
     assert set(faults) == {None}
 
 
-def test_an_alarm_of_somebody_else_still_rings_afterwards() -> None:
+def test_an_earlier_alarm_still_rings_afterwards() -> None:
     rang: list[int] = []
     before = signal.signal(signal.SIGALRM, lambda number, frame: rang.append(number))
     timer = signal.setitimer(signal.ITIMER_REAL, 0.3)

@@ -60,7 +60,7 @@ def test_an_answer_cut_at_max_tokens_is_truncated_whatever_it_says() -> None:
     assert mistake_of("dog", ["dog"], truncated=True) is None
 
 
-def test_of_several_references_each_is_looked_at() -> None:
+def test_of_several_references_each_is_examined() -> None:
     assert mistake_of("124", ["no number", "1204"]) == "digit dropped"
     assert mistake_of("124", []) is None
 

@@ -34,7 +34,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> Any:
-    """What `hpcbench score … --json` prints."""
+    """Output of `hpcbench score … --json`."""
     assert main(["score", *arguments, "--json"]) == code
     out = capsys.readouterr()
     return json.loads(out.out) if out.out else out.err
@@ -166,7 +166,7 @@ def test_weights_and_macro_averages_are_said(
     assert "mean of the values of the groups by language" in capsys.readouterr().out
 
 
-def test_a_table_for_people_stands_side_by_side_on_wish(
+def test_a_table_for_people_can_be_side_by_side(
     here: Experiment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["score", here.id, "--by", "doc_type,language", "--pivot", "language"]) == 0
@@ -207,7 +207,7 @@ def test_an_option_that_is_none_is_refused(
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_somebody_elses_experiment_is_told_apart_from_a_bug(
+def test_an_experiment_of_another_user_is_distinguished_from_a_bug(
     here: Experiment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     here.scores_dir.chmod(0o500)

@@ -1,4 +1,4 @@
-"""Scores files: the same in any batches, made anew only where something changed, whole after a kill."""
+"""Scores files: the same in any batches, made again only where something changed, whole after a kill."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def scores(here: Experiment) -> Any:
 
 
 def change(here: Experiment, **more: Any) -> Change:
-    """What scoring it again did."""
+    """Changes by scoring it again."""
     (one,) = here.resolved.run_tasks
     return stage.score(here, stage.subject_of(here, one), **more)[1]
 
@@ -78,7 +78,7 @@ def test_what_is_scored_is_not_scored_again(
     reported(here)
     files = sorted(here.scores_dir.iterdir())
     before = [path.stat().st_mtime_ns for path in files]
-    monkeypatch.setattr(metrics_module.Mean, "score", None)  # whoever asks it raises
+    monkeypatch.setattr(metrics_module.Mean, "score", None)  # a call to it raises
     assert change(here) == Change((), ("mean", "counted", "raises"), written=False)
     reported(here)
     assert [path.stat().st_mtime_ns for path in files] == before
@@ -124,7 +124,7 @@ def test_a_metric_more_and_one_less_leave_the_others_alone(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("how", ["answer", "policy", "dataset", "reading"])
-def test_what_determines_scores_makes_them_anew(tmp_path: Path, how: str) -> None:
+def test_what_determines_scores_makes_them_again(tmp_path: Path, how: str) -> None:
     here = asked(tmp_path, ANSWERS, strange("Mean"), shard_size=20)
     reported(here)
     (one,) = here.resolved.run_tasks
@@ -199,7 +199,7 @@ def test_fields_of_metrics_that_stay_stay(tmp_path: Path) -> None:
     assert fields["field"].to_list() == ["total"] * 3
 
 
-def test_fields_that_nobody_scores_any_more_leave_no_file(tmp_path: Path) -> None:
+def test_fields_that_are_not_scored_any_more_leave_no_file(tmp_path: Path) -> None:
     records = [record(n, references=[{"total": "1"}]) for n in range(3)]
     here = asked(tmp_path, ['{"total": "1"}'] * 3, strange("ByField"), records, plugin="kie")
     reported(here)
@@ -209,7 +209,7 @@ def test_fields_that_nobody_scores_any_more_leave_no_file(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("broken", ["rt.parquet", "rt.fields.parquet"])
-def test_files_that_do_not_belong_together_are_made_anew(tmp_path: Path, broken: str) -> None:
+def test_files_that_do_not_belong_together_are_made_again(tmp_path: Path, broken: str) -> None:
     records = [record(n, references=[{"total": "1"}]) for n in range(3)]
     here = asked(tmp_path, ['{"total": "1"}'] * 3, strange("ByField"), records, plugin="kie")
     reported(here)

@@ -24,7 +24,7 @@ SAME = [("rt", "rt")]
 
 
 def run(folder: Path, hardware: Mapping[str, Any] | None = A100) -> Experiment:
-    """An experiment of eight answers; its worker told of this hardware, None: of none."""
+    """An experiment of eight answers; its worker reported this hardware, None: none."""
     here = experiment(folder, [record(n) for n in range(8)], shard_size=8)
     write_attempt(here, 0, 1, [response(f"s{n}") for n in range(8)])
     reported = {} if hardware is None else {"hardware": dict(hardware)}
@@ -135,7 +135,7 @@ def at(**load: Any) -> Callable[[dict[str, Any]], None]:
         (A100, slower_client, "the candidate's client was too slow"),
     ],
 )
-def test_whatever_else_is_not_the_same_is_told_and_never_passes(
+def test_whatever_else_is_not_the_same_is_reported_and_never_passes(
     tmp_path: Path,
     hardware: Mapping[str, Any] | None,
     change: Callable[[dict[str, Any]], None] | None,
@@ -156,7 +156,7 @@ def test_whatever_else_is_not_the_same_is_told_and_never_passes(
     assert why in out
 
 
-def test_other_nodes_and_longer_answers_are_told_beside_the_figures(tmp_path: Path) -> None:
+def test_other_nodes_and_longer_answers_are_reported_beside_the_figures(tmp_path: Path) -> None:
     def change(table: dict[str, Any]) -> None:
         table["hardware"][0]["nodes"] = ["n7"]
         table["completion_tokens"] *= 3

@@ -31,7 +31,7 @@ class Engine:
     reports: bool = False
     """Whether it says how many wait."""
     static: bool = False
-    """Whether nobody joins those it works on until all of them are done."""
+    """Whether no request joins a batch until all of it are done."""
     seed: int = 0
     now: float = 0.0
     in_flight: float = 0.0
@@ -175,7 +175,7 @@ def test_requests_that_only_wait_are_called_back_at_once() -> None:
 
 
 def test_an_engine_that_answers_whole_batches_is_not_sent_fewer_and_fewer() -> None:
-    """What waits there for the next batch would be missing from it."""
+    """Requests that wait there for the next batch would be missing from it."""
     engine = Engine(batches, 8, reports=True, static=True)
     engine.serve(Adaptive(), 4000)
     assert engine.in_flight > 6

@@ -54,7 +54,7 @@ def test_chunks_without_text_are_kept_apart() -> None:
 
 
 @pytest.mark.parametrize("act", ["last_usage", "usage_once", "whole"])
-def test_usage_counts_wherever_it_stands(act: str) -> None:
+def test_usage_counts_wherever_it_is(act: str) -> None:
     response, _ = answer(Script(plan=[act]))
     assert (response.outcome, response.text) == ("ok", TEXT)
     assert response.usage == {"prompt_tokens": 7, "completion_tokens": 4}
@@ -65,7 +65,7 @@ def test_an_answer_that_is_not_streamed_has_one_chunk() -> None:
     assert times.chunks == (times.done,)
 
 
-def test_a_refusal_is_told_from_an_answer() -> None:
+def test_a_refusal_is_distinguished_from_an_answer() -> None:
     response, _ = answer(Script(plan=["refusal"]))
     assert (response.outcome, response.text) == ("refused", "I will not.")
     assert response.finish_reason == "stop"
@@ -196,7 +196,7 @@ def test_the_time_to_come_again_is_a_number_or_a_date() -> None:
 
 @pytest.mark.parametrize("script", [Script(plan=["hang"]), Script(first=5)])
 def test_who_gives_up_is_seen_to_leave(script: Script) -> None:
-    """Before the answer began, and in its middle: so an engine stops working for nobody."""
+    """Before the answer began, and in its middle: so an engine stops working for a client that left."""
 
     async def journey() -> None:
         async with talking(script) as (client, server):

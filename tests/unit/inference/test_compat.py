@@ -59,7 +59,7 @@ LOST = response("c", 0, (), 900, outcome="failed")
 
 
 def values(kit: str, *responses: Response, **slos: float) -> dict[str, float]:
-    """What the kit would have said."""
+    """Values that the kit would have reported."""
     return {name: figure.value for name, figure in KITS[kit](responses, slos or None).items()}
 
 

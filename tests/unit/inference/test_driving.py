@@ -80,7 +80,7 @@ def test_drive_takes_requests_from_an_async_source_that_may_wait() -> None:
     run(journey())
 
 
-def test_drive_ends_at_once_when_it_is_told_before_it_begins() -> None:
+def test_drive_ends_at_once_when_it_is_stopped_before_it_begins() -> None:
     async def journey() -> None:
         async with talking() as (client, server):
             stop = asyncio.Event()

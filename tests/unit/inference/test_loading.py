@@ -98,7 +98,7 @@ def test_load_returns_when_the_engine_is_ready() -> None:
     assert (wrapper.polls, wrapper.unloads) == (3, [])
 
 
-def test_progress_is_told_once_a_line() -> None:
+def test_progress_is_reported_once_a_line() -> None:
     lines = [None, "reading shard 1", "reading shard 1", "reading shard 2"]
     wrapper = FakeWrapper(*({"state": "loading", "progress": line} for line in lines), READY)
     reported: list[str] = []
@@ -146,7 +146,7 @@ def test_a_load_that_takes_too_long_is_unloaded() -> None:
     assert wrapper.unloads == [{"drain_seconds": 0}]
 
 
-def test_a_wrapper_that_is_gone_is_told_from_a_load_that_failed() -> None:
+def test_a_wrapper_that_is_gone_is_distinguished_from_a_load_that_failed() -> None:
     async def journey() -> None:
         async with Client("/nowhere", "key", "tiny") as client:
             await client.load({}, 5)

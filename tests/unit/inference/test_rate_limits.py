@@ -201,7 +201,7 @@ def test_a_gateway_that_refuses_for_ever_fails_a_request_in_the_end() -> None:
     assert MOST_REFUSALS < gateway.refused <= MOST_REFUSALS + 3
 
 
-def test_a_worker_that_is_told_to_end_does_not_wait_for_the_gateway() -> None:
+def test_a_worker_that_is_to_end_does_not_wait_for_the_gateway() -> None:
     gateway = Gateway(3, "seconds", windowed=True)
     gateway.since = time.monotonic() + 3600  # the window never ends
 

@@ -74,7 +74,7 @@ def test_a_block_of_one_whole_chunk_is_read_as_any_other() -> None:
             answer.feed(1, wrong)
 
 
-def test_what_came_before_a_cut_is_read_before_the_cut_is_told() -> None:
+def test_what_came_before_a_cut_is_read_before_the_cut_is_reported() -> None:
     async def cut(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
@@ -137,7 +137,7 @@ def test_what_is_no_answer_is_refused(data: bytes) -> None:
 
 
 class Plain:
-    """A server that writes what it is told, and counts the connections it was given."""
+    """A server that writes given bytes, and counts the connections it was given."""
 
     def __init__(self, *answers: list[bytes]) -> None:
         self.answers = iter(answers)
@@ -195,7 +195,7 @@ def test_a_connection_is_used_again_after_a_whole_answer_only() -> None:
                 assert (answer.status, answer.ended_at) == (200, None)
             assert (
                 await get(connections) == b"hello"
-            )  # nobody knows what would still have come there
+            )  # it is unknown what would still have come there
             assert server.connections == 3
 
     run(journey())
@@ -259,7 +259,7 @@ def test_a_deadline_holds_for_head_and_body() -> None:
     run(journey())
 
 
-def test_where_nobody_listens_nobody_is_connected() -> None:
+def test_without_a_listener_there_is_no_connection() -> None:
     async def journey() -> None:
         with pytest.raises(NotConnected):
             await get(Connections("/nowhere", {}))

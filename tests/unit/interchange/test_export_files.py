@@ -69,7 +69,7 @@ def test_every_form_holds_every_row_as_it_is(tmp_path: Path, form: Format, count
 
 
 def cells(texts: Sequence[str | None]) -> list[str]:
-    """What a spreadsheet reads of a column of texts."""
+    """Cells that a spreadsheet reads in a column of texts."""
     buffer = io.BytesIO()
     rows = [(text, 1.0, None) for text in texts]
     for frame in table(rows, batch=max(1, len(rows))).frames():
@@ -189,7 +189,7 @@ def test_the_name_of_the_file_tells_the_form_and_json_the_rest(
     assert reported["experiments"] == [here.id]
 
 
-def test_damage_is_told_on_standard_error(
+def test_damage_is_reported_on_standard_error(
     here: Experiment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = here.shard_responses("rt", 0, 1)

@@ -53,7 +53,7 @@ def here(tmp_path: Path) -> Experiment:
     return here
 
 
-def test_each_sample_is_told_once_and_the_lower_attempt_counts(here: Experiment) -> None:
+def test_each_sample_is_reported_once_and_the_lower_attempt_counts(here: Experiment) -> None:
     found = rows(here)
     assert found["sample"].to_list() == [f"s{n}" for n in range(8)]
     assert found["answer"].to_list()[:2] == ["0", "wrong"]
@@ -62,7 +62,7 @@ def test_each_sample_is_told_once_and_the_lower_attempt_counts(here: Experiment)
     assert found["experiment"].unique().to_list() == [here.id]
 
 
-def test_a_shard_larger_than_a_block_is_told_the_same(
+def test_a_shard_larger_than_a_block_is_reported_the_same(
     here: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = rows(here)
@@ -187,7 +187,7 @@ def test_rows_are_chosen_by_any_column(here: Experiment) -> None:
     assert rows(here, "metrics", where="metric == 'exact_match' and kind == 'score'").height == 1
 
 
-def test_a_missing_value_compares_with_nothing_and_is_told(here: Experiment) -> None:
+def test_a_missing_value_compares_with_nothing_and_is_reported(here: Experiment) -> None:
     stage.evaluate(here)
     notes: list[str] = []
     table = open_table([here], Wanted("responses", where="ttft_ms > 0"), notes.append)
@@ -228,7 +228,7 @@ def test_metrics_have_their_intervals(tmp_path: Path) -> None:
     assert {"ttft_ms", "answers_per_s"} & set(found.filter(kind="speed")["metric"])
 
 
-def test_events_are_told_with_their_logs(here: Experiment) -> None:
+def test_events_are_reported_with_their_logs(here: Experiment) -> None:
     with Appender(here.worker_events("g0", "4711_0-1")) as file:
         file.write({"event": "alarm", "seq": 1, "time": 1.5, "what": "=evil", "run_task": "rt"})
     found = rows(here, "events")
@@ -241,7 +241,7 @@ def test_events_are_told_with_their_logs(here: Experiment) -> None:
     assert shard["attempt"].to_list() == [2, 2]
 
 
-def test_resources_are_told_of_experiment_run_task_and_job(here: Experiment) -> None:
+def test_resources_are_reported_of_experiment_run_task_and_job(here: Experiment) -> None:
     hours = {
         "run_task": "rt",
         "model": "m",
@@ -275,7 +275,7 @@ def test_resources_are_told_of_experiment_run_task_and_job(here: Experiment) -> 
     assert (job["node"], job["seconds"], job["allocated_s"]) == ("n1", 60, 60 * gpus)
 
 
-def test_requests_for_tokens_are_told_by_worker_and_kind(here: Experiment) -> None:
+def test_requests_for_tokens_are_reported_by_worker_and_kind(here: Experiment) -> None:
     assert rows(here, "token_refresh_metrics").height == 0
     model = here.resolved.run_tasks[0].model.name
     owner = {"job": "4711_0", "restart": 1, "node": "n1"}
@@ -300,7 +300,7 @@ def test_requests_for_tokens_are_told_by_worker_and_kind(here: Experiment) -> No
     assert (found["cache"]["refreshes"], found["cache"]["failures"]) == (4, 0)
 
 
-def test_of_all_experiments_a_broken_one_is_left_out_and_told(
+def test_of_all_experiments_a_broken_one_is_left_out_and_reported(
     tmp_path: Path, here: Experiment
 ) -> None:
     other = Experiment(here.path.with_name("20261121-0000-broken-aaaa"))

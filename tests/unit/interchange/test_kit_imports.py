@@ -163,7 +163,7 @@ def test_filters_of_lm_eval_are_metrics_of_their_own(tmp_path: Path) -> None:
         "It is 1.",
         "It is 2.",
         "It is 3.",
-    ]  # as it came, not as it was filtered
+    ]  # the raw answer, not the filtered one
     assert here.manifest["imported"]["kit_version"] == "0.4.13"  # type: ignore[index]
 
 
@@ -224,7 +224,7 @@ def torn(path: Path) -> int:
     return 3
 
 
-def test_a_torn_file_is_told_by_its_line_and_nothing_is_left(
+def test_a_torn_file_is_reported_by_its_line_and_nothing_is_left(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = kits.lmms_eval(tmp_path / "logs")
@@ -298,7 +298,7 @@ def test_what_is_wrong_is_one_line_with_its_remedy(
         (["--ml-task", "vqaa"], "vqaa"),
     ],
 )
-def test_a_wrong_wish_is_told(
+def test_a_wrong_request_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
     folder = kits.lmms_eval(tmp_path / "logs")
@@ -318,7 +318,7 @@ def test_a_dry_run_reads_everything_and_writes_nothing(
     assert not (tmp_path / "home").exists()
 
 
-def test_a_kit_that_adds_up_otherwise_is_told(
+def test_a_kit_that_adds_up_otherwise_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = kits.lmms_eval(tmp_path / "logs")

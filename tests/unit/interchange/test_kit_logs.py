@@ -106,7 +106,7 @@ def test_the_zip_holds_what_the_json_holds(here: Experiment, tmp_path: Path) -> 
     assert {"header.json", "summaries.json", "_journal/start.json"} < set(names)
 
 
-def test_one_run_task_can_be_chosen_and_a_wrong_name_is_told(
+def test_one_run_task_can_be_chosen_and_a_wrong_name_is_reported(
     here: Experiment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = str(tmp_path / "logs")

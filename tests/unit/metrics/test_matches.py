@@ -17,7 +17,7 @@ def test_contains() -> None:
     assert contains("The total is 12.50 EUR.", "12.50") == 1.0
     assert contains("Итого:  САНКТ-\nПЕТЕРБУРГ", ["Москва", "Санкт- Петербург"]) == 1.0
     assert contains("Pari", "paris") == 0.0
-    assert contains("no idea", "no") == 1.0  # it forgives what stands around
+    assert contains("no idea", "no") == 1.0  # it forgives the text around
     assert contains("Москва", "москва", case="keep") == 0.0
 
 

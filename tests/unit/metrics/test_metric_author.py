@@ -1,4 +1,4 @@
-"""What the contract of metrics finds in a metric of an author who made a mistake."""
+"""Faults that the contract of metrics finds in a metric of an author who made a mistake."""
 
 from __future__ import annotations
 

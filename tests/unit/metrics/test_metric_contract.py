@@ -1,4 +1,4 @@
-"""What holds for every metric: best value at equality, bounds, order, refusals, options, no heavy imports."""
+"""Properties of every metric: best value at equality, bounds, order, refusals, options, no heavy imports."""
 
 import dataclasses
 import math
@@ -79,7 +79,7 @@ def kinds(name: str) -> tuple[str, ...]:
 
 
 def inputs(name: str) -> st.SearchStrategy:
-    """What a metric compares."""
+    """Values that a metric compares."""
     if "reading" in kinds(name):
         return READINGS
     return OBJECTS if "object" in kinds(name) else NARROW

@@ -88,7 +88,7 @@ def test_a_csv_of_v01s_form_and_objects_in_text_are_read(
     assert found["value"] == pytest.approx(2 / 3)
 
 
-def test_a_row_the_metric_cannot_score_is_told_and_costs_no_other(
+def test_a_row_the_metric_cannot_score_is_reported_and_costs_no_other(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     rows = [{"prediction": "a", "reference": "a"}, {"prediction": "a", "reference": {"b": 1}}]

@@ -187,7 +187,7 @@ def test_tables_on_which_the_published_code_raises_are_worth_0() -> None:
     ):
         assert of("table", answer, reference, compat=PUBLISHED) == 0.0
     assert of("table", span, IN_HTML) == 1.0
-    # Spans of <th>, and of cells in cells, are not looked at there.
+    # Spans of <th>, and of cells in cells, are not read there.
     header = IN_HTML.replace("<td>a</td>", '<th colspan="x">a</th>')
     assert of("table", header, IN_HTML, compat=PUBLISHED) > 0
 
@@ -222,7 +222,7 @@ def test_documents_are_compared_by_their_outline() -> None:
     assert of("document", text, text) == of("document", text.upper(), text) == 1.0
     # ROOT, TITLE, its line, two headings, three lines are 8 nodes; one line is missing.
     assert of("document", text.replace("more\n", ""), text) == pytest.approx(7 / 8)
-    # What stood under the second heading stands under the first: two nodes go and two come.
+    # The nodes under the second heading are now under the first: two nodes go and two come.
     assert of("document", text.replace("## Two", "Two"), text) == pytest.approx(4 / 8)
     assert of("document", "x", "") == pytest.approx(2 / 3)
 
@@ -233,7 +233,7 @@ def test_a_document_with_a_blank_line_is_not_like_itself_as_published() -> None:
     assert of("document", text, text, compat=PUBLISHED) == pytest.approx(5 / 6)
 
 
-def test_a_definition_that_is_too_long_is_told() -> None:
+def test_a_definition_that_is_too_long_is_reported() -> None:
     with pytest.raises(TooLarge, match="a document has 2001 lines; at most 2000 are compared"):
         of("document", "a\n" * 2000, "a")
 
@@ -727,7 +727,7 @@ def test_hostile_answers_are_read_too(kind: str, compat: str) -> None:
         ({"kind": "fields"}, "`answer` of a reference is of type NoneType"),
     ],
 )
-def test_references_that_are_no_references_are_told(
+def test_references_that_are_no_references_are_reported(
     reference: dict[str, Any], reported: str
 ) -> None:
     with pytest.raises(TypeError, match=f"^ocrbench_v2 compares .*({reported})|{reported}"):

@@ -251,7 +251,7 @@ def test_the_kind_may_stand_beside_a_dialect_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("name", ["ocrbench", "ocrbench_v2"])
-def test_faults_of_the_dataset_are_told(name: str) -> None:
+def test_faults_of_the_dataset_are_reported(name: str) -> None:
     with pytest.raises(ValueError, match=f"^{name} needs at least one reference"):
         metric(name).score("a", [])
     with pytest.raises(TypeError, match=f"^{name} compares texts; .* of type NoneType"):

@@ -146,7 +146,7 @@ def test_missing_pages_are_wrong_and_those_too_many_ignored() -> None:
 
 
 @pytest.mark.parametrize("name", [*ORDERS, "page_accuracy"])
-def test_faults_of_the_dataset_are_told(name: str) -> None:
+def test_faults_of_the_dataset_are_reported(name: str) -> None:
     with pytest.raises(ValueError, match=f"^{name} needs at least one reference"):
         metric(name).score("1", [])
     with pytest.raises(TypeError, match=f"^{name} compares lists of pages; .* of type NoneType"):

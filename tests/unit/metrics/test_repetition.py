@@ -1,4 +1,4 @@
-"""An answer that ends in a loop is told from one that does not."""
+"""An answer that ends in a loop is distinguished from one that does not."""
 
 from __future__ import annotations
 

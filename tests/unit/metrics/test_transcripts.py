@@ -34,7 +34,7 @@ def transcript(answer: str, reference: str, **options: Any) -> float:
 
 
 class Thesaurus:
-    """What METEOR asks of nltk's WordNet."""
+    """The part of nltk's WordNet that METEOR asks."""
 
     groups = (
         ["cat", "feline", "big_cat"],

@@ -54,7 +54,7 @@ def test_whose_strip_it_is() -> None:
     assert score("relaxed_accuracy", "Yes", [" Yes"], compat="vlmevalkit") == 0.0
 
 
-def test_years_are_strict_if_wished() -> None:
+def test_years_can_be_strict() -> None:
     assert score("relaxed_accuracy", "2011", ["2010"]) == 1.0
     assert score("relaxed_accuracy", "2011", ["2010"], years="strict") == 0.0
     assert score("relaxed_accuracy", "2010.0", ["2010"], years="strict") == 1.0
@@ -210,7 +210,7 @@ def test_agreement_is_the_mean_over_nine_of_ten_people() -> None:
 
 
 def test_few_references_are_votes_or_alternatives() -> None:
-    assert score("vqa_accuracy", "x", "x") == 0.0  # nobody else said it
+    assert score("vqa_accuracy", "x", "x") == 0.0  # no other annotator said it
     assert score("vqa_accuracy", "x", ["x"] * 3) == pytest.approx(2 / 3)
     assert score("vqa_accuracy", "The X.", "x", few="alternatives") == 1.0
     assert score("vqa_accuracy", "x", ["y", "x"], few="alternatives") == 1.0
@@ -300,7 +300,7 @@ def test_agreement_stays_in_range_and_is_full_with_oneself(answer: str, answers:
 
 
 @pytest.mark.parametrize("name", ["relaxed_accuracy", "vqa_accuracy"])
-def test_faults_of_the_dataset_are_told_and_those_of_a_model_scored(name: str) -> None:
+def test_faults_of_the_dataset_are_reported_and_those_of_a_model_scored(name: str) -> None:
     with pytest.raises(ValueError, match=f"^{name} needs at least one reference"):
         metric(name).score("a", [])
     with pytest.raises(TypeError, match=f"^{name} compares texts; .* of type float"):

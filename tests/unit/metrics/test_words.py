@@ -1,4 +1,4 @@
-"""What a word is in every script, for BLEU, ROUGE-L, WER and `contains`."""
+"""Boundaries of words in every script, for BLEU, ROUGE-L, WER and `contains`."""
 
 import itertools
 import sys

@@ -9,7 +9,7 @@ PIECES = [
     "總", "計", "שלום", "مجموع", "🙂", "👩\u200d👧", "\u00a0", "\u200b", "  ", "\r\n", "<skipped>", "-\n",
     "&amp;", "the ", "total ", "итого ", "hello ", "мир ", "12.50 ", "1,000 ",
 ]  # fmt: skip
-"""Characters and words of several scripts, and what texts are told apart by."""
+"""Characters and words of several scripts, and what distinguishes texts."""
 
 
 def pairs(seed: int, count: int, longest: int = 12) -> Iterator[tuple[str, str]]:

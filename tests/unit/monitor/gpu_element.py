@@ -13,24 +13,24 @@ HOLD = 0.3
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run until so many elements have begun, and write `FOLDER/PID.json`.
+    """Run until so many elements have started, and write `FOLDER/PID.json`.
 
     Args:
-        argv: the experiment; the folder; how many elements must have begun in the folder's parent, so that
+        argv: the experiment; the folder; how many elements must have started in the folder's parent, so that
             a slow machine cannot end one before the next is there.
     """
     folder, together = Path(argv[1]), int(argv[2])
     started = time.monotonic()
-    (folder / f"{os.getpid()}.begun").touch()
+    (folder / f"{os.getpid()}.started").touch()
     time.sleep(HOLD)
     while (
-        len(list(folder.parent.glob("*/*.begun"))) < together and time.monotonic() < started + 120
+        len(list(folder.parent.glob("*/*.started"))) < together and time.monotonic() < started + 120
     ):
         time.sleep(0.02)
     reported = {
         "gpus": os.environ.get("CUDA_VISIBLE_DEVICES"),
         "order": os.environ.get("CUDA_DEVICE_ORDER"),
-        "begun": started,
+        "started": started,
         "ended": time.monotonic(),
     }
     (folder / f"{os.getpid()}.json").write_text(json.dumps(reported))

@@ -40,7 +40,7 @@ def test_a_machine_without_any_driver_has_no_gpus() -> None:
     assert gpus() == []
 
 
-def test_gpus_are_told_with_memory_driver_and_cuda(machine: Machine) -> None:
+def test_gpus_are_reported_with_memory_driver_and_cuda(machine: Machine) -> None:
     fake = machine(*TWO)
 
     first, second = gpus()
@@ -52,7 +52,7 @@ def test_gpus_are_told_with_memory_driver_and_cuda(machine: Machine) -> None:
     assert fake.users == 0, "the library was not let go"
 
 
-def test_a_gpu_cut_into_mig_instances_stands_as_its_instances(machine: Machine) -> None:
+def test_a_gpu_cut_into_mig_instances_is_listed_as_its_instances(machine: Machine) -> None:
     instances = [FakeGpu(f"MIG-{letter}", total=10 * GIB) for letter in "xyz"]
     machine(FakeGpu("GPU-a", mig=instances), FakeGpu("GPU-b"))
 
@@ -84,7 +84,9 @@ def test_a_driver_that_does_not_work_is_no_gpu(
     assert gpus() == []
 
 
-def test_amds_cards_are_told_by_rocm_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_amds_cards_are_reported_by_rocm_smi(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cards = {
         "card1": {"VRAM Total Memory (B)": "68702699520", "Card Series": "AMD Instinct MI250X"},
         "card0": {"VRAM Total Memory (B)": "68702699520", "Card Series": "AMD Instinct MI250X"},
@@ -145,7 +147,7 @@ def test_the_environments_own_names_are_given_away_but_for_those_of_no_gpu(
             "this node"),
     ],
 )  # fmt: skip
-def test_an_allocation_that_does_not_fit_is_told_in_a_line(
+def test_an_allocation_that_does_not_fit_is_reported_in_a_line(
     needed: int, memory: float | None, environ: dict[str, str], said: str | None, machine: Machine
 ) -> None:
     machine(*TWO)

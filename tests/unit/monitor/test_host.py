@@ -66,7 +66,9 @@ def test_a_tree_is_all_that_a_process_started_also_what_lost_its_parent(
     assert pss is not None and 25 * MIB < pss < tree.rss_bytes
 
 
-def test_what_has_ended_is_told_once_and_its_cpu_time_stays(family: subprocess.Popen[str]) -> None:
+def test_what_has_ended_is_reported_once_and_its_cpu_time_stays(
+    family: subprocess.Popen[str],
+) -> None:
     assert family.stdout is not None
     child, *_ = map(int, family.stdout.readline().split())
     tree = ProcessTree(family.pid)

@@ -43,7 +43,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[d
         supervisor.run(*(Part(f"g{place}", [one], gpus) for place, one in enumerate(elements)))
         found = [json.loads(file.read_text()) for file in reported.glob("*.json")]
         assert len(found) == count
-        return sorted(found, key=lambda one: one["begun"])
+        return sorted(found, key=lambda one: one["started"])
 
     return start
 
@@ -59,8 +59,8 @@ def test_workers_wait_for_gpus_that_others_have_and_never_share_one(
             other
             for other in reported
             if other["gpus"] == one["gpus"]
-            and other["begun"] < one["ended"]
-            and one["begun"] < other["ended"]
+            and other["started"] < one["ended"]
+            and one["started"] < other["ended"]
         ]
         assert sharing == [one]
 
@@ -72,14 +72,14 @@ def test_a_worker_that_needs_two_gpus_has_two_and_an_odd_one_is_left(
 
     assert sorted(reported[0]["gpus"].split(",")) == ["0", "1"]
     assert len(set(reported[1]["gpus"].split(","))) == 2
-    assert reported[0]["ended"] <= reported[1]["begun"]
+    assert reported[0]["ended"] <= reported[1]["started"]
 
 
 def test_no_more_run_at_once_than_the_plan_says(
     run: Callable[..., list[dict[str, Any]]],
 ) -> None:
     reported = run(3, ["0", "1", "2"], 1, most=1)
-    assert all(one["ended"] <= after["begun"] for one, after in itertools.pairwise(reported))
+    assert all(one["ended"] <= after["started"] for one, after in itertools.pairwise(reported))
 
 
 def test_what_comes_after_waits_and_what_does_not_takes_the_gpus_that_are_free(
@@ -98,7 +98,7 @@ def test_what_comes_after_waits_and_what_does_not_takes_the_gpus_that_are_free(
     first, second, third = (
         json.loads(next((tmp_path / one.id).glob("*.json")).read_text()) for one in parts
     )
-    assert third["begun"] < first["ended"] <= second["begun"]
+    assert third["started"] < first["ended"] <= second["started"]
     assert first["gpus"] != third["gpus"]
 
 

@@ -109,7 +109,7 @@ def test_what_a_run_needed_is_less_than_what_the_engine_reserved() -> None:
 
 
 @pytest.mark.parametrize("missing", ["weights", "consumed", "activation", "graphs", "kv_cache"])
-def test_the_need_is_not_told_when_a_part_of_it_is_not_known(missing: str) -> None:
+def test_the_need_is_not_reported_when_a_part_of_it_is_not_known(missing: str) -> None:
     reported = replace(logged_memory(LOG.splitlines()), **{missing: None})
 
     assert memory_figures(PHASE, reported).effective is None

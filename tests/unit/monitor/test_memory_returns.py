@@ -31,7 +31,7 @@ Machine = Callable[..., FakeNvml]
 
 
 class Reported:
-    """What a worker would write down."""
+    """Events that a worker would write down."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, dict[str, Any]]] = []
@@ -56,13 +56,13 @@ def monitor() -> Iterator[Callable[[], Monitor]]:
 
 
 def waited(monitor: Monitor, longest: float = 600.0) -> list[tuple[str, dict[str, Any]]]:
-    """What is told of a wait."""
+    """Events of a wait."""
     reported = Reported()
     asyncio.run(wait_for_memory(monitor, reported, longest))  # type: ignore[arg-type]
     return reported.events
 
 
-def test_memory_that_is_back_is_told_at_once(
+def test_memory_that_is_back_is_reported_at_once(
     monitor: Callable[[], Monitor], machine: Machine
 ) -> None:
     gpu = FakeGpu("GPU-0", used=GIB)

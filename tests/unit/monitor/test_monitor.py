@@ -29,7 +29,7 @@ MIB = 1 << 20
 
 
 class Watched:
-    """A monitor that looks often, and what it has told."""
+    """A monitor that looks often, and its events."""
 
     def __init__(self, root: int | None = None, **options: object) -> None:
         self.alarms: list[Alarm] = []
@@ -148,7 +148,7 @@ def test_a_process_that_draws_and_computes_is_counted_once(
     assert seen.stop().whole.gpus[0].peak_bytes == 3 * GIB
 
 
-def test_only_the_gpus_of_this_job_are_looked_at(
+def test_only_the_gpus_of_this_job_are_read(
     watch: Callable[..., Watched], machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine(FakeGpu("GPU-a", used=1), FakeGpu("GPU-b", used=1))
@@ -156,7 +156,7 @@ def test_only_the_gpus_of_this_job_are_looked_at(
     assert [use.gpu.uuid for use in watch().stop().whole.gpus] == ["GPU-b"]
 
 
-def test_a_gpu_that_is_lost_is_told_once_and_looking_goes_on(
+def test_a_gpu_that_is_lost_is_reported_once_and_monitoring_goes_on(
     watch: Callable[..., Watched], machine: Machine
 ) -> None:
     bad, good = FakeGpu("GPU-a", used=GIB), FakeGpu("GPU-b", used=GIB)
@@ -176,7 +176,7 @@ def test_a_gpu_that_is_lost_is_told_once_and_looking_goes_on(
 
 
 @pytest.mark.parametrize("new_names", [True, False])
-def test_slowed_down_gpus_are_told_once_with_the_reason(
+def test_slowed_down_gpus_are_reported_once_with_the_reason(
     watch: Callable[..., Watched], machine: Machine, new_names: bool
 ) -> None:
     gpu = FakeGpu("GPU-a", used=1, celsius=91, throttles=0x1)
@@ -194,7 +194,7 @@ def test_slowed_down_gpus_are_told_once_with_the_reason(
     assert seen.stop().whole.gpus[0].throttles == ("power cap", "thermal (hardware)")
 
 
-def test_each_gpu_that_is_slowed_down_is_told(
+def test_each_gpu_that_is_slowed_down_is_reported(
     watch: Callable[..., Watched], machine: Machine
 ) -> None:
     first, second = FakeGpu("GPU-a", throttles=0x4), FakeGpu("GPU-b")
@@ -354,7 +354,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_a_disk_that_is_nearly_full_is_told_once_a_minute(
+def test_a_disk_that_is_nearly_full_is_reported_once_a_minute(
     watch: Callable[..., Watched], small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hpcbench.monitor.sampler.DISK_SECONDS", 0.0)
@@ -381,7 +381,7 @@ def test_an_engine_that_ended_and_is_a_zombie_raises_an_alarm(
     seen.monitor.watch_engine(process.pid)
     seen.look(3)
     assert seen.alarms == []
-    process.kill()  # and nobody waits for it
+    process.kill()  # and the monitor does not wait for it
     wait_for(lambda: seen.alarms)
 
     (alarm,) = seen.alarms
@@ -481,7 +481,7 @@ with tempfile.TemporaryFile(dir='/var/tmp') as file:
         process.wait()
 
 
-def test_a_process_killed_for_want_of_memory_is_told_with_its_name(
+def test_a_process_killed_for_want_of_memory_is_reported_with_its_name(
     watch: Callable[..., Watched], group: Group
 ) -> None:
     group.limit(64 * MIB)

@@ -1,4 +1,4 @@
-"""What a worker says when the monitor rings: with the engine's last lines where they may tell why."""
+"""A worker's message when the monitor rings: with the engine's last lines where they may tell why."""
 
 from __future__ import annotations
 

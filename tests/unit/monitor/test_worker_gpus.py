@@ -36,7 +36,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def worked(folder: Path, **model: Any) -> tuple[Experiment, dict[str, Any]]:
-    """What a worker said of a model that it could not load; it has come to its end."""
+    """Events of a worker about a model that it could not load; it has come to its end."""
     here = experiment(folder, [record(0)], model=model)
     (group,) = here.work.groups
     environment = {"kind": "venv", "path": "/nowhere/bin/python", "digest": None}
@@ -57,7 +57,7 @@ def worked(folder: Path, **model: Any) -> tuple[Experiment, dict[str, Any]]:
         ({"gpus": 1, "gpu_memory_gb": 80}, "the model needs 1 GPU of 80 GB, this worker has 1 (NVIDIA A100"),
     ],
 )  # fmt: skip
-def test_too_few_or_too_small_gpus_are_told_before_anything_is_loaded(
+def test_too_few_or_too_small_gpus_are_reported_before_anything_is_loaded(
     tmp_path: Path, machine: Machine, asked: list[str], model: dict[str, Any], said: str
 ) -> None:
     machine(FakeGpu("GPU-a", total=40 * GIB))

@@ -24,7 +24,7 @@ from cryptography.x509.oid import NameOID
 
 @dataclass
 class MailServer:
-    """What it does, and what it was sent."""
+    """Behaviour of the server, and the mail it was sent."""
 
     refuse: dict[str, str] = field(default_factory=dict)
     """Address → answer to RCPT."""
@@ -36,7 +36,7 @@ class MailServer:
     tls: list[bool] = field(default_factory=list)
     """Whether each came encrypted."""
     users: list[str] = field(default_factory=list)
-    """Who tried to log in."""
+    """Users that tried to log in."""
     port: int = 0
 
     async def handle_RCPT(  # noqa: N802 - aiosmtpd's name

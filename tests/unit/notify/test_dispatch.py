@@ -1,4 +1,4 @@
-"""After the report trackers and notifiers are told, once; one that fails costs the experiment nothing."""
+"""Trackers and notifiers get their report after the end, once; a failure costs the experiment nothing."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_tracker_appends_a_line_a_metric(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_what_fails_is_told_without_secrets_and_the_rest_goes_on(
+def test_what_fails_is_reported_without_secrets_and_the_rest_goes_on(
     tmp_path: Path, posted: tuple[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, found = posted
@@ -144,7 +144,7 @@ def at(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
 
 
 @pytest.mark.long
-def test_nobody_is_told_twice_however_often_it_is_called(
+def test_each_gets_one_report_however_often_it_is_called(
     tmp_path: Path, posted: tuple[str, list[dict[str, Any]]]
 ) -> None:
     url, found = posted
@@ -156,7 +156,7 @@ def test_nobody_is_told_twice_however_often_it_is_called(
 
 
 @pytest.mark.long
-def test_another_end_is_told_again_and_one_that_nobody_wants_is_not(
+def test_another_end_is_reported_again_and_one_that_no_user_wants_is_not(
     tmp_path: Path, posted: tuple[str, list[dict[str, Any]]]
 ) -> None:
     url, found = posted
@@ -189,7 +189,7 @@ def test_what_a_node_could_not_send_the_login_node_sends(
     assert "HTTP 500" in failed
     before = len(found)
     target.write_text(url)
-    assert catch_up(here) == [] and len(found) == before  # not at once: whoever looks need not wait
+    assert catch_up(here) == [] and len(found) == before  # not at once: a reader need not wait
     at(monkeypatch, 61)
     tell_of_newest(tmp_path)
     assert capsys.readouterr().err == ""
@@ -199,7 +199,7 @@ def test_what_a_node_could_not_send_the_login_node_sends(
     assert len(found) == before + 1
 
 
-def test_whoever_is_killed_before_telling_leaves_it_to_the_next_look(
+def test_a_process_killed_before_its_report_leaves_it_to_the_next_look(
     tmp_path: Path, posted: tuple[str, list[dict[str, Any]]]
 ) -> None:
     url, found = posted
@@ -300,7 +300,7 @@ def test_a_notifier_that_exits_or_prints_is_a_failure_or_none(
     assert failed == "notifiers odd:Exits: it ended with 7: it printed no message"
 
 
-def test_a_look_by_somebody_who_may_not_write_tells_nobody(
+def test_a_look_by_a_user_who_may_not_write_reports_nothing(
     tmp_path: Path, posted: tuple[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, found = posted
@@ -339,7 +339,7 @@ def test_the_lock_of_a_process_that_is_gone_is_no_obstacle(
 
 
 @pytest.mark.long
-def test_killed_at_any_step_it_is_told_in_the_end_and_at_most_once_more_with_a_word_of_it(
+def test_killed_at_any_step_it_is_reported_in_the_end_and_at_most_once_more_with_a_word_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[dict[str, Any]] = []
@@ -381,7 +381,7 @@ def _silent(lock: Path) -> Any:
 
 
 @pytest.mark.long
-def test_a_verdict_is_told_once_unless_it_is_go(
+def test_a_verdict_is_reported_once_unless_it_is_go(
     tmp_path: Path, posted: tuple[str, list[dict[str, Any]]]
 ) -> None:
     url, found = posted
@@ -395,7 +395,7 @@ def test_a_verdict_is_told_once_unless_it_is_go(
     assert len(found) == 2
 
 
-def test_a_verdict_that_cannot_be_written_down_harms_nobody(tmp_path: Path) -> None:
+def test_a_verdict_that_cannot_be_written_down_harms_no_other(tmp_path: Path) -> None:
     here = ended(tmp_path, notifications=[hook("http://127.0.0.1:1")])
     (failed,) = tell_verdict(here, {**VERDICT, "checks": [{"baseline": float("nan")}]})
     assert failed.startswith("notifiers: ValueError")

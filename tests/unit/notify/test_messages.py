@@ -90,7 +90,7 @@ def test_a_regression_says_verdict_first_and_the_checks_that_failed() -> None:
     }
 
 
-def test_memory_is_told_in_gib_and_speed_in_percent() -> None:
+def test_memory_is_reported_in_gib_and_speed_in_percent() -> None:
     one = VERDICT["checks"][0]
     memory = {
         **one,
@@ -113,7 +113,7 @@ def test_each_form_keeps_to_what_its_chat_publishes() -> None:
         check_teams(teams(reported))
 
 
-def test_nobody_is_mentioned_and_nothing_is_formatted_by_a_name() -> None:
+def test_a_name_mentions_no_user_and_formats_nothing() -> None:
     hostile = "@all <!channel> *bold* [x](http://evil) <b> | `code` #1"
     event = {**REGRESSION, "summary": hostile, "plan": hostile}
     assert "<!channel>" not in json.dumps(slack(described(event))["blocks"])

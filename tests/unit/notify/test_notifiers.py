@@ -1,4 +1,4 @@
-"""Notifiers against real servers: what goes over the wire, what fails and how that is told."""
+"""Notifiers against real servers: what goes over the wire, what fails and how that is reported."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Hook:
 
     url: str = ""
     answers: list[tuple[int, dict[str, str], bytes]] = field(default_factory=list)
-    """What to answer, in order; the last one again and again."""
+    """Answers, in order; the last one again and again."""
     posts: list[tuple[str, dict[str, str], Any]] = field(default_factory=list)
     """Path, headers and body of each."""
     hold: threading.Event = field(default_factory=threading.Event)
@@ -112,7 +112,7 @@ def test_what_may_pass_is_tried_again_within_the_call(hook: Hook) -> None:
     assert len(hook.posts) == 3
 
 
-def test_what_goes_on_failing_is_told_with_what_the_server_said(hook: Hook) -> None:
+def test_what_goes_on_failing_is_reported_with_what_the_server_said(hook: Hook) -> None:
     hook.answers = [(503, {}, b"<b>not\x1b[31m now</b>\n")]
     failed = reported(hook)
     assert failed["why"] == "Busy: HTTP 503 Service Unavailable: <b>not [31m now</b>"
@@ -139,7 +139,7 @@ def test_a_redirect_is_no_success(hook: Hook, code: int) -> None:
     assert len(hook.posts) == 1
 
 
-def test_nobody_there_is_busy_and_no_secret_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_absent_user_is_busy_and_no_secret_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -170,7 +170,7 @@ def test_a_part_of_a_secret_that_an_error_quotes_is_masked(monkeypatch: pytest.M
     assert failed["why"] is not None and "quoted-secret" not in failed["why"]
 
 
-def test_options_that_are_wrong_are_told_without_their_values(
+def test_options_that_are_wrong_are_reported_without_their_values(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("HOOK", "hunter2" * 30)
@@ -195,7 +195,7 @@ def test_a_date_says_when_to_come_back() -> None:
 # --- commands ------------------------------------------------------------------------------------------
 
 
-def test_a_command_that_hangs_or_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_that_hangs_or_fails_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "PATIENCE", 0.2)
     sleeping = CommandNotifier({"argv": [sys.executable, "-c", "import time; time.sleep(60)"]})
     with pytest.raises(Refused, match=r"longer than 0\.2 s"):
@@ -254,9 +254,9 @@ def test_starttls_with_a_password_that_no_error_shows(
         assert (
             len(server.users) <= 3
         )  # not asked again, accounts are locked for that; smtplib tries PLAIN and LOGIN
-        nobody = mailed(server.port, ca_file=str(pem))
-        assert nobody["why"].startswith("Refused: 530")
-    assert "secret" not in str([wrong, nobody])
+        unnamed = mailed(server.port, ca_file=str(pem))
+        assert unnamed["why"].startswith("Refused: 530")
+    assert "secret" not in str([wrong, unnamed])
 
 
 def test_ssl_from_the_first_byte(tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ def test_ssl_from_the_first_byte(tmp_path: Path) -> None:
         assert server.tls == [True]
 
 
-def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path: Path) -> None:
+def test_a_certificate_that_no_authority_vouches_for_is_refused(tmp_path: Path) -> None:
     pem = certificate(tmp_path)
     with mail_server(pem, starttls=True) as server:
         assert "CERTIFICATE_VERIFY_FAILED" in mailed(server.port)["why"]
@@ -286,7 +286,7 @@ def test_plain_mail_leaves_this_machine_only_if_allowed() -> None:
     assert not on_this_machine("192.0.2.1")
 
 
-def test_one_of_two_refused_is_a_remark_and_nobody_is_told_twice() -> None:
+def test_one_of_two_refused_is_a_remark_and_no_report_comes_twice() -> None:
     with mail_server() as server:
         server.refuse = {"b@example.org": "550 no such user"}
         both = ["a@example.org", "b@example.org"]

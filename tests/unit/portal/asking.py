@@ -48,7 +48,7 @@ class NoIndex:
     """An index that knows nothing."""
 
     row: Any = None
-    """What it says of every run task."""
+    """Its row of every run task."""
 
     def run_task(self, experiment: str, name: str) -> Any:
         """The row, if there is one."""

@@ -19,7 +19,7 @@ def postgresql() -> Iterator[str]:
     params=["sqlite", pytest.param("postgresql", marks=pytest.mark.long)],
 )
 def database(request: pytest.FixtureRequest) -> str | None:
-    """What an index is opened with: once nothing, which is SQLite, and once the address of a PostgreSQL."""
+    """Argument that opens an index: once nothing, which is SQLite, and once the address of a PostgreSQL."""
     return None if request.param == "sqlite" else str(request.getfixturevalue("postgresql"))
 
 

@@ -29,7 +29,7 @@ from hpcbench.portal.serve import listening_tcp
 
 @dataclass
 class Answer:
-    """An answer as it came."""
+    """An answer, unchanged."""
 
     status: int
     headers: list[tuple[str, str]]
@@ -79,7 +79,7 @@ class Served:
 
     @property
     def host(self) -> str:
-        """What a browser would send as Host."""
+        """Host header that a browser would send."""
         return f"localhost:{self.port}"
 
     @property
@@ -116,7 +116,7 @@ class Served:
             connection.close()
 
     def get(self, path: str, headers: Mapping[str, str] | None = None) -> Answer:
-        """What the command line's token gets; with headers, what they get."""
+        """Answer to the command line's token; with headers, to them."""
         return self.ask("GET", path, self.owner if headers is None else headers)
 
     def sign_in(self) -> Answer:
@@ -140,7 +140,7 @@ class Served:
 
 
 def new_desk(folder: Path, clock: Clock) -> Desk:
-    """As after a start: nobody is signed in."""
+    """As after a start: no user is signed in."""
     tokens = folder / "tokens.json"
     tokens.unlink(missing_ok=True)
     return Desk("o" * 43, Tokens(tokens, clock), Sessions(clock))

@@ -175,7 +175,7 @@ def test_a_bundle_says_what_it_is_and_its_page_that_it_is_one(
     assert (written / "assets/a.js").read_text() == "0"
 
 
-def test_nobody_is_told_who_made_it(written: Path) -> None:
+def test_it_does_not_say_who_made_it(written: Path) -> None:
     session = read(written, "session")
     assert (session["user"], session["may_edit"], session["may_submit"]) == ("", False, False)
 
@@ -316,7 +316,7 @@ def test_without_a_client_it_says_how_to_get_one(experiment: Experiment, tmp_pat
         write(experiment, tmp_path / "out", client=tmp_path)
 
 
-def test_what_cannot_be_had_is_told(
+def test_what_cannot_be_had_is_reported(
     experiment: Experiment, client: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(static_export, "THEMES", ("light", "no such theme"))

@@ -36,7 +36,7 @@ NODES = "\n".join(
         ("PartitionName=cpu Default=NO MaxTime=08:00:00 State=UP TotalNodes=1",),
     )
 )  # fmt: skip
-"""What this fake's scontrol says, whatever it is asked."""
+"""Answer of this fake's scontrol, whatever it is asked."""
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
 
 @pytest.fixture
 def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watch:
-    """A watch over an empty home; nobody shares its answers."""
+    """A watch over an empty home that shares its answers with no other."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("HPCBENCH_SITE", str(tmp_path / "site"))
     monkeypatch.delenv("SCRATCH", raising=False)
@@ -110,7 +110,7 @@ def test_own_jobs_come_with_their_experiment_and_why_they_wait(
     assert waiting.why.startswith("the QOS's limit of GPUs per user is reached")
 
 
-def test_many_readers_cost_one_question_and_everybody_is_told(fake: Fake, watch: Watch) -> None:
+def test_many_readers_cost_one_question_and_all_get_the_answer(fake: Fake, watch: Watch) -> None:
     hub = watch._portal.hub
     before = hub.seq
     once(watch)

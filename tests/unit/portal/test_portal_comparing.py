@@ -316,7 +316,7 @@ def test_models_within_one_experiment_are_compared(tmp_path: Path) -> None:
         assert by_hand["total"] == 4
 
 
-def test_a_run_task_that_neither_run_has_is_told_so(tmp_path: Path) -> None:
+def test_a_run_task_that_neither_run_has_is_reported(tmp_path: Path) -> None:
     with unguarded(portal_over(home(tmp_path, a={"anls": OLD}, b={"anls": NEW}))) as api:
         found = ask(api, f"compare?runs={A}&runs={B}&run_task=nowhere")
         (candidate,) = found["candidates"]
@@ -364,7 +364,7 @@ def test_scores_that_change_are_compared_again(tmp_path: Path) -> None:
 # --- what takes long ---------------------------------------------------------------------------------------
 
 
-def test_of_several_who_want_the_same_one_makes_it_and_too_many_are_told_to_come_back() -> None:
+def test_of_several_readers_of_the_same_one_makes_it_and_too_many_are_sent_away() -> None:
     made, go, started = [], threading.Event(), threading.Event()
 
     def make() -> str:
@@ -443,7 +443,7 @@ def test_other_requests_are_answered_while_something_takes_long(
         assert api.ask("GET", f"compare?runs={A}&runs={B}").status == 200
 
 
-def test_who_waits_too_long_is_told_to_come_back_and_finds_it_made_then(
+def test_a_reader_that_waits_too_long_is_asked_to_come_back_and_finds_it_made_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go, real = threading.Event(), comparison._made

@@ -34,7 +34,7 @@ def test_a_series_keeps_its_extremes_and_its_newest_value_in_few_points(
 
 
 @given(VALUES, LIMITS)
-def test_what_is_kept_was_there_at_that_time_and_stands_in_order(
+def test_what_is_kept_was_there_at_that_time_and_is_in_order(
     values: list[float], limit: int
 ) -> None:
     times, kept = thinned(values, limit).points()

@@ -130,7 +130,7 @@ def test_a_long_line_keeps_its_extremes_in_few_points(count: int, seed: int) -> 
     assert "points, the extremes included" in found.notes[0]
 
 
-def test_many_names_are_cut_and_that_is_told() -> None:
+def test_many_names_are_cut_and_that_is_reported() -> None:
     names = tuple(f"n{number}" for number in range(2 * MOST_NAMES))
     series = Series("s", names, tuple(map(float, range(len(names)))), low=(0.0,) * len(names),
                     high=(1.0,) * len(names))  # fmt: skip
@@ -141,7 +141,7 @@ def test_many_names_are_cut_and_that_is_told() -> None:
     assert found.notes == (f"The figure shows {MOST_NAMES} of {2 * MOST_NAMES} names.",)
 
 
-def test_a_large_matrix_is_cut_and_that_is_told() -> None:
+def test_a_large_matrix_is_cut_and_that_is_reported() -> None:
     cells = tuple(tuple(0.5 for _ in range(100)) for _ in range(100))
     names = tuple(f"n{number}" for number in range(100))
     figure = Figure(

@@ -1,4 +1,4 @@
-"""The follower: what happens in a home is in the index, and is told, soon and at little cost."""
+"""The follower: events of a home are in the index, and sent to readers, soon and at little cost."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ def follower(portal: Portal, monkeypatch: pytest.MonkeyPatch) -> Iterator[Follow
 
 
 class Reported:
-    """What the hub was told since."""
+    """Messages to the hub since then."""
 
     def __init__(self, portal: Portal) -> None:
         self._hub, self._seq = portal.hub, portal.hub.seq
 
     def news(self) -> list[ExperimentNews]:
-        """What is new."""
+        """New messages."""
         found = self._hub.since(self._seq)
         self._seq = found.seq
         return [one for one in found.news if isinstance(one, ExperimentNews)]
@@ -142,7 +142,7 @@ class Running:
         self.news.write("shard_claimed", shard=self.held.shard.id, attempt=1)
 
     def answers(self, count: int) -> None:
-        """So many more, told as workers tell it."""
+        """So many more, written as workers write them."""
         assert self.held is not None
         for number in range(count):
             self.held.record(response(f"s{len(self.held.answered) + number}"))
@@ -175,7 +175,7 @@ def test_new_gone_and_damaged_experiments(portal: Portal, follower: Follower) ->
     (portal.home / "experiments" / "link").symlink_to(portal.home / "experiments" / "e1")
     until(follower, lambda: len(ids(portal)) == 2)
     assert (state(portal, "e1"), state(portal, "e2")) == ("done", "unreadable")
-    assert reported.news() == []  # nobody was there to whom they were new
+    assert reported.news() == []  # no reader was there to whom they were new
     done(portal.home, "e3")
     until(follower, lambda: "e3" in ids(portal))
     assert [(one.experiment, one.changed) for one in reported.news()] == [("e3", ("new",))]
@@ -272,7 +272,7 @@ def test_statuses_of_what_is_done_are_found_in_quiet_moments(
 # --- what runs ---------------------------------------------------------------------------------------------
 
 
-def test_progress_is_told_and_in_the_index(
+def test_progress_is_reported_and_in_the_index(
     portal: Portal, follower: Follower, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = Running(portal.home, monkeypatch)
@@ -327,7 +327,7 @@ def test_between_two_whole_looks_events_say_how_far_it_is(
     run.news.close()
 
 
-def test_its_end_is_told_and_it_is_not_followed_any_more(
+def test_its_end_is_reported_and_it_is_not_followed_any_more(
     portal: Portal, follower: Follower, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = Running(portal.home, monkeypatch, samples=10)
@@ -352,7 +352,7 @@ def test_its_end_is_told_and_it_is_not_followed_any_more(
     assert portal.index.known(run.here.id) is not None
 
 
-def test_torn_lines_and_files_that_vanish_stop_nobody(
+def test_torn_lines_and_files_that_vanish_stop_no_reader(
     portal: Portal,
     follower: Follower,
     monkeypatch: pytest.MonkeyPatch,
@@ -453,13 +453,13 @@ def test_an_index_that_is_deleted_while_it_runs_is_filled_again(
     run.news.close()
 
 
-def test_news_come_without_a_hand_while_somebody_watches(
+def test_news_come_without_a_hand_while_a_client_watches(
     portal: Portal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = Running(portal.home, monkeypatch)
     found = Follower(portal)
     found.start()
-    portal.hub.polled()  # somebody is there
+    portal.hub.polled()  # a reader is there
     assert found.wait_until_read(SECONDS)
     reported = Reported(portal)
     run.claims()

@@ -98,7 +98,7 @@ def status(answer: bytes) -> int:
 
 
 def log(portal: Served, until: str, name: str = "portal-here.log") -> str:
-    """A log, once something stands in it: it is written when the answer has gone."""
+    """A log, once it has text: it is written when the answer has gone."""
     path = portal.socket.parent / "logs" / name
     while until not in (text := path.read_text()):
         time.sleep(0.01)
@@ -182,7 +182,7 @@ def test_a_wrong_token_opens_nothing(portal: Served, value: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["token", "t", "code", "access_token"])
-def test_a_token_in_the_address_is_not_looked_at(portal: Served, name: str) -> None:
+def test_a_token_in_the_address_is_not_read(portal: Served, name: str) -> None:
     code = portal.access.desk.sessions.code()
     for word in (portal.access.desk.owner, code):
         assert portal.ask("GET", f"/api/v1/session?{name}={word}").status == 401
@@ -247,7 +247,7 @@ def test_failures_have_to_wait_and_say_how_long(portal: Served) -> None:
     assert portal.get("/api/v1/session", {"Authorization": f"Bearer {good.token}"}).status == 200
 
 
-def test_ones_own_success_takes_no_failure_back(portal: Served) -> None:
+def test_a_users_own_success_takes_no_failure_back(portal: Served) -> None:
     good = portal.access.desk.tokens.create(NewToken(name="x")).token
     wrong = f"{good[:-4]}xxxx"  # with the id of a token that one may know
     seen = []
@@ -259,7 +259,7 @@ def test_ones_own_success_takes_no_failure_back(portal: Served) -> None:
     assert seen.count(401) <= 7
 
 
-def test_ones_own_sign_in_takes_no_failure_back(portal: Served) -> None:
+def test_a_users_own_sign_in_takes_no_failure_back(portal: Served) -> None:
     seen = []
     for _ in range(7):
         wrong = portal.ask("POST", "/api/v1/session", portal.browser, {"code": "x"})
@@ -683,13 +683,13 @@ SLOW = {
     b"Content-Length: 900\r\n\r\n{",
     "are idle": b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
 }
-"""What connections do that take places."""
+"""Requests of connections that take places."""
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("unix", [False, True])
 @pytest.mark.parametrize("what", SLOW)
-def test_hundreds_of_slow_connections_keep_nobody_out(
+def test_hundreds_of_slow_connections_keep_no_user_out(
     portal: Served, what: str, unix: bool
 ) -> None:
     lines = []
@@ -782,7 +782,7 @@ FORWARDED = {
 
 
 def by_proxy(folder: Path) -> Any:
-    # The proxy's account is our own here: it is told from others by its account alone.
+    # The proxy's account is our own here: its account alone distinguishes it from others.
     doorkeeper = peer_accounts.Doorkeeper(uid=-1, proxy_uid=os.geteuid())
     return served(
         folder,
@@ -839,7 +839,7 @@ def test_the_proxys_own_site_may_ask_and_no_other(tmp_path: Path) -> None:
             assert found.status == wanted, "what the browser claimed does not count"
 
 
-def test_nobody_else_is_believed_about_where_he_comes_from(portal: Served) -> None:
+def test_no_other_client_is_believed_about_where_it_comes_from(portal: Served) -> None:
     portal.sign_in()
     given = {**portal.browser, **FORWARDED, "Origin": "https://ondemand.example.edu"}
     assert portal.ask("PUT", "/api/v1/probe/change", given).status == 403
@@ -853,7 +853,7 @@ def test_nobody_else_is_believed_about_where_he_comes_from(portal: Served) -> No
     assert "Secure" not in signed.header("set-cookie")
 
 
-def test_nobody_is_believed_to_be_a_user_by_a_header(portal: Served, tmp_path: Path) -> None:
+def test_no_client_is_believed_to_be_a_user_by_a_header(portal: Served, tmp_path: Path) -> None:
     named = {"X-Forwarded-User": "root", "Remote-User": "root", "X-Remote-User": "root"}
     assert portal.get("/api/v1/session", named).status == 401
     (tmp_path / "proxy").mkdir()

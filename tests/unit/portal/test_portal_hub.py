@@ -35,7 +35,7 @@ def test_a_reader_resumes_behind_its_last_message() -> None:
     assert hub.since(hub.seq).news == ()
 
 
-def test_who_was_away_for_too_long_is_told_to_fetch_everything() -> None:
+def test_a_reader_that_was_away_for_too_long_is_asked_to_fetch_everything() -> None:
     hub = Hub(ring=4)
     start = hub.seq
     for _ in range(4):
@@ -128,7 +128,7 @@ def test_a_wait_without_news_ends_and_leaves_nothing_behind() -> None:
     assert not hub._waiting
 
 
-def test_it_is_watched_while_somebody_reads_or_has_just_asked(
+def test_it_is_watched_while_a_client_reads_or_has_just_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 0.0

@@ -153,7 +153,7 @@ def test_run_tasks_can_be_sorted_by_every_column(index: Index) -> None:
         assert rest.next is None, sort
 
 
-def test_a_cursor_of_another_list_or_of_nobody_is_refused(index: Index) -> None:
+def test_a_cursor_of_another_list_or_of_no_list_is_refused(index: Index) -> None:
     index.put([entry(f"e{number}") for number in range(5)])
     mine = index.experiments(ExperimentQuery(limit=2)).next
     assert mine is not None
@@ -458,7 +458,7 @@ def test_two_portals_may_write_at_once(database: str | None, tmp_path: Path) -> 
         one.close()
 
 
-def test_lists_are_counted_no_further_than_told(
+def test_lists_are_counted_no_further_than_asked(
     index: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hpcbench.portal.index.queries.COUNTED_TO", 5)
@@ -467,7 +467,7 @@ def test_lists_are_counted_no_further_than_told(
     assert (page.total, page.counted_to) == (5, 5)
 
 
-def test_an_address_that_is_none_is_told_without_its_password(tmp_path: Path) -> None:
+def test_an_address_that_is_none_is_reported_without_its_password(tmp_path: Path) -> None:
     for url in (
         "mysql://u:geheim@host/db",
         "nonsense",

@@ -126,7 +126,7 @@ def other_tables(file: Path) -> None:
 @pytest.mark.parametrize(
     "harm", [damage_all, damage_some, truncate, empty, other_version, other_tables]
 )
-def test_a_file_that_cannot_be_read_is_made_anew_at_the_start(
+def test_a_file_that_cannot_be_read_is_made_again_at_the_start(
     tmp_path: Path, harm: Callable[[Path], None]
 ) -> None:
     file = tmp_path / "index.sqlite"
@@ -145,7 +145,7 @@ def test_a_file_that_cannot_be_read_is_made_anew_at_the_start(
 @pytest.mark.parametrize(
     "harm", [damage_all, damage_some, truncate, empty, other_tables, Path.unlink]
 )
-def test_a_file_that_is_damaged_or_gone_while_it_is_used_is_made_anew(
+def test_a_file_that_is_damaged_or_gone_while_it_is_used_is_made_again(
     tmp_path: Path, harm: Callable[[Path], None]
 ) -> None:
     file = tmp_path / "index.sqlite"
@@ -194,7 +194,7 @@ def test_a_disk_that_cannot_be_written_is_a_fault_that_says_so(tmp_path: Path) -
 
 
 @pytest.mark.long
-def test_tables_that_are_gone_from_postgresql_are_made_anew(
+def test_tables_that_are_gone_from_postgresql_are_made_again(
     postgresql: str, tmp_path: Path
 ) -> None:
     index = open_index(postgresql, tmp_path)
@@ -228,6 +228,6 @@ def test_a_connection_that_broke_is_made_again(postgresql: str, tmp_path: Path) 
     engine.dispose()
 
 
-def test_homes_are_told_apart_by_their_paths() -> None:
+def test_homes_are_distinguished_by_their_paths() -> None:
     assert home_key(Path("/a")) != home_key(Path("/b"))
     assert home_key(Path("/a")) == home_key(Path("/a/"))

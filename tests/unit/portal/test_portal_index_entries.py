@@ -1,4 +1,4 @@
-"""What the index is made of: small files of an experiment, whatever state they are in."""
+"""Sources of the index: small files of an experiment, whatever state they are in."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def table(value: float | None = 0.75, metric: str = "exact_match", **more: Any) 
 
 
 def evaluated(here: Experiment, **tables: Any) -> None:
-    """What evaluation leaves."""
+    """Files that evaluation leaves."""
     speed = {
         "e2e_ms": {"p50": {"value": 1500.0}, "p95": {"value": 2500.0}},
         "tokens_per_s": {"value": 30.0},

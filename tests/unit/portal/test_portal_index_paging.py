@@ -269,6 +269,6 @@ def test_a_cursor_says_what_it_was_made_of(value: Any, key: list[str], of: str) 
 
 
 @given(st.text(max_size=200))
-def test_whatever_somebody_sends_as_a_cursor_is_refused_in_order(text: str) -> None:
+def test_any_text_as_a_cursor_is_refused_in_order(text: str) -> None:
     with pytest.raises(BadCursor):
         place_of(text, "a list", 1, float)

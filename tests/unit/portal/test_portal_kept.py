@@ -1,4 +1,4 @@
-"""What was made of files is kept as long as they stay, within a bound, and made once."""
+"""Values made of files are kept as long as the files stay, within a bound, and made once."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_value_larger_than_the_bound_is_kept_until_another_comes() -> None:
     assert (kept.held("large", 0), kept.held("small", 0)) == (None, (b"y",))
 
 
-def test_a_value_that_grew_is_weighed_anew() -> None:
+def test_a_value_that_grew_is_weighed_again() -> None:
     kept: Kept[bytearray] = Kept(100, len)
     kept.of("old", 0, lambda: bytearray(10))
     growing = kept.of("growing", 0, lambda: bytearray(10))

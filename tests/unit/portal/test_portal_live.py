@@ -280,7 +280,7 @@ def test_a_web_socket_of_another_site_is_refused(portal: Served, change: dict[st
         assert b"content-security-policy" in line.head
 
 
-def test_a_web_socket_needs_a_name_of_ours_and_somebody(portal: Served) -> None:
+def test_a_web_socket_needs_a_name_of_ours_and_a_user(portal: Served) -> None:
     with talking(portal, {}) as line:
         assert line.status == 401
     with talking(portal, {**portal.owner, "Host": "evil.example"}) as line:

@@ -117,7 +117,7 @@ def test_a_search_finds_the_same_lines_forwards_and_backwards_in_any_pieces(
     assert forwards == backwards == expected
 
 
-def test_a_line_that_has_no_end_yet_is_waited_for_and_told_once_nothing_came_for_long() -> None:
+def test_a_line_that_has_no_end_yet_is_waited_for_and_reported_once_nothing_came_for_long() -> None:
     log = log_of(b"one\ntwo", changed=1000.0)
     assert [line.text for line in chunk(log, now=1001.0).lines] == ["one"]
     part = chunk(log, after=4, now=1001.0)
@@ -186,7 +186,7 @@ def test_a_search_stops_at_its_bound_and_says_how_far_it_came() -> None:
 
 
 @given(st.lists(st.binary(max_size=200).map(lambda data: data.replace(b"\n", b""))))
-def test_whatever_stands_in_a_log_a_line_obeys_nobody(lines: list[bytes]) -> None:
+def test_no_text_in_a_log_breaks_a_line(lines: list[bytes]) -> None:
     found = readable(lines)
     assert len(found) == len(lines)
     for text in found:
@@ -292,7 +292,7 @@ def test_a_line_looks_like_what_it_is(text: str, level: str) -> None:
     assert level_of(text) == level
 
 
-def test_places_of_errors_are_told_so_that_one_can_jump_there() -> None:
+def test_places_of_errors_are_given_so_that_a_reader_can_jump_there() -> None:
     data = b"".join(
         b"ValueError: %d\n" % number if number % 10 == 0 else b"fine\n" for number in range(200)
     )

@@ -87,7 +87,7 @@ def test_what_is_no_image_is_never_sent(tmp_path: Path, data: bytes, size: Any) 
     assert found.kind in ("image/png", "image/gif", "image/jpeg")
 
 
-def test_a_small_copy_is_drawn_anew_and_keeps_nothing_of_the_file(tmp_path: Path) -> None:
+def test_a_small_copy_is_drawn_again_and_keeps_nothing_of_the_file(tmp_path: Path) -> None:
     from PIL.PngImagePlugin import PngInfo
 
     about = PngInfo()
@@ -186,7 +186,7 @@ def device(path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [pipe, folder, nothing, device])
-def test_what_is_no_file_holds_nobody_up(tmp_path: Path, make: Callable[[Path], None]) -> None:
+def test_what_is_no_file_holds_no_reader_up(tmp_path: Path, make: Callable[[Path], None]) -> None:
     path = tmp_path / "p.png"
     make(path)
     with pytest.raises(Gone):

@@ -137,7 +137,7 @@ def test_without_a_database_the_files_are_all(tmp_path: Path) -> None:
         assert wrong.status == 400
 
 
-def test_a_database_that_is_not_there_is_told_and_files_go_on(tmp_path: Path) -> None:
+def test_a_database_that_is_not_there_is_reported_and_files_go_on(tmp_path: Path) -> None:
     homes(tmp_path, {"mine": 2})
     gone = Database(type="sqlite", url=str(tmp_path / "gone.sqlite"))
     with unguarded(portal_of(tmp_path / "mine", gone)) as api:

@@ -16,7 +16,7 @@ from hpcbench.portal.peer_accounts import Doorkeeper, Peer
 from tests.unit.portal.served import Served, served
 
 STRANGER = 65534
-"""nobody."""
+"""Number of the account `nobody`."""
 
 OURS = os.geteuid()
 
@@ -44,7 +44,7 @@ as_root = pytest.mark.skipif(OURS != 0, reason="only root can be somebody else")
 
 
 def call(where: str, uid: int = OURS) -> bytes:
-    """What an account gets from the portal."""
+    """Answer of the portal to an account."""
     user = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"] if uid != OURS else []
     found = subprocess.run(
         [*user, sys.executable, "-I", "-c", CALL, where], cwd="/", capture_output=True, timeout=60
@@ -103,7 +103,7 @@ def test_the_other_end_of_a_connection_is_found_by_either_protocol() -> None:
                 assert Doorkeeper(OURS + 1).judge(taken) is None
 
 
-def test_an_end_that_nobody_has_is_not_its_listeners() -> None:
+def test_an_end_that_no_process_has_is_not_its_listeners() -> None:
     """Asked for a connection that is none, the kernel may tell of who listens on that port."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         here, there = server.getsockname(), ("127.0.0.1", 1)
@@ -139,7 +139,7 @@ def test_ipv4_through_ipv6_is_found_too() -> None:
                 assert Doorkeeper(OURS).judge(taken) == Peer(OURS, "127.0.0.1")
 
 
-def test_who_has_hung_up_already_is_nobody() -> None:
+def test_a_client_that_has_hung_up_already_is_no_user() -> None:
     """The kernel shows such an end as root's: a portal of root's must not believe it."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         line = socket.create_connection(server.getsockname())

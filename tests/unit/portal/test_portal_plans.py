@@ -109,7 +109,7 @@ def test_a_check_tells_unknown_names_beside_values_that_do_not_fit(serve: Serve)
     assert "^" not in reported
 
 
-def test_what_a_request_lacks_is_told_in_words(serve: Serve) -> None:
+def test_what_a_request_lacks_is_reported_in_words(serve: Serve) -> None:
     api = serve()
     fault = api.ask("POST", "definitions", {"kind": "elsewhere", "name": 3, "text": ""})
     assert fault.status == 422
@@ -237,7 +237,7 @@ def test_writes_a_plan_as_a_whole_with_the_mode_it_had(serve: Serve, plans: Path
     ) == 2
 
 
-def test_a_change_by_somebody_else_is_not_overwritten(serve: Serve, plans: Path) -> None:
+def test_a_change_by_another_writer_is_not_overwritten(serve: Serve, plans: Path) -> None:
     api = serve()
     definition = opened(api)
     (plans / "small.yaml").write_text(PLAN + "# theirs\n")
@@ -248,7 +248,7 @@ def test_a_change_by_somebody_else_is_not_overwritten(serve: Serve, plans: Path)
     assert gone.status == 412
 
 
-def test_of_two_writers_at_once_one_is_told_of_the_other(serve: Serve) -> None:
+def test_of_two_writers_at_once_one_learns_of_the_other(serve: Serve) -> None:
     api = serve()
     definition = opened(api)
     codes: list[int] = []
@@ -359,7 +359,7 @@ def test_unsaved_text_is_checked_as_if_it_were_saved(serve: Serve, plans: Path) 
     assert (plans / "small.yaml").read_text() == PLAN
 
 
-def test_mistakes_are_told_at_their_place_with_what_was_meant(serve: Serve) -> None:
+def test_mistakes_are_reported_at_their_place_with_what_was_meant(serve: Serve) -> None:
     wrong = PLAN.replace("ml_task: vqa", "ml_task: vqaa").replace("    split", "    splitt")
     found = check(serve(), wrong, name="new")
     places = {(one["line"], one["column"]): one for one in found["problems"]}
@@ -372,7 +372,9 @@ def test_mistakes_are_told_at_their_place_with_what_was_meant(serve: Serve) -> N
     assert [one["name"] for one in found["run_tasks"]] == ["vqa"]  # as far as it can be read
 
 
-def test_a_mistake_in_another_definition_is_told_with_its_name(serve: Serve, plans: Path) -> None:
+def test_a_mistake_in_another_definition_is_reported_with_its_name(
+    serve: Serve, plans: Path
+) -> None:
     (plans / "registries" / "models" / "own" / "m.yaml").write_text("name: own/m\nengin: vllm\n")
     found = check(serve(), PLAN.replace("model: tiny-vlm", "model: own/m"), name="new")
     assert {one["file"] for one in found["problems"]} == {"models/own/m"}
@@ -420,7 +422,7 @@ def test_a_module_beside_the_plans_is_not_imported(serve: Serve, plans: Path) ->
     assert not (plans / "sprung").exists()
 
 
-def test_every_starter_is_right_as_it_stands(serve: Serve) -> None:
+def test_every_starter_is_right_as_it_is(serve: Serve) -> None:
     api = serve()
     assert {one["name"] for one in api.ask("GET", "definitions/starters").body}
     for one in STARTERS:

@@ -42,7 +42,7 @@ def test_a_run_task_that_is_not_there_is_none(tmp_path: Path) -> None:
     assert seen(tmp_path, plan().model_dump_json()).alone("nowhere").run_tasks == ()
 
 
-def test_a_damaged_one_is_told_to_be(tmp_path: Path) -> None:
+def test_a_damaged_one_is_reported_as_damaged(tmp_path: Path) -> None:
     here = seen(tmp_path, plan().model_dump_json()[:-20])
     for look in (lambda: here.alone("b"), lambda: here.resolved):
         with pytest.raises(PortalFault, match="cannot be read") as fault:

@@ -99,7 +99,9 @@ def test_a_question_reaches_the_engine_with_its_page_and_the_answer_streams_back
     ]  # fmt: skip
 
 
-def test_an_engine_that_is_gone_refuses_or_is_elsewhere_is_told_in_a_line(tmp_path: Path) -> None:
+def test_an_engine_that_is_gone_refuses_or_is_elsewhere_is_reported_in_a_line(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(PortalFault, match="not served any more"):
         playground.find(tmp_path, "none")
     with serving(tmp_path, tmp_path / "none"), pytest.raises(PortalFault, match="does not answer"):

@@ -220,7 +220,7 @@ def test_a_restart_ends_all_sessions_and_keeps_tokens(house: House) -> None:
 
 
 @pytest.mark.parametrize("number", first(1, [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]))
-def test_it_ends_in_order_when_told_with_a_stream_open(
+def test_it_ends_in_order_on_a_signal_with_a_stream_open(
     house: House, number: signal.Signals
 ) -> None:
     process, _ = house.start()
@@ -238,7 +238,7 @@ def test_it_ends_in_order_when_told_with_a_stream_open(
     assert not (house.socket.parent / "portal.json").exists()
 
 
-def test_nobody_uses_it_for_long(house: House) -> None:
+def test_unused_for_long(house: House) -> None:
     process, _ = house.start("--idle-hours", "0.0001")
     assert "the portal stops: it got no request for 0.0001 h" in house.end(process)
     assert process.returncode == 0
@@ -315,7 +315,7 @@ def test_a_prefix_is_a_path(prefix: str) -> None:
         serve.check(serve.Settings(Path("/x"), Options(Path("/x"), root_path=prefix)))
 
 
-def test_the_password_of_the_index_stands_in_no_command(
+def test_the_password_of_the_index_is_in_no_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

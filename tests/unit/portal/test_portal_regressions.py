@@ -58,7 +58,9 @@ def the_change(history: History) -> Regression:
 # --- trends -------------------------------------------------------------------------------------------
 
 
-def test_a_change_is_told_with_the_first_bad_and_the_last_good_experiment(tmp_path: Path) -> None:
+def test_a_change_is_reported_with_the_first_bad_and_the_last_good_experiment(
+    tmp_path: Path,
+) -> None:
     wrote(tmp_path, LEVELS)
     history = History(tmp_path)
     change = the_change(history)
@@ -148,7 +150,7 @@ def test_a_series_that_drifted_is_worked_out_before_a_steady_one(tmp_path: Path)
     assert made[0] == "z-fell"
 
 
-def test_many_rows_are_cut_and_that_is_told(
+def test_many_rows_are_cut_and_that_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(regressions, "ROWS", 2)

@@ -1,4 +1,4 @@
-"""What evaluation wrote, whole and of one run task alone: the same, however it is laid out."""
+"""Results of an evaluation, whole and of one run task alone: the same, however they are laid out."""
 
 from __future__ import annotations
 

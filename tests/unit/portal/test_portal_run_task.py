@@ -1,4 +1,4 @@
-"""The page of a run task and what stands beside it: commands, provenance, report, over HTTP."""
+"""The page of a run task and its neighbours: commands, provenance, report, over HTTP."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _worked(here: Experiment) -> None:
-    """What a worker of run task `a` leaves."""
+    """Files that a worker of run task `a` leaves."""
     with Appender(here.worker_events("g0", "1_0-0")) as log:
         owner = {"job": "1_0", "restart": 0, "node": "n1", "host": "n1"}
         log.write({"event": "started", "seq": 1, "time": 10.0, "owner": owner})
@@ -170,7 +170,7 @@ def test_provenance_says_how_to_run_the_same_again(api: Unguarded, home: Path) -
     assert reported["reproduce"] == f"hpcbench rerun {home}/{HERE}"
 
 
-def test_configuration_is_held_against_any_experiment_without_secrets(api: Unguarded) -> None:
+def test_configuration_is_compared_with_any_experiment_without_secrets(api: Unguarded) -> None:
     assert api.ask("GET", f"{HERE}/configuration").body["baseline"] is None
     reported = api.ask("GET", f"{HERE}/configuration?baseline={OTHER}").body
     places = {one["path"]: (one["baseline"], one["experiment"]) for one in reported["differences"]}
@@ -213,7 +213,9 @@ def test_a_report_page_is_locked_up_and_everything_else_is_saved(api: Unguarded)
         "experiments/..%2f..%2fetc/provenance", "experiments/.hidden/logs",
     ],
 )  # fmt: skip
-def test_what_is_not_there_is_told_and_no_name_leads_elsewhere(api: Unguarded, path: str) -> None:
+def test_what_is_not_there_is_reported_and_no_name_leads_elsewhere(
+    api: Unguarded, path: str
+) -> None:
     answer = api.ask("GET", path)
     assert (answer.status, answer.body["code"]) == (404, "not_found")
 
@@ -232,7 +234,7 @@ def test_logs_of_a_run_task_are_those_of_its_workers(api: Unguarded) -> None:
     assert api.ask("GET", f"{HERE}/logs?run_task=b").body == []
 
 
-def test_an_experiment_that_is_damaged_is_told_as_such(api: Unguarded, home: Path) -> None:
+def test_an_experiment_that_is_damaged_is_reported_as_such(api: Unguarded, home: Path) -> None:
     broken = home / "experiments" / "20261122-1432-plan-cccc"
     broken.mkdir()
     (broken / "manifest.json").write_text("{}")

@@ -16,7 +16,7 @@ from hpcbench.portal import runtime_dir
 from hpcbench.portal.serve import listening
 
 STRANGER = 65534
-"""nobody."""
+"""Number of the account `nobody`."""
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
 
@@ -113,7 +113,7 @@ def test_a_runtime_folder_that_is_gone_is_done_without(
     assert runtime_dir.find().folder == Path(f"/tmp/hpcbench-{os.geteuid()}")
 
 
-def test_a_runtime_folder_that_others_can_enter_is_not_taken_and_the_user_told_why(
+def test_a_runtime_folder_that_others_can_enter_is_refused_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runtime = tmp_path / "run"

@@ -47,7 +47,7 @@ def test_a_diff_says_how_much_of_long_texts_it_leaves_out(tmp_path: Path) -> Non
     assert detail(tmp_path, 1).not_compared == (0, 0)
 
 
-def test_all_of_a_sample_is_told(tmp_path: Path) -> None:
+def test_all_of_a_sample_is_shown(tmp_path: Path) -> None:
     lines = [
         record(number, metadata={"lang": "en"}, references=[str(number), "none"])
         for number in range(3)
@@ -75,7 +75,7 @@ def test_neighbours_are_those_of_the_filter(tmp_path: Path) -> None:
     wrong = Chosen(wrong=True)
     assert neighbours(detail(tmp_path, 3, wrong)) == (1, 1, 5)
     assert neighbours(detail(tmp_path, 3, wrong, Sorted("place", "desc"))) == (1, 5, 1)
-    # One that the filter leaves out stands between its neighbours all the same.
+    # One that the filter leaves out is between its neighbours all the same.
     assert neighbours(detail(tmp_path, 2, wrong)) == (1, 1, 3)
 
 
@@ -147,7 +147,7 @@ def test_thoughts_stand_apart(tmp_path: Path) -> None:
     assert detail(tmp_path, 2).reasoning is None
 
 
-def test_thoughts_that_the_engine_told_apart_are_shown(tmp_path: Path) -> None:
+def test_thoughts_that_the_engine_separated_are_shown(tmp_path: Path) -> None:
     here = running(tmp_path, ["0"], asked=0)
     write_attempt(here, 0, 1, [response("s0", "0", reasoning="1 - 1")])
     evaluate(here)
@@ -176,7 +176,7 @@ def test_a_note_comes_with_the_sample(tmp_path: Path) -> None:
     assert (found.row.flagged, found.note) == (True, "look <b>here</b>")
 
 
-def test_a_sample_while_it_runs_is_told_as_far_as_it_is_known(tmp_path: Path) -> None:
+def test_a_sample_while_it_runs_is_shown_as_far_as_it_is_known(tmp_path: Path) -> None:
     running(tmp_path, ["0", "1"], asked=1)
     found = detail(tmp_path, 0)
     assert (found.answer, found.accounts, found.references) == ("0", (), ("0",))
@@ -239,7 +239,7 @@ CORD = {"valid_line": [{"category": "menu.nm", "words": [{"text": "Tea", "quad":
 
 
 def of_a_dataset(home: Path, **dataset: Any) -> SampleDetail:
-    """The first sample of a dataset in `home / "data"` that nobody has asked yet."""
+    """The first sample of a dataset in `home / "data"`, which was not asked yet."""
     reported = {"source": str(home / "data"), **dataset}
     plan = resolved(run_task(dataset=reported))
     work = plan_work(plan, measured(plan, 1))

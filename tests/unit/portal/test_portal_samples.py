@@ -219,7 +219,7 @@ def test_a_cursor_that_no_page_gave_is_refused(tmp_path: Path, after: str) -> No
         Chosen(where=(("../../etc/passwd", "x"),)),
     ],
 )
-def test_what_there_is_no_column_of_is_told_with_what_there_is(
+def test_what_there_is_no_column_of_is_reported_with_what_there_is(
     tmp_path: Path, chosen: Chosen
 ) -> None:
     with pytest.raises(PortalFault) as fault:
@@ -261,7 +261,7 @@ def test_samples_are_found_by_their_ids_the_nearest_first(tmp_path: Path) -> Non
         assert [row.sample for row in named(one, text, 9)] == wanted
 
 
-def test_samples_that_nobody_has_asked_are_found_too(tmp_path: Path) -> None:
+def test_samples_that_were_not_asked_are_found_too(tmp_path: Path) -> None:
     here = running(tmp_path, ["0", "1", "2", "3", "4", "5"], asked=4)
     (row,) = named(sheet_of(portal_over(tmp_path), here.id, "rt"), "S5", 5)
     assert (row.place, row.sample, row.outcome) == (5, "s5", "missing")
@@ -273,7 +273,7 @@ def test_samples_that_nobody_has_asked_are_found_too(tmp_path: Path) -> None:
 # --- while it runs ----------------------------------------------------------------------------------------
 
 
-def test_a_run_task_that_runs_shows_answers_without_scores_and_what_nobody_has_asked(
+def test_a_run_task_that_runs_shows_answers_without_scores_and_samples_not_asked(
     tmp_path: Path,
 ) -> None:
     here = running(tmp_path, ["0", "no", None, "3", "four", "5", "6"], asked=5)
@@ -421,7 +421,7 @@ def test_the_api_finds_samples_by_their_ids(portal: Portal) -> None:
         assert api.ask("GET", f"{path}?text=").status == 422
 
 
-def test_scores_that_cannot_be_read_are_told_with_what_makes_them(
+def test_scores_that_cannot_be_read_are_reported_with_what_makes_them(
     portal: Portal, tmp_path: Path
 ) -> None:
     (tmp_path / "experiments" / ID / "scores" / "rt.parquet").write_bytes(b"PAR1 but no more")

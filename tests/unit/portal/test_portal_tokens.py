@@ -230,7 +230,7 @@ def test_what_the_command_line_changes_counts_at_once(tmp_path: Path, clock: Clo
 
 
 @pytest.mark.parametrize("text", ["", "[", "{}", '[{"row": 1}]', "null"])
-def test_a_damaged_file_lets_nobody_in(tmp_path: Path, text: str) -> None:
+def test_a_damaged_file_lets_no_user_in(tmp_path: Path, text: str) -> None:
     store = Tokens(tmp_path / "tokens.json")
     made = store.create(NewToken(name="a"))
     (tmp_path / "tokens.json").write_text(text)

@@ -1,4 +1,4 @@
-"""What workers said and their monitors saw: timelines, strips, causes, read piece by piece."""
+"""Events of workers and readings of their monitors: timelines, strips, causes, read piece by piece."""
 
 from __future__ import annotations
 
@@ -132,7 +132,9 @@ def test_groups_of_a_run_task_are_those_of_all_rounds(tmp_path: Path) -> None:
 # --- causes -------------------------------------------------------------------------------------------
 
 
-def test_what_went_wrong_is_told_by_cause_with_samples_that_have_no_answer(tmp_path: Path) -> None:
+def test_what_went_wrong_is_reported_by_cause_with_samples_that_have_no_answer(
+    tmp_path: Path,
+) -> None:
     scene = lived(
         tmp_path,
         *LIFE[:3],
@@ -193,7 +195,7 @@ def test_asking_again_gives_only_what_came_since(tmp_path: Path) -> None:
     assert later.marks == ()
 
 
-def test_only_workers_of_the_run_task_are_looked_at(tmp_path: Path) -> None:
+def test_only_workers_of_the_run_task_are_read(tmp_path: Path) -> None:
     scene = lived(tmp_path)
     seen(scene, {"time": 172.0, "held": 2**30})
     assert resources(scene.experiment, Workers(scene.experiment), "a").strips

@@ -20,7 +20,7 @@ from hpcbench.portal.context import Portal
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back."""
+    """Status, headers and body of an answer."""
 
     status: int
     body: Any

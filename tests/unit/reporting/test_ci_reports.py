@@ -29,11 +29,11 @@ SHAPE: dict[str, tuple[set[str], set[str], set[str]]] = {
     "skipped": (set(), {"type", "message"}, set()),
     "system-out": (set(), set(), set()),
 }  # fmt: skip
-"""What jenkinsci/xunit-plugin's junit-10.xsd allows, as far as it is used."""
+"""Attributes that jenkinsci/xunit-plugin's junit-10.xsd allows, as far as they are used."""
 
 
 def suites(tables: Any = JUDGED) -> ET.Element:
-    """The file, parsed and held against the schema's shape and its own counts."""
+    """The file, parsed and compared with the schema's shape and its own counts."""
     data = Junit({}).render(tables)["junit.xml"]
     assert isinstance(data, bytes)
     root = ET.fromstring(data)  # noqa: S314 - our own
@@ -54,7 +54,7 @@ def suites(tables: Any = JUDGED) -> ET.Element:
 
 
 def found(root: ET.Element) -> dict[str, list[str]]:
-    """Test → what stands in it."""
+    """Test → text in it."""
     return {
         f"{case.get('classname')}/{case.get('name')}": [child.tag for child in case]
         for case in root.iter("testcase")
@@ -75,7 +75,7 @@ def test_a_critical_failure_fails_and_what_is_open_or_advisory_is_skipped() -> N
     assert failure.get("message", "").startswith("vqa anls: fail, 0.8125 → 0.5 (-0.3125")
 
 
-def test_without_a_gate_it_is_told_whether_anybody_answered() -> None:
+def test_without_a_gate_it_says_whether_there_were_answers() -> None:
     assert found(suites(TABLES)) == {
         "example/completed": [],
         "example.vqa/answers": ["system-out"],

@@ -1,4 +1,4 @@
-"""A figure says the same in every form, harms no page, and can be read by everybody."""
+"""A figure says the same in every form, harms no page, and all readers can read it."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_the_same_figure_is_the_same_bytes(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", EVERY)
-def test_an_svg_tells_itself_to_whoever_cannot_see_it(kind: str) -> None:
+def test_an_svg_describes_itself_to_readers_who_cannot_see_it(kind: str) -> None:
     root = parsed(EVERY[kind])
     assert root.get("role") == "img"
     named = {one.get("id"): one.text for one in root if one.tag.endswith(("title", "desc"))}
@@ -172,7 +172,7 @@ def test_plotly_takes_it_by_its_published_schema(kind: str, theme: Any) -> None:
     assert made["layout"]["meta"]["described"] == described(EVERY[kind])
 
 
-def test_what_a_ring_means_is_told_in_every_form() -> None:
+def test_what_a_ring_means_is_reported_in_every_form() -> None:
     assert "the level changed" in words(EVERY["line"])
     assert plotly(EVERY["line"])["layout"]["meta"]["notes"] == ["Ringed: the level changed."]
 
@@ -199,7 +199,7 @@ def test_a_table_has_the_values_themselves_and_nothing_for_what_is_unknown() -> 
     ]
 
 
-def test_a_distribution_is_told_by_its_quantiles() -> None:
+def test_a_distribution_is_reported_by_its_quantiles() -> None:
     heads, ((name, *cells),) = table(EVERY["ecdf"])
     assert heads == ["TTFT, ms", "5 %", "25 %", "50 %", "75 %", "90 %", "95 %", "99 %", "greatest"]
     assert (name, *cells) == ("rt", 10, 10, 20, 40, 800, 800, 800, 800)

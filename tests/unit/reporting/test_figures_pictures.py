@@ -1,4 +1,4 @@
-"""What each picture shows of what was measured, and what it must not hide."""
+"""Figures in each picture of what was measured, and what it must not hide."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def ringed(figure: Figure) -> set[str]:
 # --- scores ---------------------------------------------------------------------------------------------
 
 
-def test_metrics_of_one_run_task_share_its_row_and_coverage_is_told_once() -> None:
+def test_metrics_of_one_run_task_share_its_row_and_coverage_is_reported_once() -> None:
     rows = [
         row("a", "anls", 0.5, coverage=0.9),
         row("a", "cer", 0.2, coverage=0.9),
@@ -165,7 +165,7 @@ def test_only_samples_that_did_not_end_well_are_drawn() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=12))
-def test_nobody_beats_the_front_and_everybody_else_is_beaten(points: list[tuple[int, int]]) -> None:
+def test_no_model_beats_the_front_and_all_others_are_beaten(points: list[tuple[int, int]]) -> None:
     front = charts.front(points)
     for one, on in zip(points, front, strict=True):
         beaten = any(other != one and other[0] >= one[0] and other[1] >= one[1] for other in points)
@@ -192,7 +192,7 @@ def test_of_an_error_rate_the_lowest_is_best() -> None:
     assert ringed(figure) == {"a"}
 
 
-def test_run_tasks_that_were_asked_something_else_are_not_held_against_each_other() -> None:
+def test_run_tasks_that_were_asked_something_else_are_not_compared_with_each_other() -> None:
     metrics = {"a": score(0.1), "b": score(0.4, dataset="e"), "c": score(0.4)}
     rates = {"a": speed(2), "b": speed(2), "c": speed(None)}
     assert list(charts.tradeoffs(metrics, rates)) == []

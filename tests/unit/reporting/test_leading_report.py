@@ -19,7 +19,7 @@ def some_right(count: int, right: int) -> list[str | None]:
     return [str(n) if n < right else "wrong" for n in range(count)]
 
 
-def test_a_clear_lead_is_called_one_and_told_with_its_difference(tmp_path: Path) -> None:
+def test_a_clear_lead_is_called_one_and_reported_with_its_difference(tmp_path: Path) -> None:
     here = answered(tmp_path, {"good": some_right(COUNT, 55), "bad": some_right(COUNT, 20)})
     (sentence,) = gather(here)["summary"]
     assert sentence.startswith("On d, org/good leads with exact_match 0.917 [")
@@ -28,7 +28,7 @@ def test_a_clear_lead_is_called_one_and_told_with_its_difference(tmp_path: Path)
     )
 
 
-def test_what_may_be_chance_cannot_be_told_apart(tmp_path: Path) -> None:
+def test_what_may_be_chance_cannot_be_distinguished(tmp_path: Path) -> None:
     here = answered(tmp_path, {"one": some_right(COUNT, 41), "other": some_right(COUNT, 40)})
     (sentence,) = gather(here)["summary"]
     assert "org/one has the best exact_match, 0.683 [" in sentence
@@ -45,7 +45,7 @@ def test_a_lower_error_leads(tmp_path: Path) -> None:
     assert leader["rivals"][0]["verdict"] == "behind"
 
 
-def test_one_model_alone_is_told_without_a_claim(tmp_path: Path) -> None:
+def test_one_model_alone_is_reported_without_a_claim(tmp_path: Path) -> None:
     answers: list[str | None] = [*some_right(COUNT, 30)]
     answers[-6:] = [None] * 6
     here = answered(tmp_path, {"only": answers})
@@ -114,7 +114,7 @@ def test_a_gate_speaks_first(tmp_path: Path) -> None:
     assert tables["baseline"]["differences"] is None, "that baseline is not there"
 
 
-def test_a_damaged_verdict_is_told_and_harms_nothing(tmp_path: Path) -> None:
+def test_a_damaged_verdict_is_reported_and_harms_nothing(tmp_path: Path) -> None:
     here = answered(tmp_path, {"good": some_right(COUNT, 55)})
     for text in ('{"version": 1}', "{", "[]"):
         here.report_dir.mkdir(exist_ok=True)

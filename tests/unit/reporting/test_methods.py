@@ -226,7 +226,7 @@ def test_samples_of_one_document_give_a_permutation_test(tmp_path: Path) -> None
     assert "Phipson and Smyth 2010" in section(found, "references")
 
 
-def test_failures_and_how_they_count_are_told_for_each_policy(tmp_path: Path) -> None:
+def test_failures_and_how_they_count_are_reported_for_each_policy(tmp_path: Path) -> None:
     here = answered(
         tmp_path, {"a": ["0", None], "b": ["0", None]}, tasks={"b": {"on_failed": "exclude"}}
     )

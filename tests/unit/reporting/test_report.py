@@ -114,7 +114,7 @@ def test_an_experiment_without_any_answer_still_has_a_report(tmp_path: Path, pol
     assert ("count as the worst" if policy == "zero" else "are left out") in text
 
 
-def test_rows_that_nobody_can_use_count_against_coverage_in_the_lead(tmp_path: Path) -> None:
+def test_unusable_rows_count_against_coverage_in_the_lead(tmp_path: Path) -> None:
     here = written(tmp_path, {"s0": "0", "s1": "2"})
     metrics = read_json(here.metrics_file)
     metrics["run_tasks"]["rt"]["skipped"] = 2

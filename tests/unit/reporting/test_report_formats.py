@@ -116,7 +116,7 @@ def test_a_cell_of_markdown_stays_one_cell(text: str) -> None:
     assert sum(one.type == "td_open" for one in tokens) == 2
 
 
-def test_nobody_is_notified_by_an_answer() -> None:
+def test_an_answer_notifies_no_user() -> None:
     assert "@" not in markdown.escaped("ask @everybody")
 
 

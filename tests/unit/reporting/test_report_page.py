@@ -1,4 +1,4 @@
-"""The HTML report can be read by everybody, offline, and nothing in it can run or fetch."""
+"""All readers can read the HTML report, offline, and nothing in it can run or fetch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the report says of speed: points of a sweep, its knee, doubts, memory; a dash for what is unknown."""
+"""Speed in the report: points of a sweep, its knee, doubts, memory; a dash for what is unknown."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> Experiment:
 
 
 @pytest.mark.long
-def test_every_point_stands_in_the_table_of_its_sweep_and_the_knee_is_marked(
+def test_every_point_is_in_the_table_of_its_sweep_and_the_knee_is_marked(
     reported: Experiment,
 ) -> None:
     text = (reported.report_dir / "report.md").read_text()

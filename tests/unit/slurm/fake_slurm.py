@@ -1,4 +1,4 @@
-"""A FAKE Slurm: programs for PATH that answer from files, count their calls, and lie as they are told.
+"""A FAKE Slurm: programs for PATH that answer from files, count their calls, and lie on command.
 
 It has no scheduler. `Fake.jobs` is what its squeue knows, `Fake.runs` what its sacct knows: they may differ.
 """
@@ -16,7 +16,7 @@ from hpcbench.slurm.jobs import FIELD, QUEUE_FIELDS, RECORD, RUN_FIELDS
 SHIM = """#!/bin/sh
 # A fake of {name}: logs its arguments, waits, prints what it was given.
 printf '%s\\n' "$*" >> {folder}/{name}.calls
-date +%s.%N >> {folder}/{name}.begun
+date +%s.%N >> {folder}/{name}.started
 [ -f {folder}/{name}.wait ] && sleep "$(cat {folder}/{name}.wait)"
 while [ -f {folder}/{name}.held ]; do sleep 0.05; done
 date +%s.%N >> {folder}/{name}.done
@@ -60,7 +60,7 @@ class Fake:
         self.says("sacct", "".join(line + "\n" for line in lines))
 
     def says(self, program: str, text: str) -> None:
-        """What a program prints."""
+        """Output of a program."""
         (self.folder / f"{program}.answer").write_text(text)
 
     def fails(self, program: str, error: str, times: int = 1_000_000) -> None:
@@ -97,7 +97,7 @@ class Fake:
         """Begin and end of each call."""
         started, done = (
             [float(line) for line in (self.folder / f"{program}.{what}").read_text().split()]
-            for what in ("begun", "done")
+            for what in ("started", "done")
         )
         return list(zip(started, done, strict=True))
 

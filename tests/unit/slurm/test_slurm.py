@@ -33,7 +33,7 @@ def by_id(jobs: list[Job]) -> dict[str, Job]:
 
 
 @pytest.mark.parametrize("answer", [OLD, NEW])
-def test_array_tasks_pending_arrays_and_single_jobs_are_told_apart(answer: str) -> None:
+def test_array_tasks_pending_arrays_and_single_jobs_are_distinguished(answer: str) -> None:
     jobs = by_id(parse_squeue(answer))
     assert jobs["45_0"].state == "RUNNING"
     assert jobs["45_0"].array_job == "45"

@@ -1,4 +1,4 @@
-"""What Slurm is told and how its refusals are read: real messages of 22.05.8 and 24.11.5, on a FAKE Slurm."""
+"""Commands to Slurm and how its refusals are read: real messages of 22.05.8 and 24.11.5, on a FAKE Slurm."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ POLICY = (
 DOWN = "slurm_update error: Unable to contact slurm controller (connect failure)"
 
 
-def test_scontrol_is_told_without_a_shell(fake: Fake) -> None:
+def test_scontrol_gets_its_orders_without_a_shell(fake: Fake) -> None:
     assert slurm.set_throttle("4711", 3)
     assert slurm.hold(["1", "2_3"])
     assert slurm.release_hold(["1"])
@@ -81,7 +81,7 @@ def test_a_job_that_waits_already_is_requeued(fake: Fake) -> None:
     assert slurm.requeue("246")
 
 
-def test_whatever_else_is_wrong_is_told_in_slurm_s_last_line(fake: Fake) -> None:
+def test_whatever_else_is_wrong_is_reported_in_slurm_s_last_line(fake: Fake) -> None:
     fake.fails("scontrol", "Access/permission denied for job 7\nslurm_suspend error: No error")
     with pytest.raises(EnvironmentFault, match=r"^scontrol: Access/permission denied for job 7$"):
         slurm.hold(["7"])
@@ -160,5 +160,5 @@ def test_a_slurmctld_that_restarts_is_waited_for_where_asked(
         ("", "other"),
     ],
 )  # fmt: skip
-def test_refusals_of_sbatch_are_told_apart(message: str, kind: str) -> None:
+def test_refusals_of_sbatch_are_distinguished(message: str, kind: str) -> None:
     assert slurm.classify_refusal(message) == kind

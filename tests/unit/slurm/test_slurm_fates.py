@@ -1,4 +1,4 @@
-"""What became of jobs that squeue no longer shows, by an accounting that may lie. On a FAKE Slurm."""
+"""Ends of jobs that squeue no longer shows, by an accounting that may lie. On a FAKE Slurm."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from tests.unit.slurm.fake_slurm import Fake
 ROOT = Path(__file__).parents[3]
 
 
-def test_all_jobs_come_from_one_question_however_often_they_are_looked_at(
+def test_all_jobs_come_from_one_question_however_often_they_are_read(
     fake: Fake, folder: Path
 ) -> None:
     fake.job("4711_0")

@@ -22,7 +22,7 @@ SITE = Site(
     name="here",
     slurm=SlurmSite(gpu_gres="gpu:a100", partitions={"gpu": Partition(time_limit="1-00:00:00")}),
 )
-NOBODY = Snapshot()
+EMPTY = Snapshot()
 
 
 def waiting(reason: str, **fields: object) -> Job:
@@ -38,11 +38,11 @@ def test_gpus_partition_jobs_ahead_and_earliest_start_are_said(fake: Fake, folde
         "squeue", line("12_[0-12]", 500) + line("13", 101) + line("9999", 99) + line("4711", 100)
     )
     job = waiting("Priority", gpus=2, gpu_type="a100", start=NOON + 8400)
-    assert why_pending(job, NOBODY, SITE, folder=folder, now=NOON) == (
+    assert why_pending(job, EMPTY, SITE, folder=folder, now=NOON) == (
         "waits for 2 × A100 in partition gpu; 14 jobs ahead; earliest start 14:20"
     )
     for _ in range(3):
-        why_pending(job, NOBODY, SITE, folder=folder, now=NOON)
+        why_pending(job, EMPTY, SITE, folder=folder, now=NOON)
     assert len(fake.calls("squeue")) == 1
 
 
@@ -69,12 +69,12 @@ def test_all_partitions_share_one_question_that_is_rarely_asked(fake: Fake, fold
 
 def test_what_is_not_known_is_left_out(fake: Fake, folder: Path) -> None:
     fake.fails("squeue", "slurm_load_jobs error: Unable to contact slurm controller")
-    said = why_pending(waiting("Resources", gpus=1), NOBODY, None, folder=folder, now=NOON)
+    said = why_pending(waiting("Resources", gpus=1), EMPTY, None, folder=folder, now=NOON)
     assert said == "waits for 1 GPU in partition gpu"
     job = waiting("None", tres="cpu=4,mem=16G,node=1")
-    assert why_pending(job, NOBODY, SITE, folder=folder) == "waits for 4 CPUs in partition gpu"
+    assert why_pending(job, EMPTY, SITE, folder=folder) == "waits for 4 CPUs in partition gpu"
     job = waiting("Priority", gpus=2)
-    assert why_pending(job, NOBODY, SITE, folder=folder) == "waits for 2 × A100 in partition gpu"
+    assert why_pending(job, EMPTY, SITE, folder=folder) == "waits for 2 × A100 in partition gpu"
 
 
 def test_only_jobs_that_stand_before_it_are_counted() -> None:
@@ -97,11 +97,9 @@ def test_only_jobs_that_stand_before_it_are_counted() -> None:
 
 def test_a_start_on_another_day_says_which(fake: Fake, folder: Path) -> None:
     for after, word in ((86400, "Mon 12:00"), (20 * 86400, "2026-12-12 12:00")):
-        said = why_pending(
-            waiting("BeginTime", start=NOON + after), NOBODY, now=NOON, folder=folder
-        )
+        said = why_pending(waiting("BeginTime", start=NOON + after), EMPTY, now=NOON, folder=folder)
         assert said.endswith(f"earliest start {word}")
-    assert "start" not in why_pending(waiting("BeginTime", start=NOON - 9), NOBODY, now=NOON)
+    assert "start" not in why_pending(waiting("BeginTime", start=NOON - 9), EMPTY, now=NOON)
 
 
 @pytest.mark.parametrize(
@@ -149,12 +147,12 @@ def test_reasons_are_said_in_words_and_unknown_ones_as_they_are(reason: str, sai
     assert why_pending(waiting(reason), jobs, SITE) == said
 
 
-def test_an_array_s_own_limit_and_a_requeue_are_told_apart_from_others() -> None:
-    assert why_pending(waiting("JobArrayTaskLimit", task_ids="3-9%2"), NOBODY) == (
+def test_an_array_s_own_limit_and_a_requeue_are_distinguished_from_others() -> None:
+    assert why_pending(waiting("JobArrayTaskLimit", task_ids="3-9%2"), EMPTY) == (
         "waits for other tasks of its array: at most 2 may run at once"
     )
-    assert "requeued" in why_pending(waiting("BeginTime", restarts=1), NOBODY)
-    assert "requeued" not in why_pending(waiting("BeginTime"), NOBODY)
+    assert "requeued" in why_pending(waiting("BeginTime", restarts=1), EMPTY)
+    assert "requeued" not in why_pending(waiting("BeginTime"), EMPTY)
 
 
 @pytest.mark.parametrize("file", ["slurm-22.05/squeue.txt", "slurm-24.11/squeue.txt"])
@@ -174,6 +172,6 @@ def test_no_reason_that_real_slurms_gave_is_left_in_slurm_s_words(
 
 @given(st.text(max_size=40), st.text(max_size=10))
 def test_any_reason_has_words(reason: str, partition: str) -> None:
-    job = Job("1", "n", "PENDING", reason, partition=partition)  # priority 0: nobody is asked
+    job = Job("1", "n", "PENDING", reason, partition=partition)  # priority 0: no question is asked
     if " ".join(reason.replace("_", " ").split()) not in ("", "None", "Resources", "Priority"):
         assert why_pending(job, [], SITE)

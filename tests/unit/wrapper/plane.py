@@ -29,7 +29,7 @@ class ReadingEngine(ScriptedEngine):
 
 
 class Plane:
-    """What serves, and what it serves."""
+    """The server, and the engine behind it."""
 
     def __init__(self, folder: Path, supervisor: Supervisor, engine: Path) -> None:
         self.socket, self.supervisor, self.engine_socket = folder / "g", supervisor, engine

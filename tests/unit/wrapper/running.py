@@ -67,7 +67,7 @@ class Wrapper:
         return Control(self.socket)
 
     def body(self, **options: Any) -> dict[str, Any]:
-        """What loads the scripted engine."""
+        """Body of the request that loads the scripted engine."""
         return {
             "engine": "scripted",
             "model_path": "/weights",

@@ -297,7 +297,7 @@ def test_answers_tell_latency_and_memory() -> None:
     run(journey())
 
 
-def test_memory_is_not_told_where_it_is_not_known() -> None:
+def test_memory_is_not_reported_where_it_is_not_known() -> None:
     async def journey() -> None:
         async with (
             wrapped() as (session, _),
@@ -324,7 +324,9 @@ def test_errors_of_the_engine_hold_no_secrets_and_answers_pass_as_they_are() -> 
 
 
 @pytest.mark.parametrize(("gpus", "reported"), [(5 * 2**30, 5120.0), (None, None)])
-def test_of_a_model_on_gpus_their_memory_is_told(gpus: int | None, reported: float | None) -> None:
+def test_of_a_model_on_gpus_their_memory_is_reported(
+    gpus: int | None, reported: float | None
+) -> None:
     async def journey() -> None:
         peaks = Peaks(2**20, on_gpus=True, gpus=gpus)
         async with (
@@ -442,7 +444,7 @@ def test_a_control_request_that_is_too_large_is_refused() -> None:
 
 
 def control(path: str, supervisor: Supervisor, *coming: Any) -> list[Any]:
-    """What the control plane sends when these messages come, and then nothing more."""
+    """Answers of the control plane to these messages; no more come."""
     sent: list[Any] = []
 
     async def journey() -> None:
@@ -465,7 +467,7 @@ EMPTY = {"type": "http.request", "body": b""}
 LEFT = {"type": "http.disconnect"}
 
 
-def test_events_are_told_until_the_client_leaves_and_nobody_listens_after_it() -> None:
+def test_events_are_sent_until_the_client_leaves_and_no_listener_stays() -> None:
     supervisor = Supervisor(Path("/nowhere"), Path("/nowhere"))
     start, first, *rest = control("/events", supervisor, EMPTY, LEFT)
     assert start["status"] == 200
@@ -611,7 +613,7 @@ def exchanged(
     bodies: Bodies = PLAIN,
     peak: int | None = None,
 ) -> tuple[list[Any], Supervisor, BaseException | None]:
-    """What the data plane sends, counts and raises with such an engine, and a client that may leave."""
+    """Bytes, counts and errors of the data plane with such an engine, and a client that may leave."""
     sent: list[Any] = []
     supervisor = Supervisor(Path("/nowhere"), Path("/nowhere"))
     supervisor.route = Route(session, bodies, Peaks(peak), Mask(), Path("/nowhere"))
@@ -641,7 +643,7 @@ LOST = RuntimeError("Connection closed.")  # aiohttp's, streams.py
 @pytest.mark.parametrize(
     "error", first(1, [aiohttp.ClientConnectionError("x"), ConnectionError("x"), LOST])
 )
-def test_an_engine_that_breaks_off_is_told_so_or_breaks_the_answer_off(error: Exception) -> None:
+def test_an_engine_that_breaks_off_is_reported_or_breaks_the_answer_off(error: Exception) -> None:
     sent, supervisor, raised = exchanged(Breaking([], error))
     assert (raised, sent[0]["status"]) == (None, 502)
     assert json.loads(sent[1]["body"])["error"]["code"] == "engine_unreachable"
@@ -684,7 +686,7 @@ def test_a_bug_of_the_data_plane_is_named_and_no_more_and_its_traceback_goes_on(
 
 
 def passed(blocks: list[bytes], headers: list[tuple[bytes, bytes]]) -> bytes:
-    """What the data plane makes of an answer in these blocks."""
+    """The data plane's form of an answer in these blocks."""
     out: list[bytes] = []
 
     async def journey() -> None:

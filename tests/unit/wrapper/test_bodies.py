@@ -1,4 +1,4 @@
-"""What becomes of a request's body on its way: nothing, or no more than was said."""
+"""A request's body on its way: unchanged, or changed no more than was asked."""
 
 from __future__ import annotations
 

@@ -233,7 +233,7 @@ def test_an_engine_is_silent_while_all_its_clients_say_so_and_no_longer_than_the
 async def fate(
     wrapper: Wrapper, way: Way, body: dict[str, Any], work: Callable[[Client, Control], Any]
 ) -> tuple[Any, Any]:
-    """What a client gets of a fault by a route, and what the wrapper says of the engine then."""
+    """A client's view of a fault by a route, and the wrapper's view of the engine then."""
     async with wrapper.control() as control, wrapper.client() as client:
         await control.loaded({**wrapper.body(), **body})
         assert await client.take(way) == way

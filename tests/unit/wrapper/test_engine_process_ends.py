@@ -1,4 +1,4 @@
-"""What a worker says of a wrapper that ends at once, and of logs of any length."""
+"""A worker's message about a wrapper that ends at once, and about logs of any length."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from hpcbench.worker.engine import EngineProcess
         ("exit 3", "wrapper_exited", "the wrapper ended with exit code 3: no output"),
     ],
 )
-def test_a_wrapper_that_ends_before_it_has_read_its_key_is_told_as_what_it_is(
+def test_a_wrapper_that_ends_before_it_has_read_its_key_is_reported_as_what_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, kind: str, said: str
 ) -> None:
     monkeypatch.setattr(environments, "wrap", lambda *_, **__: Command(["sh", "-c", script]))

@@ -80,7 +80,7 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 
 def asked(*images: bytes, stream: bool = True, **fields: Any) -> dict[str, Any]:
-    """What Triton's client sends: a chat with these images."""
+    """Request of Triton's client: a chat with these images."""
     parts: list[Any] = [
         {"type": "image_url", "image_url": {"url": f"tensor:{number}"}}
         for number in range(len(images))
@@ -365,7 +365,7 @@ PLACED = b'{"messages": [{"role": "user", "content": [{"image_url": {"url": "ten
         ([*with_request(b"[]"), PICTURE], "the request is not a JSON object"),
     ],
 )
-def test_a_malformed_request_is_told_what_is_wrong(inputs: list[Any], said: str) -> None:
+def test_the_answer_to_a_malformed_request_says_what_is_wrong(inputs: list[Any], said: str) -> None:
     async def journey() -> None:
         async with plane() as one, one.triton() as client:
             request = {"model_name": "tiny", "inputs": inputs}
@@ -632,7 +632,7 @@ def test_a_forked_process_has_no_threads_of_grpc() -> None:
 
 
 @pytest.mark.long
-def test_nobody_pays_for_it_unasked() -> None:
+def test_it_costs_nothing_unasked() -> None:
     code = (
         "import sys, hpcbench.wrapper.__main__, hpcbench.inference.client, hpcbench.worker.process\n"
         "print([one for one in sys.modules if one.partition('.')[0] in ('grpc', 'google')])"

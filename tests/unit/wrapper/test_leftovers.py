@@ -1,4 +1,4 @@
-"""What an engine leaves on a node: its temporary files and its shared memory go when it goes."""
+"""Files that an engine leaves on a node: its temporary files and its shared memory go when it goes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ other = mmap.mmap(stays, 4096)
 print(tracked.name, flush=True)
 time.sleep(60)
 """
-"""Holds shared memory that Python tracks, a file that nobody tracks, and one that was there before."""
+"""Holds shared memory that Python tracks, a file that no process tracks, and one that was there before."""
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_what_an_engine_keeps_in_shared_memory_goes_with_it(
     assert before.exists()
 
 
-def test_what_was_seen_once_goes_also_if_nobody_is_left_to_be_asked(
+def test_what_was_seen_once_goes_also_if_no_process_is_left_to_be_asked(
     tmp_path: Path, before: Path, unknown: Path
 ) -> None:
     async def journey() -> None:

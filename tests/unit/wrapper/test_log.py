@@ -1,4 +1,4 @@
-"""What is written of an engine's output, and what never is."""
+"""Lines of an engine's output in the log, and those that are never in it."""
 
 from __future__ import annotations
 
@@ -338,7 +338,7 @@ def test_only_the_last_lines_are_kept_and_none_is_endless(tmp_path: Path) -> Non
     assert text.count("\n") == 5002
 
 
-def test_lines_are_told_from_a_time_on(tmp_path: Path) -> None:
+def test_lines_are_given_from_a_time_on(tmp_path: Path) -> None:
     async def two(end: int, log: Log) -> None:
         os.write(end, b"old\n")
         await log.settle()
@@ -376,7 +376,7 @@ def test_a_flood_is_written_up_to_a_limit_and_its_last_lines_after_it(
     assert text.splitlines()[-2:] == ["-- hpcbench starts", "next"]
 
 
-def test_a_log_that_nobody_wrote_to_closes_at_once(tmp_path: Path) -> None:
+def test_a_log_without_lines_closes_at_once(tmp_path: Path) -> None:
     log, text = logged(tmp_path, writes(b""))
     assert (log.tail(), log.progress, text) == ([], None, "-- hpcbench starts\n")
     asyncio.run(log.close())  # once more does no harm

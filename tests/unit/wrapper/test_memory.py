@@ -93,7 +93,7 @@ def metrics(socket: Path) -> Iterator[Callable[[], Metrics]]:
         one.server_close()
 
 
-def test_without_gpus_only_memory_of_the_host_is_looked_at(
+def test_without_gpus_only_memory_of_the_host_is_read(
     sample: Callable[[int], Sampler], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake = FakeNvml([FakeGpu("GPU-0", used=GIB)])

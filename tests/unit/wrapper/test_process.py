@@ -113,7 +113,7 @@ def test_the_signal_that_ended_it_tells_the_cause(wrapper: Wrapper) -> None:
         assert error["cause"] == cause
 
 
-def test_every_change_of_state_is_told_as_it_happens(wrapper: Wrapper) -> None:
+def test_every_change_of_state_is_reported_as_it_happens(wrapper: Wrapper) -> None:
 
     async def journey(control: Control) -> None:
         seen: list[dict[str, Any]] = []
@@ -250,7 +250,7 @@ def test_an_engine_that_dies_is_seen_and_can_be_loaded_again(wrapper: Wrapper) -
     on(wrapper, journey)
 
 
-def test_an_engine_that_dies_talking_is_told_as_dead(start: Start) -> None:
+def test_an_engine_that_dies_talking_is_reported_as_dead(start: Start) -> None:
     wrapper = start()  # its log grows large
 
     async def journey(control: Control) -> None:
@@ -447,7 +447,7 @@ async def answered(supervisor: Supervisor, path: str, body: dict[str, Any]) -> t
     return sent[0]["status"], json.loads(sent[1]["body"])
 
 
-def test_what_survived_sigkill_is_told_and_nothing_is_loaded_beside_it(
+def test_what_survived_sigkill_is_reported_and_nothing_is_loaded_beside_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(engine_process, "GRACE", 0.1)
@@ -629,7 +629,7 @@ def sockets_of(pid: int) -> set[str]:
     return found
 
 
-def test_nobody_else_may_open_its_sockets_and_no_port_is_open(wrapper: Wrapper) -> None:
+def test_no_other_user_may_open_its_sockets_and_no_port_is_open(wrapper: Wrapper) -> None:
     [pid] = wrapper.pids_of()
     assert stat.S_IMODE(wrapper.socket.stat().st_mode) == 0o600
     [private] = (wrapper.folder / "e").iterdir()
@@ -647,7 +647,7 @@ def test_memory_of_the_engine_is_seen_while_it_lives(wrapper: Wrapper) -> None:
     async def journey(control: Control) -> None:
         await control.loaded(wrapper.body())
         peak = 0.0
-        while not peak or peak < 5:  # at first it is a Python that has hardly begun
+        while not peak or peak < 5:  # at first it is a Python that has hardly started
             peak = (await control.chat())[1]["metrics"]["peak_memory_mb"]
         assert peak < 500  # a Python with aiohttp
 

@@ -73,7 +73,9 @@ def test_a_tcp_port_is_served_where_it_is_asked_for(
         (["--port", "0", "--key-file", "{key}", "--host", "no.such.host.invalid"], "cannot serve"),
     ],
 )
-def test_what_it_cannot_serve_with_is_told(tmp_path: Path, arguments: list[str], said: str) -> None:
+def test_what_it_cannot_serve_with_is_reported(
+    tmp_path: Path, arguments: list[str], said: str
+) -> None:
     (tmp_path / "o").mkdir()
     places = {
         "folder": str(tmp_path),
@@ -102,7 +104,7 @@ def socket_path() -> Iterator[Path]:
 
 
 def stale(path: Path) -> None:
-    """What is left of a socket whose owner was killed."""
+    """A socket whose owner was killed."""
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(path))
 

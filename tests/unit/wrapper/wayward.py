@@ -90,7 +90,7 @@ async def flood(request: web.Request) -> web.StreamResponse:
 
 
 def main() -> None:
-    """Do as told."""
+    """Follow the orders."""
     socket, options = sys.argv[1], json.loads(sys.argv[2])
     for text in options.get("print", []) * options.get("times", 1):
         sys.stdout.write(text)

@@ -1,4 +1,4 @@
-"""What comes out is read back, and holds no formula."""
+"""The file is read back, and holds no formula."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def test_many_ask_at_once_and_none_waits_for_another(place: Path) -> None:
         assert 0.2 <= time.monotonic() - begin < 0.2 * 32
 
 
-def test_values_of_no_use_are_told() -> None:
+def test_values_of_no_use_are_reported() -> None:
     assert wrong_value({}) is wrong_value({"answer": "-x", "delay_ms": 1.5}) is None
     assert wrong_value({"answer": ["a"]}) == "engine option 'answer' is a text"
     for delay in (-1, float("nan"), "5", True):

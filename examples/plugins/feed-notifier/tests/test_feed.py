@@ -128,7 +128,7 @@ def test_several_processes_lose_no_entry(tmp_path: Path) -> None:
         ("2026-01-01T12:00:00.123456+02:00", "2026-01-01T12:00:00+02:00"),
     ],
 )
-def test_times_are_told_as_atom_wants_them(text: str, reported: str) -> None:
+def test_times_have_atoms_form(text: str, reported: str) -> None:
     assert timestamp(text) == reported
     assert re.fullmatch(RFC3339, timestamp("no time"))
 

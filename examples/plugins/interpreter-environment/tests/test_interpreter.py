@@ -46,7 +46,7 @@ def test_what_is_no_python_is_an_error(python: str) -> None:
         ask(python)
 
 
-def test_the_reason_why_it_does_not_run_is_told(tmp_path: Path) -> None:
+def test_the_reason_why_it_does_not_run_is_reported(tmp_path: Path) -> None:
     python = script(tmp_path, "echo libpython3.so: cannot open shared object file >&2; exit 127")
     with pytest.raises(OSError, match=r"does not run: libpython3.so"):
         ask(python)
