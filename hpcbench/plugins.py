@@ -7,6 +7,7 @@ requested one.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import json
@@ -527,11 +528,32 @@ def _import_remedy(error: Exception, point: EntryPoint) -> str:
 
 
 def place_in(error: BaseException, modules: Collection[str]) -> str | None:
-    """FILE:LINE of the code of these top-level modules in which an error began; None: it was elsewhere."""
+    """FILE:LINE of the code of these top-level modules in which an error began; None: it was elsewhere.
+
+    FILE is the user's own file where the code is an unchanged copy of it, see `add_folder`.
+    """
     for frame, line in reversed([*traceback.walk_tb(error.__traceback__)]):
         if str(frame.f_globals.get("__name__", "")).partition(".")[0] in modules:
-            return f"{frame.f_code.co_filename}:{line}"
+            return f"{_original(frame.f_code.co_filename)}:{line}"
     return None
+
+
+_sources: dict[Path, frozenset[Path]] = {}
+"""Folder of packages → the folders that they were built from."""
+
+
+def _original(file: str) -> str:
+    """The file that an installed file was copied from, if that is known and unchanged."""
+    for folder, sources in _sources.items():
+        if not Path(file).is_relative_to(folder):
+            continue
+        below = Path(file).relative_to(folder)
+        for source in sorted(sources):
+            for original in (source / below, source / "src" / below):
+                with contextlib.suppress(OSError):
+                    if original.read_bytes() == Path(file).read_bytes():
+                        return str(original)
+    return file
 
 
 def mismatch(kind: str, plugin: Any) -> str | None:
@@ -656,8 +678,14 @@ def _is_metric(plugin: Any) -> bool:
     return all(hasattr(plugin, name) for name in REQUIRED["metrics"])
 
 
-def add_folder(folder: Path) -> None:
-    """Make the packages of a folder importable, after all installed packages."""
+def add_folder(folder: Path, sources: Iterable[Path] = ()) -> None:
+    """Make the packages of a folder importable, after all installed packages.
+
+    Args:
+        folder: the installed packages.
+        sources: folders of users that some of them were built from; messages name files of these.
+    """
+    _sources[folder] = _sources.get(folder, frozenset()).union(sources)
     if str(folder) not in sys.path:
         site.addsitedir(str(folder))  # reads .pth files, which editable packages use
         forget()

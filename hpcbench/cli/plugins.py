@@ -102,7 +102,7 @@ def check(arguments: argparse.Namespace) -> int:
         Package(name=_slug(arguments.path.resolve().name), source=source), cache, dev=True, say=say
     )
     folder = host_folder([locked], cache)
-    plugins.add_folder(folder)
+    plugins.add_folder(folder, [arguments.path])
     distribution = locked.requirements[0].partition(" @ ")[0].partition("[")[0]
     rows, elsewhere = [], ""
     for kind in plugins.REQUIRED:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -116,8 +116,16 @@ def read(row: AnsweredRow, note: Note) -> KitRun:
         model=row.model,
         tasks=(KitTask(row.name, partial(_samples, row, texts)),),
         files=(row.answers, *(path for path in files if path.is_file())),
-        details={"ids": BY_ROW if by_row else "sample"},
+        details={
+            "ids": BY_ROW if by_row else "sample",
+            "framework": row.framework or _framework_in(row.answers.name),
+        },
     )
+
+
+def _framework_in(name: str) -> str:
+    """The framework that the name of a file of answers contains; empty: none that v0.1 knew."""
+    return next((one for one in FRAMEWORKS.values() if f"_{one}_" in name), "")
 
 
 def _samples(row: AnsweredRow, texts: dict[str, str | None]) -> Iterator[KitSample]:
@@ -176,7 +184,7 @@ def write_answers(
 
 def _write(experiment: Experiment, run_task: ResolvedRunTask, path: Path, note: Note) -> int:
     iterator = open_dataset(run_task.dataset, experiment.cache_dir)
-    by_row = named_by_row(iterator) or _imported_by_row(experiment)
+    by_row = named_by_row(iterator) or _imported(experiment).get("ids") == BY_ROW
     chosen = experiment.chosen(run_task.name)
     written, without, endings = 0, 0, Counter[str]()
     with path.open("w", encoding="utf-8-sig", errors="backslashreplace", newline="") as file:
@@ -200,9 +208,19 @@ def _write(experiment: Experiment, run_task: ResolvedRunTask, path: Path, note: 
     return written
 
 
-def _imported_by_row(experiment: Experiment) -> bool:
-    imported: Any = experiment.manifest.get("imported") or {}
-    return (imported.get("details") or {}).get("ids") == BY_ROW
+def _imported(experiment: Experiment) -> Mapping[str, Any]:
+    """Kit and details of imported answers; empty for other experiments."""
+    found: Mapping[str, Any] = experiment.manifest.get("imported") or {}
+    return {"kit": found.get("kit"), **(found.get("details") or {})} if found else {}
+
+
+def _framework(experiment: Experiment, run_task: ResolvedRunTask) -> str:
+    """v0.1's name of the engine; of imported answers the original one or, if that is unknown, their kit."""
+    if imported := _imported(experiment):
+        name = str(imported.get("framework") or imported["kit"])
+        return name if name in FRAMEWORKS.values() else flat(name)
+    engine = run_task.model.engine or ""
+    return FRAMEWORKS.get(engine, engine)
 
 
 def _file_name(experiment: Experiment, run_task: ResolvedRunTask) -> str:
@@ -210,10 +228,9 @@ def _file_name(experiment: Experiment, run_task: ResolvedRunTask) -> str:
     created = datetime.fromisoformat(str(experiment.manifest["created"])[:19])
     task = run_task.ml_task.name
     model = run_task.model.name.rpartition("/")[2]
-    engine = run_task.model.engine or ""
     return "_".join(
         [
-            flat(run_task.dataset.name), FRAMEWORKS.get(engine, engine), flat(model),
+            flat(run_task.dataset.name), _framework(experiment, run_task), flat(model),
             TASKS.get(task, task), "answers", f"{created:%Y%m%d_%H%M%S}.csv",
         ]
     )  # fmt: skip

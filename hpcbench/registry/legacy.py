@@ -84,6 +84,8 @@ class AnsweredRow:
     """Names of metrics; empty: those of the ML task."""
     answers: Path
     """CSV of the answers."""
+    framework: str = ""
+    """v0.1's name of the engine that gave them; empty: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +188,15 @@ class _Import:
             self.remark(f"row {row.line} has {len(found)} files of answers: the newest is {newest}")
         model, dataset = self._full_name(row), self._dataset(row)
         self.answered.append(
-            AnsweredRow(name, ml_task, model, dataset, tuple(metrics), newest.absolute())
+            AnsweredRow(
+                name,
+                ml_task,
+                model,
+                dataset,
+                tuple(metrics),
+                newest.absolute(),
+                row.cells["framework"],
+            )
         )
 
     def remark(self, text: str) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from hpcbench.errors import Problem, UserError, unknown
 from hpcbench.files.user import read_text
@@ -30,6 +29,7 @@ from hpcbench.registry.expansion import (
     twice,
 )
 from hpcbench.registry.fitting_metrics import first_scores, is_resource
+from hpcbench.registry.model_choice import chosen
 from hpcbench.registry.paths import is_reference, with_absolute_paths
 from hpcbench.registry.plugin_checks import Findings, PluginChecks
 from hpcbench.registry.settings import read_settings
@@ -48,7 +48,6 @@ from hpcbench.schema.definitions import (
     MetricVersion,
     MLTask,
     Model,
-    ModelChoice,
     Package,
     Prompt,
     Report,
@@ -515,7 +514,9 @@ class _Resolver:
             base = self._find(Model, choice.name, source, (*loc, "name"))
         if base is None:
             return None
-        changed = _chosen(base, choice)
+        changed = chosen(base, choice)
+        if origin := self.origins.get(f"models/{base.name}"):
+            self.origins[f"models/{changed.name}"] = origin
         placed = with_absolute_paths(changed, source) if choice.image else changed
         image = self._image(placed, source, (*loc, "image")) if choice.image else placed
         self.checks.choice(image, source, loc)
@@ -772,24 +773,6 @@ def _places(one: Written) -> Places:
 def _column(entry: str | MetricVersion) -> str:
     """Name of a metric's scores."""
     return entry if isinstance(entry, str) else entry.column
-
-
-def _chosen(model: Model, choice: ModelChoice) -> Model:
-    """The model with a run task's changes; two different models never have the same name."""
-    update: dict[str, Any] = {
-        key: value
-        for key in ("engine", "image", "dtype", "context_length", "gpus")
-        if (value := getattr(choice, key)) is not None
-    }
-    if choice.engine_options:
-        update["engine_options"] = {**model.engine_options, **choice.engine_options}
-    if choice.env:
-        update["env"] = {**model.env, **choice.env}
-    update = {key: value for key, value in update.items() if value != getattr(model, key)}
-    if not update:
-        return model
-    mark = hashlib.sha256(repr(sorted(update.items())).encode()).hexdigest()[:6]
-    return model.model_copy(update={**update, "name": f"{model.name}.{mark}"})
 
 
 def _with_template(model: Model) -> Model:

@@ -429,7 +429,7 @@ class Generation(Part):
 
 
 class ModelChoice(Part):
-    """A model with changes for this run task."""
+    """A model with changes for this run task; its name shows them: `tiny-vlm (dtype=float16)`."""
 
     name: Name
     """Model definition. If no definition has this name: the model `hf://NAME`, served by `engine`."""

@@ -30,9 +30,15 @@ WHY_ENDED: Mapping[str, str] = {
 
 WHY_ENDED_HERE = {
     **WHY_ENDED,
-    "SIGTERM": "a worker got SIGTERM: from `hpcbench cancel` or another process of this machine",
+    "SIGTERM": "a worker got SIGTERM: from another process of this machine",
 }
 """The same for workers that Slurm did not start."""
+
+_OWN_SECONDS = 120
+"""Longest time from `hpcbench cancel` to the SIGTERM that it causes: Slurm may answer late."""
+
+_SKEW = 5
+"""Seconds that the clocks of two nodes may differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +81,23 @@ class _Group:
     nodes: dict[str, None]
 
 
-def complaints(run: WorkerRun, executor: str) -> Iterator[Complaint]:
-    """Failures and warnings that a run of a worker reported."""
+def complaints(run: WorkerRun, executor: str, cancels: Iterable[float] = ()) -> Iterator[Complaint]:
+    """Failures and warnings that a run of a worker reported.
+
+    Args:
+        run: the worker.
+        executor: `slurm` or `local`.
+        cancels: times at which users cancelled the whole experiment, seconds since the epoch. A SIGTERM that
+            follows one is no warning: the user knows.
+    """
     signals = WHY_ENDED if executor == "slurm" else WHY_ENDED_HERE
     for event in run.troubles:
         if event["event"] != "draining":
             yield _complaint(run, event)
-        elif why := signals.get(str(event.get("signal"))):
+        elif (why := signals.get(signal := str(event.get("signal")))) and not (
+            signal == "SIGTERM"
+            and any(-_SKEW <= time_of(event) - one <= _OWN_SECONDS for one in cancels)
+        ):
             yield Complaint("draining", why, time_of(event), run.node, run.log, alarm=True)
 
 

@@ -258,11 +258,12 @@ def _gpus(reading: Mapping[str, Any]) -> tuple[GpuUse, ...]:
 
 def _failures(facts: Facts, state: State) -> tuple[tuple[Failure, ...], tuple[Failure, ...]]:
     executor = facts.experiment.planned.executor
-    said = [one for run in facts.workers for one in causes.complaints(run, executor)]
+    cancels = _cancels(facts.experiment)
+    said = [one for run in facts.workers for one in causes.complaints(run, executor, cancels)]
     troubles = [one for one in said if not one.alarm]
-    failures = causes.grouped([*troubles, *_gone(facts), *_last_jobs(facts)]) + causes.bad_answers(
-        facts.experiment
-    )
+    failures = causes.grouped(
+        [*troubles, *_gone(facts, cancels), *_last_jobs(facts)]
+    ) + causes.bad_answers(facts.experiment)
     if state in ("lost", "stalled") and not failures:
         failures = (causes.last_words(facts.experiment),)
     return failures, causes.grouped(one for one in said if one.alarm)
@@ -277,11 +278,10 @@ def _last_jobs(facts: Facts) -> Iterator[causes.Complaint]:
                 yield causes.Complaint("lost", what, one.started, "", "")
 
 
-def _gone(facts: Facts) -> Iterator[causes.Complaint]:
+def _gone(facts: Facts, cancels: list[float]) -> Iterator[causes.Complaint]:
     """Workers that ended without a last event: killed, or their node died."""
     living = {worker.id for worker in facts.living}
     runs = {(worker.job, worker.restart) for worker in facts.workers}
-    cancels = _cancels(facts.experiment)
     looked_up, known_attempts = 0, dict[str, Attempts]()
     for worker in facts.workers:
         again = (worker.job, worker.restart + 1) in runs

@@ -15,7 +15,7 @@ from hpcbench.experiment.layout import (
 )
 from hpcbench.registry.catalog import Catalog, RunMode, user_site
 from hpcbench.registry.resolve import Needed, load_plan, packages_of
-from hpcbench.schema.definitions import Package
+from hpcbench.schema.definitions import LocalSource, Package
 from hpcbench.schema.plan import ResolvedPlan
 from hpcbench.submit import Say
 from hpcbench.submit.image_check import judge, refuse
@@ -195,5 +195,6 @@ def _on_host(
         return None
     folder = host_folder([locked[name] for name in packages], cache, say)
     check_provides(folder, packages, origins, locked)
-    plugins.add_folder(folder)
+    sources = [one.source for one in packages.values()]
+    plugins.add_folder(folder, [Path(one.path) for one in sources if isinstance(one, LocalSource)])
     return folder

@@ -362,6 +362,7 @@ def test_a_broken_contract_is_reported_in_words_and_by_the_exit_code(bench: Benc
         in done.stdout
     )
     assert "IndexError" in done.stdout
+    assert "(hpcbench-shaky/hpcbench_shaky.py:" in done.stdout, "the user's file, not a copy of it"
     assert "Traceback" not in done.stderr
 
 

@@ -331,6 +331,18 @@ def test_workers_that_a_cancel_ended_are_not_lost(
     assert failure.nodes == ("n2", "n3"), "a failure of a node stays one"
 
 
+def test_workers_that_a_cancel_signals_are_no_warning(scene: Scene) -> None:
+    scene.worker("4711_0", ("draining", {"signal": "SIGTERM"}), heard=1)
+    scene.worker("4711_1", ("draining", {"signal": "SIGTERM"}), heard=HOUR, ago=2 * HOUR, node="n2")
+    scene.worker("4711_2", ("draining", {"signal": "SIGUSR2"}), heard=1, node="n3")
+    control_request(scene.experiment, "cancel")
+
+    before, limit = scene.look().alarms
+
+    assert (before.nodes, "preempted" in before.cause) == (("n2",), True), "long before the cancel"
+    assert (limit.nodes, "time limit" in limit.cause) == (("n3",), True)
+
+
 def test_the_outcome_of_the_newest_round_is_the_last_word(scene: Scene) -> None:
     for index in range(3):
         scene.claimed("a", index, answered=10, end="done")

@@ -176,7 +176,7 @@ def test_an_export_is_v01s_file(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "1 samples have no answer, and no row" in reported.err
     created = str(here.manifest["created"])[:19]
     digits = "".join(one for one in created.replace("T", "_") if one not in ":-")
-    assert path.name == f"demo_mini_imported_Qwen2-VL-2B-Instruct_VQA_answers_{digits}.csv"
+    assert path.name == f"demo_mini_Hugging Face_Qwen2-VL-2B-Instruct_VQA_answers_{digits}.csv"
     assert str(path) in reported.out
     assert main(["export", here.id, "--compat", "v01"]) == 2
     assert "name a folder: --out" in capsys.readouterr().err
@@ -186,7 +186,7 @@ def test_answers_alone_are_imported_with_the_dataset_that_the_command_names(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = data_dirs(tmp_path, ["1", "2"])
-    path = answers(tmp_path, "id;model_answer\n0;1\n1;3\n")
+    path = answers(tmp_path, "id;model_answer\n0;1\n1;3\n", NAME.replace("MODELFRAMEWORK", "vLLM"))
     assert main(["import", str(path), "--from", "v01"]) == 2
     assert "--dataset NAME|FOLDER|FILE" in capsys.readouterr().err
     definition = tmp_path / "demo_mini.yaml"
@@ -199,6 +199,7 @@ def test_answers_alone_are_imported_with_the_dataset_that_the_command_names(
     found = metrics_of(here).run_tasks[one.name].metrics["exact_match"]
     assert found is not None
     assert found.value == 0.5
+    assert exported(here, tmp_path / "out").name.startswith("demo_mini_vLLM_m_")
 
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=30)
