@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.help_examples import example
 from tests.remote.conftest import free_port, running
 from tests.user import User
 
@@ -149,7 +150,7 @@ def test_an_image_is_built_listed_and_verified_and_damage_is_found(
     slurm_user: User, image: str, shared_cache: Path, program: Path
 ) -> None:
     slurm_user.at_site(program=str(program))
-    (built,) = slurm_user.json("images", "build", image)
+    (built,) = slurm_user.json(*example("images build vllm-openai", {"vllm-openai": image}))
     first = Path(built["path"]).stat()
     (again,) = slurm_user.json("images", "build", image)
     assert again["path"] == built["path"]
@@ -157,7 +158,7 @@ def test_an_image_is_built_listed_and_verified_and_damage_is_found(
     (listed,) = [one for one in slurm_user.json("images", "list") if one["path"] == built["path"]]
     assert (listed["reference"], listed["digest"]) == (image, built["digest"])
     assert listed["probe"]["torch"].startswith("2.")
-    assert "unchanged" in slurm_user.ok("images", "verify", built["digest"])
+    assert "unchanged" in slurm_user.ok(*example("images verify"), built["digest"])
     assert listed["tool"].startswith(program.name)
     labels = slurm_user.lab.run_as_user([program, "inspect", "--labels", built["path"]]).stdout
     if program.name == "apptainer":

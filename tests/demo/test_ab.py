@@ -13,6 +13,7 @@ import pytest
 from hpcbench.experiment.claims import answers_of
 from hpcbench.experiment.layout import Experiment
 from tests.demo.test_reuse import PLAN, User
+from tests.help_examples import example
 
 pytestmark = [
     pytest.mark.engine,
@@ -26,9 +27,9 @@ OTHER = PLAN.replace("prompt: ask", "prompt: brief").replace("max_tokens: 32", "
 
 
 def said(user: User, *words: object) -> str:
-    """Output of `hpcbench ab`."""
+    """Output of a command."""
     done = subprocess.run(
-        [str(Path(sys.executable).with_name("hpcbench")), "ab", *map(str, words)],
+        [str(Path(sys.executable).with_name("hpcbench")), *map(str, words)],
         cwd=user.folder,
         env={
             **os.environ, "HPCBENCH_HOME": str(user.folder / "home"),
@@ -46,8 +47,8 @@ def test_two_plans_take_turns_and_one_table_compares_them(tmp_path: Path) -> Non
     user.write("registry/prompts/brief.yaml", 'name: brief\nuser: "In one word: {{ question }}"\n')
     user.write("A.yaml", PLAN)
     user.write("B.yaml", OTHER.replace("name: again", "name: brief"))
-    plans = ("A.yaml", "B.yaml", "--registry", "registry", "--limit", LIMIT)
-    shown = said(user, *plans, "--no-early-stop", "--wait")
+    words = example("ab A.yaml B.yaml --limit 20 --wait")
+    shown = said(user, *words, "--registry", "registry", "--no-early-stop")
 
     (here,) = (user.folder / "home" / "experiments").iterdir()
     experiment = Experiment(here)
@@ -67,10 +68,10 @@ def test_two_plans_take_turns_and_one_table_compares_them(tmp_path: Path) -> Non
     assert "load for both arms" in shown, "one engine serves both"
     assert f"{LIMIT} samples" in shown
 
-    again = said(user, here.name)
+    again = said(user, *example("ab @last"))
     assert "arm a: A.yaml" in again
     assert "arm b: B.yaml" in again
-    (reported,) = json.loads(said(user, here.name, "--json"))["run_tasks"]
+    (reported,) = json.loads(said(user, "ab", here.name, "--json"))["run_tasks"]
     look = reported["look"]
     assert (look["last"], look["samples"], look["same_nodes"]) == (True, LIMIT, True)
     assert look["answers"]["a"]["coverage"] == look["answers"]["b"]["coverage"] == 1.0

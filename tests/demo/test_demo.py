@@ -19,6 +19,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import reported_ends
 from hpcbench.experiment.view.workers import worker_runs
 from tests.campaign import first
+from tests.help_examples import example
 from tests.pages import blocks, missing, shown
 
 ROOT = Path(__file__).parent.parent.parent
@@ -44,7 +45,7 @@ def hpcbench(home: Path, *arguments: str, code: int = 0) -> str:
 def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The demo, run once: its home and what it printed."""
     home = tmp_path_factory.mktemp("home")
-    return home, hpcbench(home, "submit", "examples/demo/plan.yaml", "--wait")
+    return home, hpcbench(home, *example("submit PLAN --wait", {"PLAN": "examples/demo/plan.yaml"}))
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +128,7 @@ def test_login_node_commands_import_nothing_heavy(demo: tuple[Path, str]) -> Non
         ["submit", "--help"],
         ["list"],
         ["status"],
-        ["init", "--dry-run"],
+        example("init --dry-run"),
     ):
         code = (
             "import sys; from hpcbench.cli.main import main\n"

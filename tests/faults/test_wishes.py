@@ -9,6 +9,7 @@ import pytest
 
 from tests.campaign import first
 from tests.faults.conftest import Bench, Trial, until, whole
+from tests.help_examples import example
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
@@ -85,7 +86,7 @@ def test_one_run_task_is_paused_while_the_other_goes_on(bench: Bench) -> None:
     trial = bench.submit(bench.plan(*BOTH))
     until(lambda: trial.answered() > 2, "answers")
 
-    bench.run("pause", trial.id, "first")
+    bench.run(*example("pause @last vqa-hard", {"vqa-hard": "first"}))
 
     until(lambda: len(trial.answers("second")) > 2, "the other one", timeout=60)
     resting = trial.answers("first")
@@ -94,7 +95,7 @@ def test_one_run_task_is_paused_while_the_other_goes_on(bench: Bench) -> None:
     assert len(trial.answers("second")) == 40
     assert trial.answers("first") == resting
     assert 0 < len(resting) < 40
-    trial.resume()
+    bench.run(*example("resume @last vqa-hard --pilot 0", {"vqa-hard": "first"}))
     trial.wait("done")
     assert len(trial.answers()) == 80
     assert trial.twice() == []

@@ -26,6 +26,7 @@ from PIL import Image
 from hpcbench.cli.plugin_skeletons import package as package_of
 from hpcbench.plugins import REQUIRED
 from tests.campaign import first
+from tests.help_examples import example
 from tests.unit.earlier import WHOLE, unpack
 
 ROOT = Path(__file__).parents[2]
@@ -347,7 +348,9 @@ def own_tests(settings: Path, folders: list[Path], path: str) -> None:
 @pytest.mark.parametrize("kind", first(1, sorted(REQUIRED, key=lambda kind: kind != "metrics")))
 def test_a_new_package_is_built_and_checked(bench: Bench, kind: str) -> None:
     bench.run("plugins", "new", kind, "word_share")
-    rows = json.loads(bench.run("plugins", "check", "hpcbench-word-share", "--json").stdout)
+    own = {"examples/plugins/amount-metric": "hpcbench-word-share"}
+    words = example("plugins check examples/plugins/amount-metric", own)
+    rows = json.loads(bench.run(*words, "--json").stdout)
     assert {row["plugin"] for row in rows} == {f"{kind}/word_share"}
     assert [row["problem"] for row in rows] == [None] * len(rows)
 

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request
 
+from tests.help_examples import example
 from tests.user import until
 
 CHROMIUM = os.environ.get("HPCBENCH_CHROMIUM", "/usr/bin/chromium")
@@ -56,7 +57,7 @@ class Running:
 
     def start(self, port: int | None = None) -> None:
         """Start it, and wait until it answers."""
-        words = ["portal", "--tcp", "--plans", str(self.plans), *self.more]
+        words = [*example("portal --tcp"), "--plans", str(self.plans), *self.more]
         if port is not None:
             words += ["--port", str(port)]
         with (self.folder / "output.log").open("ab") as out:

@@ -28,6 +28,7 @@ from hpcbench.remote.login_node import LoginNode
 from hpcbench.schema.definitions import Site, SshSite
 from hpcbench.ssh import connection as connection_module
 from hpcbench.ssh.command import Dropped, NoCommand
+from tests.help_examples import example
 from tests.remote.cutter import Cutter
 from tests.remote.ssh_home import give_ssh_a_home
 from tests.remote.sshd import Sshd, new_key
@@ -479,7 +480,8 @@ def test_init_tries_the_connection_and_writes_a_profile(
     laptop: Path, there: Path, sshd: Sshd, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copy(sshd.folder / "user", laptop / ".ssh/id_ed25519")
-    words = ["init", "--site", "lab", "--ssh", f"{USER}@127.0.0.1:{sshd.port}"]
+    own = {"NAME": "lab", "USER@HOST": f"{USER}@127.0.0.1:{sshd.port}"}
+    words = example("init --site NAME --ssh USER@HOST", own)
     words += ["--set", f"ssh.hpcbench={there}/hpcbench"]
     code, _, err = run(capsys, *words)
     assert code == 3

@@ -15,6 +15,7 @@ import yaml
 
 from hpcbench.experiment.claims import pieces_of
 from hpcbench.experiment.layout import Experiment
+from tests.help_examples import example
 from tests.remote.conftest import Server, settle
 
 ROOT = Path(__file__).parent.parent.parent
@@ -58,6 +59,13 @@ def test_from_s3_over_the_nodes_disk_to_s3(s3: Server, tmp_path: Path) -> None:
         [program, "submit", "plan.yaml", "--registry", str(registry), "--wait", "--json"],
         cwd=tmp_path, env=env, capture_output=True, text=True, check=False,
     )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    sent = example(
+        "upload @last --to s3://BUCKET/results", {"s3://BUCKET/results": "s3://bucket/results"}
+    )
+    done = subprocess.run(
+        [program, *sent], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     (experiment,) = (tmp_path / "home/experiments").iterdir()
     table = json.loads((experiment / "metrics.json").read_text())["run_tasks"]["vqa"]

@@ -11,6 +11,7 @@ import pytest
 
 from hpcbench.experiment.claims import shard_states
 from hpcbench.experiment.layout import Experiment
+from tests.help_examples import example
 from tests.slurm.drill import Drill, Run
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1200)]
@@ -51,12 +52,11 @@ def test_a_nightly_gate_says_go_and_then_no_go(drill: Drill) -> None:
     plan = drill.plan(stages=["inference", "evaluation", "reporting"], pilot=0)
     policy = plan.with_name("policy.yaml")  # a margin that ten documents can show
     policy.write_text("schema_version: 1\nname: wide\nmetrics: {'*': {absolute: 0.4}}\n")
-    command = (
-        "regress", plan, "--baseline", "main", "--registry", drill.folder / "registry",
-        "--policy", policy,
-    )  # fmt: skip
+    more = ("--registry", drill.folder / "registry", "--policy", policy)
+    command = ("regress", plan, "--baseline", "main", *more)
 
-    first = json.loads(drill.run(*command, "--set-baseline-if-none", "--wait", "--json")[0])
+    words = example("regress PLAN --baseline main --set-baseline-if-none", {"PLAN": plan})
+    first = json.loads(drill.run(*words, *more, "--wait", "--json")[0])
     assert first["state"] == "baseline", first
     (baseline,) = first["experiments"]
     assert baseline in drill.run("baseline", "list")[0]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.help_examples import example
 from tests.user import User, until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
@@ -23,10 +24,9 @@ def _ready(user: User) -> dict[str, Any] | None:
 
 def test_a_job_of_slurm_serves_a_model_until_it_is_stopped(slurm_user: User) -> None:
     user = slurm_user
-    said = user.ok(
-        "serve", "tiny-vlm", "--registry", user.registry, "--job", "--time-limit", "00:10:00"
-    )
-    assert "of Slurm serves tiny-vlm for 10 min" in said
+    words = example("serve tiny-vlm --job --time-limit 00:30:00")
+    said = user.ok(*words, "--registry", user.registry)
+    assert "of Slurm serves tiny-vlm for 30 min" in said
     [record] = (user.home / "serving").glob("*/job.json")
     job = json.loads(record.read_text())
     assert any(one.id == job["job"] for one in user.lab.squeue())
@@ -47,7 +47,7 @@ def test_a_job_of_slurm_serves_a_model_until_it_is_stopped(slurm_user: User) -> 
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert json.loads(asked.stdout)["usage"]["completion_tokens"] > 0
-    assert "ended" in user.hpcbench("serve", job["id"], "--stop").stderr
+    assert "ended" in user.hpcbench(*example("serve tiny-vlm --stop")).stderr
     until(lambda: all(one.id != job["job"] for one in user.lab.squeue()), 120, "the job's end")
     left: list[Path] = list((user.home / "serving").iterdir())
     assert left == []

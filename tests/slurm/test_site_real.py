@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from tests.campaign import first
+from tests.help_examples import example
 from tests.slurm.drill import Drill
 from tests.user import User, until
 
@@ -82,7 +83,7 @@ def team(user: User) -> Iterator[str]:
 
 def profile_of(user: User, **fields: Any) -> Path:
     """The profile that `init` writes, with fields laid over it."""
-    user.ok("init", "--force")
+    user.ok(*example("init"), "--force")
     path = user.folder / "config" / "hpcbench" / "sites" / "default.yaml"
     data = yaml.safe_load(path.read_text())
     data["slurm"].update(fields.pop("slurm", {}))

@@ -19,6 +19,7 @@ from hpcbench.experiment.claims import shard_states
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.submission import rounds
 from hpcbench.experiment.view.scores import Place, read_keys
+from tests.help_examples import example
 from tests.slurm.drill import Drill, Run, whole
 from tests.user import User, answers_on_disk, until
 
@@ -104,7 +105,7 @@ def test_dry_run_prints_the_batch_script_and_touches_nothing(slurm_user: User) -
 
 @pytest.mark.campaign  # the tutorial sends the same job without an image
 def test_doctor_checks_the_site_and_sends_one_real_job(slurm_user: User, image: str) -> None:
-    printed = slurm_user.ok("doctor", "--run", "--image", image)
+    printed = slurm_user.ok(*example("doctor --run"), "--image", image)
 
     for check in ("python", "home", "scratch", "slurm", "partition", "container"):
         assert f"✓ {check}: " in printed

@@ -18,6 +18,7 @@ from hpcbench.notify.dispatch import tell
 from hpcbench.schema.definitions import Tracker
 from hpcbench.tracking.feed import Sent
 from hpcbench.tracking.mlflow import MlflowTracker
+from tests.help_examples import example
 from tests.tracking.servers import Server
 from tests.unit.tracked import answer, end, ended, started
 
@@ -96,8 +97,9 @@ def test_a_run_an_experiment_with_a_run_of_it_a_run_task(
     assert span.inputs == {"messages": [{"role": "user", "content": "number 4?"}]}
     assert span.outputs == "4"
     assert span.attributes["hpcbench.score.exact_match"] == 1.0
-    assert main(["track", str(here.path), "--json"]) == 0
+    assert main([*example("track @last", {"@last": here.path}), "--json"]) == 0
     (again,) = json.loads(capsys.readouterr().out)["trackers"]
+    assert main(example("track @last --live", {"@last": here.path})) == 0
     assert (again["exchanges"], again["figures"], again["files"]) == (0, 0, 0)
 
 

@@ -20,6 +20,7 @@ from hpcbench.files.atomic import write_json
 from hpcbench.schema.records import Response, Times
 from hpcbench.tracking.feed import Sent
 from hpcbench.tracking.phoenix import PhoenixTracker
+from tests.help_examples import example
 from tests.tracking.servers import Server
 from tests.unit.small import experiment, record
 from tests.unit.tracked import answer, end, ended, started
@@ -69,7 +70,10 @@ def test_an_export_says_what_was_asked_and_what_came_back(
 ) -> None:
     here = answered(tmp_path / "home")
     command = [
-        *("export", str(here.path), "--to", "phoenix", "--url", phoenix.url),
+        *example(
+            "export @last --to phoenix --url http://localhost:6006",
+            {"@last": here.path, "http://localhost:6006": phoenix.url},
+        ),
         *("--project", "traced", "--json"),
     ]
     assert main(command) == 0
@@ -90,6 +94,9 @@ def test_an_export_says_what_was_asked_and_what_came_back(
     assert (bad["status_code"], bad["status_message"]) == ("ERROR", "the engine is gone")
     assert main(command) == 0
     assert json.loads(capsys.readouterr().out)["sent"] == 0, "what is there is not sent again"
+    own = {"@last": here.path, "url=http://localhost:6006": f"url={phoenix.url}"}
+    line = example("track @last --tracker phoenix --option url=http://localhost:6006", own)
+    assert main([*line, "--option", "project=traced"]) == 0
 
 
 def test_scores_are_annotations_of_traces(phoenix: Server, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Every example of every `--help` is a command that works.
 
 Most run here, each in a folder with the demo's files and in a home with two experiments that ran the demo's
-model. `ONLY_PARSED` lists the others and why they do not run; of these the test checks that they parse.
+model. Those that need a cluster, a server or an engine run in the tests that have one, by
+`tests.help_examples.example`. `ONLY_PARSED` lists the rest and why they do not run: these only parse.
 Words in capitals are the user's own: `PLAN` is the demo's plan here, `EXPERIMENT` an experiment of the home.
 """
 
@@ -9,95 +10,63 @@ from __future__ import annotations
 
 import argparse
 import io
+import os
 import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
 
 from hpcbench.cli.main import main
 from hpcbench.cli.parse import parser
+from tests.remote.hub import hub
 from tests.unit.earlier import CUT, WHOLE, unpack
+from tests.unit.interchange import kits
+from tests.unit.test_crontab import FAKE as FAKE_CRONTAB
 
 ROOT = Path(__file__).parents[2]
 
 _REASONS: Mapping[str, Sequence[str]] = {
-    "it starts an engine and runs for minutes; tests/demo runs such commands": (
-        "doctor --run",
-        "submit PLAN --wait",
-        "rerun EXPERIMENT --wait",
+    "it runs for minutes, with a real GPU's settings or loads": (
         "ab PLAN --a model.dtype=bfloat16 --b model.dtype=float16 --metric answers_per_s --wait",
-        "ab A.yaml B.yaml --limit 20 --wait",
         "load PLAN --concurrency 1,8,64 --slo ttft=500,tpot=50 --wait",
         "load PLAN --rate 0.5,1,2 --requests 200",
-        "regress PLAN --baseline main --set-baseline-if-none",
     ),
-    "it serves until a signal ends it": (
+    "it asks all samples again, and takes no answer over; test_rerun.py prepares such runs": (
+        "rerun EXPERIMENT --wait",
+    ),
+    "its port or addresses may be another program's; tests/portal runs the same with its own": (
         "serve tiny-vlm --port 8000",
-        "serve tiny-vlm --job --time-limit 00:30:00",
-        "portal",
-        "portal --allow-edit --allow-submit --plans .",
-        "portal --tcp",
         "portal --tcp --port 8080 --listen 0.0.0.0 --proxy-address 10.0.0.7 --root-path /node/n1/8080",
     ),
-    "it needs a running portal, or the id of a token": (
-        "portal url",
-        "portal status",
-        "portal stop",
-        "portal token revoke TOKEN",
-    ),
-    "it asks questions in a terminal": ("new",),
-    "it examines this machine's Slurm; test_init.py runs it with others": (
-        "init",
-        "init --dry-run",
-    ),
-    "it changes the crontab of this account": (
-        "cron install PLAN --at '0 2 * * *'",
-        "cron install PLAN --at @daily --regress main",
-        "cron install PLAN --regress main --at '0 2 * * *'",
-        "cron list",
-        "cron script PLAN",
-        "cron remove demo",
-    ),
-    "it needs the internet, a tracker, a token server or a cluster": (
-        "auth login MODEL",
-        "auth forget MODEL",
-        "init --site NAME --ssh USER@HOST",
-        "images build vllm-openai",
-        "images lock vllm-openai",
-        "models fetch Qwen/Qwen2.5-VL-7B-Instruct",
-        "plugins check examples/plugins/amount-metric",
-        "upload @last --to s3://BUCKET/results",
-        "export @last --to phoenix --url http://localhost:6006",
-        "track @last",
-        "track @last --live",
-        "track @last --tracker phoenix --option url=http://localhost:6006",
-    ),
-    "it needs Apptainer, or an image in the cache": (
-        "images verify",
-        "images show vllm-openai",
+    "it collects wheels of a whole image from an index": (
         "images save vllm-openai --with-hpcbench --out images.tar",
-        "images restore images.tar",
     ),
-    "it needs an experiment or files of another kind than those of the home": (
-        "serve tiny-vlm --stop",
-        "ab @last",
-        "compare @last @last --run-task vqa-easy=vqa-hard",
-        "notify @last",
-        "notify PLAN --test",
-        "pause @last vqa-hard",
-        "resume @last vqa-hard --pilot 0",
-        "rerun EXPERIMENT --source demo_vqa=/data/pages",
-        "data add FOLDER --annotations answers.csv --answer total,date",
-        "import FOLDER --from lmms-eval --metrics anls --map id=doc.questionId",
-        "import FILE --from v01 --vlm-base vlm_base.csv --out imported",
-        "import registries --from v02 --dry-run",
+    "it asks a registry on the internet; tests/unit/environments asks one of its own by function": (
+        "images lock vllm-openai",
     ),
 }
 ONLY_PARSED = {f"hpcbench {line}": why for why, lines in _REASONS.items() for line in lines}
+
+
+def elsewhere() -> set[str]:
+    """Examples that tests with real parts run: the texts that they give `tests.help_examples.example`."""
+    found: set[str] = set()
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        text = path.read_text(encoding="utf-8")
+        if "tests.help_examples" in text:
+            found |= set(re.findall(r"\bexample\(\s*\"([^\"]+)\"", text))
+    text = (ROOT / "tests/portal/browsing.py").read_text(encoding="utf-8")
+    return {
+        f"hpcbench {line}" for line in found | set(re.findall(r"\bexample\(\"([^\"]+)\"", text))
+    }
+
+
+ELSEWHERE = elsewhere()
 
 
 def leaves(
@@ -138,8 +107,10 @@ def test_an_example_parses(line: str) -> None:
     parser(words).parse_args(words)
 
 
-def test_what_does_not_run_is_an_example() -> None:
+def test_what_does_not_run_here_is_an_example() -> None:
     assert set(ONLY_PARSED) <= set(COMMANDS)
+    assert set(COMMANDS) >= ELSEWHERE
+    assert not ELSEWHERE & set(ONLY_PARSED)
 
 
 @pytest.fixture
@@ -174,6 +145,80 @@ def with_database(folder: Path, *, made: bool) -> None:
         assert main(["database", "init"]) == 0
 
 
+# --- parts that some examples need --------------------------------------------------------------------
+
+Own = Mapping[str, str]
+"""Words of an example → the test's own."""
+
+
+def a_crontab(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Own:
+    """A fake crontab, in which the demo's plan is on a schedule."""
+    programs = folder.parent / "bin"
+    programs.mkdir()
+    for name in ("crontab", "scrontab"):
+        program = programs / name
+        program.write_text(FAKE_CRONTAB.format(name=name, table=folder.parent / f"{name}.table"))
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    assert main(["cron", "install", OWN["PLAN"], "--at", "@weekly"]) == 0
+    return {}
+
+
+def pages(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Own:
+    """A folder of pages and a table of answers."""
+    page = next((ROOT / "examples/demo/data/images").rglob("*.*"))
+    (folder / "FOLDER").mkdir()
+    rows = ["image,total,date"]
+    for number in range(3):
+        shutil.copy(page, folder / f"FOLDER/{number}{page.suffix}")
+        rows.append(f"{number}{page.suffix},{number}.50,2026-01-0{number + 1}")
+    (folder / "FOLDER/answers.csv").write_text("\n".join(rows) + "\n")
+    return {}
+
+
+def results_of_another_kit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Own:
+    kits.lmms_eval(folder / "FOLDER")
+    return {}
+
+
+def v01(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Own:
+    """v0.1's own files."""
+    for name in ("user_config_model_eval.csv", "vlm_base.csv"):
+        shutil.copy(ROOT / "tests/unit/data/v01" / name, folder)
+    return {"FILE": "user_config_model_eval.csv"}
+
+
+def v02(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Own:
+    """A registry of v0.2."""
+    path = folder / "registries/models/m.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text("name: m\nframework: vllm\ndocker_image: a/b:1\n")
+    return {}
+
+
+def two_run_tasks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Own:
+    """Answers to two run tasks that ask about the same samples."""
+    return {"@last": WHOLE, "vqa-easy=vqa-hard": "vqa=vqa"}
+
+
+@contextmanager
+def a_hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A small model in a fake of the hub, which cannot be reached from here."""
+    files = {"config.json": b"{}", "model.safetensors": b"weights"}
+    with hub({"Qwen/Qwen2.5-VL-7B-Instruct": files}) as address:
+        monkeypatch.setenv("HF_ENDPOINT", address)
+        yield
+
+
+PREPARED: Mapping[str, Callable[[Path, pytest.MonkeyPatch], Own]] = {
+    "cron ": a_crontab,
+    "data add FOLDER": pages,
+    "import FOLDER": results_of_another_kit,
+    "import FILE": v01,
+    "import registries": v02,
+    "compare @last @last": two_run_tasks,
+}
+
 OWN = {"PLAN": "examples/demo/plan.yaml", "EXPERIMENT": WHOLE, "FILE": "answers.jsonl"}
 
 CODES = {"gate": {0, 4, 5}, "registry diff": {0, 1}, "doctor": {0, 3}}
@@ -187,13 +232,20 @@ SLOW = ("hpcbench portal bundle @last --out pages.zip", "hpcbench report @last -
     [
         pytest.param(one, marks=pytest.mark.long) if one in SLOW else one
         for one in COMMANDS
-        if one not in ONLY_PARSED
+        if one not in ONLY_PARSED and one not in ELSEWHERE
     ],
 )
-def test_an_example_runs(world: Path, line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    words = [OWN.get(word, word) for word in words_of(line)]
-    verb = " ".join(words)
+def test_an_example_runs(
+    world: Path, line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = line.removeprefix("hpcbench ")
+    own = dict(OWN)
+    for start, prepare in PREPARED.items():
+        if command.startswith(start):
+            own |= prepare(world, monkeypatch)
+    words = [own.get(word, word) for word in words_of(line)]
     if words[0] == "database":
         with_database(world.parent, made=words[1] != "init")
-    (allowed,) = [codes for name, codes in CODES.items() if verb.startswith(name)] or [{0}]
-    assert main(words) in allowed, capsys.readouterr().err
+    (allowed,) = [codes for name, codes in CODES.items() if command.startswith(name)] or [{0}]
+    with a_hub(monkeypatch) if command.startswith("models fetch") else nullcontext():
+        assert main(words) in allowed, capsys.readouterr().err

@@ -19,6 +19,7 @@ from hpcbench.registry.resolve import load_plan
 from hpcbench.schema.definitions import Dataset, MLTask, Model
 from hpcbench.submit.first_plan import Choices, Draft
 from tests.fake_nvml import GIB, FakeGpu, FakeNvml
+from tests.help_examples import example
 
 TINY = ("--task", "vqa", "--dataset", "demo_vqa", "--model", "tiny-vlm")
 
@@ -388,7 +389,7 @@ def dialogue(folder: Path, answers: Sequence[str], *words: str) -> tuple[int, st
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(folder)
-        os.execv(sys.executable, [sys.executable, "-c", ANSWER, "new", *words])  # noqa: S606
+        os.execv(sys.executable, [sys.executable, "-c", ANSWER, *example("new"), *words])  # noqa: S606
     screen, waiting = "", list(answers)
     while select.select([terminal], [], [], 120)[0]:
         try:

@@ -21,6 +21,7 @@ from hpcbench.submit import rerun
 from hpcbench.submit.kept_files import keep, today
 from hpcbench.submit.packages import build, load
 from hpcbench.submit.prepare import prepare
+from tests.help_examples import example
 from tests.unit.small import record, resolved, run_task, write_dataset
 
 DOCUMENTS = {
@@ -152,6 +153,9 @@ def test_data_that_moved_is_named_with_the_option_that_says_where_it_is(
             prepared_again(first, wrong)
     second = prepared_again(first, "datasets/pages=../here/moved")
     assert second.resolved.run_tasks[0].dataset.source == str(folder / "moved")
+    own = {"EXPERIMENT": first.path, "demo_vqa=/data/pages": f"pages={folder / 'moved'}"}
+    words = example("rerun EXPERIMENT --source demo_vqa=/data/pages", own)
+    assert main([*words, "--dry-run"]) == 0
     assert rerun.not_as_it_was(first, second) == []
 
 

@@ -13,6 +13,7 @@ from test_remote_auth import SECRET, Gateway, gateway
 from hpcbench.cli.main import main
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.oauth.ask import check
+from tests.help_examples import example
 
 __all__ = ["gateway"]
 
@@ -47,7 +48,7 @@ def test_login_status_and_forget(
 ) -> None:
     assert main(["auth", "status"]) == 0
     assert "no tokens" in capsys.readouterr().out
-    assert main(["auth", "login", str(model)]) == 0
+    assert main(example("auth login MODEL", {"MODEL": model})) == 0
     assert main(["auth", "status", "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)
     assert (found["server"], found["client"], found["token"]) == (
@@ -60,7 +61,7 @@ def test_login_status_and_forget(
     shown = capsys.readouterr()
     assert "fresh" in shown.out
     assert not any(word in shown.out + shown.err for word in (SECRET, gateway.given[0]))
-    assert main(["auth", "forget", str(model)]) == 0
+    assert main(example("auth forget MODEL", {"MODEL": model})) == 0
     assert main(["auth", "forget", str(model)]) == 1
     assert "there is no token of" in capsys.readouterr().err
 

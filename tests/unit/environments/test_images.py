@@ -25,6 +25,7 @@ from hpcbench.environments.images import (
 from hpcbench.environments.packages import SUMS, Probe, saved_wheels
 from hpcbench.errors import UserError
 from hpcbench.files.hashing import hash_file
+from tests.help_examples import example
 from tests.unit.small import experiment, record
 
 DAY = 86400
@@ -79,7 +80,7 @@ def test_an_image_is_shown_by_its_digest_or_its_source(
 ) -> None:
     an_image(cache, "a")
     an_image(cache, "b")
-    text = printed(capsys, "images", "show", name)
+    text = printed(capsys, *example("images show vllm-openai", {"vllm-openai": name}))
     assert "docker://registry/a/engine:1 (docker)" in text
     assert "in 22 s by apptainer version 1.4.5" in text
     assert "3.12.3, x86_64, glibc 2.39" in text
@@ -173,7 +174,7 @@ def test_images_go_to_another_cluster_in_one_file(
     bundle = tmp_path / "two.tar"
     printed(capsys, "images", "save", "aaaa", "bbbb", "--out", str(bundle))
     monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path / "elsewhere"))
-    assert main(("images", "restore", str(bundle))) == 0
+    assert main(example("images restore images.tar", {"images.tar": bundle})) == 0
     assert capsys.readouterr().err == f"reading {bundle}\n"  # no silence where nothing can move
     there = tmp_path / "elsewhere/cache"
     assert {image.name for image in built_images(there)} == {one.name, two.name}

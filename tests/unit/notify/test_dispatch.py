@@ -21,6 +21,7 @@ from hpcbench.notify import deliver, dispatch, outbox
 from hpcbench.notify.dispatch import catch_up, tell, tell_verdict
 from hpcbench.schema.definitions import ExperimentPlan
 from hpcbench.testing import TABLES, VERDICT
+from tests.help_examples import example
 from tests.unit.dying import Dying
 from tests.unit.small import experiment, record
 
@@ -150,7 +151,7 @@ def test_each_gets_one_report_however_often_it_is_called(
     url, found = posted
     here = ended(tmp_path, notifications=[hook(url), hook(f"{url}/b")])
     assert tell(here, "done", TABLES) == tell(here, "done", TABLES) == catch_up(here) == []
-    assert main(["notify", str(here.path)]) == 0
+    assert main(example("notify @last", {"@last": here.path})) == 0
     assert len(found) == 2
     assert states(here) == [("told", 1), ("told", 1)]
 
@@ -414,7 +415,7 @@ def test_a_test_goes_to_all_of_a_plan_and_says_what_happened(
     url, found = posted
     monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path / "home"))
     here = ended(tmp_path, notifications=[hook(url, when=["regression"]), hook(f"{url}/broken")])
-    assert main(["notify", "--test", "--json", str(here.path)]) == 3
+    assert main([*example("notify PLAN --test", {"PLAN": here.path}), "--json"]) == 3
     shown = json.loads(capsys.readouterr().out)
     assert [(one["plugin"], one["state"], one["what"]) for one in shown] == [
         ("webhook", "told", "test"), ("webhook", "failed", "test"),

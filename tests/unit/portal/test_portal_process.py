@@ -25,6 +25,7 @@ from hpcbench.errors import UserError
 from hpcbench.portal import addresses, serve
 from hpcbench.portal.context import Options
 from tests.campaign import first
+from tests.help_examples import example
 
 pytestmark = pytest.mark.long
 
@@ -148,12 +149,12 @@ def test_from_the_first_line_to_the_last(house: House) -> None:
     again = house.run()
     assert again.returncode == 0
     assert f"already runs on this host (pid {process.pid})" in again.stdout
-    fresh = CODE.search(house.run("url").stdout)
+    fresh = CODE.search(house.run(*example("portal url")[1:]).stdout)
     assert fresh is not None
     assert ask(house, "POST", "/api/v1/session", {"code": fresh[1]})[0] == 200
     links = json.loads(house.run("url", "--json").stdout)
     assert CODE.search(links["link"])
-    shown = json.loads(house.run("status", "--json").stdout)
+    shown = json.loads(house.run(*example("portal status")[1:], "--json").stdout)
     assert (shown["running"], shown["pid"], shown["idle_hours"]) == (True, process.pid, 2.0)
     assert "may edit" in house.run("status").stdout
 
@@ -177,7 +178,7 @@ def test_from_the_first_line_to_the_last(house: House) -> None:
     for word in held:
         assert not [text for text in seen if word.encode() in text], "no secret in argv, env, logs"
 
-    assert house.run("stop").stdout == "the portal has ended\n"
+    assert house.run(*example("portal stop")[1:]).stdout == "the portal has ended\n"
     assert "the portal has ended" in house.end(process)
     assert process.returncode == 0
     assert not house.socket.exists()
@@ -188,7 +189,7 @@ def test_from_the_first_line_to_the_last(house: House) -> None:
 
 
 def test_a_restart_ends_all_sessions_and_keeps_tokens(house: House) -> None:
-    process, said = house.start()
+    process, said = house.start(*example("portal")[1:])
     code = CODE.search(said)
     assert code is not None
     _, cookies, _ = ask(house, "POST", "/api/v1/session", {"code": code[1]})
@@ -208,14 +209,16 @@ def test_a_restart_ends_all_sessions_and_keeps_tokens(house: House) -> None:
     assert ask(house, "GET", "/api/v1/session", **bearer)[0] == 200
     (row,) = json.loads(house.run("token", "list", "--json").stdout)
     assert (row["name"], row["scopes"]) == ("plots", ["read"])
-    assert house.run("token", "revoke", row["id"]).stdout == "revoked\n"
+    revoke = example("portal token revoke TOKEN", {"TOKEN": row["id"]})
+    assert house.run(*revoke[1:]).stdout == "revoked\n"
     assert ask(house, "GET", "/api/v1/session", **bearer)[0] == 401
     assert house.run("token", "revoke", row["id"]).returncode == 2
 
     owner = (house.socket.parent / "portal.token").read_text().strip()
     process.send_signal(signal.SIGTERM)
     house.end(process)
-    process, _ = house.start("--keep")
+    words = example("portal --allow-edit --allow-submit --plans .")
+    process, _ = house.start(*words[1:], "--keep")
     assert (house.socket.parent / "portal.token").read_text().strip() == owner
 
 
