@@ -18,7 +18,9 @@ def typed(folder: Path, command: str, **more: str) -> str:
     """
     environment = {
         **os.environ,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PATH": os.pathsep.join(
+            [str(folder / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
+        ),
         "HPCBENCH_HOME": str(folder / "home"),
         "XDG_CONFIG_HOME": str(folder / "config"),
         **more,

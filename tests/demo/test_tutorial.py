@@ -40,8 +40,9 @@ def test_the_commands_of_the_pages_run_and_print_what_they_show(reader: Path) ->
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(block.text, encoding="utf-8")
             elif block.language == "sh":
+                more = dict([block.value.split("=")]) if block.note == "env" else {}
                 for line in block.text.splitlines():
-                    printed[line] = typed(reader, line)
+                    printed[line] = typed(reader, line, **more)
             elif block.language == "text":
                 for command, lines in shown(block):
                     wrong = missing(lines, printed[command])

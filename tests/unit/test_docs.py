@@ -108,7 +108,9 @@ def test_every_command_of_readme_tutorial_and_how_to_runs_or_says_why_not() -> N
     assert len(pages) >= 9
     for page in (ROOT / "README.md", *pages):
         for block in blocks(page):
-            assert block.note in ("", "not run", "when", "jobs", "exit", "env", "after"), page
+            assert block.note in ("", "not run", "when", "jobs", "exit", "env", "after", "with"), (
+                page
+            )
             assert len(block.value) > 3 or block.note in ("", "exit"), (page, block)
     readme = [block for block in blocks(ROOT / "README.md") if block.language == "sh"]
     assert [block.note for block in readme] == ["not run"] * len(readme)
