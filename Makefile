@@ -77,7 +77,7 @@ client: .venv/client.done
 # The site, read without a network: build/docs/index.html. A link that leads nowhere is an error.
 docs: .venv/client.done
 	NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --quiet
-	node tests/site_search.mjs build/docs
+	PATH="$$PATH:$(CURDIR)/.venv/bin" node tests/site_search.mjs build/docs
 
 # After a change of portal/src.
 static: .venv/client.done

@@ -176,8 +176,15 @@ def follow(experiment: Experiment, *, silent: bool = False) -> ExperimentStatus:
             status = observer.look()
             live.update(StatusScreen(status, live=True), refresh=True)
             do_what_is_due(experiment, status)
-        live.update(StatusScreen(status), refresh=True)  # at the end with all causes
+        live.update(
+            StatusScreen(_before_scores(status)), refresh=True
+        )  # at the end with all causes
     return status
+
+
+def _before_scores(status: ExperimentStatus) -> ExperimentStatus:
+    """The status for a screen above the scores, below which the report is named."""
+    return status.model_copy(update={"report": None})
 
 
 def finish(experiment: Experiment, *, as_json: bool = False) -> int:
@@ -198,7 +205,7 @@ def finish(experiment: Experiment, *, as_json: bool = False) -> int:
 
         out = console()
         if (ended.failures or ended.alarms) and not out.is_terminal:
-            out.print(StatusScreen(ended))
+            out.print(StatusScreen(_before_scores(ended)))
         if experiment.metrics_file.exists():
             out.print()
             out.print(metric_table(experiment))
@@ -215,6 +222,14 @@ def finish(experiment: Experiment, *, as_json: bool = False) -> int:
             f"{experiment.id} is {ended.state}{why}: see `hpcbench status {experiment.id}`"
         )
     return 0
+
+
+def no_scores(experiment: Experiment) -> RunFailed:
+    """The error of a verb that needs scores where there are none: the run goes on, or was cancelled."""
+    return RunFailed(
+        f"{experiment.id} has no scores yet: `hpcbench status {experiment.id}` shows its state, and "
+        f"`hpcbench score {experiment.id}` scores the answers that it has"
+    )
 
 
 def _how_to_see(experiment: Experiment, report: Path) -> str:

@@ -11,7 +11,7 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from hpcbench import statistics
-from hpcbench.cli.output import console, print_json, say, table
+from hpcbench.cli.output import console, no_scores, print_json, say, table
 from hpcbench.errors import RunFailed, UserError
 from hpcbench.experiment.layout import Experiment, find, home
 from hpcbench.experiment.view.scores import rows_of
@@ -154,7 +154,7 @@ def _wanted(experiment: Experiment, arguments: argparse.Namespace) -> dict[str, 
         for one in experiment.resolved.run_tasks
     }
     if not any(experiment.scores_file(name).exists() for name in there):
-        raise RunFailed(f"{experiment.id} has no scores yet: see `hpcbench status {experiment.id}`")
+        raise no_scores(experiment)
     if arguments.run_task is not None:
         named = experiment.run_task(arguments.run_task).name
         there = {named: there[named]}

@@ -13,6 +13,7 @@ from hpcbench import plugins
 from hpcbench.cli.output import (
     console,
     metric_table,
+    no_scores,
     print_json,
     say,
 )
@@ -32,7 +33,7 @@ def report(arguments: argparse.Namespace) -> int:
     """`hpcbench report [EXPERIMENT]`."""
     experiment = find_scored(home(user_site()), arguments.experiment)
     if not experiment.metrics_file.exists():
-        raise RunFailed(f"{experiment.id} has no scores yet: see `hpcbench status {experiment.id}`")
+        raise no_scores(experiment)
     if arguments.methods or arguments.latex:
         return _methods(experiment, arguments)
     if arguments.format or arguments.to is not None or arguments.reused_times:

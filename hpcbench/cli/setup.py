@@ -172,7 +172,7 @@ def _on_terminal(path: str, question: str, choices: Sequence[Choice], default: s
 def doctor(arguments: argparse.Namespace) -> int:
     """`hpcbench doctor`."""
     site = user_site() or Site(name="default")
-    found = [*checks(site), *_tokens(arguments.registry)]
+    found = [*checks(site, real_run=arguments.real_run), *_tokens(arguments.registry)]
     failed = [check for check in found if check.state == "failed"]
     if arguments.json:
         print_json([asdict(check) for check in found])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from hpcbench.experiment.claims import shard_states
+from hpcbench.experiment.control import control_state
 from hpcbench.experiment.layout import Experiment
 from hpcbench.portal.context import Portal
 from hpcbench.portal.faults import PortalFault
@@ -35,8 +36,10 @@ def objects(
     found = follower.shards(experiment.id, run_task) if follower else None
     if found is None:
         now = time.time()
+        control = control_state(experiment)
+        cancelled = control.cancelled or run_task in control.cancelled_tasks
         states = shard_states(experiment, [run_task])
-        found = [judge(state, None, now, ended=True) for state in states]
+        found = [judge(state, None, now, ended=True, cancelled=cancelled) for state in states]
     shown = found[begin : begin + limit]
     more = begin + limit < len(found)
     return Page(

@@ -58,8 +58,13 @@ class Check:
     """The remedy; None: the state is ok."""
 
 
-def checks(site: Site) -> Iterator[Check]:
-    """Check all requirements of a run, cheapest first."""
+def checks(site: Site, *, real_run: bool = False) -> Iterator[Check]:
+    """Check all requirements of a run, cheapest first.
+
+    Args:
+        site: the site profile.
+        real_run: a real job follows, which answers what only a node knows.
+    """
     yield _machine(site)
     yield _python(site)
     yield from _distribution()
@@ -72,7 +77,7 @@ def checks(site: Site) -> Iterator[Check]:
         if site.modules:
             yield _modules(site)
         yield from _scripts(site)
-    yield from _gpus(site)
+    yield from _gpus(site, real_run=real_run)
     if site.container.manager == "docker":
         yield _docker(site)
     elif site.container.manager == "apptainer":
@@ -335,7 +340,7 @@ def _container(site: Site) -> Check:
     return Check("container", "ok", done.stdout.strip())
 
 
-def _gpus(site: Site) -> Iterator[Check]:
+def _gpus(site: Site, *, real_run: bool) -> Iterator[Check]:
     """Whether the profile has the CUDA version of the nodes' driver, with which images are compared."""
     if site.container.gpu_maker != "nvidia":
         return
@@ -357,7 +362,11 @@ def _gpus(site: Site) -> Iterator[Check]:
             "ok",
             "none: no NVIDIA driver answers on this machine, so models run on its CPUs",
         )
-    elif site.executor == "slurm" and any(one.gpus for one in site.slurm.partitions.values()):
+    elif (
+        site.executor == "slurm"
+        and any(one.gpus for one in site.slurm.partitions.values())
+        and not real_run
+    ):
         yield Check(
             "gpus", "warning", "the site profile does not say which CUDA version the nodes' driver supports",
             "`hpcbench doctor --run` asks a node; until then hpcbench does not check the CUDA of images",

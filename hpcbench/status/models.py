@@ -34,8 +34,8 @@ ShardWord = Literal[
 `pending` no worker holds it and nothing of it is answered · `acknowledged` no worker holds it, part of it is
 answered and will not be asked again · `claimed` a worker holds it and has no answer yet · `running` answers
 come in · `silent` its job runs, but its worker sent no message for minutes · `done` · `failed` it ended so
-many workers that it is left alone, or the experiment ended without it · `lost` its worker ended without a
-message; it will be taken over.
+many workers that it is left alone, or the experiment ended without it and no user cancelled it · `lost` its
+worker ended without a message; it will be taken over.
 """
 
 RunTaskState = Literal[

@@ -121,9 +121,18 @@ class Observer:
         if not self._order:
             self._order = list(fresh)
         owners = self._owners(fresh, workers, story)
-        ended = story.outcome is not None
+        ended, control = story.outcome is not None, story.control
         known = self._done | {
-            key: (state, judge(state, owners.get(key), now, ended=ended))
+            key: (
+                state,
+                judge(
+                    state,
+                    owners.get(key),
+                    now,
+                    ended=ended,
+                    cancelled=control.cancelled or state.shard.run_task in control.cancelled_tasks,
+                ),
+            )
             for key, state in fresh.items()
         }
         self._done |= {key: known[key] for key, state in fresh.items() if state.state == "done"}

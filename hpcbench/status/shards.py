@@ -36,7 +36,14 @@ class Owned:
     """The owner's node."""
 
 
-def judge(state: ShardState, held: Owned | None, now: float, *, ended: bool = False) -> ShardStatus:
+def judge(
+    state: ShardState,
+    held: Owned | None,
+    now: float,
+    *,
+    ended: bool = False,
+    cancelled: bool = False,
+) -> ShardStatus:
     """The state of one shard.
 
     Args:
@@ -44,9 +51,14 @@ def judge(state: ShardState, held: Owned | None, now: float, *, ended: bool = Fa
         held: its owner, if it is claimed.
         now: seconds since the epoch.
         ended: whether the experiment has ended: no worker will take the remaining shards.
+        cancelled: whether a user cancelled its run task: what is left neither failed nor was lost, and
+            `resume` takes it.
     """
     answered = state.answered  # read once: it may have to count lines
-    word, cause = _word(state, held, answered, now, ended)
+    if cancelled and (held is None or held.life == "gone"):
+        word, cause = _cancelled(state, answered)
+    else:
+        word, cause = _word(state, held, answered, now, ended)
     said = state.owner or {}
     return ShardStatus(
         state.shard.id,
@@ -81,6 +93,12 @@ def _word(
     if quiet:
         return "silent", f"no message from its worker for {(now - held.heard) / 60:.0f} min"
     return ("running" if answered else "claimed"), ""
+
+
+def _cancelled(state: ShardState, answered: int) -> tuple[ShardWord, str]:
+    if state.state in ("done", "claimed"):
+        return "done" if state.state == "done" else "acknowledged" if answered else "pending", ""
+    return _unheld(state, answered, ended=False)
 
 
 def _unheld(state: ShardState, answered: int, ended: bool) -> tuple[ShardWord, str]:

@@ -815,7 +815,7 @@ def test_a_model_is_used_with_changes(files: Files) -> None:
     choice = "{name: org/tiny, engine_options: {max_num_seqs: 2}, env: {A: b}}"
     plan = PLAN.replace("model: org/tiny", f"model: {choice}")
     model = files.resolved(plan).run_tasks[0].model
-    assert model.name.startswith("org/tiny.")
+    assert model.name.startswith("org/tiny (max_num_seqs=2, env.A=")
     assert (model.source, dict(model.engine_options), dict(model.env)) == (
         str(files.registry / "weights"),
         {"max_num_seqs": 2},

@@ -310,5 +310,5 @@ def test_a_run_on_this_machine_does_not_blame_slurm_for_a_signal(tmp_path: Path)
         log.write("draining", signal="SIGTERM")
         log.write("stopped", sync=True)
     (alarm,) = status(here).alarms
-    assert "hpcbench cancel" in alarm.cause
+    assert "another process of this machine" in alarm.cause
     assert "Slurm" not in alarm.cause

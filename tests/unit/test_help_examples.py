@@ -46,9 +46,6 @@ _REASONS: Mapping[str, Sequence[str]] = {
     "it collects wheels of a whole image from an index": (
         "images save vllm-openai --with-hpcbench --out images.tar",
     ),
-    "it asks a registry on the internet; tests/unit/environments asks one of its own by function": (
-        "images lock vllm-openai",
-    ),
 }
 ONLY_PARSED = {f"hpcbench {line}": why for why, lines in _REASONS.items() for line in lines}
 

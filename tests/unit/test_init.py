@@ -398,6 +398,19 @@ def test_init_on_a_machine_with_gpus_writes_the_cuda_that_its_driver_takes(
     )  # fmt: skip
 
 
+def test_doctor_names_a_real_job_for_the_cuda_of_nodes_unless_it_sends_one(
+    slurm: FakeSlurm, tmp_path: Path
+) -> None:
+    partitions = {"gpu": {"gpus": {"a100": 4}}}
+    site = Site.model_validate(
+        {"name": "default", "home": str(tmp_path), "executor": "slurm",
+         "slurm": {"partition": "gpu", "partitions": partitions}}
+    )  # fmt: skip
+    found = {one.name: one.remedy or "" for one in checks(site)}
+    assert "`hpcbench doctor --run` asks a node" in found["gpus"]
+    assert "gpus" not in {one.name for one in checks(site, real_run=True)}
+
+
 def test_a_real_job_of_doctor_tells_the_gpus_of_its_node(tmp_path: Path) -> None:
     site = Site(name="default", home=str(tmp_path))
     (tmp_path / "doctor-gpus.1").write_text("NVIDIA-SMI has failed\n")

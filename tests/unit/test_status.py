@@ -331,13 +331,19 @@ def test_workers_that_a_cancel_ended_are_not_lost(
     assert failure.nodes == ("n2", "n3"), "a failure of a node stays one"
 
 
-def test_workers_that_a_cancel_signals_are_no_warning(scene: Scene) -> None:
+def test_after_a_cancel_nothing_failed_and_its_signals_are_no_warning(scene: Scene) -> None:
     scene.worker("4711_0", ("draining", {"signal": "SIGTERM"}), heard=1)
     scene.worker("4711_1", ("draining", {"signal": "SIGTERM"}), heard=HOUR, ago=2 * HOUR, node="n2")
     scene.worker("4711_2", ("draining", {"signal": "SIGUSR2"}), heard=1, node="n3")
+    scene.claimed("a", 0, answered=10, end="drained")
+    scene.claimed("a", 1, job="4711_2")
     control_request(scene.experiment, "cancel")
 
-    before, limit = scene.look().alarms
+    now = scene.look()
+    assert (now.shards.failed, now.shards.lost, now.shards.acknowledged) == (0, 0, 1)
+    assert now.shards.pending == 3
+
+    before, limit = now.alarms
 
     assert (before.nodes, "preempted" in before.cause) == (("n2",), True), "long before the cancel"
     assert (limit.nodes, "time limit" in limit.cause) == (("n3",), True)

@@ -151,6 +151,18 @@ def test_watch_prints_a_line_a_change_when_piped(
     assert [line.split()[1] for line in lines] == ["pending", "running", "done"]
 
 
+def test_the_report_is_named_once_below_the_scores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene = Scene(tmp_path)
+    scene.worker("4711_0", ("draining", {"signal": "SIGTERM"}), heard=1)
+    ended = scene.look().model_copy(update={"state": "done", "report": str(tmp_path / "report.md")})
+    assert ended.alarms
+    monkeypatch.setattr(showing, "follow", lambda *_, **__: ended)
+    assert showing.finish(scene.experiment) == 0
+    assert capsys.readouterr().out.count("report: ") == 1
+
+
 def test_ctrl_c_leaves_quietly_and_says_that_the_experiment_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

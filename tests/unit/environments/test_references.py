@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from hpcbench.cli.main import main
 from hpcbench.environments.oci import Reference, download_size, resolve
 from hpcbench.errors import EnvironmentFault, UserError
+from tests.help_examples import example
 
 DIGEST = "sha256:" + "ab" * 32
 BASIC = "Basic bWU6c2VjcmV0"
@@ -130,6 +132,24 @@ def test_what_is_no_reference_is_reported(text: str) -> None:
 @pytest.mark.parametrize("name", ["image", "hidden"])
 def test_a_tag_becomes_the_digest_the_registry_names(registry: str, name: str) -> None:
     assert resolve(Reference.parse(f"docker://{registry}/team/{name}:1"), [registry]) == DIGEST
+
+
+def test_the_verb_writes_the_digest_into_the_definition(
+    registry: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    definition = tmp_path / "config/hpcbench/images/vllm-openai.yaml"
+    for path, text in (
+        (definition, f"name: vllm-openai\nreference: docker://{registry}/team/image:1\n"),
+        (
+            tmp_path / "config/hpcbench/sites/default.yaml",
+            f"name: default\ncontainer: {{insecure_registries: ['{registry}']}}\n",
+        ),
+    ):
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    assert main(example("images lock vllm-openai")) == 0
+    assert f"digest: {DIGEST}\n" in definition.read_text()
 
 
 def test_a_pinned_reference_needs_no_registry() -> None:
