@@ -210,7 +210,7 @@ def _write(experiment: Experiment, run_task: ResolvedRunTask, path: Path, note: 
 
 def _imported(experiment: Experiment) -> Mapping[str, Any]:
     """Kit and details of imported answers; empty for other experiments."""
-    found: Mapping[str, Any] = experiment.manifest.get("imported") or {}
+    found: Any = experiment.manifest.get("imported") or {}
     return {"kit": found.get("kit"), **(found.get("details") or {})} if found else {}
 
 
