@@ -258,16 +258,16 @@ class Trajectory:
         """The trajectory that these lines record, in order; a line that cannot be read ends it."""
         found = cls(sample)
         for line in lines:
-            if (intent := line.get("intent")) is not None:
-                if line["turn"] == len(found.turns) + 1:
-                    found.lost = ToolCall(**intent)
-                continue
             try:
+                is_next = line["turn"] == len(found.turns) + 1
+                if (intent := line.get("intent")) is not None:
+                    found.lost = ToolCall(**intent) if is_next else found.lost
+                    continue
                 turn = Turn.from_json(line)
-            except (KeyError, TypeError, ValueError):
+                if is_next:
+                    found.add(turn)
+            except (KeyError, TypeError, ValueError, AttributeError, IndexError):
                 break
-            if line["turn"] == len(found.turns) + 1:
-                found.add(turn)
         return found
 
     def add(self, turn: Turn) -> None:

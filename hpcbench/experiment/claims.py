@@ -186,7 +186,9 @@ class Claim:
         for number in attempts:
             name, left_out = turns_name(self.shard.index, number), gone.get(number, frozenset())
             for line in folder.records(name) if name in folder.names else ():
-                sample = line["sample"]
+                sample = line.get("sample")
+                if not isinstance(sample, str):
+                    continue  # a damaged line may still be JSON
                 if sample not in self.answered and sample not in left_out:
                     found.setdefault(sample, []).append(line)
         return found

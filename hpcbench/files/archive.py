@@ -133,12 +133,23 @@ class Folder:
         """The records that `read_lines` would yield, for loose and folded files alike."""
         return parse_lines(self._lines(name), self.path / name, tell)
 
-    def blocks(self, name: str) -> Iterator[bytes]:
-        """Yield a file's bytes, block by block; nothing for a missing file."""
+    def part(self, name: str, at: int, size: int) -> bytes:
+        """`size` bytes of a file from an offset; fewer where the file ends before."""
+        return b"".join(self.blocks(name, at, size))
+
+    def blocks(self, name: str, at: int = 0, size: int | None = None) -> Iterator[bytes]:
+        """Yield a file's bytes, block by block; nothing for a missing file.
+
+        Args:
+            name: the file.
+            at: offset of the first byte.
+            size: most bytes; None: all.
+        """
         done, looks = 0, Looks()
         while True:
             try:
-                for block in self._blocks(name, done):
+                left = None if size is None else size - done
+                for block in self._blocks(name, at + done, left):
                     done += len(block)
                     yield block
                 return
@@ -168,7 +179,7 @@ class Folder:
         if end := data.rfind(b"\n") + 1:
             yield data[:end]
 
-    def _blocks(self, name: str, skip: int) -> Iterator[bytes]:
+    def _blocks(self, name: str, skip: int, most: int | None) -> Iterator[bytes]:
         entry = self.folded.get(name)
         if entry is None and name not in self.loose:
             return
@@ -176,11 +187,12 @@ class Folder:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             if entry is None:
-                at, left = skip, None
+                at, left = skip, most
             else:
                 if _identity(descriptor) != self._folded.identity:
                     raise OSError(errno.ESTALE, "folded again")
                 at, left = entry.at + skip, entry.bytes - skip
+                left = left if most is None else min(left, most)
             while left is None or left > 0:
                 block = os.pread(descriptor, BLOCK if left is None else min(BLOCK, left), at)
                 if not block:

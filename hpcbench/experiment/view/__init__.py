@@ -3,6 +3,7 @@
     workers     runs of workers with their events, all of them or only new events
     readings    readings of their monitors
     attempts    which worker had which shard, when, and with how many answers
+    turns       turns of agents: the lines of one sample, or of all
     answer      single answers; `answers` gives the answers of a run task as frames
     scores      files of scores, a row a sample
     evaluated   metrics.json and performance.json: one type for the writer and all readers
