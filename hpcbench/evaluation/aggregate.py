@@ -34,7 +34,8 @@ OF_RUN_TASKS = ("run_task", "model", "dataset", "split", "prompt", "ml_task")
 """Columns by which run tasks can be grouped."""
 
 OF_SAMPLES = (
-    "document", "outcome", "reason", "form", "mistake", "images", "truncated", "invalid",
+    "document", "outcome", "reason", "form", "mistake", "images", "truncated", "invalid", "exit",
+    "agent_turns", "agent_calls",
 )  # fmt: skip
 """Columns of every sample by which tables can be grouped, beside its metadata."""
 

@@ -248,7 +248,7 @@ def _series(name: str, values: Sequence[Any]) -> Any:
         return polars.Series(name, values, dtype=polars.Boolean)
     if name == "images":
         return polars.Series(name, values, dtype=polars.Int32)
-    if name == "completion_tokens":
+    if name in ("completion_tokens", "agent_turns", "agent_calls"):
         return polars.Series(name, values, dtype=polars.Int64)
     if name in TEXTS or name.startswith(META) or name.endswith((".counts", ".fault")):
         return _texts(name, values)

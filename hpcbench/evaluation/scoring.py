@@ -164,6 +164,9 @@ def _read(
         add["invalid"](reading is not None and value is None)
         add["e2e_ms"](answer.e2e_ms if answer else None)
         add["completion_tokens"](answer.completion_tokens if answer else None)
+        add["exit"](answer.exit if answer else None)
+        add["agent_turns"](answer.turns if answer else None)
+        add["agent_calls"](answer.tool_calls if answer else None)
         add["references"]([as_text(one) for one in sample.references])
         for one in columns:
             add[META + one](as_text(sample.metadata.get(one, sample.fields.get(one))))

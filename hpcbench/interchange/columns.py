@@ -98,6 +98,9 @@ SCORES = (
     Column("e2e_ms", "number", "end-to-end latency, ms: send → last chunk; answers only"),
     Column("completion_tokens", "whole number", "tokens of the answer, counted by the engine; none: not "
            "reported"),
+    Column("exit", "text", "how an agent's work ended, see docs/agents.md; none: it was one request"),
+    Column("agent_turns", "whole number", "replies of the model in an agent's work"),
+    Column("agent_calls", "whole number", "tool calls in an agent's work"),
     Column("references", "list of text", "acceptable answers; JSON for values that are not text"),
     Column("meta.NAME", "text", "metadata of the sample, JSON for values that are not text: the dataset's "
            "`group_by`, and other columns that scores were grouped by"),

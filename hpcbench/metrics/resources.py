@@ -46,6 +46,14 @@ class Measurement:
     """Tokens of the answer, by the engine's count."""
     reused: bool = False
     """Whether an earlier experiment asked for the answer."""
+    turns: int | None = None
+    """Replies of the model, of an agent's answer."""
+    tool_calls: int | None = None
+    """Calls of tools, of an agent's answer."""
+    wasted_calls: int | None = None
+    """Those of them without a result, or that repeat an earlier one."""
+    plan_adherence: float | None = None
+    """Share of the last plan's steps that are done, of an agent's answer with a plan."""
 
 
 class Resource(SampleMetric):
@@ -129,6 +137,7 @@ class RunResource(Resource):
 _NO_TEXT = "the answer has no text, or no times"
 _ONE_CHUNK = "an answer of one chunk has no time between tokens"
 _NO_COUNT = "the engine did not count its tokens"
+_NO_TURNS = "it was one request, not an agent's work in turns"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +194,7 @@ class Tpot(SampleResource):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerTokens(SampleResource):
-    """Mean number of tokens in an answer, by the engine's count.
+    """Mean number of tokens in an answer, by the engine's count; of an agent, in all its turns.
 
     Answers of earlier experiments count: neither machine nor load changes the number.
     """
@@ -196,6 +205,55 @@ class AnswerTokens(SampleResource):
     lacking: ClassVar[str] = _NO_COUNT
     of_reused: ClassVar[bool] = True
     basis: ClassVar[Basis] = "answers"
+
+
+class _OfAgents(SampleResource):
+    """A metric of an agent's work: neither machine nor load changes its value."""
+
+    __slots__ = ()
+    lacking: ClassVar[str] = _NO_TURNS
+    of_reused: ClassVar[bool] = True
+    basis: ClassVar[Basis] = "answers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnsOfAgents(_OfAgents):
+    """Mean number of an agent's turns for a sample: replies of the model."""
+
+    name: ClassVar[str] = "turns"
+    unit: ClassVar[str] = "turns"
+    field: ClassVar[str] = "turns"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCalls(_OfAgents):
+    """Mean number of an agent's tool calls for a sample."""
+
+    name: ClassVar[str] = "tool_calls"
+    unit: ClassVar[str] = "calls"
+    field: ClassVar[str] = "tool_calls"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WastedCalls(_OfAgents):
+    """Mean number of an agent's tool calls for a sample that gave no result, or repeated an earlier call."""
+
+    name: ClassVar[str] = "wasted_calls"
+    unit: ClassVar[str] = "calls"
+    field: ClassVar[str] = "wasted_calls"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanAdherence(_OfAgents):
+    """Mean share of the steps of an agent's plan that it marked as done; samples without a plan have no
+    value. The last plan of a sample counts."""
+
+    name: ClassVar[str] = "plan_adherence"
+    unit: ClassVar[str] = "share"
+    field: ClassVar[str] = "plan_adherence"
+    lacking: ClassVar[str] = "its agent made no plan"
+    higher_is_better: ClassVar[bool] = True
+    bounds: ClassVar[tuple[float, float | None]] = (0.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,7 +315,7 @@ def unit_of(signature: str) -> str:
 _UNITS = {
     one.name: one.unit
     for one in (
-        TtftMean, TtftP50, LatencyMean, LatencyP95, Tpot, AnswerTokens, TokensPerSecond,
-        DocumentsPerHour, PeakGpuMemory, Energy, Cost,
+        TtftMean, TtftP50, LatencyMean, LatencyP95, Tpot, AnswerTokens, TurnsOfAgents, ToolCalls,
+        WastedCalls, PlanAdherence, TokensPerSecond, DocumentsPerHour, PeakGpuMemory, Energy, Cost,
     )
 }  # fmt: skip

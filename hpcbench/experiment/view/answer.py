@@ -40,6 +40,24 @@ class Answer(NamedTuple):
     """The engine's count; None: the engine gave none."""
     measured: Measurement = Measurement()
     """Its time and tokens, for resource metrics; only `measured_from_json` fills it."""
+    agent: Mapping[str, Any] | None = None
+    """Figures of an agent's work, as `agents/trajectory.py` writes them; None: it was one request."""
+
+    @property
+    def exit(self) -> str | None:
+        """How an agent's work ended."""
+        found = (self.agent or {}).get("exit")
+        return found if isinstance(found, str) else None
+
+    @property
+    def turns(self) -> int | None:
+        """An agent's replies."""
+        return _whole((self.agent or {}).get("turns"))
+
+    @property
+    def tool_calls(self) -> int | None:
+        """An agent's tool calls."""
+        return calls_in(self.agent)
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Answer:
@@ -61,6 +79,7 @@ class Answer(NamedTuple):
             len(record.get("image_sha256", ())),
             e2e_ms(record),
             _count(usage),
+            agent=figures_of(record),
         )
 
     @classmethod
@@ -72,6 +91,7 @@ class Answer(NamedTuple):
 def measurement_of(record: Mapping[str, Any]) -> Measurement:
     """Time and tokens of an answer, by the formulas of `speed`; an answer with damaged times has none."""
     reused, count = record.get("reused_from") is not None, _count(record.get("usage"))
+    known: dict[str, Any]
     try:
         one = Timed.from_json(record)
         known = {
@@ -80,7 +100,35 @@ def measurement_of(record: Mapping[str, Any]) -> Measurement:
         }
     except (KeyError, TypeError, IndexError, AttributeError, OverflowError):
         known = {}
+    agent = figures_of(record)
+    if agent is not None:
+        known |= {
+            "turns": _whole(agent.get("turns")),
+            "tool_calls": calls_in(agent),
+            "wasted_calls": _whole(agent.get("wasted")),
+            "plan_adherence": _adherence(agent.get("plan")),
+        }
     return Measurement(**known, e2e_ms=e2e_ms(record), completion_tokens=count, reused=reused)
+
+
+def figures_of(record: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Figures of an agent's work; None: the answer came from one request."""
+    found = record.get("trajectory")
+    return found if isinstance(found, Mapping) else None
+
+
+def calls_in(figures: Mapping[str, Any] | None) -> int | None:
+    """Tool calls by an agent's figures; None: it was one request, or they are damaged."""
+    calls = (figures or {}).get("calls")
+    counts = [_whole(one) for one in calls.values()] if isinstance(calls, Mapping) else [None]
+    return None if None in counts else sum(one or 0 for one in counts)
+
+
+def _adherence(plan: Any) -> float | None:
+    """Share of a plan's steps that are done; None: there is no plan."""
+    plan = plan if isinstance(plan, Mapping) else {}
+    steps, done = _whole(plan.get("steps")), _whole(plan.get("done"))
+    return None if not steps or done is None else min(1.0, done / steps)
 
 
 def e2e_ms(record: Mapping[str, Any]) -> float | None:
@@ -95,7 +143,11 @@ def e2e_ms(record: Mapping[str, Any]) -> float | None:
 
 
 def _count(usage: Any) -> int | None:
-    count = usage.get("completion_tokens") if isinstance(usage, Mapping) else None
+    return _whole(usage.get("completion_tokens")) if isinstance(usage, Mapping) else None
+
+
+def _whole(count: Any) -> int | None:
+    """A number of things; None: it is damaged."""
     return count if isinstance(count, int) and 0 <= count < 1 << 63 else None
 
 

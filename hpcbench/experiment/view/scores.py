@@ -37,12 +37,13 @@ META = "meta."
 
 TEXTS = (
     "sample", "document", "outcome", "prompt", "error", "answer", "prediction", "reason", "form",
-    "repairs", "faults", "mistake",
+    "repairs", "faults", "mistake", "exit",
 )  # fmt: skip
 """Text columns of every sample."""
 
 OF_SAMPLES = (
-    *TEXTS, "images", "truncated", "invalid", "e2e_ms", "completion_tokens", "references",
+    *TEXTS, "images", "truncated", "invalid", "e2e_ms", "completion_tokens", "agent_turns",
+    "agent_calls", "references",
 )  # fmt: skip
 """Columns of every sample, besides metadata and metrics."""
 
