@@ -318,8 +318,9 @@ class Trajectory:
     def figures(self, exit_: Exit, why: str = "") -> dict[str, Any]:
         """Figures of the whole, for its response.
 
-        `wasted` counts calls without a result and calls that repeat an earlier one. `path` names tools and
-        agents in the order of their use. `plan` counts the steps of the last plan, and those done.
+        `wasted` counts calls without a result and calls that repeat an earlier one. `images` counts those of
+        all requests. `path` names tools and agents in the order of their use. `plan` counts the steps of the
+        last plan, and those done.
         """
         called = [one for turn in self.turns for one in turn.called]
         failed = Counter(one.result.kind for one in called if one.result.kind != "ok")
@@ -340,6 +341,7 @@ class Trajectory:
             "wasted": wasted,
             "prompt_tokens": self.tokens("prompt_tokens"),
             "completion_tokens": self.tokens("completion_tokens"),
+            "images": sum(len(turn.image_sha256) for turn in self.turns),
             "think_seconds": round(sum(turn.think_seconds for turn in self.turns), 6),
             "tool_seconds": round(sum(turn.tool_seconds for turn in self.turns), 6),
             "sync_seconds": round(self.sync_seconds, 6),

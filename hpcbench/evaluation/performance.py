@@ -8,13 +8,14 @@ from itertools import starmap
 from typing import Any
 
 from hpcbench import speed
-from hpcbench.experiment.claims import unread_pieces
+from hpcbench.experiment.claims import attempts_of, unread_pieces
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.evaluated import PERFORMANCE_VERSION, Performance
 from hpcbench.experiment.view.workers import run_task_of, worker_runs
 from hpcbench.files.atomic import write_json
 from hpcbench.oauth.figures import added
 from hpcbench.schema.plan import ResolvedRunTask
+from hpcbench.speed.agents import Worked, trajectories
 
 _READ = (
     *speed.EVENTS,
@@ -63,6 +64,8 @@ def performance(experiment: Experiment, *, reused: bool = False) -> Performance:
         found["hardware"] = _hardware(run_task, workers.values())
         if (tokens := _tokens(run_task, workers.values())) is not None:
             found["tokens"] = tokens
+        if run_task.agent is not None and (agents := _agents(experiment, run_task)) is not None:
+            found["trajectories"] = agents
         if (limits := _limits(run_task, workers.values())) is not None:
             found["limits"] = limits
         found_speeds[run_task.name] = found
@@ -98,6 +101,15 @@ def measure_performance(
     }
     pieces = starmap(speed.read, unread_pieces(experiment, run_task.name, reused=reused))
     return {"load": load, **speed.measure(pieces, task.slo, events)}
+
+
+def _agents(experiment: Experiment, run_task: ResolvedRunTask) -> dict[str, Any] | None:
+    """Figures of agents' work, one a sample; None: none has ended."""
+    return trajectories(
+        own
+        for _, attempts in attempts_of(experiment, run_task.name, Worked.from_json)
+        for own in attempts
+    )
 
 
 def _chosen(

@@ -14,7 +14,7 @@ from hpcbench import statistics
 from hpcbench.evaluation.aggregate import RunFigure, Scored
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.answers import answer_frames
-from hpcbench.experiment.view.evaluated import Figure, Memory, Speed
+from hpcbench.experiment.view.evaluated import Figure, Memory, Speed, Trajectories
 from hpcbench.experiment.view.readings import GpuUse, readings
 from hpcbench.experiment.view.scores import Place, rows_of
 from hpcbench.schema.definitions import Prices
@@ -58,8 +58,12 @@ class _Run:
         """Sample → document, of answered samples."""
         self.answered = answered.height
         """Answers, also those of earlier experiments."""
-        self.measured = min(speed.answered or 0, self.answered) if self.answered else 0
+        self.agents = speed.trajectories or Trajectories()
+        asked = (speed.answered or 0) + self.agents.measured
+        self.measured = min(asked, self.answered) if self.answered else 0
         """Answers that this experiment asked for."""
+        self.rate = speed.answers_per_s or self.agents.samples_per_s
+        """Answers per second of one engine."""
         each = int(answered["document"].n_unique()) / self.answered if self.answered else 0.0
         self.documents_per_answer = each
 
@@ -74,13 +78,15 @@ class _Run:
 
     def tokens_per_second(self, empty: RunFigure) -> RunFigure:
         """Tokens per second of one engine."""
+        if self.agents.samples:
+            return replace(empty, method="an agent's tokens come in turns, with tools between them")
         if self.speed.answers_per_s is not None and self.speed.tokens_per_s is None:
             return replace(empty, method="the engine did not count the tokens of every answer")
         return self._rate(empty, self.speed.tokens_per_s, 1.0)
 
     def documents_per_hour(self, empty: RunFigure) -> RunFigure:
         """Documents per hour of one engine."""
-        return self._rate(empty, self.speed.answers_per_s, self.documents_per_answer * 3600)
+        return self._rate(empty, self.rate, self.documents_per_answer * 3600)
 
     def _rate(self, empty: RunFigure, rate: Figure | None, factor: float) -> RunFigure:
         if rate is None or not rate.value or not factor:
@@ -92,9 +98,10 @@ class _Run:
         return replace(empty, value=value, low=low, high=high, method=method)
 
     def _why_no_rate(self) -> str:
-        if self.answered and not self.speed.answered:
+        if self.answered and not self.measured:
             return _REUSED
-        notes = [one for one in self.speed.notes if one.startswith("no steady rates")]
+        every = (*self.speed.notes, *self.agents.notes)
+        notes = [one for one in every if one.startswith("no steady rates")]
         return notes[0] if notes else "no answer was measured"
 
     def peak_gpu_memory(self, empty: RunFigure) -> RunFigure:
@@ -125,7 +132,7 @@ class _Run:
         return replace(empty, value=sum(known) / empty.documents * 1000, method=ONE_VALUE)
 
     def _why_no_gpu(self, what: str) -> str:
-        if self.answered and not self.speed.answered:
+        if self.answered and not self.measured:
             return _REUSED
         if not self.run_task.model.gpus:
             return f"model '{self.run_task.model.name}' uses no GPU"
@@ -146,7 +153,7 @@ class _Run:
             return replace(empty, method=f"site profile '{site.name}' has no gpu_hour_price")
         if not (gpus := self._gpus()):
             return replace(empty, method=f"model '{self.run_task.model.name}' uses no GPU")
-        hourly = self._rate(empty, self.speed.answers_per_s, self.documents_per_answer * 3600)
+        hourly = self._rate(empty, self.rate, self.documents_per_answer * 3600)
         if hourly.value is None:
             return hourly
         price = gpus * site.gpu_hour_price * 1000

@@ -51,13 +51,14 @@ RESPONSES = (
     Column("error", "text", "why there is no answer, in one line"),
     Column("finish_reason", "text", "finish reason of the engine: stop, length, content_filter, repetition"),
     Column("prompt", "text", "name of the prompt, and of its entry in a collection"),
-    Column("tries", "whole number", "requests sent for this sample; 0: none, so there are no times"),
+    Column("tries", "whole number", "requests sent for this sample; 0: none, or an agent's, so there are "
+           "no times of a request"),
     Column("prompt_tokens", "whole number", "prompt tokens, counted by the engine; none: not reported"),
     Column("completion_tokens", "whole number", "tokens of the answer, counted by the engine; none: not "
            "reported"),
     Column("recount", "whole number", "tokens of the answer, counted by the model's own tokenizer; none: not "
            "counted"),
-    Column("images", "whole number", "number of images in the request"),
+    Column("images", "whole number", "number of images in the request; of an agent: in all its requests"),
     Column("image_sha256", "list of text", "SHA-256 of each image in the request"),
     Column("chunks", "whole number", "number of chunks with new text"),
     Column("ttft_ms", "number", "time to first token, ms: send → first chunk; answers only"),
@@ -71,6 +72,10 @@ RESPONSES = (
            "one try"),
     Column("headers_ms", "number", "send → headers of the answer, ms; none: nothing arrived"),
     Column("done_ms", "number", "send → end of the stream, ms, for every outcome"),
+    Column("exit", "text", "how an agent's work ended, see docs/agents.md; none: it was one request"),
+    Column("agent_turns", "whole number", "replies of the model in an agent's work"),
+    Column("think_seconds", "number", "time of an agent's requests, s: send → end of the stream, summed"),
+    Column("tool_seconds", "number", "time of an agent's tools, s"),
     Column("start_ns", "whole number", "when the client started the request: monotonic clock of its worker, "
            "ns; comparable only within the same shard and attempt"),
     Column("send_ns", "whole number", "when the client sent the last try, ns; same clock as start_ns"),

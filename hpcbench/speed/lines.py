@@ -18,7 +18,7 @@ _NEEDED = ("outcome", "tries", "start", "send", "done")
 
 
 def read(pages: Iterable[bytes], records: Iterable[Mapping[str, Any]]) -> Timed:
-    """The responses of a file.
+    """The responses of a file, each to one request: agents' answers, of several requests, are left out.
 
     Args:
         pages: its complete lines, in pages.
@@ -35,6 +35,8 @@ def read(pages: Iterable[bytes], records: Iterable[Mapping[str, Any]]) -> Timed:
 
 def _one_by_one(records: Iterable[Mapping[str, Any]]) -> Iterator[Timed]:
     for record in records:
+        if record.get("trajectory") is not None:
+            continue
         try:
             yield Timed.from_json(record)
         except (KeyError, TypeError, AttributeError):
@@ -49,6 +51,7 @@ def _at_once(page: bytes) -> Timed | None:
     try:
         lines = polars.Series(page.decode().split("\n")[:-1])
         frame = lines.str.json_decode(_form()).struct.unnest().unnest("usage", "times")
+        frame = frame.filter(col("trajectory").struct.field("exit").is_null())
     except (UnicodeDecodeError, polars.exceptions.PolarsError):
         return None
     size, counted = (col(name).list.len().fill_null(0) for name in ("chunks", "tokens"))
@@ -104,5 +107,6 @@ def _form() -> Any:
             "recount": Int64,
             "usage": Struct(counts),
             "times": Struct({**times, **arrivals}),
+            "trajectory": Struct({"exit": String}),
         }
     )

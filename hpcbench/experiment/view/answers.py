@@ -204,6 +204,7 @@ _FOR: Mapping[str, tuple[str, ...]] = {
     "text": ("answer",), "reasoning": ("reasoning",), "finish_reason": ("finish_reason",),
     "error": ("error",), "prompt": ("prompt",), "image_sha256": ("images", "image_sha256"),
     "recount": ("recount",),
+    "trajectory": ("images", "exit", "agent_turns", "think_seconds", "tool_seconds"),
 }  # fmt: skip
 """Slow field of a record → columns that need it."""
 
@@ -241,6 +242,15 @@ def _schema(columns: Collection[str] | None) -> dict[str, Any]:
         "error": text,
         "prompt": text,
         "recount": whole,
+        "trajectory": polars.Struct(
+            {
+                "exit": text,
+                "turns": whole,
+                "images": whole,
+                "think_seconds": polars.Float64,
+                "tool_seconds": polars.Float64,
+            }
+        ),
     }
     return {
         name: kind
@@ -286,11 +296,24 @@ def _line(line: bytes) -> bytes | None:
             "error": _text(record.get("error")),
             "prompt": _text(record.get("prompt")),
             "recount": _whole(record.get("recount")),
+            "trajectory": _figures(record.get("trajectory")),
         }
         assert picked["outcome"] in _OUTCOMES
     except (AssertionError, KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return None
     return json.dumps(picked, ensure_ascii=False).encode() + b"\n"
+
+
+def _figures(figures: Any) -> dict[str, Any] | None:
+    """Figures of an agent's work; None: it was one request, or they are damaged."""
+    try:
+        return {
+            "exit": _text(figures["exit"]),
+            **{key: _whole(figures.get(key)) for key in ("turns", "images")},
+            **{key: float(figures[key]) for key in ("think_seconds", "tool_seconds")},
+        }
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
 
 
 def _whole(value: Any) -> int | None:
@@ -344,6 +367,10 @@ def _expressions(columns: tuple[str, ...] | None) -> list[Any]:
     usage = {
         name: col("usage").struct.field(name) for name in ("prompt_tokens", "completion_tokens")
     }
+    agent: Mapping[str, Any] = {
+        name: col("trajectory").struct.field(name)
+        for name in ("exit", "turns", "images", "think_seconds", "tool_seconds")
+    }
     until, after = token_span(
         stamp["chunks"], stamp["empty"], stamp["tokens"], usage["completion_tokens"]
     )
@@ -364,7 +391,9 @@ def _expressions(columns: tuple[str, ...] | None) -> list[Any]:
         "tries": col("tries"),
         **usage,
         "recount": col("recount"),
-        "images": col("image_sha256").list.len().cast(polars.Int64),
+        "images": polars.coalesce(
+            agent["images"], col("image_sha256").list.len().cast(polars.Int64)
+        ),
         "image_sha256": col("image_sha256"),
         "chunks": count,
         "ttft_ms": ms(first - stamp["send"], answered),
@@ -376,6 +405,10 @@ def _expressions(columns: tuple[str, ...] | None) -> list[Any]:
         "prepare_ms": ms(stamp["send"] - stamp["start"], answered & (col("tries") == 1)),
         "headers_ms": ms(stamp["headers"] - stamp["send"], sent),
         "done_ms": ms(stamp["done"] - stamp["send"], sent),
+        "exit": agent["exit"],
+        "agent_turns": agent["turns"],
+        "think_seconds": agent["think_seconds"],
+        "tool_seconds": agent["tool_seconds"],
         "start_ns": when(sent).then(stamp["start"]),
         "send_ns": when(sent).then(stamp["send"]),
         "chunk_ms": when(sent).then(

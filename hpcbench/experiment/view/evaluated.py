@@ -455,6 +455,75 @@ class Limits(Part):
     """Seconds in which requests waited, summed over the workers."""
 
 
+class Plans(Part):
+    """Plans of agents."""
+
+    samples: int = 0
+    """Samples with a plan."""
+    steps: int = 0
+    """Steps of their last plans."""
+    done: int = 0
+    """Those done."""
+
+
+class Switch(Part):
+    """How often a tool or agent followed another one."""
+
+    source: str
+    """A tool, `agent NAME`, or `start`."""
+    target: str
+    """A tool, `agent NAME`, or the exit."""
+    count: int
+
+
+class Trajectories(Part):
+    """Agents' work on the samples of a run task, see docs/measuring.md."""
+
+    samples: int = 0
+    """Samples whose work has ended."""
+    answered: int = 0
+    """Those with an answer."""
+    measured: int = 0
+    """Those of them that this experiment asked for."""
+    exits: Mapping[str, int] = {}
+    """How the work ended → samples."""
+    calls: Mapping[str, int] = {}
+    """Tool → calls."""
+    failed: Mapping[str, int] = {}
+    """Why a call gave no result → calls."""
+    wasted: int = 0
+    """Calls without a result, or that repeat an earlier one."""
+    by_calls: Mapping[str, int] = {}
+    """Number of calls → samples with so many."""
+    calls_each: Latency | None = None
+    """Calls of a sample."""
+    turns_each: Latency | None = None
+    """Turns of a sample."""
+    prompt_tokens: int = 0
+    """Of all requests."""
+    completion_tokens: int = 0
+    tokens_each: Latency | None = None
+    """Tokens of a sample's answers in all turns."""
+    prompt_tokens_each: Latency | None = None
+    think_s: Latency | None = None
+    """Time of a sample's requests, s."""
+    tool_s: Latency | None = None
+    """Time of a sample's tools, s."""
+    sync_s: Latency | None = None
+    """Time that a sample's work waited for the disk, s."""
+    ttft_ms: Latency | None = None
+    """Time to first token of each turn, ms."""
+    plans: Plans | None = None
+    """None: no agent made one."""
+    flows: tuple[Switch, ...] = ()
+    """The most frequent first."""
+    window: Window = Window.model_construct()
+    """The steady window in which samples are counted."""
+    samples_per_s: Figure | None = None
+    """Samples with an answer per second of one engine."""
+    notes: tuple[str, ...] = ()
+
+
 class Speed(Part):
     """A run task in `performance.json`, see docs/measuring.md."""
 
@@ -496,6 +565,8 @@ class Speed(Part):
     """None: the model asks no token server."""
     limits: Limits | None = None
     """None: no gateway limited the rate."""
+    trajectories: Trajectories | None = None
+    """None: no agent worked on the samples; else no figure of requests has a value."""
 
     def latency(self, name: str) -> Latency | None:
         """A latency by its key, `ttft_ms`."""

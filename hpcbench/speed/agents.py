@@ -1,0 +1,178 @@
+"""Figures of agents' work: exits, calls, turns, times and tokens of whole trajectories; pure.
+
+A trajectory is no request, so no figure of speed counts it. Its times are those of `agents/trajectory.py`:
+the model thinks from sending a request to the end of its answer; a tool's time is without waiting for a free
+process; waiting for the disk is apart.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from hpcbench.speed import distributions
+from hpcbench.speed.rates import ends, rates, steady_window
+from hpcbench.speed.request_times import ANSWERED, Timed, columns, take
+
+START = "start"
+"""The beginning of every trajectory, in `flows`."""
+
+MOST_FLOWS = 200
+"""Most flows that are kept; rarer ones are left out."""
+
+
+class Worked(NamedTuple):
+    """An agent's work on one sample."""
+
+    sample_id: str
+    answered: bool
+    """Whether the sample has an answer."""
+    begin: int
+    """When its last worker took it up, ns, on that worker's clock."""
+    end: int
+    """When it ended, ns."""
+    reused: bool
+    """Whether an earlier experiment did it: then its times do not count."""
+    figures: Mapping[str, Any]
+    """`Trajectory.figures`."""
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Worked:
+        """Read a record of `Response.to_json`.
+
+        Raises:
+            KeyError, TypeError, ValueError, AttributeError: the record is no response of an agent.
+        """
+        figures, times = _whole(record["trajectory"]), record["times"]
+        return cls(
+            str(record["sample_id"]),
+            record["outcome"] in ANSWERED,
+            int(times["send"]),
+            int(times["done"]),
+            record.get("reused_from") is not None,
+            figures,
+        )
+
+
+def _whole(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Figures with every part, each of its type."""
+    counts = ("wasted", "prompt_tokens", "completion_tokens")
+    seconds = ("think_seconds", "tool_seconds", "sync_seconds")
+    plan = figures.get("plan")
+    return {
+        "exit": str(figures["exit"]),
+        "turns": int(figures["turns"]),
+        **{
+            name: {str(key): int(count) for key, count in (figures.get(name) or {}).items()}
+            for name in ("calls", "failed")
+        },
+        **{name: int(figures.get(name, 0)) for name in counts},
+        **{name: float(figures.get(name, 0)) for name in seconds},
+        "ttft_ms": [float(one) for one in figures.get("ttft_ms", ())],
+        "path": [str(one) for one in figures.get("path", ())],
+        "plan": plan and {name: int(plan[name]) for name in ("steps", "done")},
+    }
+
+
+def trajectories(pieces: Iterable[Sequence[Worked]]) -> dict[str, Any] | None:
+    """Every figure of agents' work on a run task's samples.
+
+    Args:
+        pieces: the work by worker: times of one piece are of one clock.
+
+    Returns:
+        `trajectories` of the run task's entry of `performance.json`; None: no work has ended.
+    """
+    works: list[Worked] = []
+    windows, streams, notes = [], [], list[str]()
+    for piece in pieces:
+        works += piece
+        own = columns(_timed(one) for one in piece if not one.reused)
+        if len(own.send):
+            window = steady_window(own)
+            windows.append(window)
+            streams.append(ends(take(own, own.answered > 0), window))
+    if not works:
+        return None
+    figures = [one.figures for one in works]
+    timed = [one.figures for one in works if not one.reused]
+    calls = [sum(one["calls"].values()) for one in figures]
+    found = rates(windows, {"answers_per_s": streams}, notes)
+    return {
+        "samples": len(works),
+        "answered": sum(one.answered for one in works),
+        "measured": sum(one.answered and not one.reused for one in works),
+        "exits": _sorted(Counter(one["exit"] for one in figures)),
+        "calls": _added(figures, "calls"),
+        "failed": _added(figures, "failed"),
+        "wasted": sum(one["wasted"] for one in figures),
+        "by_calls": {str(count): number for count, number in sorted(Counter(calls).items())},
+        "calls_each": _spread(calls),
+        "turns_each": _spread([one["turns"] for one in figures]),
+        "prompt_tokens": sum(one["prompt_tokens"] for one in figures),
+        "completion_tokens": sum(one["completion_tokens"] for one in figures),
+        "tokens_each": _spread([one["completion_tokens"] for one in figures]),
+        "prompt_tokens_each": _spread([one["prompt_tokens"] for one in figures]),
+        **{
+            f"{name}_s": _spread([one[f"{name}_seconds"] for one in timed])
+            for name in ("think", "tool", "sync")
+        },
+        "ttft_ms": _spread([ms for one in timed for ms in one["ttft_ms"]]),
+        "plans": _plans(figures),
+        "flows": _flows(figures),
+        "window": found["window"],
+        "samples_per_s": found["answers_per_s"],
+        "notes": notes,
+    }
+
+
+def _timed(one: Worked) -> Timed:
+    """The whole as if it were one request, for rates alone."""
+    return Timed.from_json(
+        {
+            "outcome": "ok" if one.answered else "failed",
+            "tries": 1,
+            "usage": None,
+            "times": {"start": one.begin, "send": one.begin, "done": one.end},
+        }
+    )
+
+
+def _spread(values: Sequence[float]) -> dict[str, Any] | None:
+    import numpy
+
+    return distributions.latency(numpy.array(values, dtype=float))
+
+
+def _sorted(counts: Counter[str]) -> dict[str, int]:
+    """The most frequent first."""
+    return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
+
+
+def _added(figures: Iterable[Mapping[str, Any]], name: str) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for one in figures:
+        found.update(one[name])
+    return _sorted(found)
+
+
+def _plans(figures: Iterable[Mapping[str, Any]]) -> dict[str, int] | None:
+    """Samples with a plan, their steps, and those done; None: no sample has a plan."""
+    plans = [one["plan"] for one in figures if one["plan"]]
+    if not plans:
+        return None
+    steps, done = (sum(one[name] for one in plans) for name in ("steps", "done"))
+    return {"samples": len(plans), "steps": steps, "done": done}
+
+
+def _flows(figures: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """How often a tool or agent followed another one; a trajectory begins at `START` and ends at its exit."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for one in figures:
+        path = [START, *one["path"], one["exit"]]
+        counts.update(zip(path, path[1:], strict=False))
+    often = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:MOST_FLOWS]
+    return [
+        {"source": source, "target": target, "count": count} for (source, target), count in often
+    ]
