@@ -23,8 +23,8 @@ from typing import Any, Literal
 
 from hpcbench.comparison import history
 from hpcbench.comparison.gate import EXIT_CODES, judge, verdict_of
-from hpcbench.comparison.gate.sides import base_of
 from hpcbench.errors import Problem, UserError
+from hpcbench.evaluation.repeats import base_of
 from hpcbench.experiment import baselines
 from hpcbench.experiment.layout import Experiment, find, home, named_by
 from hpcbench.experiment.outcome import outcome, state_of

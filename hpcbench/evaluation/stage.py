@@ -12,6 +12,7 @@ from hpcbench.evaluation.aggregate import Scored
 from hpcbench.evaluation.images import scorers_of
 from hpcbench.evaluation.performance import write_performance
 from hpcbench.evaluation.plan_metrics import load_metrics, run_metrics
+from hpcbench.evaluation.repeats import joined
 from hpcbench.evaluation.resources import with_figures
 from hpcbench.evaluation.scores import Change, Subject, update
 from hpcbench.evaluation.scores import what_is_due as _what_is_due
@@ -96,7 +97,14 @@ def write_metrics(experiment: Experiment, scored: Sequence[Scored], path: Path |
     tables = {
         (name := one.run_task.name): tabulate(one, experiment.unusable(name)) for one in scored
     }
-    metrics = Metrics(version=METRICS_VERSION, run_tasks=tables)
+    repeats = joined(scored)
+    metrics = Metrics.model_validate(
+        {
+            "version": METRICS_VERSION,
+            "run_tasks": tables,
+            **({"repeats": repeats} if repeats else {}),
+        }
+    )
     if path is not None:
         write_json(path, metrics.to_json())
     return metrics

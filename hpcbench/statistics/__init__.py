@@ -11,7 +11,8 @@ each value has a cluster, its document, and documents are the sampling unit:
 - any other value computed from sums (BLEU, macro F1): the same for the jackknife's pseudo-values;
 - a quantile (the 95th percentile of a latency): order statistics, which assume no form of distribution, by
   clusters where there are any;
-- repeated answers to the same samples: variance within and between (`repeats`);
+- repeated answers to the same samples: variance within and between (`repeats`), the chance that one of k
+  attempts succeeds, or all of k (`pass_at`, `pass_all`);
 - two runs: differences by sample, clustered by document, with a verdict (`compare`), and Holm's correction
   for many (`with_holm`);
 - two alternating arms: looks at the comparison while it runs (`nominal_levels`), and removal of the order
@@ -25,6 +26,7 @@ data in another order, or with other cluster names, gives the same bytes. Functi
 arrays; with arrays of values and integer clusters, a million values take well under a second.
 """
 
+from hpcbench.statistics.attempts import pass_all, pass_at
 from hpcbench.statistics.changes import Change, changes
 from hpcbench.statistics.clusters import (
     MANY_CLUSTERS,
@@ -111,6 +113,8 @@ __all__ = [
     "pair",
     "parts_interval",
     "parts_table",
+    "pass_all",
+    "pass_at",
     "proportion_interval",
     "quantile_interval",
     "ratio",

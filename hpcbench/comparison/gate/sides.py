@@ -6,19 +6,16 @@ A run task may have been asked several times: as `repeats` of one plan (run task
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hpcbench.comparison.differences import meant, measured_of, same_prompt
+from hpcbench.evaluation.repeats import base_of
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.evaluated import Scores, Speed, scores, speeds
 from hpcbench.schema.definitions import SameInBoth
 from hpcbench.schema.plan import ResolvedRunTask
-
-_REPEAT = re.compile(r"-r[0-9]+(?=$|-c[0-9]+$|-r[0-9.]+$)")
-"""The mark of a repeat in a run task's name; the mark of a sweep's point follows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +51,6 @@ def side_of(experiments: Sequence[Experiment]) -> dict[str, list[Run]]:
     for run in (run for experiment in experiments for run in runs_of(experiment)):
         found.setdefault(base_of(run.run_task.name), []).append(run)
     return found
-
-
-def base_of(run_task: str) -> str:
-    """A run task's name without the mark of its repeat: `vqa-r2` is a run of `vqa`, `vqa-r2-c8` of
-    `vqa-c8`."""
-    return _REPEAT.sub("", run_task)
 
 
 def not_same(one: Run, other: Run, asked: Sequence[SameInBoth]) -> Iterator[str]:

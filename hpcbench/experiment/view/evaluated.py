@@ -255,11 +255,46 @@ class Scores(Part):
         return {name: one for name, one in self.metrics.items() if one is not None}
 
 
+class Chance(Part):
+    """A chance with its interval by document."""
+
+    value: Number
+    low: Number | None = None
+    high: Number | None = None
+    method: str = ""
+    """Method of the interval, or why there is none."""
+
+
+class Passes(Part):
+    """Successes among k attempts at each sample."""
+
+    k: int
+    pass_at: Chance
+    """pass@k: at least one of k attempts succeeds."""
+    pass_all: Chance
+    """pass^k: all of k attempts succeed."""
+    n: int = 0
+    """Samples with at least k attempts."""
+    clusters: int = 0
+    """Documents of these samples."""
+
+
+class Repeated(Part):
+    """Repeats of a run task joined."""
+
+    run_tasks: tuple[str, ...] = ()
+    """The repeats."""
+    metrics: Mapping[str, tuple[Passes, ...]] = {}
+    """Metric whose values are 0 or 1 → its figures for each k."""
+
+
 class Metrics(Part):
     """The content of `metrics.json`."""
 
     version: int = METRICS_VERSION
     run_tasks: Mapping[str, Scores]
+    repeats: Mapping[str, Repeated] = {}
+    """Run task without the mark of its repeats → its repeats joined; absent without repeats."""
 
 
 def _counts_of(table: Mapping[str, Any]) -> Counts:

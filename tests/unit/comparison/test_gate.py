@@ -19,10 +19,10 @@ from hpcbench.comparison.gate import (
     judge,
 )
 from hpcbench.comparison.gate.quality_checks import rule_for
-from hpcbench.comparison.gate.sides import base_of
 from hpcbench.comparison.gate.speed_checks import MeasuredFigure, ratio
 from hpcbench.comparison.gate.verdict import worth_an_alert
 from hpcbench.errors import RunFailed, UserError
+from hpcbench.evaluation.repeats import base_of
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import write_json
 from tests.unit.comparison.judged import ended, policy, speeds, started, the_plan, wrong
