@@ -91,6 +91,8 @@ class Metrics(TypedDict):
 
     version: int
     run_tasks: dict[str, RunTaskTable]
+    repeats: NotRequired[dict[str, Any]]
+    """Repeats of run tasks joined, see docs/scores.md."""
 
 
 class Cell(TypedDict):

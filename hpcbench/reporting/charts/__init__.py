@@ -4,6 +4,7 @@ Every builder takes plain data, and gives no figure where there is nothing to sh
 figure is drawn in another form (many curves as medians with ranges), and a note says what is left out.
 """
 
+from hpcbench.reporting.charts.agents import calls, switches
 from hpcbench.reporting.charts.runs import Moment, flow, history
 from hpcbench.reporting.charts.scores import (
     binned,
@@ -25,6 +26,7 @@ from hpcbench.reporting.charts.speed import (
 __all__ = [
     "Moment",
     "binned",
+    "calls",
     "categories",
     "distribution",
     "flow",
@@ -36,6 +38,7 @@ __all__ = [
     "metrics",
     "outcomes",
     "sweep",
+    "switches",
     "tokens",
     "tradeoffs",
 ]

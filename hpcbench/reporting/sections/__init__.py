@@ -11,6 +11,7 @@ from typing import Literal
 from hpcbench.reporting.blocks import Section
 from hpcbench.reporting.report_tables import Tables
 from hpcbench.reporting.sections import (
+    agents,
     failing,
     leaderboard,
     origin,
@@ -19,8 +20,8 @@ from hpcbench.reporting.sections import (
 )
 
 Name = Literal[
-    "verdict", "arms", "scores", "groups", "speed", "latency", "failures", "mistakes", "worst",
-    "resources", "differences", "provenance",
+    "verdict", "arms", "scores", "repeats", "groups", "agents", "speed", "latency", "failures", "mistakes",
+    "worst", "resources", "differences", "provenance",
 ]  # fmt: skip
 """Sections, in their order."""
 
@@ -37,7 +38,9 @@ def sections(tables: Tables, names: Sequence[str], worst: int) -> list[Section]:
         "verdict": lambda: leaderboard.verdict(tables),
         "arms": lambda: leaderboard.arms(tables),
         "scores": lambda: quality.scores(tables),
+        "repeats": lambda: agents.repeats(tables),
         "groups": lambda: quality.groups(tables),
+        "agents": lambda: agents.agents(tables),
         "speed": lambda: speed.speed(tables),
         "latency": lambda: speed.latency(tables),
         "failures": lambda: failing.failures(tables),

@@ -32,9 +32,12 @@ MOST_WORKERS = 8
 
 
 def _alone(performance: Performance) -> dict[str, Speed]:
-    """Run tasks that are not points of a sweep; sweeps are shown elsewhere."""
-    found = performance.run_tasks
-    return {name: table for name, table in found.items() if table.load.sweep is None}
+    """Run tasks that are not points of a sweep, nor of agents: those are shown elsewhere."""
+    return {
+        name: table
+        for name, table in performance.run_tasks.items()
+        if table.load.sweep is None and table.trajectories is None
+    }
 
 
 def speed(tables: Tables) -> Section | None:

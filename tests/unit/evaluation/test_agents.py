@@ -17,11 +17,12 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.answers import answer_frames
 from hpcbench.experiment.view.evaluated import MetricValue, metrics_of, performance_of
 from hpcbench.experiment.view.scores import rows_of
-from hpcbench.schema.definitions import Metric, Prices
+from hpcbench.reporting.writing import report
+from hpcbench.schema.definitions import Metric, Prices, Report
 from hpcbench.speed.agents import Worked, trajectories
 from tests.unit.agents.trajectories import Told, write_trajectories
 from tests.unit.evaluation.scene import with_metrics
-from tests.unit.small import experiment, record
+from tests.unit.small import describe, experiment, record
 
 METRICS = tuple(
     Metric(name=name, plugin=name)
@@ -187,3 +188,18 @@ def test_a_damaged_answer_of_an_agent_is_left_out(here: Experiment, tmp_path: Pa
     work = performance(damaged).run_tasks["rt"].trajectories
     assert work is not None and work.samples == 2
     assert evaluate(damaged).run_tasks["rt"].answered == 4
+
+
+def test_a_report_shows_the_work_and_no_request_of_it(here: Experiment) -> None:
+    describe(here)
+    report(Experiment(here.path), [Report(name=name, plugin=name) for name in ("markdown", "html")])
+    text = (here.report_dir / "report.md").read_text()
+    section = text.partition("## Agents")[2].partition("\n## ")[0]
+    assert "| rt | 9 | 8 | 1 / – | 1 / – | 3 |" in section
+    assert "| rt | 7 | 1 | 1 |" in section, "exits"
+    assert "crop" in section and "update_plan" in section
+    assert "## Latency" not in text, "no request has a latency"
+    speed = text.partition("## Speed and memory")[2].partition("\n## ")[0]
+    assert "| rt |" not in speed
+    page = (here.report_dir / "report.html").read_text()
+    assert "Which step follows which: rt" in page and "Tool calls of a sample: rt" in page
