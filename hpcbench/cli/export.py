@@ -19,7 +19,7 @@ from hpcbench.registry.catalog import user_site
 if TYPE_CHECKING:
     from hpcbench.interchange.table_files import Format
 
-_LOGS = ("lmms-eval", "inspect", "inspect-json")
+_LOGS = ("lmms-eval", "inspect", "inspect-json", "atif")
 _OF_TABLES = ("what", "where", "columns", "excel")
 
 

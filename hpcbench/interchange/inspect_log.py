@@ -2,7 +2,8 @@
 
 A log is one run task. `.eval` is a zip archive: `header.json`, `summaries.json`, one file per sample; `.json`
 holds the same in one object. Scores of a sample are hpcbench's by metric, with the scored prediction;
-aggregates come from `metrics.json`, with the ends of their intervals as separate metrics.
+aggregates come from `metrics.json`, with the ends of their intervals as separate metrics. Samples of agents
+have their turns as messages and events, see `inspect_turns`.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from typing import Any
 
 import hpcbench
 from hpcbench.files.atomic import replacing
+from hpcbench.interchange import inspect_turns
 from hpcbench.interchange.log_records import (
     Logged,
     RunTaskLog,
+    as_json,
     flat,
     identity,
 )
@@ -48,11 +51,11 @@ def write(log: RunTaskLog, out: Path, *, as_zip: bool) -> tuple[Path, int]:
 
 def _write_json(log: RunTaskLog, path: Path) -> int:
     """Write the samples last, one per line; readers of headers stop before them."""
-    header, count = _text(_header(log)), 0
+    header, count = as_json(_header(log)), 0
     with path.open("w", encoding="utf-8") as file:
         file.write(header[:-1] + ', "samples": [')
         for sample in _samples(log):
-            file.write(("," if count else "") + "\n" + _text(sample))
+            file.write(("," if count else "") + "\n" + as_json(sample))
             count += 1
         file.write("\n]}\n")
     return count
@@ -63,17 +66,13 @@ def _write_zip(log: RunTaskLog, path: Path) -> int:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, allowZip64=True) as archive:
         header = _header(log)
         start = {"version": VERSION, "eval": header["eval"], "plan": header["plan"]}
-        archive.writestr("_journal/start.json", _text(start))
+        archive.writestr("_journal/start.json", as_json(start))
         for sample in _samples(log):
-            archive.writestr(f"samples/{sample['id']}_epoch_1.json", _text(sample))
+            archive.writestr(f"samples/{sample['id']}_epoch_1.json", as_json(sample))
             summaries.append(_summary(sample))
-        archive.writestr("summaries.json", _text(summaries))
-        archive.writestr("header.json", _text(header))
+        archive.writestr("summaries.json", as_json(summaries))
+        archive.writestr("header.json", as_json(header))
     return len(summaries)
-
-
-def _text(data: Any) -> str:
-    return json.dumps(data, ensure_ascii=False, default=str)
 
 
 def _id(log: RunTaskLog, what: str) -> str:
@@ -181,8 +180,11 @@ def _sample(log: RunTaskLog, one: Logged) -> dict[str, Any]:
     assert response is not None
     sent = [_message(message) for message in one.messages]
     usage = _usage(response.usage)
-    times = response.times
-    seconds = (times.done - times.start) / 1e9 if response.tries else None
+    times, trajectory = response.times, one.trajectory
+    seconds = None
+    if response.tries or trajectory is not None:
+        seconds = (times.done - times.start) / 1e9
+    work = inspect_turns.of(trajectory, model, log.created) if trajectory is not None else None
     said = {"role": "assistant", "content": one.text, "source": "generate"}
     stop = STOP_REASONS.get(response.outcome, "unknown")
     targets = [_target(reference) for reference in one.sample.references]
@@ -191,7 +193,7 @@ def _sample(log: RunTaskLog, one: Logged) -> dict[str, Any]:
         "epoch": 1,
         "input": sent,
         "target": targets[0] if len(targets) == 1 else targets,
-        "messages": [*sent, said],
+        "messages": [*sent, *(work.messages if work is not None else [said])],
         "output": {
             "model": model,
             "choices": [{"message": said, "stop_reason": stop}] if one.answered else [],
@@ -203,11 +205,12 @@ def _sample(log: RunTaskLog, one: Logged) -> dict[str, Any]:
         "metadata": {
             "document": one.sample.document,
             "outcome": response.outcome,
+            **({"trajectory": dict(response.trajectory)} if response.trajectory else {}),
             **one.sample.metadata,
         },
         "store": {},
-        "events": [],
-        "attachments": {},
+        "events": work.events if work is not None else [],
+        "attachments": work.attachments if work is not None else {},
         "model_usage": {model: usage} if usage else {},
         "total_time": seconds,
         "working_time": seconds,

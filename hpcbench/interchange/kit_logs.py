@@ -1,4 +1,5 @@
-"""Logs in other kits' formats, so that their viewers open hpcbench's experiments: lmms-eval's and Inspect's.
+"""Logs in other kits' formats, so that their viewers open hpcbench's experiments: lmms-eval's, Inspect's, and
+trajectories in ATIF.
 
 A viewer shows hpcbench's data: the sent prompt, the raw answer, hpcbench's scores with their intervals. A log
 is written sample by sample under a temporary name, and renamed when it is complete.
@@ -7,23 +8,27 @@ is written sample by sample under a temporary name, and renamed when it is compl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from hpcbench.agents.conversation import with_system
 from hpcbench.data.datasets import open_dataset, samples
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.claims import answers_of
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.evaluated import Scores, metrics_of
 from hpcbench.experiment.view.scores import frames_of, shape_of
-from hpcbench.interchange import inspect_log, lmms_log
+from hpcbench.experiment.view.turns import shard_turns
+from hpcbench.interchange import atif_log, inspect_log, lmms_log
 from hpcbench.interchange.log_records import Logged, RunTaskLog
 from hpcbench.prompts import TaskPrompt
+from hpcbench.schema.agent import Agent
 from hpcbench.schema.plan import ResolvedRunTask
+from hpcbench.schema.records import Message
 
-Form = Literal["lmms-eval", "inspect", "inspect-json"]
-"""The log's format: `inspect` is a `.eval` file, `inspect-json` the same as JSON."""
+Form = Literal["lmms-eval", "inspect", "inspect-json", "atif"]
+"""The log's format: `inspect` is a `.eval` file, `inspect-json` the same as JSON; `atif`: see `atif_log`."""
 
 BATCH = 5_000
 """Rows of scores in memory at a time."""
@@ -70,6 +75,9 @@ def write_logs(
         yield from lmms_log.write(experiment, logs, out)
         return
     for log in logs:
+        if form == "atif":
+            yield atif_log.write(log, out)
+            continue
         yield inspect_log.write(log, out, as_zip=form == "inspect")
 
 
@@ -87,7 +95,9 @@ class _Samples:
         chosen, prompt = experiment.chosen(run_task.name), TaskPrompt(run_task)
         rows = _scores(experiment.scores_file(run_task.name), self.note)
         number = 0
+        agent = run_task.agent
         for shard, answers in answers_of(experiment, run_task.name):
+            turns = shard_turns(experiment, run_task.name, shard.index) if agent else None
             for sample in samples(iterator, chosen, shard.start, shard.stop, images=True):
                 row = next(rows, {})
                 if row.get("sample") not in (None, sample.id):
@@ -95,9 +105,19 @@ class _Samples:
                     self.note(
                         f"{run_task.name}: its scores belong to other samples and are left out"
                     )
-                messages = prompt.build(sample)
-                yield Logged(number, sample, messages, answers.get(sample.id), row)
+                messages: Sequence[Message] = prompt.build(sample)
+                if agent is not None:
+                    messages = _as_agents_see(messages, agent)
+                lines = turns.of(sample.id) if turns is not None else ()
+                yield Logged(number, sample, messages, answers.get(sample.id), row, lines)
                 number += 1
+
+
+def _as_agents_see(messages: Sequence[Message], agent: Agent) -> Sequence[Message]:
+    """The first messages of an agent: the first role's own prompt, and no more images than it is shown."""
+    first = next(iter(agent.agents.values()), None)
+    *others, last = with_system(messages, first.prompt if first is not None else "")
+    return (*others, replace(last, images=last.images[: agent.show]))
 
 
 def _scores(path: Path, note: Note) -> Iterator[dict[str, Any]]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from hpcbench.agents.trajectory import Trajectory
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.evaluated import MetricValue
+from hpcbench.experiment.view.turns import Line
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Message, Response, Sample
 from hpcbench.speed import ANSWERED
@@ -29,6 +32,13 @@ class Logged(NamedTuple):
     """The received response; None: never requested."""
     scores: Mapping[str, Any]
     """Its row of the scores file; empty without one."""
+    turns: Sequence[Line] = ()
+    """Lines of an agent's turns."""
+
+    @property
+    def trajectory(self) -> Trajectory | None:
+        """An agent's work; None: it was one request."""
+        return Trajectory.of(self.sample.id, self.turns) if self.turns else None
 
     @property
     def answered(self) -> bool:
@@ -75,6 +85,15 @@ def created(experiment: Experiment) -> datetime:
 def identity(*parts: str) -> str:
     """22 letters and digits, the same for the same parts."""
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:22]
+
+
+def as_json(data: Any) -> str:
+    """A record as one line of JSON. Half a surrogate pair, which strict readers refuse, is written out."""
+    text = json.dumps(data, ensure_ascii=False, default=str)
+    return _HALVES.sub(lambda half: f"\\\\u{ord(half[0]):x}", text)
+
+
+_HALVES = re.compile("[\ud800-\udfff]")
 
 
 def flat(name: str, instead: str = "__") -> str:

@@ -28,6 +28,7 @@ def _export(verb: Verb) -> None:
         ("hpcbench export --all --what metrics --format csv", "the metrics of all experiments"),
         ("hpcbench export @last --where \"exact_match < 0.5\" --format jsonl", "the samples with low scores"),
         ("hpcbench export @last --format inspect --out logs", "logs for the viewer of Inspect"),
+        ("hpcbench export @last --format atif --out trajectories", "what agents did, turn by turn"),
         ("hpcbench export @last --compat vllm", "speed figures as vLLM's benchmark names them"),
         ("hpcbench export @last --compat v01 --out answers", "answers in the CSV form of VLMHyperBench 0.1"),
         "hpcbench export @last --to phoenix --url http://localhost:6006",
@@ -35,8 +36,11 @@ def _export(verb: Verb) -> None:
     export.add_argument("experiment", nargs="?", help=f"{EXPERIMENT}; default: @last")
     export.flag("--all", help="export all experiments of this home")
     export.add_argument(
-        "--format", choices=["csv", "json", "jsonl", "parquet", "lmms-eval", "inspect", "inspect-json"],
-        help="format of a table, or of another kit's logs; default: by the suffix of --out",
+        "--format", choices=[
+            "csv", "json", "jsonl", "parquet", "lmms-eval", "inspect", "inspect-json", "atif",
+        ],
+        help="format of a table, or of another kit's logs; atif: trajectories of agents; default: by the "
+        "suffix of --out",
     )  # fmt: skip
     export.add_argument(
         "--what", choices=[
