@@ -61,7 +61,7 @@ class Entry:
     """An available figure."""
 
     group: str
-    """quality, speed, resources, failures."""
+    """quality, agents, speed, resources, failures."""
     name: str
     """Its name."""
     title: str
@@ -372,6 +372,9 @@ def _of_run_task(experiment: Experiment, name: str, results: Results) -> Iterato
     if speed is None:
         return
     alone = {name: speed}
+    if (work := speed.trajectories) is not None:
+        drawn = (charts.calls(name, work), charts.switches(name, work))
+        yield from _in("agents", lambda: (one for one in drawn if one is not None))
     yield from _in("speed", lambda: charts.latencies(alone))
     yield from _in("speed", lambda: charts.tokens(alone))
     if speed.e2e_ms is not None:

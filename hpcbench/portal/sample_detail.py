@@ -28,6 +28,7 @@ from hpcbench.portal.models.samples import (
     Word,
 )
 from hpcbench.portal.sample_table import Sheet
+from hpcbench.portal.sample_turns import works_in_turns
 from hpcbench.portal.samples import Chosen, Ordered, Sorted, row_of
 from hpcbench.reporting.worst_samples import compared_by_words, spread
 from hpcbench.schema.records import Sample
@@ -132,6 +133,7 @@ def _detail(
         rank=rank,
         previous=before,
         following=after,
+        agent=works_in_turns(sheet),
         **{name: sound(value) for name, value in fields.items()},
     )
 

@@ -70,6 +70,7 @@ from hpcbench.portal.models.sessions import Session
 from hpcbench.portal.packs import PICTURES, Kind, Packs
 from hpcbench.portal.sample_detail import details_of, picture_of
 from hpcbench.portal.sample_table import Sheet, sheet_of
+from hpcbench.portal.sample_turns import made_count, made_of, turns_of, works_in_turns
 from hpcbench.portal.samples import Chosen, Sorted
 from hpcbench.portal.slow_work import patiently
 from hpcbench.portal.static import BUILT
@@ -493,6 +494,11 @@ async def _samples(
             found = details_of(sheet, places, chosen, Sorted())
             return [one.model_dump_json().encode() for one in found]
 
+        def told(places: Sequence[int] = places) -> list[bytes]:
+            return [turns_of(sheet, place).model_dump_json().encode() for place in places]
+
+        if works_in_turns(sheet) and not chosen.wrong:
+            await recorder.make([(*samples, str(place), "turns") for place in places], told)
         wrong = "true" if chosen.wrong else ""
         await recorder.make([(*samples, str(place)) for place in places], make, wrong=wrong)
 
@@ -508,6 +514,14 @@ async def _images(recorder: Recorder, samples: Sequence[str], sheet: Sheet, row:
 
             await recorder.make([path], partial(make, "thumb"), "thumbs", size="thumb")
             await recorder.make([path], partial(make, "full"), "images", size="full")
+    for number in range(made_count(sheet, place)):
+        path = (*samples, str(place), "made", str(number))
+
+        def drawn(size: Size, number: int = number) -> list[bytes]:
+            return [made_of(recorder.portal, sheet, place, number, size).data]
+
+        await recorder.make([path], partial(drawn, "thumb"), "thumbs", size="thumb")
+        await recorder.make([path], partial(drawn, "full"), "images", size="full")
 
 
 # --- the whole ------------------------------------------------------------------------------------------

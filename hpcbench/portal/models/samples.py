@@ -191,3 +191,83 @@ class SampleDetail(Model):
     """Place of the previous sample, with the same filter and order."""
     following: int | None = None
     """Place of the next sample, with the same filter and order."""
+    agent: bool = False
+    """Whether an agent works on the sample: then there are turns, see `SampleTurns`."""
+
+
+class TurnCall(Model):
+    """A tool call of an agent."""
+
+    tool: str
+    """Name of the tool, as the model wrote it."""
+    arguments: str
+    """Arguments, as the model wrote them."""
+    kind: str | None
+    """How the call ended: `ok`, `error`, `time` …; None: it was not made, because a limit came first."""
+    text: str
+    """Result, or in one line why there is none."""
+    seconds: float | None
+    """Time of the tool; None: it was not made."""
+    images: tuple[str, ...] = ()
+    """Addresses of the images that it made, below the API."""
+    numbers: tuple[int, ...] = ()
+    """Numbers of these images, as the model counts them: after those of the sample."""
+
+
+class SampleTurn(Model):
+    """A turn of an agent: a reply of the model with the results of its calls."""
+
+    number: int
+    """Its number, from 1."""
+    agent: str
+    """Agent that replied; empty: there is only one."""
+    text: str
+    """Text of the reply."""
+    reasoning: str | None
+    """Reasoning text of the model."""
+    calls: tuple[TurnCall, ...]
+    """Tool calls; none: the reply is the answer."""
+    outcome: str
+    """Outcome of the request: ok, truncated, refused."""
+    begin: float
+    """Seconds of requests and tools before it."""
+    seconds: float
+    """Time of the request, from sending it to the end of its answer."""
+    ttft: float | None
+    """Seconds to the first token."""
+    prompt_tokens: int | None
+    """Tokens of the prompt, counted by the engine."""
+    completion_tokens: int | None
+    """Tokens of the reply, counted by the engine."""
+
+
+class PlanStep(Model):
+    """A step of an agent's plan."""
+
+    text: str
+    """The step."""
+    status: Literal["pending", "in_progress", "done", "skipped"]
+    """How far it is."""
+
+
+class SampleTurns(Model):
+    """An agent's work on one sample."""
+
+    exit: str | None
+    """How it ended; None: it has not ended."""
+    why: str
+    """Why it ended without an answer; empty: it did not."""
+    turns: tuple[SampleTurn, ...]
+    """Its turns so far."""
+    plan: tuple[PlanStep, ...] = ()
+    """Its last plan."""
+    think_seconds: float
+    """Time of all requests."""
+    tool_seconds: float
+    """Time of all tools."""
+    sync_seconds: float | None = None
+    """Time of waiting for the disk; None: it has not ended."""
+    wasted: int | None = None
+    """Calls without a result, or that repeat an earlier one; None: it has not ended."""
+    left_out: int = 0
+    """Turns that are too large to show."""

@@ -11,11 +11,13 @@ from fastapi import Depends, Header, Path, Query, Request, Response
 from hpcbench.errors import EnvironmentFault
 from hpcbench.portal.context import Here, Portal
 from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.media import Picture
 from hpcbench.portal.models.experiments import Facet
-from hpcbench.portal.models.samples import Flag, SampleDetail, SamplePage, SampleRow
+from hpcbench.portal.models.samples import Flag, SampleDetail, SamplePage, SampleRow, SampleTurns
 from hpcbench.portal.routes import room
 from hpcbench.portal.sample_detail import detail_of, picture_of
 from hpcbench.portal.sample_table import Sheet, sheet_of
+from hpcbench.portal.sample_turns import made_of, turns_of
 from hpcbench.portal.samples import Chosen, Sorted, facets_of, named, page_of
 from hpcbench.portal.slow_work import patiently
 
@@ -172,6 +174,34 @@ def image(
 ) -> Response:  # fmt: skip
     """An image of a sample; `thumb` is a small copy."""
     picture = picture_of(portal, sheet_of(portal, experiment, run_task), place, number, size)
+    return _shown(picture, match)
+
+
+@router.get(
+    f"{BELOW}/{{place:int}}/turns", response_model=SampleTurns, operation_id="getSampleTurns"
+)
+async def turns(portal: Here, experiment: Id, run_task: Id, place: Number) -> SampleTurns:
+    """An agent's work on a sample, turn by turn."""
+    return await patiently(lambda: turns_of(sheet_of(portal, experiment, run_task), place))
+
+
+@router.get(
+    f"{BELOW}/{{place:int}}/made/{{number:int}}",
+    operation_id="getMadeImage",
+    response_class=Response,
+    responses={200: {"content": {"image/*": {}}}},
+)
+def made(
+    portal: Here, experiment: Id, run_task: Id, place: Number, number: Number,
+    size: Literal["thumb", "full"] = "full", match: Match = None,
+) -> Response:  # fmt: skip
+    """An image that an agent's tool made, from 0; `thumb` is a small copy."""
+    return _shown(
+        made_of(portal, sheet_of(portal, experiment, run_task), place, number, size), match
+    )
+
+
+def _shown(picture: Picture, match: str | None) -> Response:
     headers = {"ETag": f'"{picture.tag}"', "Cache-Control": "private, max-age=3600"}
     if match == headers["ETag"]:
         return Response(status_code=304, headers=headers, media_type=picture.kind)

@@ -1,0 +1,210 @@
+"""An agent's work on one sample: its turns, its plan, and the images that its tools made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from hpcbench.agents.trajectory import Called, Trajectory, Turn
+from hpcbench.experiment.view.answer import figures_of
+from hpcbench.experiment.view.turns import MOST_BYTES
+from hpcbench.experiment.view.turns import turns_of as lines_of
+from hpcbench.portal.asked_samples import Gone
+from hpcbench.portal.context import Portal
+from hpcbench.portal.faults import PortalFault
+from hpcbench.portal.json_safe import sound
+from hpcbench.portal.lru import Kept
+from hpcbench.portal.media import Picture, Pictures, Size
+from hpcbench.portal.models.samples import PlanStep, SampleTurn, SampleTurns, TurnCall
+from hpcbench.portal.sample_table import Sheet
+from hpcbench.schema.records import ToolCall
+
+MOST_TEXT = 100_000
+"""Characters of a text that are sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A trajectory with the facts of its response."""
+
+    trajectory: Trajectory
+    figures: Mapping[str, Any] | None
+    """None: it has not ended."""
+    shown: int
+    """Images of the sample, which a model counts first."""
+
+    @property
+    def size(self) -> int:
+        """About its bytes in memory."""
+        return 10_000 + sum(map(len, self.trajectory.images))
+
+
+_kept: Kept[_Seen] = Kept(2 * MOST_BYTES, lambda one: one.size)
+"""Trajectories that were shown last: a page asks for each of their images."""
+
+
+def works_in_turns(sheet: Sheet) -> bool:
+    """Whether an agent works on the samples."""
+    try:
+        return sheet.run_task.agent is not None
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+def turns_of(sheet: Sheet, place: int) -> SampleTurns:
+    """An agent's work on a sample so far; no turns where it has not begun.
+
+    Raises:
+        PortalFault: there is no such sample.
+    """
+    seen = _seen(sheet, place)
+    figures, trajectory = seen.figures or {}, seen.trajectory
+    turns = tuple(_turns(sheet, place, seen))
+    count = figures.get("turns")
+    return SampleTurns(
+        exit=sound(figures.get("exit")),
+        why=sound(str(figures.get("why", ""))),
+        turns=turns,
+        plan=tuple(PlanStep(text=sound(one.text), status=one.status) for one in trajectory.plan),
+        think_seconds=sum(one.think_seconds for one in trajectory.turns),
+        tool_seconds=sum(one.tool_seconds for one in trajectory.turns),
+        sync_seconds=_number(figures.get("sync_seconds")),
+        wasted=figures["wasted"] if isinstance(figures.get("wasted"), int) else None,
+        left_out=max(0, count - len(turns)) if isinstance(count, int) else 0,
+    )
+
+
+def made_count(sheet: Sheet, place: int) -> int:
+    """Number of images that tools made for a sample."""
+    return len(_seen(sheet, place).trajectory.images) if works_in_turns(sheet) else 0
+
+
+def made_of(portal: Portal, sheet: Sheet, place: int, number: int, size: Size) -> Picture:
+    """An image that a tool made.
+
+    Args:
+        portal: keeps small copies.
+        sheet: the run task's samples.
+        place: place of the sample.
+        number: number of the image among those of tools, from 0.
+        size: `thumb` is a small copy.
+
+    Raises:
+        PortalFault: there is no such image, or it cannot be shown.
+    """
+    pictures = portal.extra.setdefault("pictures", Pictures())
+    assert isinstance(pictures, Pictures)
+    images = _seen(sheet, place).trajectory.images
+    if number >= len(images):
+        raise PortalFault(404, "not_found", f"tools made {len(images)} images for the sample")
+    try:
+        return pictures.of(sheet.run_task.dataset, images[number], size)
+    except Gone as gone:
+        raise PortalFault(404, "not_found", str(gone)) from gone
+
+
+def _seen(sheet: Sheet, place: int) -> _Seen:
+    if not 0 <= place < sheet.rows:
+        what = f"there is no sample {place}: the run task has {sheet.rows} samples"
+        raise PortalFault(404, "not_found", what)
+    if not works_in_turns(sheet):
+        raise PortalFault(404, "not_found", "no agent works on the samples of this run task")
+    (row,) = sheet.rows_at([place], ["sample"])
+    name = row["sample"]
+    recorded = sheet.recorded({place: name}).get(place)
+    ended = None if recorded is None else (recorded.shard, recorded.attempt)
+    key = (sheet.experiment.path, sheet.name, place)
+
+    def read() -> _Seen:
+        cut = sheet.experiment.work.cut(sheet.name)
+        shard = None if cut is None else cut.shard_at(sheet.asked_place(place))
+        shard = recorded.shard if recorded is not None else shard
+        try:
+            lines = lines_of(sheet.experiment, sheet.name, shard, name) if shard is not None else []
+        except OSError as error:
+            what = f"the turns cannot be read: {error.strerror or error}"
+            raise PortalFault(500, "unreadable", what) from error
+        trajectory = Trajectory.of(name, lines)
+        figures = None if recorded is None else figures_of(recorded.record)
+        images = recorded.record.get("image_sha256") if recorded is not None else None
+        shown = len(images) if isinstance(images, list) else _images(sheet, place)
+        return _Seen(trajectory, figures, shown)
+
+    # The work on a sample without an answer goes on: it is read each time.
+    return read() if ended is None else _kept.of(key, (ended, sheet.version), read)
+
+
+def _images(sheet: Sheet, place: int) -> int:
+    try:
+        return len(sheet.sample(place).images)
+    except Gone:
+        return 0
+
+
+def _turns(sheet: Sheet, place: int, seen: _Seen) -> Iterator[SampleTurn]:
+    made, begin = 0, 0.0
+    for number, turn in enumerate(seen.trajectory.turns, 1):
+        calls = []
+        for at, call in enumerate(turn.calls):
+            one = turn.called[at] if at < len(turn.called) else None
+            calls.append(_call(sheet, place, call, one, made, seen.shown))
+            made += len(one.result.images) if one is not None else 0
+        yield _turn(turn, number, begin, tuple(calls))
+        begin += turn.think_seconds + turn.tool_seconds
+
+
+def _turn(turn: Turn, number: int, begin: float, calls: tuple[TurnCall, ...]) -> SampleTurn:
+    first = turn.stamps.first
+    tokens = [turn.usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
+    return SampleTurn(
+        number=number,
+        agent=sound(turn.agent),
+        text=_text(turn.text),
+        reasoning=None if turn.reasoning is None else _text(turn.reasoning),
+        calls=calls,
+        outcome=turn.outcome,
+        begin=begin,
+        seconds=turn.think_seconds,
+        ttft=None if first is None else (first - turn.stamps.send) / 1e9,
+        prompt_tokens=tokens[0],
+        completion_tokens=tokens[1],
+    )
+
+
+def _call(
+    sheet: Sheet, place: int, call: ToolCall, one: Called | None, made: int, shown: int
+) -> TurnCall:
+    """A call with its result.
+
+    Args:
+        sheet: the run task's samples.
+        place: place of the sample.
+        call: the call.
+        one: the call with its result; None: it was not made.
+        made: images that tools made before it.
+        shown: images of the sample.
+    """
+    count = 0 if one is None else len(one.result.images)
+    run_task, experiment = quote(sheet.name, safe=""), quote(sheet.experiment.id, safe="")
+    below = f"experiments/{experiment}/run-tasks/{run_task}/samples/{place}/made"
+    return TurnCall(
+        tool=sound(call.tool),
+        arguments=_text(call.arguments),
+        kind=None if one is None else one.result.kind,
+        text="" if one is None else _text(one.result.text),
+        seconds=None if one is None else one.result.seconds,
+        images=tuple(f"{below}/{made + at}" for at in range(count)),
+        numbers=tuple(shown + made + at + 1 for at in range(count)),
+    )
+
+
+def _text(text: str) -> str:
+    found: str = sound(text)
+    left = len(found) - MOST_TEXT
+    return found if left <= 0 else f"{found[:MOST_TEXT]} … {left:,} more characters"
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
