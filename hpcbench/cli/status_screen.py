@@ -9,6 +9,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
+from hpcbench.number_format import many
 from hpcbench.status import (
     ENDED,
     ExperimentStatus,
@@ -151,6 +152,8 @@ def _head(status: ExperimentStatus, width: int) -> list[Text]:
     if status.eta is not None:
         line = Text.assemble("last answer ", (status.eta.text, "bold"))
         lines.append(line.append(f"  ({100 * status.eta.confidence:.0f} % sure)", "dim"))
+    if agents := _agents(status.run_tasks):
+        lines.append(Text(agents, "dim"))
     return lines
 
 
@@ -373,6 +376,18 @@ def _bar(run_task: RunTaskStatus, width: int) -> Text:
     full = min(full, width - 1) if share < 1 else width
     colour = COLOURS[run_task.state]
     return Text.assemble(("━" * full, colour), (EMPTY * (width - full), "bright_black"))
+
+
+def _agents(run_tasks: Sequence[RunTaskStatus]) -> str:
+    """`agents: 120 turns and 85 tool calls so far, 8 samples in work`; empty without agents."""
+    own = [one for one in run_tasks if one.turns is not None]
+    if not own:
+        return ""
+    turns, calls, working = (
+        sum(getattr(one, name) or 0 for one in own) for name in ("turns", "tool_calls", "working")
+    )
+    said = f"agents: {many(turns, 'turn')} and {many(calls, 'tool call')} so far"
+    return said + (f", {many(working, 'sample')} in work" if working else "")
 
 
 def _rate(rate: float) -> str:

@@ -191,7 +191,26 @@ def _run_task(
         answered=sum(shard.answered for shard in own),
         shards=counted,
         rate=round(rate, 3) if rate else None,
+        **_agents(facts, name),
     )
+
+
+def _agents(facts: Facts, run_task: str) -> dict[str, int]:
+    """Turns, tool calls and samples in work, by the workers' events; nothing where none says so."""
+    living = {worker.id for worker in facts.living}
+    works = [
+        (work, shard == worker.shard and worker.id in living)
+        for worker in facts.workers
+        for shard, work in worker.work.items()
+        if shard.rpartition("/")[0] == run_task
+    ]
+    if not works:
+        return {}
+    return {
+        "turns": sum(work.turns for work, _ in works),
+        "tool_calls": sum(work.calls for work, _ in works),
+        "working": sum(work.working for work, at_work in works if at_work),
+    }
 
 
 def _workers(facts: Facts) -> tuple[WorkerStatus, ...]:

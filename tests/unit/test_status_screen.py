@@ -173,3 +173,24 @@ def test_ctrl_c_leaves_quietly_and_says_that_the_experiment_goes_on(
     scene = Scene(tmp_path)
     assert showing.finish(scene.experiment) == 130
     assert "hpcbench watch" in capsys.readouterr().err
+
+
+def test_turns_and_calls_of_agents_are_summed_over_shards_and_workers(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, {"agent": 40, "plain": 40})
+    scene.submitted()
+    scene.job("4711_0")
+    scene.job("4711_1")
+    scene.claimed("agent", 0, answered=10, end="done")
+    done = {"shard": "agent/00000", "turns": 30, "calls": 20}
+    now = {"shard": "agent/00001", "answered": 2, "turns": 6, "calls": 4, "working": 3}
+    scene.worker(
+        "4711_0", ("shard_done", done), ("progress", {**now, "turns": 3}), ("progress", now)
+    )
+    scene.worker("4711_1", ("progress", {"shard": "plain/00000", "answered": 2}))
+    status = scene.look()
+    agent, plain = status.run_tasks
+    assert (agent.turns, agent.tool_calls, agent.working) == (36, 24, 3)
+    assert plain.turns is None
+    line = "agents: 36 turns and 24 tool calls so far, 3 samples in work"
+    assert any(line in one for one in shown(status, 100, 40))
+    assert not any("agents:" in one for one in shown(busy(tmp_path / "other"), 100, 40))

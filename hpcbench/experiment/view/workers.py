@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic_core import from_json
 
@@ -31,6 +31,26 @@ _DULL = tuple(
 
 Hear = Callable[["WorkerRun", Mapping[str, Any]], object]
 """Receives every event of a run, in order."""
+
+
+class AgentWork(NamedTuple):
+    """What agents did on a shard's samples in one attempt, as `progress` and `shard_done` say."""
+
+    turns: int
+    """Turns of samples whose work has ended."""
+    calls: int
+    """Their tool calls."""
+    working: int
+    """Samples in work."""
+
+    @classmethod
+    def of(cls, event: Mapping[str, Any]) -> AgentWork | None:
+        """The work that an event reports; None: it reports none."""
+        turns, calls = event.get("turns"), event.get("calls")
+        if not isinstance(turns, int) or not isinstance(calls, int):
+            return None
+        working = event.get("working")
+        return cls(turns, calls, working if isinstance(working, int) else 0)
 
 
 @dataclass
@@ -67,6 +87,8 @@ class WorkerRun:
     """Shard it works on, by its last progress."""
     answered: int | None = None
     """Samples of that shard with an answer."""
+    work: dict[str, AgentWork] = field(default_factory=dict)
+    """Shard → what agents did on it, by the last event that says so."""
     last_words: str | None = None
     """Kind of its last event, once it has ended."""
     log: str = ""
@@ -125,6 +147,8 @@ class WorkerRun:
             self.shard, self.answered = event.get("shard"), event.get("answered")
         elif kind == "model_failed":
             self.model = self.loading = None
+        if (work := AgentWork.of(event)) is not None:
+            self.work[str(event.get("shard", ""))] = work
         if kind in TROUBLES or kind == "draining":
             self.troubles.append(event)
         if kind in LAST_WORDS:
