@@ -800,6 +800,46 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
+    readonly "/api/v1/experiments/{experiment}/run-tasks/{run_task}/samples/{place}/made/{number}": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * Made
+         * @description An image that an agent's tool made, from 0; `thumb` is a small copy.
+         */
+        readonly get: operations["getMadeImage"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/api/v1/experiments/{experiment}/run-tasks/{run_task}/samples/{place}/turns": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * Turns
+         * @description An agent's work on a sample, turn by turn.
+         */
+        readonly get: operations["getSampleTurns"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
     readonly "/api/v1/playground/pages": {
         readonly parameters: {
             readonly query?: never;
@@ -3668,6 +3708,23 @@ export interface components {
             readonly worker: string;
         };
         /**
+         * PlanStep
+         * @description A step of an agent's plan.
+         */
+        readonly PlanStep: {
+            /**
+             * Status
+             * @description How far it is.
+             * @enum {string}
+             */
+            readonly status: "pending" | "in_progress" | "done" | "skipped";
+            /**
+             * Text
+             * @description The step.
+             */
+            readonly text: string;
+        };
+        /**
          * Polled
          * @description Messages after a number, for clients without a stream.
          */
@@ -4180,6 +4237,12 @@ export interface components {
              */
             readonly accounts: readonly components["schemas"]["MetricAccount"][];
             /**
+             * Agent
+             * @description Whether an agent works on the sample: then there are turns, see `SampleTurns`.
+             * @default false
+             */
+            readonly agent: boolean;
+            /**
              * Answer
              * @description Text of the answer, unchanged.
              */
@@ -4450,6 +4513,120 @@ export interface components {
             readonly scores: {
                 readonly [key: string]: number | null;
             };
+        };
+        /**
+         * SampleTurn
+         * @description A turn of an agent: a reply of the model with the results of its calls.
+         */
+        readonly SampleTurn: {
+            /**
+             * Agent
+             * @description Agent that replied; empty: there is only one.
+             */
+            readonly agent: string;
+            /**
+             * Begin
+             * @description Seconds of requests and tools before it.
+             */
+            readonly begin: number;
+            /**
+             * Calls
+             * @description Tool calls; none: the reply is the answer.
+             */
+            readonly calls: readonly components["schemas"]["TurnCall"][];
+            /**
+             * Completion Tokens
+             * @description Tokens of the reply, counted by the engine.
+             */
+            readonly completion_tokens: number | null;
+            /**
+             * Number
+             * @description Its number, from 1.
+             */
+            readonly number: number;
+            /**
+             * Outcome
+             * @description Outcome of the request: ok, truncated, refused.
+             */
+            readonly outcome: string;
+            /**
+             * Prompt Tokens
+             * @description Tokens of the prompt, counted by the engine.
+             */
+            readonly prompt_tokens: number | null;
+            /**
+             * Reasoning
+             * @description Reasoning text of the model.
+             */
+            readonly reasoning: string | null;
+            /**
+             * Seconds
+             * @description Time of the request, from sending it to the end of its answer.
+             */
+            readonly seconds: number;
+            /**
+             * Text
+             * @description Text of the reply.
+             */
+            readonly text: string;
+            /**
+             * Ttft
+             * @description Seconds to the first token.
+             */
+            readonly ttft: number | null;
+        };
+        /**
+         * SampleTurns
+         * @description An agent's work on one sample.
+         */
+        readonly SampleTurns: {
+            /**
+             * Exit
+             * @description How it ended; None: it has not ended.
+             */
+            readonly exit: string | null;
+            /**
+             * Left Out
+             * @description Turns that are too large to show.
+             * @default 0
+             */
+            readonly left_out: number;
+            /**
+             * Plan
+             * @description Its last plan.
+             * @default []
+             */
+            readonly plan: readonly components["schemas"]["PlanStep"][];
+            /**
+             * Sync Seconds
+             * @description Time of waiting for the disk; None: it has not ended.
+             */
+            readonly sync_seconds?: number | null;
+            /**
+             * Think Seconds
+             * @description Time of all requests.
+             */
+            readonly think_seconds: number;
+            /**
+             * Tool Seconds
+             * @description Time of all tools.
+             */
+            readonly tool_seconds: number;
+            /**
+             * Turns
+             * @description Its turns so far.
+             */
+            readonly turns: readonly components["schemas"]["SampleTurn"][];
+            /**
+             * Wasted
+             * @description Calls without a result, or that repeat an earlier one; None: it has not ended.
+             */
+            readonly wasted?: number | null;
+            /**
+             * Why
+             * @description Why it ended without an answer; empty: it did not.
+             */
+            readonly why: string;
         };
         /**
          * Score
@@ -5070,6 +5247,49 @@ export interface components {
             readonly rows: readonly components["schemas"]["TrendRow"][];
         };
         /**
+         * TurnCall
+         * @description A tool call of an agent.
+         */
+        readonly TurnCall: {
+            /**
+             * Arguments
+             * @description Arguments, as the model wrote them.
+             */
+            readonly arguments: string;
+            /**
+             * Images
+             * @description Addresses of the images that it made, below the API.
+             * @default []
+             */
+            readonly images: readonly string[];
+            /**
+             * Kind
+             * @description How the call ended: `ok`, `error`, `time` …; None: it was not made, because a limit came first.
+             */
+            readonly kind: string | null;
+            /**
+             * Numbers
+             * @description Numbers of these images, as the model counts them: after those of the sample.
+             * @default []
+             */
+            readonly numbers: readonly number[];
+            /**
+             * Seconds
+             * @description Time of the tool; None: it was not made.
+             */
+            readonly seconds: number | null;
+            /**
+             * Text
+             * @description Result, or in one line why there is none.
+             */
+            readonly text: string;
+            /**
+             * Tool
+             * @description Name of the tool, as the model wrote it.
+             */
+            readonly tool: string;
+        };
+        /**
          * Usage
          * @description Resources that an experiment used.
          */
@@ -5273,6 +5493,7 @@ export type PageExperimentRow = components['schemas']['Page_ExperimentRow_'];
 export type PageRunTaskRow = components['schemas']['Page_RunTaskRow_'];
 export type Partition = components['schemas']['Partition'];
 export type Phase = components['schemas']['Phase'];
+export type PlanStep = components['schemas']['PlanStep'];
 export type Polled = components['schemas']['Polled'];
 export type Progress = components['schemas']['Progress'];
 export type Question = components['schemas']['Question'];
@@ -5288,6 +5509,8 @@ export type SampleDetail = components['schemas']['SampleDetail'];
 export type SampleImage = components['schemas']['SampleImage'];
 export type SamplePage = components['schemas']['SamplePage'];
 export type SampleRow = components['schemas']['SampleRow'];
+export type SampleTurn = components['schemas']['SampleTurn'];
+export type SampleTurns = components['schemas']['SampleTurns'];
 export type Score = components['schemas']['Score'];
 export type ScoreColumn = components['schemas']['ScoreColumn'];
 export type ServeAsked = components['schemas']['ServeAsked'];
@@ -5307,6 +5530,7 @@ export type TokenRow = components['schemas']['TokenRow'];
 export type TrendPoint = components['schemas']['TrendPoint'];
 export type TrendRow = components['schemas']['TrendRow'];
 export type Trends = components['schemas']['Trends'];
+export type TurnCall = components['schemas']['TurnCall'];
 export type Usage = components['schemas']['Usage'];
 export type Wait = components['schemas']['Wait'];
 export type WholeConfiguration = components['schemas']['WholeConfiguration'];
@@ -6925,6 +7149,77 @@ export interface operations {
                 };
                 content: {
                     readonly "image/*": unknown;
+                };
+            };
+            /** @description The error. */
+            readonly default: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Fault"];
+                };
+            };
+        };
+    };
+    readonly getMadeImage: {
+        readonly parameters: {
+            readonly query?: {
+                readonly size?: "thumb" | "full";
+            };
+            readonly header?: {
+                readonly "If-None-Match"?: string | null;
+            };
+            readonly path: {
+                readonly experiment: string;
+                readonly run_task: string;
+                readonly place: number;
+                readonly number: number;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "image/*": unknown;
+                };
+            };
+            /** @description The error. */
+            readonly default: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Fault"];
+                };
+            };
+        };
+    };
+    readonly getSampleTurns: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path: {
+                readonly experiment: string;
+                readonly run_task: string;
+                readonly place: number;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["SampleTurns"];
                 };
             };
             /** @description The error. */

@@ -5,7 +5,7 @@ import styles from "./figures.module.css";
 import { WhenSeen } from "./WhenSeen";
 
 const GROUP_WORDS: Readonly<Record<string, string>> = {
-  quality: "Quality", speed: "Speed", resources: "Resources", failures: "Failures",
+  quality: "Quality", agents: "Agents", speed: "Speed", resources: "Resources", failures: "Failures",
 };
 
 /** Of a chart with its title, about. */

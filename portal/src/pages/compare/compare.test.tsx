@@ -117,7 +117,7 @@ function whole(place: number, why: string): SampleDetail {
     images: [], missing_images: "the sample has no image", boxes: [], system: null, prompt: "Read the page. What is the total?",
     fields: { question: "What is the total?" }, metadata: {}, references: ["42 EUR"], answer, reasoning: null, prediction: answer, error: null,
     diff: why.endsWith("a") ? [{ kind: "same", text: answer }] : [{ kind: "lost", text: "42" }, { kind: "added", text: "24" }, { kind: "same", text: "EUR" }, { kind: "added", text: LONG }],
-    not_compared: [0, 0], times: {}, usage: {}, raw: {}, note: "", rank: place, previous: null, following: null,
+    not_compared: [0, 0], times: {}, usage: {}, raw: {}, note: "", rank: place, previous: null, following: null, agent: false,
     accounts: [{ metric: "anls", signature: "anls", value: 0.25, higher_is_better: true, why, fields: [] }],
   }; // prettier-ignore
 }

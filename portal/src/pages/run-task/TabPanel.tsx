@@ -1,11 +1,13 @@
 import { isBundle } from "../../api/bundle";
 import type { RunTaskDetail } from "../../api/schema";
 import { Commands } from "../../parts/Commands";
+import { entryOf } from "../../parts/entries";
 import { Figures } from "../../parts/Figures";
 import { Logs } from "../../parts/Logs";
 import { ResourceStrips } from "../../parts/ResourceStrips";
 import { Panel } from "../../ui";
 import layout from "../../ui/layout.module.css";
+import { AgentWork } from "./AgentWork";
 import { Definitions } from "./Definitions";
 import { Groups } from "./Groups";
 import { Overview } from "./Overview";
@@ -26,13 +28,14 @@ export function TabPanel(props: TabProps) {
   const { detail, search, update } = props;
   const { experiment, name } = detail.row;
   const runs = !isBundle() && RUNNING.includes(detail.row.state);
+  const work = entryOf(detail.performance?.["trajectories"]);
   switch (search.tab) {
     case "overview":
       return <Overview {...props} />;
     case "charts":
       return (
         <div className={layout.stack}>
-          {detail.performance && <Speed performance={detail.performance} />}
+          {work ? <AgentWork work={work} /> : detail.performance && <Speed performance={detail.performance} />}
           <Figures experiment={experiment} runTask={name} figures={detail.figures} group={search.group} onGroup={(group) => update({ group })} />
         </div>
       );

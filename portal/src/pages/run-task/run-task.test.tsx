@@ -109,4 +109,16 @@ describe("the page of a run task", () => {
     expect(await screen.findByText("hpcbench status e1")).toBeTruthy();
     expect(screen.getByText(/"env:KEY"/)).toBeTruthy();
   });
+
+  it("shows how agents worked in the place of latencies, which they have not", async () => {
+    const spread = { n: 9, max: 4, mean: { value: 1.5 }, p50: { value: 1 }, p95: { value: null, needs: 90 } };
+    const work = { samples: 9, exits: { answered: 7, limit_calls: 2 }, calls: { crop: 6 }, failed: {}, wasted: 1, prompt_tokens: 3100, turns_each: spread, plans: { steps: 4, done: 2 } };
+    serve({ ...ANSWERS, "/experiments/e1/run-tasks/vqa-a": { ...DETAIL, performance: { trajectories: work } } });
+    await renderAt("/e/e1/t/vqa-a?tab=charts");
+    const shown = await screen.findByTestId("agent-work");
+    expect(within(shown).getByRole("row", { name: /Turns 1.50 1 – 4 9/ })).toBeTruthy();
+    expect(within(shown).getByRole("region", { name: "How the work ended, samples" }).textContent).toContain("limit_calls2");
+    expect(shown.textContent).toContain("3,100");
+    expect(screen.queryByText("Latencies and rates")).toBeNull();
+  });
 });

@@ -102,6 +102,8 @@ export function Browser({ experiment, task, search, update, samples }: Props) {
             />
             <SamplePanel
               key={detail.row.place}
+              experiment={experiment}
+              task={task}
               detail={detail}
               withDiff={search.diff}
               onDiff={(diff) => update({ diff }, { replace: true })}

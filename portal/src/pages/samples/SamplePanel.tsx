@@ -10,8 +10,11 @@ import { Json } from "./Json";
 import { Part } from "./Part";
 import { questionOf } from "./question";
 import styles from "./SamplePanel.module.css";
+import { Turns } from "./Turns";
 
 interface Props {
+  readonly experiment: string;
+  readonly task: string;
   readonly detail: SampleDetail;
   readonly withDiff: boolean;
   readonly onDiff: (on: boolean) => void;
@@ -23,7 +26,7 @@ interface Props {
 const LONG_QUESTION = 600;
 
 /** All that is known of a sample beside its images: what was right, what was answered, and what that was worth. */
-export function SamplePanel({ detail, withDiff, onDiff, withRaw, onRaw }: Props) {
+export function SamplePanel({ experiment, task, detail, withDiff, onDiff, withRaw, onRaw }: Props) {
   const { row, references, answer, prediction, diff, prompt } = detail;
   const asked = questionOf(detail);
   const bare = row.outcome !== "ok";
@@ -72,6 +75,7 @@ export function SamplePanel({ detail, withDiff, onDiff, withRaw, onRaw }: Props)
           <Told text={detail.reasoning} />
         </Part>
       )}
+      {detail.agent && <Turns experiment={experiment} task={task} place={row.place} />}
       <Accounts accounts={detail.accounts} />
       {asked !== prompt && (
         <Part title="Prompt" copy={prompt ?? ""} folded={(prompt ?? "").length > LONG_QUESTION}>

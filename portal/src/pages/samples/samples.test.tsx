@@ -1,7 +1,7 @@
 import { act, fireEvent, screen, waitFor, within } from "@testing-library/react";
 import { expect, it } from "vitest";
 
-import type { SampleDetail, SamplePage, SampleRow } from "../../api/schema";
+import type { SampleDetail, SamplePage, SampleRow, SampleTurns } from "../../api/schema";
 import { renderAt, serve } from "../../testing";
 
 const BASE = "/experiments/e1/run-tasks/vqa";
@@ -25,7 +25,7 @@ function detail(place: number): SampleDetail {
     row: row(place), images: [], missing_images: "the sample has no image", boxes: [], system: null, prompt: "What is the total?",
     fields: {}, metadata: {}, references: ["120.00"], answer: HOSTILE, reasoning: null, prediction: HOSTILE, error: null,
     diff: [], not_compared: [0, 0], accounts: [], times: {}, usage: {}, raw: {}, note: "", rank: place,
-    previous: place > 0 ? place - 1 : null, following: place < 3 ? place + 1 : null,
+    previous: place > 0 ? place - 1 : null, following: place < 3 ? place + 1 : null, agent: false,
   }; // prettier-ignore
 }
 
@@ -91,4 +91,38 @@ it("a flag shows at once and is sent", async () => {
   act(() => void fireEvent.keyDown(document.body, { key: "f" }));
   await screen.findByRole("button", { name: "Remove the flag" });
   expect(asked.some(({ init }) => init.method === "PUT")).toBe(true);
+});
+
+const TURNS: SampleTurns = {
+  exit: "limit_calls", why: "3 calls", wasted: 1, left_out: 0, think_seconds: 1, tool_seconds: 0.5, sync_seconds: 0.01,
+  plan: [{ text: "look", status: "done" }, { text: "add", status: "in_progress" }],
+  turns: [
+    {
+      number: 1, agent: "reader", text: HOSTILE, reasoning: null, outcome: "ok", begin: 0, seconds: 1, ttft: 0.1, prompt_tokens: 200, completion_tokens: 10,
+      calls: [
+        { tool: "crop", arguments: '{"left": 1}', kind: "ok", text: "cut", seconds: 0.25, images: ["experiments/e1/run-tasks/vqa/samples/1/made/0"], numbers: [2] },
+        { tool: "zoom", arguments: "{", kind: "arguments", text: "no JSON", seconds: 0, images: [], numbers: [] },
+        { tool: "crop", arguments: "{}", kind: null, text: "", seconds: null, images: [], numbers: [] },
+      ],
+    },
+  ],
+}; // prettier-ignore
+
+it("shows what an agent did: plan, turns, calls, images, and how it ended", async () => {
+  serve({ [`${BASE}/samples`]: page, [`${BASE}/samples/facets`]: [], [`${BASE}/samples/1`]: { ...detail(1), agent: true }, [`${BASE}/samples/1/turns`]: TURNS });
+  const shown = await renderAt("/e/e1/t/vqa/samples?at=1");
+  const turns = await screen.findByTestId("turns");
+  expect(screen.getByRole("heading", { name: "Plan, 1 of 2 steps done" })).toBeTruthy();
+  expect(within(screen.getByTestId("plan")).getByText("in progress")).toBeTruthy();
+  expect(within(turns).getByText("1, reader")).toBeTruthy();
+  expect(turns.textContent).toContain("arguments");
+  expect(turns.textContent).toContain("not made");
+  expect(screen.getByTestId("exit").textContent).toBe("limit_calls3 calls");
+  expect(screen.getByTestId("turns-facts").textContent).toContain("1 turn · 3 calls · 1 wasted");
+  const image = within(turns).getByRole("button", { name: "Image 2, made by crop: larger" });
+  expect(image.querySelector("img")?.getAttribute("src")).toContain("/made/0?size=thumb");
+  fireEvent.click(image);
+  expect(image.querySelector("img")?.getAttribute("src")).toContain("/made/0?size=full");
+  expect(image.getAttribute("aria-expanded")).toBe("true");
+  expect(shown.container.querySelector("script, img[src=x]")).toBeNull();
 });
