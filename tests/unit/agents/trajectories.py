@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import base64
+import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from PIL import Image
 
 from hpcbench.agents.loop import End
 from hpcbench.agents.tools import ResultKind, ToolResult
@@ -17,10 +19,15 @@ from hpcbench.schema.records import Request, Response, ToolCall
 from hpcbench.worker.trajectories import _response
 from tests.unit.small import write_attempt
 
-PNG = base64.b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAIEAAAAADZ/y6cAAAAEElEQVR4nGNg+I8EGUYSBwDjaT/B/Yc9LAAAAABJRU5ErkJggg=="
-)
-"""An image of 8 × 8 pixels."""
+
+def _png() -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (60, 40), "#3070b0").save(file, "PNG")
+    return file.getvalue()
+
+
+PNG = _png()
+"""An image of 60 × 40 pixels."""
 
 SECOND = 1_000_000_000
 
