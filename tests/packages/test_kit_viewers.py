@@ -14,6 +14,7 @@ from hpcbench.evaluation import stage
 from hpcbench.experiment.layout import Experiment
 from hpcbench.files.atomic import write_json
 from hpcbench.interchange.kit_logs import write_logs
+from tests.unit.interchange.test_trajectories import agents
 from tests.unit.small import experiment, record, response, write_attempt
 
 PACKAGES = ("inspect-ai==0.3.285", "fastapi", "httpx", "pyyaml")
@@ -95,6 +96,35 @@ def test_inspect_reads_every_sample_of_both_forms(
         ]
         assert one["summaries"] == 3
         assert one["metrics"] == ["high", "low", "value"]
+
+
+TURNS = r"""
+import json, sys
+from inspect_ai.log import list_eval_logs, read_eval_log
+found = []
+for info in list_eval_logs(sys.argv[1]):
+    first = read_eval_log(info, resolve_attachments=True).samples[0]
+    tools = [one for one in first.messages if one.role == "tool"]
+    found.append({
+        "roles": [one.role for one in first.messages],
+        "events": [one.event for one in first.events],
+        "errors": [one.error and one.error.type for one in tools],
+        "image": tools[1].content[1].image[:22],
+    })
+print(json.dumps(found))
+"""
+
+
+def test_inspect_reads_the_turns_of_agents(python: Path, tmp_path: Path) -> None:
+    here, logs = agents(tmp_path), tmp_path / "logs"
+    assert len([*write_logs(here, "inspect", logs, (), pytest.fail)]) == 1
+    (found,) = run(python, TURNS, logs)
+    assert found["roles"] == [
+        "user", "assistant", "tool", "assistant", "tool", "tool", "tool", "assistant",
+    ]  # fmt: skip
+    assert found["events"] == ["model", "tool", "model", "tool", "tool", "tool", "model"]
+    assert found["errors"] == [None, None, "parsing", "timeout"]
+    assert found["image"] == "data:image/png;base64,"
 
 
 VIEW = r"""

@@ -19,6 +19,7 @@ from hpcbench.portal.sample_detail import detail_of
 from hpcbench.portal.sample_table import Sheet, sheet_of
 from hpcbench.portal.sample_turns import made_of, turns_of
 from hpcbench.portal.samples import Chosen, Sorted
+from hpcbench.portal.static_export import Wanted, write
 from tests.unit.agents.trajectories import PNG, Told, lost, write_trajectories
 from tests.unit.portal.asking import portal_over
 from tests.unit.small import experiment, record
@@ -114,3 +115,23 @@ def test_the_run_task_has_charts_of_its_agents(here: Experiment) -> None:
     evaluate(here)
     names = {one.name: one.group for one in figures.names(here, Results(), "rt")}
     assert names["calls-rt"] == names["switches-rt"] == "agents"
+
+
+def test_a_static_bundle_has_the_turns_and_their_images(here: Experiment, tmp_path: Path) -> None:
+    evaluate(here)
+    client, out = tmp_path / "client", tmp_path / "out"
+    client.mkdir()
+    (client / "index.html").write_text(
+        "<!doctype html>\n<html><head>\n<title>x</title></head></html>\n"
+    )
+    write(here, out, Wanted(images=True), client=client)
+    names: dict[str, list[object]] = {}
+    for path in (out / "data" / "names").iterdir():
+        names |= json.loads(path.read_text())
+    below = f"experiments/{ID}/run-tasks/rt/samples/0"
+    made = sorted(name.rpartition("/")[2] for name in names if name.startswith(f"{below}/made/"))
+    assert made == ["0?size=full", "0?size=thumb", "1?size=full", "1?size=thumb"]
+    pack, begin, size = names[f"{below}/turns"]
+    assert isinstance(begin, int) and isinstance(size, int)
+    told = json.loads((out / "data" / "packs" / str(pack)).read_bytes()[begin : begin + size])
+    assert (told["exit"], len(told["turns"])) == ("answered", 4)
