@@ -224,7 +224,7 @@ def _content(message: Message) -> str | list[dict[str, Any]]:
 
 
 def _cost(log: RunTaskLog, usage: Any, images: int) -> float | None:
-    """What the model's provider charges, if in US dollars; None: it is not known."""
+    """The charge of the model's provider, if in US dollars; None: it is not known."""
     prices = log.run_task.model.prices
     counts: Sequence[Any] = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
     if prices is None or prices.currency != "USD" or None in counts:

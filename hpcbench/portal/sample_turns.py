@@ -54,7 +54,7 @@ def works_in_turns(sheet: Sheet) -> bool:
 
 
 def turns_of(sheet: Sheet, place: int) -> SampleTurns:
-    """An agent's work on a sample so far; no turns where it has not begun.
+    """An agent's work on a sample so far; no turns before it begins.
 
     Raises:
         PortalFault: there is no such sample.

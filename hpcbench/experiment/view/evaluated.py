@@ -535,7 +535,7 @@ class Trajectories(Part):
     turns_each: Latency | None = None
     """Turns of a sample."""
     prompt_tokens: int = 0
-    """Of all requests."""
+    """Tokens of all requests' prompts."""
     completion_tokens: int = 0
     tokens_each: Latency | None = None
     """Tokens of a sample's answers in all turns."""

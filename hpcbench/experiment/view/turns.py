@@ -20,7 +20,7 @@ MOST_BYTES = 64 << 20
 """Bytes of one sample's lines that are read; later turns are left out."""
 
 HEAD = 4096
-"""Bytes of a line that are looked at for its sample."""
+"""Bytes of a line in which its sample is looked for."""
 
 _HEAD = re.compile(rb'\{"sample":("(?:[^"\\]|\\.)*"),"turn":[0-9]+,')
 """The beginning of a line as workers write it."""

@@ -34,7 +34,7 @@ Hear = Callable[["WorkerRun", Mapping[str, Any]], object]
 
 
 class AgentWork(NamedTuple):
-    """What agents did on a shard's samples in one attempt, as `progress` and `shard_done` say."""
+    """Work of agents on a shard's samples in one attempt, by `progress` and `shard_done`."""
 
     turns: int
     """Turns of samples whose work has ended."""
@@ -88,7 +88,7 @@ class WorkerRun:
     answered: int | None = None
     """Samples of that shard with an answer."""
     work: dict[str, AgentWork] = field(default_factory=dict)
-    """Shard → what agents did on it, by the last event that says so."""
+    """Shard → work of agents on it, by the last event that reports any."""
     last_words: str | None = None
     """Kind of its last event, once it has ended."""
     log: str = ""

@@ -4184,6 +4184,12 @@ export interface components {
              * @enum {string}
              */
             readonly state: "pending" | "running" | "paused" | "stopped" | "cancelled" | "done" | "incomplete" | "failed";
+            /** Tool Calls */
+            readonly tool_calls?: number | null;
+            /** Turns */
+            readonly turns?: number | null;
+            /** Working */
+            readonly working?: number | null;
         };
         /**
          * SampleCounts
