@@ -104,6 +104,10 @@ def test_a_sample_s_turns_and_the_run_task_s_charts(
         expect(page.get_by_role("button", name="Image 2, made by crop: smaller")).to_be_visible()
         shown = page.get_by_role("img", name="Image 2, made by crop")
         assert shown.evaluate("image => image.decode().then(() => image.naturalWidth)") == 60
+        # Its head stays in view, over what is scrolled beneath.
+        page.get_by_role("region", name="Sample", exact=True).evaluate(
+            "panel => panel.scrollTo(0, 0)"
+        )
         checked("sample")
         visit(page, watch.origin, f"{below}/samples?at=5")
         expect(page.get_by_test_id("exit")).to_contain_text("1 calls")
