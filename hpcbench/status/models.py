@@ -132,7 +132,7 @@ class RunTaskStatus(Part):
     rate: float | None = None
     """Answers a second over the last minutes; None: none came."""
     turns: int | None = None
-    """Turns of agents on samples whose work has ended; None: no agent works on its samples."""
+    """Turns of agents; None: no agent works on its samples."""
     tool_calls: int | None = None
     """Their tool calls."""
     working: int | None = None

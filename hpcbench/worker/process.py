@@ -144,6 +144,8 @@ class Worker:
         """Run tasks of which a module of the user's own has answered samples here."""
         self.toolboxes: dict[str, tuple[Toolbox, ToolTimes]] = {}
         """Run task → the tools of its agent, and how long they take."""
+        self.agents_work: dict[str, Mapping[str, int]] = {}
+        """Shard → turns and calls of its agent, and samples in work."""
         self.purse: Purse
         """The part of the budget that this worker may still spend."""
         self.watch: JobWatch
@@ -309,6 +311,7 @@ class Worker:
             began=done.began,
             ended=last["time"],
             answered=last["answered"],
+            **dict[str, Any](self.agents_work.pop(done.shard.id, {})),
         )
 
     def _pilot(self, run_task: ResolvedRunTask) -> Pilot:
@@ -438,7 +441,7 @@ class Worker:
             trajectories = await self._trajectories(run_task)
             samples = asking.left_samples(taken, only)
             responses = trajectories.answers(samples, taken, _limit(concurrency), self.halt)
-            progress = trajectories.progress
+            progress = self.agents_work[taken.shard.id] = trajectories.progress
         else:
             responses = drive(
                 self.serving.wrapper.client_for(run_task),

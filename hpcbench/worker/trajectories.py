@@ -102,8 +102,8 @@ class Trajectories:
         )
         self._asking: set[str] = set()
         """Samples with a request in flight."""
-        self.progress = {"turns": 0, "calls": 0}
-        """Turns that are on the disk, and the calls in them."""
+        self.progress = {"turns": 0, "calls": 0, "working": 0}
+        """Turns that are on the disk, the calls in them, and samples in work."""
 
     async def answers(
         self,
@@ -133,6 +133,7 @@ class Trajectories:
                             trajectory = Trajectory.of(sample.id, known.pop(sample.id, ()))
                             following = self._follow(sample, request, trajectory, work)
                             running.add(asyncio.create_task(following))
+                    self.progress["working"] = len(running)
                     if running:
                         done, running = await asyncio.wait(
                             running, return_when=asyncio.FIRST_COMPLETED

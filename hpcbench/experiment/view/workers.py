@@ -37,7 +37,7 @@ class AgentWork(NamedTuple):
     """Work of agents on a shard's samples in one attempt, by `progress` and `shard_done`."""
 
     turns: int
-    """Turns of samples whose work has ended."""
+    """Turns that the attempt wrote."""
     calls: int
     """Their tool calls."""
     working: int
