@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import pytest
 from PIL import Image
@@ -21,11 +22,12 @@ from hpcbench.agents.toolboxes import (
     specs_of,
     toolbox_of,
 )
+from hpcbench.agents.tools import ResultKind
 from hpcbench.errors import EnvironmentFault, UserError
-from hpcbench.plugins import Environment
+from hpcbench.plugins import Environment, ToolContext, ToolError, available, mismatch
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.cross_checks import Checks
-from hpcbench.registry.source import read
+from hpcbench.registry.source import parse, read
 from hpcbench.schema.agent import Agent, McpServer, ToolEntry
 from hpcbench.schema.definitions import ContainerSite
 
@@ -271,3 +273,23 @@ def test_mistakes_are_found_at_their_lines(tmp_path: Path) -> None:
 def test_an_entry_has_one_source(entry: dict[str, Any], reported: str) -> None:
     with pytest.raises(ValueError, match=reported):
         ToolEntry.model_validate(entry)
+
+
+def test_the_page_shows_an_agent_and_a_tool_that_work() -> None:
+    page = (Path(__file__).parents[3] / "docs/agents.md").read_text(encoding="utf-8")
+    page = page[page.index("\n## Tools") :]
+    shown, code = (
+        re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)[0]
+        for language in ("yaml", "python")
+    )
+    agent = Agent.model_validate(parse(Path("shown.yaml"), shown).data["agent"])
+    assert [one.name for one in entries_of(agent)] == ["crop", "calculator", "python", "clock"]
+    names = dict[str, Any]()
+    exec(code, names)
+    tool = names["Lookup"]({})
+    assert not mismatch("tools", names["Lookup"])
+    assert tool.call(tool.Arguments(name="ACME"), ToolContext()) == "4711"
+    with pytest.raises(ToolError, match="there is no supplier 'X'"):
+        tool.call(tool.Arguments(name="X"), ToolContext())
+    listed = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
+    assert {*available("tools"), *get_args(ResultKind)} <= listed
