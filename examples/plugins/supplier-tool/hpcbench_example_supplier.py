@@ -34,7 +34,7 @@ class Supplier:
         """CSV file with the columns `name` and `number`."""
 
     class Arguments(BaseModel):
-        """What the model gives."""
+        """The name that the model gives."""
 
         model_config = ConfigDict(extra="forbid")
 

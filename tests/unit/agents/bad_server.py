@@ -81,7 +81,7 @@ def called(name: str, given: dict[str, Any]) -> dict[str, Any]:
             content = do(given["what"])
         else:
             content = [text(name)]
-    except Exception as error:  # noqa: BLE001 - told to the client
+    except Exception as error:  # noqa: BLE001 - reported to the client
         said = f"{type(error).__name__}: {error}"
         return {"content": [text(said)], "isError": True}
     return {"content": content}
