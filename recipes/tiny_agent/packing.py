@@ -131,7 +131,7 @@ class Sheet:
     image: Image.Image
     tools: bool
     looked: Label
-    """The label that is looked at."""
+    """The label in the crop."""
     seen: Box
     """The box of the crop."""
     response: str

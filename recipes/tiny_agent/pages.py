@@ -105,7 +105,7 @@ def crop(image: Image.Image, box: Box) -> Image.Image:
 
 
 def make_labels(rng: random.Random) -> tuple[Label, ...]:
-    """Draw what stands on a sheet, and where."""
+    """Draw the labels of a sheet and their places."""
     count = rng.choice(COUNTS)
     wide, high = (SHEET_WIDTH - _SCALE) // _COLUMNS, (SHEET_HEIGHT - _SCALE) // _ROWS
     labels = []
