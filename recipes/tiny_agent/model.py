@@ -23,7 +23,7 @@ TAGS = (TOOLS, "<tool_call>", "</tool_call>", "<tool_response>", "</tool_respons
 WORDS = ("crop", "arguments", "image", "box", "pixels")
 
 RESPONSE = "<tool_response>\nimage 2: Part of image 1, {width} × {height} pixels.\n</tool_response>"
-"""What the loop writes about a tool's image. Training varies it, since an answer must not hang on it."""
+"""The loop's text about a tool's image. Training varies it, since an answer must not hang on it."""
 
 # As the demo's template; and a description of tools becomes one token, a call is written out, and results
 # that come as messages of their own join the user's message that shows their images.

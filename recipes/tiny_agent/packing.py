@@ -87,7 +87,7 @@ class Segment:
         second where the box begins: two steps of looking it up, as in the demo's tables."""
         self.named = 0
         """The letter in the question."""
-        self.begun: list[int] = []
+        self.begins: list[int] = []
         """Tokens whose targets are the upper left corner of the box."""
 
     def text(self, text: str, image: int = -1) -> Segment:
@@ -163,7 +163,7 @@ class Packer:
             segment = self._asked(label).learnt(begin + "[", "call").known(place_of(label.box), 1)
             first = len(segment.ids) - 1
             segment.learnt(f"{left}, {top}", "box")
-            segment.begun = list(range(first, len(segment.ids) - 1))
+            segment.begins = list(range(first, len(segment.ids) - 1))
             yield segment.learnt(f", {rest}{END}", "call")
         if sheet.tools:
             segment = self._asked(sheet.looked).text(crop_call(sheet.seen) + f"{END}\n")
@@ -197,14 +197,14 @@ class Packer:
                 positions[:, index, where] = positions_of(np.array(part.images) >= 0, start)
                 if number == 0:
                     start = int(positions[:, index, where].max()) + 1
-                if part.begun:
+                if part.begins:
                     over = np.zeros(length, dtype=bool)
                     wanted = LETTERS.index(sheets[index].labels[number - 1].letter)
                     over[images[index] // IMAGE_TOKENS == index] = letters[index] == wanted
                     looks.append((0, index, at + part.named))
                     seen.append(over)
-                    looks += [(1, index, at + place) for place in part.begun]
-                    seen += [np.arange(length) == at + part.named] * len(part.begun)
+                    looks += [(1, index, at + place) for place in part.begins]
+                    seen += [np.arange(length) == at + part.named] * len(part.begins)
                 at = where.stop
         pictures = [_shrunk(sheet.image) for sheet in sheets]
         pictures += [np.asarray(crop(sheet.image, sheet.seen)) for sheet in cropped]

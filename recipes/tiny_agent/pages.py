@@ -58,7 +58,7 @@ class Label:
 
     @property
     def question(self) -> str:
-        """What is asked about it; `code` answers it."""
+        """The question about it; `code` answers it."""
         return QUESTION.format(letter=self.letter)
 
     @property
@@ -67,7 +67,7 @@ class Label:
         return self.left, self.top, self.left + _PRINT_AT, self.top + _LABEL_HEIGHT
 
     def readable_in(self, box: Box) -> bool:
-        """Whether the code lies within a box, wherever it is drawn on the label."""
+        """Whether the code lies within a box, at any place on the label."""
         left, top, right, bottom = (
             place * side / UNITS
             for place, side in zip(box, (SHEET_WIDTH, SHEET_HEIGHT) * 2, strict=True)

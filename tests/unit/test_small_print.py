@@ -50,7 +50,7 @@ def talk(text: str, *, as_text: bool) -> tuple[Message, ...]:
 
 
 def shown(messages: Sequence[Message], **variables: Any) -> str:
-    """What the chat template writes of messages as they are sent to the engine."""
+    """The chat template's text of messages, as they are sent to the engine."""
     body, _ = prepare("m", Request("s", tuple(messages), {}, 1.0))
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string((EXAMPLE / "model/chat_template.jinja").read_text())
