@@ -20,6 +20,7 @@ import pytest
 from tests.cluster.lab import Lab
 from tests.conftest import ROOT, build_wheel, run, unavailable
 from tests.slurm.drill import Drill, Run, until
+from tests.unit.earlier import extract
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1200)]
 
@@ -38,7 +39,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> tuple[Path,
     if packed.returncode != 0:
         unavailable(f"commit {EARLIER} is not in this clone: {packed.stderr.decode()}")
     with tarfile.open(fileobj=BytesIO(packed.stdout)) as file:
-        file.extractall(source, filter="data")
+        extract(file, source)
     return build_wheel(tmp_path_factory.mktemp("wheel-then"), source), wheel
 
 
