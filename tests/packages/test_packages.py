@@ -62,8 +62,17 @@ class Bench:
         return path
 
 
+@pytest.fixture(scope="session")
+def downloads(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """uv's cache of what it has fetched and unpacked, for all tests: what they build is their own."""
+    return tmp_path_factory.mktemp("uv")
+
+
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
+def bench(tmp_path: Path, downloads: Path) -> Bench:
+    cache = tmp_path / "home/cache"
+    cache.mkdir(parents=True)
+    (cache / "uv").symlink_to(downloads)
     return Bench(tmp_path)
 
 
