@@ -60,7 +60,7 @@ def test_two_submits_of_one_plan_at_once_leave_nothing_half_done(bench: Bench, c
 
 
 def test_a_paused_experiment_rests_with_what_it_has_and_goes_on(bench: Bench, calm: Trial) -> None:
-    bench.script(answer_ms=[300, 500])
+    bench.script(answer_ms=[900, 1100])  # the command takes seconds on a busy machine
     # The cap does not touch a model without GPUs.
     trial = bench.submit(bench.plan({}), "--max-gpu-hours", "0.001")
     until(lambda: trial.answered() > 2, "answers")
