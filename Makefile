@@ -2,7 +2,9 @@
 SHELL := /bin/bash
 # Tests start our programs thousands of times: each process would compile every module.
 unexport PYTHONDONTWRITEBYTECODE
+# Makes the virtual environment; programs of the tests take that one's.
 PYTHON ?= python3
+unexport PYTHON
 # uv installs in a fifth of pip's time. Where it fails, pip tries: it may have settings that uv does not read, such as
 # an index of the site.
 SETTINGS = -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
