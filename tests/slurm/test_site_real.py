@@ -211,11 +211,13 @@ def test_all_that_an_experiment_leaves_is_for_its_group_alone(drill: Drill, team
     assert {path.group() for path in made} == {team}
     assert [path for path in made if mode(path) & 0o007] == []
     closed = {path for path in made if path.is_dir() and mode(path) & 0o070 != 0o070}
-    assert closed == {experiment / "jobs"}, "a colleague could not write or score"
+    tops = {path.relative_to(experiment).parts[0] for path in closed}
+    assert tops == {"jobs", "kept"}, "a colleague could not write or score"
     code = [
         experiment / "resolved.json",
         experiment / "manifest.json",
         *(experiment / "jobs").iterdir(),
+        *(experiment / "kept").rglob("*"),  # the engine's package
     ]
     assert [path for path in code if mode(path) & 0o022] == [], (
         "a colleague could run code in our name"
