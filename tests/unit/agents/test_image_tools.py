@@ -106,7 +106,7 @@ def test_every_mode_of_colours_can_be_shown(tmp_path: Path, mode: str) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"no image", b"\x89PNG\r\n\x1a\nshort"])
-def test_what_is_no_image_is_told(tmp_path: Path, data: bytes) -> None:
+def test_what_is_no_image_is_reported(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "page.png"
     path.write_bytes(data)
     with pytest.raises(ToolError, match="the image cannot be read"):
@@ -131,7 +131,7 @@ def test_an_image_that_fills_the_memory_is_refused(tmp_path: Path) -> None:
         ([5, 6, 9, 5], "the box is empty"),
     ],
 )
-def test_a_wrong_box_is_told(page: Path, box: list[int], reported: str) -> None:
+def test_a_wrong_box_is_reported(page: Path, box: list[int], reported: str) -> None:
     with pytest.raises(ToolError, match=reported):
         called(Crop({}), page, box=box)
 

@@ -172,7 +172,7 @@ def test_a_name_that_no_model_can_write_is_changed(bad: Server) -> None:
     assert (result.kind, result.text) == ("ok", "odd.name/of a tool")
 
 
-def test_an_image_that_is_none_is_told(bad: Server) -> None:
+def test_an_image_that_is_none_is_reported(bad: Server) -> None:
     result = bad.call("no_image")
     assert (result.kind, result.text) == ("result", "it returned image/png that is no image")
 
@@ -251,7 +251,7 @@ def test_a_server_that_says_nothing_is_given_up(run: Loop, monkeypatch: pytest.M
         pass
 
 
-def test_a_tool_that_is_not_there_is_told(run: Loop) -> None:
+def test_a_tool_that_is_not_there_is_reported(run: Loop) -> None:
     with (
         pytest.raises(EnvironmentFault, match="unknown tool 'lok' of server 'shelf'"),
         started(run, *BAD, only=("lok",)),

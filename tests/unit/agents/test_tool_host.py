@@ -209,7 +209,7 @@ def test_a_cancelled_call_is_killed(tools: Tools) -> None:
         ({"what": "fine\ud800", "number": 10**400}, "argument .*"),
     ],
 )
-def test_wrong_arguments_are_told_to_the_model(
+def test_wrong_arguments_are_reported_to_the_model(
     tools: Tools, arguments: dict[str, object], text: str
 ) -> None:
     result = tools.run(tools.host.call("bad", arguments, [], 5.0))
@@ -217,7 +217,7 @@ def test_wrong_arguments_are_told_to_the_model(
     assert re.fullmatch(text, result.text), result.text
 
 
-def test_an_unknown_tool_is_told_which_there_are(tools: Tools) -> None:
+def test_the_message_about_an_unknown_tool_names_those_there_are(tools: Tools) -> None:
     result = tools.run(tools.host.call("crp", {}, [], 5.0))
     assert (result.kind, result.text) == ("unknown", "there is no tool 'crp'; there are: bad, kept")
 
