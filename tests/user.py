@@ -201,7 +201,7 @@ class User:
 
 
 _profiles: dict[Path, str] = {}
-"""What `hpcbench init` of a Python wrote; FOLDER stands for the user's own."""
+"""Site profile that `hpcbench init` of a Python wrote; FOLDER stands for the user's own."""
 
 
 def described(python: Path, folder: Path, init: Callable[[], object]) -> None:
