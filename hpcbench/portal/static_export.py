@@ -494,11 +494,11 @@ async def _samples(
             found = details_of(sheet, places, chosen, Sorted())
             return [one.model_dump_json().encode() for one in found]
 
-        def told(places: Sequence[int] = places) -> list[bytes]:
+        def turns(places: Sequence[int] = places) -> list[bytes]:
             return [turns_of(sheet, place).model_dump_json().encode() for place in places]
 
         if works_in_turns(sheet) and not chosen.wrong:
-            await recorder.make([(*samples, str(place), "turns") for place in places], told)
+            await recorder.make([(*samples, str(place), "turns") for place in places], turns)
         wrong = "true" if chosen.wrong else ""
         await recorder.make([(*samples, str(place)) for place in places], make, wrong=wrong)
 

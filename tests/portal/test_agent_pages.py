@@ -17,7 +17,7 @@ from hpcbench.files.atomic import write_json
 from tests.portal.browsing import Running, Watch, tab
 from tests.portal.test_accessible import COLOURS, LAYOUT, PLACES, found, resized
 from tests.portal.walk import settled, visit
-from tests.unit.agents.trajectories import Told, write_trajectories
+from tests.unit.agents.trajectories import Story, write_trajectories
 from tests.unit.portal.asking import png
 from tests.unit.small import describe, experiment, record
 
@@ -32,7 +32,7 @@ def agents(tmp_path_factory: pytest.TempPathFactory) -> Experiment:
     here = experiment(home, [record(n) for n in range(8)], shard_size=8, agent=True)
     (home / "data" / "p.png").write_bytes(png(600, 400))
     works = [
-        Told(f"s{n}")
+        Story(f"s{n}")
         .does(
             ("create_plan", {"steps": ["Find the total", "Add the tax"]}, "ok", 0),
             text="I plan first.",
@@ -51,11 +51,11 @@ def agents(tmp_path_factory: pytest.TempPathFactory) -> Experiment:
         .says(str(n) if n % 2 else "no", agent="checker")
         for n in range(5)
     ]
-    works += [Told("s5").does(("crop", {}, "time", 0)), Told("s6").says("6")]
+    works += [Story("s5").does(("crop", {}, "time", 0)), Story("s6").says("6")]
     limit = End("limit_calls", "", "1 calls", "truncated")
     lines = [line for one in works for line in one.lines]
     answers = [one.response(limit if one.sample == "s5" else None) for one in works]
-    going = Told("s7").does(("crop", {}, "ok", 1))
+    going = Story("s7").does(("crop", {}, "ok", 1))
     write_trajectories(here, 0, 1, [*lines, *going.lines], answers, "drained")
     describe(here)
     manifest = json.loads(here.manifest_file.read_text())

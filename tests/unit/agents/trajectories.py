@@ -36,14 +36,14 @@ Step = tuple[str, Mapping[str, Any] | str, ResultKind, int]
 
 
 @dataclass
-class Told:
+class Story:
     """A sample's work as it is written down."""
 
     sample: str
     turns: list[Turn] = field(default_factory=list)
     clock: int = 0
 
-    def does(self, *steps: Step, text: str = "", agent: str = "", tokens: int = 10) -> Told:
+    def does(self, *steps: Step, text: str = "", agent: str = "", tokens: int = 10) -> Story:
         """Add a turn with calls: half a second to think, a quarter for each tool."""
         number = len(self.turns) + 1
         called = []
@@ -54,11 +54,11 @@ class Told:
             called.append(Called(call, ToolResult(kind, result, (PNG,) * images, 0.25)))
         return self._add(text, called, agent, tokens)
 
-    def says(self, text: str, agent: str = "", tokens: int = 10) -> Told:
+    def says(self, text: str, agent: str = "", tokens: int = 10) -> Story:
         """Add the answer."""
         return self._add(text, [], agent, tokens)
 
-    def _add(self, text: str, called: Sequence[Called], agent: str, tokens: int) -> Told:
+    def _add(self, text: str, called: Sequence[Called], agent: str, tokens: int) -> Story:
         send, done = self.clock, self.clock + SECOND // 2
         stamps = Stamps(send, send + SECOND // 10, done, done)
         usage = {"prompt_tokens": 100 * (len(self.turns) + 1), "completion_tokens": tokens}

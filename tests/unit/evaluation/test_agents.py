@@ -20,7 +20,7 @@ from hpcbench.experiment.view.scores import rows_of
 from hpcbench.reporting.writing import report
 from hpcbench.schema.definitions import Metric, Prices, Report
 from hpcbench.speed.agents import Worked, trajectories
-from tests.unit.agents.trajectories import Told, write_trajectories
+from tests.unit.agents.trajectories import Story, write_trajectories
 from tests.unit.evaluation.scene import with_metrics
 from tests.unit.small import describe, experiment, record
 
@@ -33,9 +33,9 @@ METRICS = tuple(
 )  # fmt: skip
 
 
-def told(number: int) -> Told:
+def story(number: int) -> Story:
     """A sample's work: number % 3 crops, then an answer; every third with a plan of which half is done."""
-    found = Told(f"s{number}")
+    found = Story(f"s{number}")
     if number % 3 == 2:
         found.does(
             ("create_plan", {"steps": ["a", "b"]}, "ok", 0),
@@ -46,7 +46,7 @@ def told(number: int) -> Told:
     return found.says(str(number))
 
 
-def asked(folder: Path, works: Sequence[tuple[Told, End | None]], **model: Any) -> Experiment:
+def asked(folder: Path, works: Sequence[tuple[Story, End | None]], **model: Any) -> Experiment:
     """An experiment of an agent; its shards have four samples each."""
     count = len(works)
     here = with_metrics(experiment(folder, [record(n) for n in range(count)], agent=True), METRICS)
@@ -71,9 +71,9 @@ GONE = End("request_failed", None, "the engine hung up", "failed")
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Experiment:
-    works: list[tuple[Told, End | None]] = [(told(number), None) for number in range(7)]
-    works.append((Told("s7").does(("zoom", "{", "arguments", 0)), LIMIT))
-    works.append((Told("s8").does(("zoom", {}, "ok", 1)), GONE))
+    works: list[tuple[Story, End | None]] = [(story(number), None) for number in range(7)]
+    works.append((Story("s7").does(("zoom", "{", "arguments", 0)), LIMIT))
+    works.append((Story("s8").does(("zoom", {}, "ok", 1)), GONE))
     prices = Prices(input=1, output=2, image=0.5)
     found = asked(tmp_path_factory.mktemp("agents"), works, prices=prices)
     evaluate(found)
@@ -168,7 +168,7 @@ def test_flows_join_each_step_to_the_next_one(here: Experiment) -> None:
 def test_many_samples_have_a_rate(tmp_path: Path) -> None:
     """40 samples of half a second, one after the other on one worker: two a second."""
     half = 500_000_000
-    found = Told("s").says("1").response()
+    found = Story("s").says("1").response()
     records = [
         replace(found, times=replace(found.times, send=n * half, done=(n + 1) * half)).to_json()
         for n in range(40)
@@ -179,7 +179,7 @@ def test_many_samples_have_a_rate(tmp_path: Path) -> None:
 
 
 def test_a_damaged_answer_of_an_agent_is_left_out(here: Experiment, tmp_path: Path) -> None:
-    damaged = asked(tmp_path, [(told(number), None) for number in range(4)])
+    damaged = asked(tmp_path, [(story(number), None) for number in range(4)])
     path = damaged.shard_responses("rt", 0, 1)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     lines[0]["trajectory"]["calls"] = [1]

@@ -40,7 +40,7 @@ def test_hand_computed_values() -> None:
 
 
 RIGHT = ([1, 1, 1], [1, 0, 1], [0, 0, 0], [1, None, 0])
-"""Of each sample: whether repeats 1, 2, 3 are right; None: no answer."""
+"""For each sample, whether repeats 1, 2, 3 are right; None: no answer."""
 
 
 def test_metrics_json_joins_the_repeats_by_sample(tmp_path: Path) -> None:

@@ -14,20 +14,20 @@ from hpcbench.cli.main import main
 from hpcbench.evaluation import stage
 from hpcbench.experiment.layout import Experiment
 from hpcbench.schema.records import ToolCall
-from tests.unit.agents.trajectories import PNG, Told, write_trajectories
+from tests.unit.agents.trajectories import PNG, Story, write_trajectories
 from tests.unit.interchange.atif_schema import check
 from tests.unit.small import experiment, record, response, write_attempt
 
 WORKS = (
-    Told("s0")
+    Story("s0")
     .does(("create_plan", {"steps": ["look"]}, "ok", 0), text="First a plan.")
     .does(("crop", {"left": 1}, "ok", 1), ("crop", "{", "arguments", 0), ("zoom", {}, "time", 0))
     .says("0"),
-    Told("s1")
+    Story("s1")
     .does(("hand_over", {"agent": "checker"}, "ok", 0), agent="reader")
     .says("1", agent="checker"),
-    Told("s2").does(("crop", [], "arguments", 0)),  # type: ignore[arg-type]
-    Told("s3").says("half \ud83d"),
+    Story("s2").does(("crop", [], "arguments", 0)),  # type: ignore[arg-type]
+    Story("s3").says("half \ud83d"),
 )
 END = End("limit_calls", "", "100 calls", "truncated")
 
@@ -93,20 +93,20 @@ def test_every_document_is_a_trajectory_of_atif(tmp_path: Path) -> None:
 def test_ids_that_engines_repeat_or_leave_out_become_unique(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = (
-        Told("s0")
+    story = (
+        Story("s0")
         .does(("crop", {}, "ok", 0), ("crop", {}, "ok", 0))
         .does(("crop", {}, "ok", 0))
         .says("0")
     )
-    told.turns = [
+    story.turns = [
         replace(
             turn, calls=tuple(ToolCall(name, "crop", "{}") for name in names[: len(turn.calls)])
         )
-        for turn, names in zip(told.turns, (["a", ""], ["a"], []), strict=True)
+        for turn, names in zip(story.turns, (["a", ""], ["a"], []), strict=True)
     ]
     here = experiment(tmp_path, [record(0)], agent=True)
-    write_trajectories(here, 0, 1, told.lines, [told.response()])
+    write_trajectories(here, 0, 1, story.lines, [story.response()])
     monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path))
     document = json.loads(written(tmp_path / "out", "atif").read_text())
     check(document)

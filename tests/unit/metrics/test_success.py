@@ -16,7 +16,7 @@ from hpcbench.metrics.resources import (
     WastedCalls,
 )
 from hpcbench.metrics.success import Success
-from tests.unit.agents.trajectories import Told
+from tests.unit.agents.trajectories import Story
 from tests.unit.small import response
 
 
@@ -66,8 +66,8 @@ def test_the_signature_has_the_other_metric_s_own() -> None:
 
 
 def test_an_agent_s_work_is_measured_by_its_figures() -> None:
-    told = (
-        Told("s1")
+    story = (
+        Story("s1")
         .does(("create_plan", {"steps": ["a", "b", "c"]}, "ok", 0))
         .does(("crop", {"left": 1}, "ok", 1), ("crop", {"left": 1}, "ok", 1))
         .does(
@@ -75,7 +75,7 @@ def test_an_agent_s_work_is_measured_by_its_figures() -> None:
         )
         .says("42")
     )
-    answer = Answer.measured_from_json(told.response().to_json())
+    answer = Answer.measured_from_json(story.response().to_json())
     assert (answer.exit, answer.turns, answer.tool_calls) == ("answered", 4, 5)
     found = {one.name: one.score(answer.measured, ()).numerator for one in (
         TurnsOfAgents(), ToolCalls(), WastedCalls(), PlanAdherence()
@@ -86,8 +86,8 @@ def test_an_agent_s_work_is_measured_by_its_figures() -> None:
 
 
 def test_what_an_answer_lacks_has_no_value() -> None:
-    told = Told("s1").says("42")
-    measured = Answer.measured_from_json(told.response().to_json()).measured
+    story = Story("s1").says("42")
+    measured = Answer.measured_from_json(story.response().to_json()).measured
     with pytest.raises(NotMeasuredError, match="no plan"):
         PlanAdherence().score(measured, ())
     one = Answer.measured_from_json(response("s1").to_json())

@@ -20,29 +20,29 @@ from hpcbench.portal.sample_table import Sheet, sheet_of
 from hpcbench.portal.sample_turns import made_of, turns_of
 from hpcbench.portal.samples import Chosen, Sorted
 from hpcbench.portal.static_export import Wanted, write
-from tests.unit.agents.trajectories import PNG, Told, lost, write_trajectories
+from tests.unit.agents.trajectories import PNG, Story, lost, write_trajectories
 from tests.unit.portal.asking import portal_over
 from tests.unit.small import experiment, record
 
 ID = "20261120-1432-plan-aaaa"
 
 WORKS = (
-    Told("s0")
+    Story("s0")
     .does(("create_plan", {"steps": ["look", "add"]}, "ok", 0), text="A plan.")
     .does(("crop", {"left": 1}, "ok", 1), ("update_plan", {"step": 1, "status": "done"}, "ok", 0))
     .does(("zoom", {}, "time", 0), ("crop", {"left": 2}, "ok", 1))
     .says("0"),
-    Told("s1").does(("crop", {}, "ok", 0)),
+    Story("s1").does(("crop", {}, "ok", 0)),
 )
 
 
 @pytest.fixture
 def here(tmp_path: Path) -> Experiment:
-    """One sample answered, one ended by a limit, one at work, one not begun."""
+    """One sample answered, one ended by a limit, one at work, one not started."""
     here = experiment(tmp_path, [record(n) for n in range(4)], agent=True)
     end = End("limit_calls", "", "1 calls", "truncated")
     lines = [line for one in WORKS for line in one.lines]
-    at_work = Told("s2").does(("crop", {}, "ok", 1))
+    at_work = Story("s2").does(("crop", {}, "ok", 1))
     answers = [WORKS[0].response(), WORKS[1].response(end)]
     write_trajectories(here, 0, 1, [*lines, *at_work.lines, lost("s2", 2)], answers, "drained")
     return here
@@ -73,7 +73,7 @@ def test_turns_calls_images_and_plan_of_a_sample(here: Experiment, scored: bool)
     assert (found.sync_seconds, found.wasted) == (0.04, 1)
 
 
-def test_a_limit_work_that_goes_on_and_a_sample_not_begun(here: Experiment) -> None:
+def test_a_limit_work_that_goes_on_and_a_sample_not_started(here: Experiment) -> None:
     cut, going, none = (turns_of(sheet(here), place) for place in (1, 2, 3))
     assert (cut.exit, cut.why) == ("limit_calls", "1 calls")
     assert (going.exit, len(going.turns), going.wasted) == (None, 1, None)
@@ -133,5 +133,5 @@ def test_a_static_bundle_has_the_turns_and_their_images(here: Experiment, tmp_pa
     assert made == ["0?size=full", "0?size=thumb", "1?size=full", "1?size=thumb"]
     pack, begin, size = names[f"{below}/turns"]
     assert isinstance(begin, int) and isinstance(size, int)
-    told = json.loads((out / "data" / "packs" / str(pack)).read_bytes()[begin : begin + size])
-    assert (told["exit"], len(told["turns"])) == ("answered", 4)
+    story = json.loads((out / "data" / "packs" / str(pack)).read_bytes()[begin : begin + size])
+    assert (story["exit"], len(story["turns"])) == ("answered", 4)
