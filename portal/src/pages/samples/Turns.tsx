@@ -26,19 +26,19 @@ export function Turns({ experiment, task, place }: Props) {
       </Part>
     );
   }
-  return <Told told={found.data} />;
+  return <Shown work={found.data} />;
 }
 
-function Told({ told }: { readonly told: SampleTurns }) {
-  const { turns, plan } = told;
+function Shown({ work }: { readonly work: SampleTurns }) {
+  const { turns, plan } = work;
   const calls = turns.reduce((sum, turn) => sum + turn.calls.length, 0);
   const facts = [
     counted(turns.length, "turn"),
     counted(calls, "call"),
-    told.wasted ? `${count(told.wasted)} wasted` : "",
-    `model ${duration(told.think_seconds)}`,
-    `tools ${duration(told.tool_seconds)}`,
-    told.sync_seconds === null ? "" : `disk ${duration(told.sync_seconds)}`,
+    work.wasted ? `${count(work.wasted)} wasted` : "",
+    `model ${duration(work.think_seconds)}`,
+    `tools ${duration(work.tool_seconds)}`,
+    work.sync_seconds === null ? "" : `disk ${duration(work.sync_seconds)}`,
   ].filter(Boolean);
   return (
     <>
@@ -54,10 +54,10 @@ function Told({ told }: { readonly told: SampleTurns }) {
             </li>
           ))}
         </ol>
-        {told.left_out > 0 && <p className={styles["soft"]}>{counted(told.left_out, "turn is", "turns are")} too large to show, or cannot be read.</p>}
-        <p className={styles["end"]} data-exit={told.exit ?? "running"} data-testid="exit">
-          <strong>{told.exit === null ? "not ended" : told.exit}</strong>
-          {told.why && <span>{told.why}</span>}
+        {work.left_out > 0 && <p className={styles["soft"]}>{counted(work.left_out, "turn is", "turns are")} too large to show, or cannot be read.</p>}
+        <p className={styles["end"]} data-exit={work.exit ?? "running"} data-testid="exit">
+          <strong>{work.exit === null ? "not ended" : work.exit}</strong>
+          {work.why && <span>{work.why}</span>}
         </p>
       </Part>
     </>
