@@ -118,7 +118,7 @@ async def run_hpcbench(folder: Path, samples: int, turns: int) -> dict[str, floa
     begin, cpu = time.monotonic(), time.process_time()
     peak, syncs, answered = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, 0.0, 0
     async with Client(str(folder / "engine.sock"), "key", "m") as client:
-        work = Trajectories(plan.run_tasks[0], client, tools, ToolTimes(30), str(folder))
+        work = Trajectories(plan.run_tasks[0], client, tools, ToolTimes(30), folder)
         async for response in work.answers(asked, taken, AT_ONCE, asyncio.Event()):
             taken.record(response)
             assert response.trajectory is not None

@@ -121,6 +121,13 @@ class Agent(Part):
     agents: Mapping[ToolName, Role] = Field(default_factory=dict)
     """Several agents by name; the first one begins. Without them: one agent, with the run task's prompt."""
 
+    @property
+    def has_images(self) -> bool:
+        """Whether a tool or a server runs in an image."""
+        listed = (*self.tools, *(one for role in self.agents.values() for one in role.tools))
+        entries = (one for one in listed if isinstance(one, ToolEntry))
+        return any(one.image or (one.mcp is not None and one.mcp.image) for one in entries)
+
     @model_validator(mode="after")
     def _known_agents(self) -> Agent:
         for name, role in self.agents.items():

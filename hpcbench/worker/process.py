@@ -19,7 +19,7 @@ from hpcbench import secret
 from hpcbench.agents.loop import ToolTimes
 from hpcbench.agents.tools import Toolbox
 from hpcbench.data.datasets import check_places
-from hpcbench.environments.orphans import reap, reap_folders, scratch
+from hpcbench.environments.orphans import held_folder, reap, reap_folders, scratch
 from hpcbench.errors import HpcbenchError
 from hpcbench.experiment.claim_store import ClaimStore
 from hpcbench.experiment.claims import (
@@ -142,8 +142,10 @@ class Worker:
         """Run task → the route of its last requests."""
         self.by_modules = set[str]()
         """Run tasks of which a module of the user's own has answered samples here."""
-        self.toolboxes: dict[str, tuple[Toolbox, ToolTimes]] = {}
-        """Run task → the tools of its agent, and how long they take."""
+        self.toolboxes: dict[str, tuple[Toolbox, ToolTimes, Path]] = {}
+        """Run task → the tools of its agent, how long they take, and a folder for images."""
+        self.held = contextlib.ExitStack()
+        """Folders for images."""
         self.agents_work: dict[str, Mapping[str, int]] = {}
         """Shard → turns and calls of its agent, and samples in work."""
         self.purse: Purse
@@ -197,8 +199,9 @@ class Worker:
                 finally:
                     with contextlib.suppress(OSError):  # then its last event `budget` counts
                         self.purse.close()
-                    for tools, _ in self.toolboxes.values():
+                    for tools, *_ in self.toolboxes.values():
                         await tools.close()
+                    self.held.close()
                     await self.serving.end()
                 watch.engine(wrapper, None)
             return self.news.close("stopped" if self.stop.is_set() else "finished")
@@ -487,11 +490,14 @@ class Worker:
         assert agent is not None
         if name not in self.toolboxes:
             times = ToolTimes(agent.limits.tool_seconds)
-            self.toolboxes[name] = await started_tools(self.experiment, run_task, self.news), times
-        tools, times = self.toolboxes[name]
+            folder = self.held.enter_context(
+                held_folder(scratch(self.experiment.resolved.site.scratch))
+            )
+            tools = await started_tools(self.experiment, run_task, folder, self.news)
+            self.toolboxes[name] = tools, times, folder
+        tools, times, folder = self.toolboxes[name]
         client = self.serving.wrapper.client_for(run_task)
-        near = scratch(self.experiment.resolved.site.scratch)
-        return Trajectories(run_task, client, tools, times, near, budget=self.purse.of(run_task))
+        return Trajectories(run_task, client, tools, times, folder, budget=self.purse.of(run_task))
 
     async def _by_module(self, run_task: ResolvedRunTask, taken: Claim) -> None:
         """Let the ML task's own module answer the rest of a shard.

@@ -16,7 +16,6 @@ from hpcbench.agents.own_tools import needing
 from hpcbench.agents.tools import Toolbox
 from hpcbench.agents.trajectory import Trajectory
 from hpcbench.data_uri import mime
-from hpcbench.environments.orphans import held_folder
 from hpcbench.experiment.claims import Claim
 from hpcbench.experiment.layout import Experiment
 from hpcbench.inference.client import Client, EngineGone
@@ -30,9 +29,15 @@ from hpcbench.worker.event_log import WorkerEvents
 
 
 async def started_tools(
-    experiment: Experiment, run_task: ResolvedRunTask, news: WorkerEvents
+    experiment: Experiment, run_task: ResolvedRunTask, folder: Path, news: WorkerEvents
 ) -> Toolbox:
     """The tools of a run task's agent, started, and equal to those of the submission.
+
+    Args:
+        experiment: the experiment.
+        run_task: the run task.
+        folder: folder on this node with the images of trajectories; tools in images see only this one.
+        news: the worker's log.
 
     Raises:
         EnvironmentFault: a tool cannot be started, or another one was submitted.
@@ -46,7 +51,9 @@ async def started_tools(
     manifest: Mapping[str, Any] = experiment.manifest
     submitted = manifest["tools"][run_task.name]
     rooms = {
-        Place(image, tuple(packages)): Room(Environment(**manifest["environments"][key]), container)
+        Place(image, tuple(packages)): Room(
+            Environment(**manifest["environments"][key]), container, (f"{folder}:{folder}:ro",)
+        )
         for image, packages, key in submitted["rooms"]
     }
 
@@ -71,7 +78,7 @@ class Trajectories:
         client: the client of the loaded model.
         tools: runs the agent's tools.
         times: how long tools take; kept for the whole worker.
-        near: folder on this node for images.
+        folder: folder on this node for images, as `started_tools` got it.
         budget: limits the requests; None: there is no budget.
     """
 
@@ -81,7 +88,7 @@ class Trajectories:
         client: Client,
         tools: Toolbox,
         times: ToolTimes,
-        near: str,
+        folder: Path,
         *,
         budget: Budget | None = None,
     ) -> None:
@@ -89,7 +96,7 @@ class Trajectories:
         assert agent is not None
         self._agent: Agent = agent
         self._client, self._budget = client, budget
-        self._near = near
+        self._folder = folder
         generation = run_task.task.generation
         self._loop = Loop(
             agent,
@@ -119,42 +126,40 @@ class Trajectories:
         """
         known = await asyncio.to_thread(taken.turns)
         source, running = iter(samples), set[asyncio.Task[Response | None]]()
-        with held_folder(self._near) as folder:
-            work = _Work(_Commits(taken, self.progress), folder, stop)
-            try:
-                ended = False
-                while running or not ended:
-                    ended = ended or work.is_set()
-                    while not ended and len(running) < at_once:
-                        one = await asyncio.to_thread(next, source, None)
-                        ended = one is None or work.is_set()
-                        if one is not None:
-                            sample, request = one
-                            trajectory = Trajectory.of(sample.id, known.pop(sample.id, ()))
-                            following = self._follow(sample, request, trajectory, work)
-                            running.add(asyncio.create_task(following))
-                    self.progress["working"] = len(running)
-                    if running:
-                        done, running = await asyncio.wait(
-                            running, return_when=asyncio.FIRST_COMPLETED
-                        )
-                        for task in sorted(done, key=lambda task: task.exception() is not None):
-                            if (response := task.result()) is not None:
-                                yield response
-            except EngineGone as gone:
-                gone.in_flight = tuple(self._asking)
-                raise
-            finally:
-                for task in running:
-                    task.cancel()
-                await asyncio.gather(*running, return_exceptions=True)
-                await work.commits.close()
+        work = _Work(_Commits(taken, self.progress), stop)
+        try:
+            ended = False
+            while running or not ended:
+                ended = ended or work.is_set()
+                while not ended and len(running) < at_once:
+                    one = await asyncio.to_thread(next, source, None)
+                    ended = one is None or work.is_set()
+                    if one is not None:
+                        sample, request = one
+                        trajectory = Trajectory.of(sample.id, known.pop(sample.id, ()))
+                        following = self._follow(sample, request, trajectory, work)
+                        running.add(asyncio.create_task(following))
+                self.progress["working"] = len(running)
+                if running:
+                    done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                    for task in sorted(done, key=lambda task: task.exception() is not None):
+                        if (response := task.result()) is not None:
+                            yield response
+        except EngineGone as gone:
+            gone.in_flight = tuple(self._asking)
+            raise
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+            await work.commits.close()
 
     async def _follow(
         self, sample: Sample, request: Request, trajectory: Trajectory, work: _Work
     ) -> Response | None:
         """Go on with a trajectory; None if it did not end."""
-        begin, files = time.monotonic_ns(), _Files(work.folder, sample, trajectory)
+        begin = time.monotonic_ns()
+        files = _Files(self._folder, sample, trajectory, copied=self._agent.has_images)
         try:
             await asyncio.to_thread(files.write_pages)
         except OSError as error:
@@ -213,8 +218,8 @@ class _Unpaid(Exception):
 class _Work:
     """The work on one shard. It ends, as an event is set, when it is stopped or the budget is used up."""
 
-    def __init__(self, commits: _Commits, folder: Path, stop: asyncio.Event) -> None:
-        self.commits, self.folder, self._stop = commits, folder, stop
+    def __init__(self, commits: _Commits, stop: asyncio.Event) -> None:
+        self.commits, self._stop = commits, stop
         self.unpaid = False
 
     def is_set(self) -> bool:
@@ -238,10 +243,16 @@ class _Ask:
 
 
 class _Files:
-    """The images of a trajectory as files. Its own folder is made when an image must be written."""
+    """The images of a trajectory as files. Its own folder is made when an image must be written.
 
-    def __init__(self, folder: Path, sample: Sample, trajectory: Trajectory) -> None:
-        self._folder = folder / f"{id(self):x}"
+    `copied`: images of the dataset are copied there. Tools in images then see them, and nothing beside them:
+    a dataset's folder has the right answers.
+    """
+
+    def __init__(
+        self, folder: Path, sample: Sample, trajectory: Trajectory, *, copied: bool
+    ) -> None:
+        self._folder, self._copied = folder / f"{id(self):x}", copied
         self._sample, self._trajectory = sample, trajectory
         self._pages: list[Path] = []
         self._made: list[Path] = []
@@ -253,7 +264,9 @@ class _Files:
             OSError: an image cannot be read.
         """
         self._pages = [
-            image if isinstance(image, Path) else self._write(f"page{n}", read_image(image))
+            image
+            if isinstance(image, Path) and not self._copied
+            else self._write(f"page{n}", read_image(image))
             for n, image in enumerate(self._sample.images, 1)
         ]
 

@@ -34,9 +34,11 @@ def test_a_server_and_snippets_run_in_an_image_and_reach_nothing(
         shutil.copy(path, folder)
     for path in (folder, *folder.iterdir()):
         shutil.chown(path, "hpcuser", "hpcuser")
+    private = user.folder / "private.txt"
+    private.write_text("of the user")
     given = {
         "image": image, "cache": str(shared_cache), "folder": str(folder),
-        "home": str(user.lab.user_home),
+        "private": str(private),
         "site": {
             "program": str(program),
             "insecure_registries": [image.removeprefix("docker://").partition("/")[0]],
@@ -51,7 +53,7 @@ def test_a_server_and_snippets_run_in_an_image_and_reach_nothing(
     kind, text, _ = found["snippet"]
     assert kind == "ok", text
     assert json.loads(text) == {
-        "in an image": True, "home": False, "no network": True, "write": "OSError",
+        "in an image": True, "private": False, "no network": True, "write": "OSError",
         "write image": "OSError", "image": (folder / "page.png").stat().st_size, "secret": False,
     }  # fmt: skip
     kinds = {name: result[0] for name, result in found.items() if name not in ("snippet", "said")}

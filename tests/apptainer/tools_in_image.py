@@ -25,7 +25,7 @@ def refused(action):
     return "done"
 print(json.dumps({
     "in an image": os.path.isdir("/.singularity.d"),
-    "home": os.path.exists(HOME),
+    "private": os.path.exists(PRIVATE),
     "no network": refused(lambda: socket.create_connection(("127.0.0.1", PORT), 2)) != "done",
     "write": refused(lambda: open("/opt/x", "w")),
     "write image": refused(lambda: open(images[0], "a")),
@@ -62,7 +62,7 @@ async def work(given: dict[str, Any]) -> dict[str, Any]:
             found[name] = [result.kind, result.text[:2000], len(result.images)]
 
         try:
-            code = f"HOME, PORT = {given['home']!r}, {port}\n{LOOK}"
+            code = f"PRIVATE, PORT = {given['private']!r}, {port}\n{LOOK}"
             await call("snippet", "python", code=code)
             await call("hung", "python", 0.5, code="while True: pass")
             await call("large", "python", code="x = bytes(10**11)")
