@@ -110,8 +110,9 @@ def test_its_commands_run_and_its_definitions_are_valid(
             continue
         if block.language != "sh" or block.note == "not run":
             continue
-        if block.note == "after" and not (reader / "home").exists():
-            shutil.copytree(request.getfixturevalue("ran"), reader / "home", symlinks=True)
+        if block.note == "after" and not (reader / "home/experiments").exists():
+            home = request.getfixturevalue("ran")
+            shutil.copytree(home, reader / "home", symlinks=True, dirs_exist_ok=True)
         if block.note == "with":
             THINGS[block.value](reader)
         more = dict([block.value.split("=")]) if block.note == "env" else {}
