@@ -255,25 +255,39 @@ class Trajectory:
 
     @classmethod
     def of(cls, sample: str, lines: Iterable[Mapping[str, Any]]) -> Trajectory:
-        """The trajectory that these lines record, in order; a line that cannot be read ends it."""
-        found = cls(sample)
+        """The trajectory that these lines record; a line that cannot be read ends it.
+
+        Args:
+            sample: the sample's id.
+            lines: in the order of attempts. A worker that lost its shard may have written a turn after another
+                one read its turns; then the other one's turn of that number counts.
+        """
+        turns, lost = list[Turn](), tuple[int, ToolCall | None]((0, None))
         for line in lines:
             try:
-                is_next = line["turn"] == len(found.turns) + 1
+                number = line["turn"]
                 if (intent := line.get("intent")) is not None:
-                    found.lost = ToolCall(**intent) if is_next else found.lost
+                    lost = number, ToolCall(**intent)
                     continue
                 turn = Turn.from_json(line)
-                if is_next:
-                    found.add(turn)
+                if not 0 < number <= len(turns) + 1:
+                    continue
             except (KeyError, TypeError, ValueError, AttributeError, IndexError):
                 break
+            turns[number - 1 :] = [turn]
+            lost = lost if lost[0] > number else (0, None)
+        found = cls(sample)
+        for turn in turns:
+            try:
+                found.add(turn)
+            except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+                break  # a change of the state that cannot be read
+        found.lost = lost[1] if lost[0] == len(turns) + 1 else None
         return found
 
     def add(self, turn: Turn) -> None:
         """Add a finished turn."""
         self.turns.append(turn)
-        self.lost = None
         self.agent = turn.agent
         for one in turn.called:
             self.images.extend(one.result.images)

@@ -121,6 +121,8 @@ class VllmEngine:
             "allowed_local_media_path": spec.media_root,
             "allowed_media_domains": [NOWHERE],
             "api_server_count": servers,
+            # vLLM refuses requests with tools where it has a parser without this.
+            "enable_auto_tool_choice": True if "tool_call_parser" in options else None,
             **_for_the_dataset(spec),
             **options,
         }

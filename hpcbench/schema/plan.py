@@ -111,6 +111,14 @@ class ResolvedRunTask(Part):
         wanted = self.ml_task.agent if self.task.agent is None else self.task.agent
         return (Agent() if wanted else None) if isinstance(wanted, bool) else wanted
 
+    def most_images(self, of_prompt: int) -> int:
+        """Most images of one of its requests: each call of an agent may add one.
+
+        Args:
+            of_prompt: most images of its prompts; 0: unknown.
+        """
+        return of_prompt and of_prompt + (0 if self.agent is None else self.agent.limits.calls)
+
     @property
     def calls_as_text(self) -> bool:
         """Whether an agent's calls are text: its engine has no parser for them."""

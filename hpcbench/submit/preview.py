@@ -208,8 +208,8 @@ def command_of(preview: Preview, run_task: ResolvedRunTask) -> list[str] | None:
         chat_template="CHAT_TEMPLATE" if model.chat_template is not None else None,
         options=dict(model.engine_options),
         cpus=run_task.task.resources.cpus,
-        images=preview.measured.images.get(run_task.name, 0),
-        reuse=preview.measured.reuse.get(run_task.name, False),
+        images=run_task.most_images(preview.measured.images.get(run_task.name, 0)),
+        reuse=run_task.agent is not None or preview.measured.reuse.get(run_task.name, False),
     )
     try:
         command = plugins.load("engines", model.engine)().launch_command(spec)

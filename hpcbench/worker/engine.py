@@ -140,8 +140,14 @@ class EngineProcess:
             # A relay to an endpoint is a hop in any case, and the wrapper counts its answers.
             rules=same_rules if model.source and not self.elsewhere else None,
         )
-        images = [self._measured.get("images", {}).get(task.name, 0) for task in tasks]
-        reuse = [self._measured.get("reuse", {}).get(task.name, False) for task in tasks]
+        images = [
+            task.most_images(self._measured.get("images", {}).get(task.name, 0)) for task in tasks
+        ]
+        # Each turn of an agent sends the whole conversation again.
+        reuse = [
+            task.agent is not None or self._measured.get("reuse", {}).get(task.name, False)
+            for task in tasks
+        ]
         body = load_body(
             model,
             # An engine resolves references in its options itself: they are in its argument list.

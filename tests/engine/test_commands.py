@@ -115,6 +115,13 @@ def test_what_the_definition_says_wins_over_what_the_dataset_suggests() -> None:
     assert value(argv, "--allowed-media-domains") == "host"
 
 
+def test_a_parser_of_tool_calls_is_used() -> None:
+    argv, _ = vllm(options={"tool_call_parser": "hermes"})
+    assert value(argv, "--tool-call-parser") == "hermes"
+    assert "--enable-auto-tool-choice" in argv
+    assert "--enable-auto-tool-choice" not in vllm()[0]
+
+
 def test_files_may_be_named_below_the_root_of_the_media_only() -> None:
     assert value(vllm(media_root="/data")[0], "--allowed-local-media-path") == "/data"
     assert "--allowed-local-media-path" not in vllm()[0]

@@ -39,7 +39,7 @@ class _Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """The turns of a shard's samples; of two lines for one turn, the one of the lower attempt comes first."""
+    """The turns of a shard's samples, lines of lower attempts first."""
 
     _folder: Folder
     _spans: Mapping[str, Sequence[_Span]] = field(default_factory=dict)

@@ -232,6 +232,18 @@ def test_a_kill_at_any_write_loses_no_finished_turn_and_pays_once(
         assert len(run.model.asked) - asked == 4 - len(finished)
 
 
+def test_the_turn_of_a_worker_that_lost_its_shard_gives_way_to_the_next_ones() -> None:
+    """The first one wrote its third turn late: the second one had read two, and went on from there."""
+    first, second = Run(Model([LOOK, PAY, LOOK, "late"])), Run(Model([LOOK, PAY, "42"]))
+    first.go()
+    second.go()
+    both = [*first.lines[:4], *second.lines[3:]]
+    assert [line["turn"] for line in both] == [1, 2, 2, 3, 3], "a line before the payment"
+    found = Trajectory.of("s1", both)
+    assert [turn.text for turn in found.turns] == ["", "", "42"]
+    assert (found.answered, found.lost) == (True, None)
+
+
 def test_images_of_tools_survive_a_restart() -> None:
     run = Run(Model([LOOK, "42"]))
     run.go()

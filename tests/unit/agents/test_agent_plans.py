@@ -43,6 +43,13 @@ def test_a_run_task_is_an_agent_if_it_or_its_ml_task_says_so(tmp_path: Path) -> 
     assert without.agent is None
 
 
+def test_each_call_of_an_agent_may_add_an_image_to_its_requests(tmp_path: Path) -> None:
+    (plain,) = load_plan(plan(tmp_path)).run_tasks
+    (agent,) = load_plan(plan(tmp_path, "agent: {limits: {calls: 30}}")).run_tasks
+    assert [plain.most_images(2), plain.most_images(0)] == [2, 0]
+    assert [agent.most_images(2), agent.most_images(0)] == [32, 0], "0: unknown"
+
+
 def test_settings_of_single_requests_are_refused_beside_an_agent(tmp_path: Path) -> None:
     more = "agent: true, rate: 2, slo: {ttft_ms: 9}, concurrency: 4"
     assert mistakes(plan(tmp_path, more)) == [

@@ -169,5 +169,5 @@ def test_the_real_source_is_read(which: str) -> None:
     assert new <= set(options), "an option we point to is gone"
     ours = {"allowed_media_domains", "allowed_local_media_path", "api_server_count"}
     ours |= {"limit_mm_per_prompt", "mm_processor_cache_gb", "enable_prefix_caching"}
-    ours |= {"disable_uvicorn_access_log", "tensor_parallel_size"}
+    ours |= {"disable_uvicorn_access_log", "tensor_parallel_size", "enable_auto_tool_choice"}
     assert ours <= set(options), "an option we set is gone"
