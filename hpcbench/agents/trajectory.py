@@ -259,8 +259,8 @@ class Trajectory:
 
         Args:
             sample: the sample's id.
-            lines: in the order of attempts. A worker that lost its shard may have written a turn after another
-                one read its turns; then the other one's turn of that number counts.
+            lines: in the order of attempts. A worker that lost its shard may have written a turn after
+                another one read its turns; then the other one's turn of that number counts.
         """
         turns, lost = list[Turn](), tuple[int, ToolCall | None]((0, None))
         for line in lines:
