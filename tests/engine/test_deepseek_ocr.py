@@ -20,13 +20,14 @@ import pytest
 from PIL import Image
 
 from hpcbench import plugins
+from tests.campaign import first
 from tests.cluster.lab import Lab
 from tests.conftest import unavailable
 from tests.engine import contract
 
-# A start of an engine with the vision tower takes two minutes, and what an engine makes of a request does not
-# change between runs of one lab. What is sent: tests/unit/engines/test_deepseek_ocr_adapters.py.
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200), pytest.mark.campaign]
+# A start of an engine with the vision tower takes a minute of processor time: one engine answers one page in
+# `make test`. What is sent: tests/unit/engines/test_deepseek_ocr_adapters.py.
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
 
 BOS, EOS, PAD = "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜▁pad▁｜>"
 MARKS = ("<image>", "<|ref|>", "<|/ref|>", "<|det|>", "<|/det|>", "<|grounding|>")
@@ -169,12 +170,11 @@ EVERY = {
     "vllm-2": (VLLM, OCR_2), "sglang": (SGLANG, OCR), "vllm": (VLLM, OCR), "sglang-2": (SGLANG, OCR_2),
 }  # fmt: skip
 
-on_engines = pytest.mark.parametrize(
-    "reader",
-    [pytest.param(one, id=name) for name, one in EVERY.items()],
-    indirect=True,
-    scope="module",
-)
+
+def on_engines(count: int) -> pytest.MarkDecorator:
+    """A test on all engines, of which so many are no campaign."""
+    params = [pytest.param(one, id=name) for name, one in EVERY.items()]
+    return pytest.mark.parametrize("reader", first(count, params), indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module")
@@ -207,7 +207,7 @@ def reader(
             yield Reader(name, version, engine, fields, {"logit_bias": {str(ref): 100}})
 
 
-@on_engines
+@on_engines(0)
 @pytest.mark.parametrize(
     ("width", "height", "tiles"),
     [
@@ -224,27 +224,27 @@ def test_a_page_has_the_tokens_of_gundam(
     assert found == 1 + tokens + len(f"\n{PROMPT}")  # the beginning, the page, a token a byte
 
 
-@on_engines
+@on_engines(1)
 def test_every_request_keeps_the_rule_and_the_marks(reader: Reader) -> None:
     text, _ = reader.ask(640, 480, **reader.bias)
     assert text.startswith("<|ref|><|ref|>")
     assert text.count("<|ref|><|ref|>") == 1, "a pair came twice"
 
 
-@on_engines
+@on_engines(0)
 def test_it_is_the_rule_that_ends_the_repetition(reader: Reader) -> None:
     off = {"vllm_xargs": {}, "custom_logit_processor": None, "custom_params": None}
     text, _ = reader.ask(640, 480, **reader.bias, **off)
     assert text == "<|ref|>" * 8
 
 
-@on_engines
+@on_engines(0)
 def test_it_is_the_setting_that_keeps_the_marks(reader: Reader) -> None:
     text, _ = reader.ask(640, 480, **reader.bias, skip_special_tokens=True)
     assert "<|ref|>" not in text
 
 
-@on_engines
+@on_engines(0)
 def test_an_answer_as_long_as_the_context_is_too_long_for_sglang(reader: Reader) -> None:
     """Hence the ML task's `max_tokens`, which leaves room for the page."""
     messages = contract.ask(PROMPT, page(640, 480))
