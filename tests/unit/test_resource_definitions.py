@@ -34,7 +34,7 @@ def test_every_shipped_resource_metric_has_a_definition_with_its_unit() -> None:
         for name in plugins.available("metrics")
         if MEASURED in plugins.load("metrics", name).accepts
     ]
-    assert len(names) == 11
+    assert len(names) == 15
     for name in names:
         definition, kind = catalog.get(Metric, name), plugins.load("metrics", name)
         assert (definition.plugin, kind.name) == (name, name)
