@@ -115,6 +115,10 @@ def test_a_sample_s_turns_and_the_run_task_s_charts(
         expect(page.get_by_test_id("exit")).to_have_text("not ended")
         visit(page, watch.origin, f"{below}?tab=charts&group=agents")
         expect(page.get_by_test_id("agent-work")).to_contain_text("limit_calls")
+        # A chart is drawn once it is near the window.
+        page.get_by_role("group", name="Kinds of charts").scroll_into_view_if_needed()
+        page.mouse.move(640, 400)
+        page.mouse.wheel(0, 4000)
         expect(page.get_by_text("Which step follows which: rt").first).to_be_visible()
         checked("run-task")
     watch.check()

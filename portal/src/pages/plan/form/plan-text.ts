@@ -1,5 +1,5 @@
 /** Reads a plan's text for a form, and changes single values of it: comments and everything else stay. */
-import { type Document, isMap, isNode, isScalar, isSeq, type Node, type Pair, parseDocument, type Scalar, stringify, type YAMLMap, type YAMLSeq } from "yaml";
+import { type Document, isMap, isNode, isScalar, isSeq, type Node, type Pair, parseDocument, stringify, type YAMLMap, type YAMLSeq } from "yaml";
 
 export type Path = readonly (string | number)[];
 export type Value = string | number | readonly string[] | null;
@@ -78,8 +78,9 @@ function set(whole: Document, path: Path, value: Value): void {
     return;
   }
   const before = whole.getIn(path, true);
-  const made = whole.createNode(value, { flow: true }) as Scalar | YAMLSeq;
-  if ((isScalar(before) || isSeq(before)) && before.anchor !== undefined) made.anchor = before.anchor;
+  const anchor = isScalar(before) || isSeq(before) ? before.anchor : undefined;
+  const made = whole.createNode(value, { flow: true });
+  if (anchor !== undefined && (isScalar(made) || isSeq(made))) made.anchor = anchor;
   whole.setIn(path, made);
 }
 
