@@ -177,7 +177,7 @@ class Loop:
         if trajectory.answered:
             ways: Mapping[str, Exit] = {"refused": "refused"}
             return End(ways.get(last.outcome, "answered"), last.text, "", last.outcome)
-        if len(last.called) < len(last.calls) or trajectory.calls.total() >= limits.calls:
+        if trajectory.calls.total() >= limits.calls:
             return self._limit("limit_calls", f"{limits.calls} calls", trajectory)
         used = trajectory.tokens("completion_tokens")
         if limits.tokens is not None and used >= limits.tokens:

@@ -75,7 +75,7 @@ SPECS = (
 
 def needing(agent: Agent) -> Agent:
     """The agent with the tools that its loop's tools need: `ocr_region` crops."""
-    names = {one if isinstance(one, str) else one.name for one in agent.tools}
+    names = {one if isinstance(one, str) else one.name for one in agent.listed}
     if "ocr_region" not in names or "crop" in names:
         return agent
     return agent.model_copy(update={"tools": (*agent.tools, "crop")})

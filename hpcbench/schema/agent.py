@@ -122,10 +122,14 @@ class Agent(Part):
     """Several agents by name; the first one begins. Without them: one agent, with the run task's prompt."""
 
     @property
+    def listed(self) -> tuple[str | ToolEntry, ...]:
+        """The tools of the whole and of all its agents, as they are written."""
+        return (*self.tools, *(one for role in self.agents.values() for one in role.tools))
+
+    @property
     def has_images(self) -> bool:
         """Whether a tool or a server runs in an image."""
-        listed = (*self.tools, *(one for role in self.agents.values() for one in role.tools))
-        entries = (one for one in listed if isinstance(one, ToolEntry))
+        entries = (one for one in self.listed if isinstance(one, ToolEntry))
         return any(one.image or (one.mcp is not None and one.mcp.image) for one in entries)
 
     @model_validator(mode="after")

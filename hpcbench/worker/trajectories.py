@@ -66,6 +66,7 @@ async def started_tools(
         container,
         locked=submitted["locked"],
         beside=OF_THE_LOOP,
+        near=experiment.resolved.site.scratch,
         say=say,
     )
 

@@ -85,6 +85,7 @@ def test_figures_count_turns_calls_tokens_and_times() -> None:
         ([[*LOOK, *PAY, *LOOK]], limits(calls=2), "limit_calls", 2),
         ([LOOK], limits(tokens=5, same_calls=9), "limit_tokens", 3),
         ([LOOK], limits(seconds=1.5, same_calls=9), "limit_time", 2),
+        ([[*PAY, *LOOK, *PAY]], limits(seconds=0.9), "limit_time", 2),
         ([LOOK], limits(), "loop", 3),
     ],
 )

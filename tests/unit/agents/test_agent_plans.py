@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from hpcbench.agents.own_tools import needing
 from hpcbench.errors import UserError
 from hpcbench.registry.resolve import load_plan
-from hpcbench.schema.agent import DEFAULT_TOOLS
+from hpcbench.schema.agent import DEFAULT_TOOLS, Agent
 
 PLAN = """\
 name: looks
@@ -66,3 +67,9 @@ def test_a_tool_that_is_not_there_is_named_with_those_that_are_like_it(tmp_path:
 def test_agents_hand_over_to_agents_that_exist(tmp_path: Path) -> None:
     (one,) = mistakes(plan(tmp_path, "agent: {agents: {a: {prompt: x, hand_over: [b]}}}"))
     assert "agent 'a' hands over to 'b'; the others are: none" in one
+
+
+def test_a_tool_that_reads_a_region_brings_crop_for_an_agent_among_several_too() -> None:
+    roles = {"tools": [], "agents": {"a": {"prompt": "x", "tools": ["ocr_region"]}}}
+    assert needing(Agent.model_validate(roles)).tools == ("crop",)
+    assert needing(Agent.model_validate({"tools": ["ocr_region"]})).tools == ("ocr_region", "crop")
