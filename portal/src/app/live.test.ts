@@ -65,7 +65,6 @@ beforeEach(() => {
 
 afterEach(() => {
   for (const one of tabs) one.stop();
-  vi.useRealTimers();
   Reflect.deleteProperty(navigator, "locks");
 });
 

@@ -74,6 +74,5 @@ describe("answers that are asked for again", () => {
     hear({ ...NEWS, changed: ["failures"] });
     await vi.advanceTimersByTimeAsync(600);
     expect(again).toHaveBeenCalledTimes(2);
-    vi.useRealTimers();
   });
 });

@@ -12,8 +12,6 @@ beforeEach(async () => {
   session = await load();
 });
 
-afterEach(() => vi.useRealTimers());
-
 const NOW = 1_800_000_000;
 const lasting = (seconds: number) => ({ ...SESSION, expires: NOW + seconds });
 const refused = () => Response.json({ error: "no session", remedy: "", code: "not_signed_in", id: "" }, { status: 401 });

@@ -1,5 +1,5 @@
 import { cleanup, configure } from "@testing-library/react";
-import { afterEach } from "vitest";
+import { afterEach, vi } from "vitest";
 
 // What jsdom lacks, as little of it as the components ask for.
 class NoResizeObserver {
@@ -36,4 +36,8 @@ HTMLDialogElement.prototype.close = function close() {
 
 // A slow machine is no fault.
 configure({ asyncUtilTimeout: 15_000 });
-afterEach(cleanup);
+afterEach(() => {
+  cleanup();
+  // All files share a window, so its clock too.
+  vi.useRealTimers();
+});

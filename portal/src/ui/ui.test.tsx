@@ -116,7 +116,6 @@ describe("a line of text", () => {
     expect(change).toHaveBeenCalledWith("ab");
     rerender(<TextInput label="Filter" value="from the address" delay={200} onChange={change} />);
     expect(field.value).toBe("from the address");
-    vi.useRealTimers();
   });
 });
 
