@@ -56,6 +56,17 @@ def pytest_report_to_serializable() -> Generator[None, Any, Any]:
     return found
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add the cluster's state to the report of a failure: a job that waits has its reason there."""
+    report = yield
+    if report.failed and "lab" in getattr(item, "fixturenames", ()):
+        report.sections.append(("cluster", Lab.current().described()))
+    return report
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave campaigns to `make test-full`."""
     if FULL:

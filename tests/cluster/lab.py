@@ -218,6 +218,19 @@ class Lab:
                 found[node] += f", {state}"
         return found
 
+    def described(self) -> str:
+        """Daemons, nodes, jobs of the queue and the controller's last lines."""
+        parts = [f"{name}: {state}" for name, state in self.status().items()]
+        for argv in (("sinfo", "-R"), ("scontrol", "-o", "show", "job")):
+            try:
+                parts.append(self._slurm(*argv))
+            except LabError as error:
+                parts.append(str(error))
+        log = self.home / "log" / "slurmctld.log"
+        if log.exists():
+            parts.append(log.read_bytes()[-8000:].decode(errors="replace"))
+        return "\n".join(parts)
+
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
         """Keep others (test workers, a second shell) from changing the lab at the same time."""

@@ -101,7 +101,7 @@ def probed(user: User) -> Path:
     )
     assert done.returncode == 0, done.stderr
     try:
-        until((folder / "seen.json").exists, 150, f"job {done.stdout.strip()} to have run")
+        until((folder / "seen.json").exists, 400, f"job {done.stdout.strip()} to have run")
     except AssertionError as error:
         logs = [path.read_text() for path in folder.glob("jobs/*_log.out")]
         raise AssertionError("\n".join([str(error), *logs])) from None
