@@ -18,7 +18,7 @@ from hpcbench.registry.model_checks import ModelChecks
 from hpcbench.registry.paths import is_reference, with_absolute_paths
 from hpcbench.registry.plugin_checks import Findings, PluginChecks, absent, failed
 from hpcbench.registry.prompt_checks import PromptChecks
-from hpcbench.registry.resource_shapes import misfits
+from hpcbench.registry.resource_shapes import misfits, too_short
 from hpcbench.registry.source import Loc, Source
 from hpcbench.schema.agent import Agent
 from hpcbench.schema.definitions import (
@@ -356,8 +356,11 @@ class Checks:
                 source, (*where("sample"), "by"), what, None if "did you" in what else remedy
             )
 
-    def plan(self, plan: ExperimentPlan, source: Source) -> None:
-        """The plan's fields other than its run tasks."""
+    def plan(self, plan: ExperimentPlan, source: Source, cluster: Site | None) -> None:
+        """The plan's fields other than its run tasks; `cluster`: the site, if Slurm runs the plan."""
+        longest = plan.max_job_minutes
+        if longest is not None and cluster and (short := too_short(60 * longest, cluster)):
+            self.found.say(source, ("max_job_minutes",), *short)
         if plan.stages != STAGES[: len(plan.stages)]:
             self.found.say(
                 source, ("stages",), "stages must follow one another without a gap",

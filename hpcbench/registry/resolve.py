@@ -344,7 +344,7 @@ class _Resolver:
         reports = self._reports(plan, source, written)
         gate = self._find(Gate, plan.gate, source, ("gate",)) if plan.gate is not None else None
         run_tasks = [self._with_at_once(one, gate) for one in found if one is not None]
-        self.checks.plan(plan, source)
+        self.checks.plan(plan, source, cluster)
         self.checks.budget(plan, [one.model for one in run_tasks], source)
         self.checks.modules(plan, run_tasks, source)
         self.checks.prompts.conditions()
@@ -392,7 +392,7 @@ class _Resolver:
             self.problems += twice(written)
             for one in written:
                 self._run_task(one, None)
-            self.checks.plan(definition, source)
+            self.checks.plan(definition, source, None)
         else:
             self.checks.definition(definition, source)
 

@@ -21,6 +21,9 @@ PIPELINE = ("pipeline_parallel_size", "pp_size", "pp")
 DATA = ("data_parallel_size", "dp_size", "dp")
 """Engine options for the number of parallel copies of a model."""
 
+WARNED_EARLY = 30
+"""Slurm looks every half minute, so its warning of a time limit comes up to these seconds too early."""
+
 _OTHER = "request less, or another `partition`"
 _ORDER = "list the shapes from the smallest to the largest"
 
@@ -102,12 +105,28 @@ def model_findings(model: Model, gpus: int) -> Iterator[Finding]:
         last = shape
 
 
+def too_short(limit: float, site: Site) -> tuple[str, str] | None:
+    """Problem and remedy if a worker with this time limit, in seconds, would have to drain as it starts."""
+    lost = site.slurm.drain_seconds + WARNED_EARLY
+    if limit // 60 * 60 > lost:
+        return None
+    what = (
+        f"workers drain {site.slurm.drain_seconds} s before their time limit, and Slurm may warn them "
+        f"{WARNED_EARLY} s earlier: {limit:g} s leave no time to work"
+    )
+    least = lost // 60 + 1
+    remedy = f"at least {least} minutes, or a smaller `slurm.drain_seconds` in the site profile"
+    return what, remedy
+
+
 def misfits(resolved: ResolvedRunTask, site: Site) -> Iterator[tuple[str, Loc, str, str | None]]:
-    """Requests of a worker that the partition does not satisfy: key, place below it, problem, remedy.
+    """Requests of a worker that the site does not satisfy: key, place below it, problem, remedy.
 
     A partition that the profile does not describe is not checked.
     """
     need, model = resolved.task.resources, resolved.model
+    if short := too_short(seconds(need.time_limit), site):
+        yield "resources", ("time_limit",), *short
     name = need.partition or site.slurm.partition
     if not site.slurm.partitions or name is None:
         return

@@ -104,8 +104,9 @@ def parameters(
     elsewhere = group is None and slurm.cpu_partition not in (None, slurm.partition)
     partition = slurm.cpu_partition if elsewhere else resources.partition or slurm.partition
     extra: dict[str, Any] = {
-        # The batch script `exec`s Python, so the signal has to go to the batch shell itself.
-        "signal": f"B:USR2@{slurm.drain_seconds}",
+        # Workers drain; another job would only end earlier. The batch script `exec`s Python, so the signal
+        # has to go to the batch shell itself.
+        "signal": f"B:USR2@{slurm.drain_seconds}" if group is not None else None,
         "requeue": True,
         "reservation": None if elsewhere else slurm.reservation,
         "constraint": None if elsewhere else slurm.constraint,

@@ -224,8 +224,8 @@ def _submitted(folder: Path, job: ServeJob, site: Site, model: Model, argv: Sequ
     resources = Resources(
         cpus=max(4, 2 * model.gpus),
         memory_gb=8 + _weights_gib(model),
-        # Slurm counts in minutes, and a job of less is none.
-        time_limit=clock(max(job.time_limit, 60)),
+        # Slurm counts in minutes, and its TERM comes up to a minute before the limit.
+        time_limit=clock(max(job.time_limit, 120)),
     )
     group = Group(
         id="serve", image=model.image, gpus=model.gpus, resources=resources,

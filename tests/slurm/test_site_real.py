@@ -61,7 +61,7 @@ site, folder = user_site(), Path(sys.argv[1])
 use_umask(site)
 ensure_folder(folder.parent, site)
 new_folder(folder, site)
-need = Resources(cpus=1, memory_gb=1, time_limit="00:02:00")
+need = Resources(cpus=1, memory_gb=1, time_limit="00:05:00")
 group = Group(id="g7", image=None, gpus=1, resources=need, run_tasks=(), workers=1, throttle=1)
 plan = ResolvedPlan(plan=ExperimentPlan(name="probe"), site=site, run_tasks=())
 options = parameters(plan, need, 1, "hpcbench:probe", group=group)
@@ -101,7 +101,7 @@ def probed(user: User) -> Path:
     )
     assert done.returncode == 0, done.stderr
     try:
-        until((folder / "seen.json").exists, 400, f"job {done.stdout.strip()} to have run")
+        until((folder / "seen.json").exists, 150, f"job {done.stdout.strip()} to have run")
     except AssertionError as error:
         logs = [path.read_text() for path in folder.glob("jobs/*_log.out")]
         raise AssertionError("\n".join([str(error), *logs])) from None

@@ -385,6 +385,30 @@ def test_resources_fit_the_site(files: Files, model: str, resources: str, report
     assert files.refusal(PLAN + f"    resources: {{{resources}}}\n") == [reported]
 
 
+@pytest.mark.parametrize(
+    ("line", "reported"),
+    [
+        ('    resources: {time_limit: "00:02:59"}\n', "8:29: {drains}: 179 s {why}"),
+        ("max_job_minutes: 5\n", None),
+    ],
+)
+def test_a_worker_has_time_to_work_before_slurm_warns_it_of_its_limit(
+    files: Files, line: str, reported: str | None
+) -> None:
+    files.write("sites/default.yaml", SITE)
+    drains = "workers drain 90 s before their time limit, and Slurm may warn them 30 s earlier"
+    why = (
+        "leave no time to work (at least 3 minutes, or a smaller `slurm.drain_seconds` in the site "
+        "profile)"
+    )
+    if reported is not None:
+        assert files.refusal(PLAN + line) == ["p.yaml:" + reported.format(drains=drains, why=why)]
+    files.resolved(PLAN + line.replace("00:02:59", "00:03:00"))
+    files.resolved(PLAN + line + "executor: local\n")
+    files.write("sites/default.yaml", SITE + "  drain_seconds: 270\n")
+    assert "270 s before" in files.refusal(PLAN + line)[0]
+
+
 def test_the_gpu_type_of_a_run_task_is_what_slurm_is_asked_for(files: Files) -> None:
     files.write("sites/default.yaml", SITE + "  gpu_gres: gpu:v100\n")
     found = files.resolved(PLAN + "    resources: {gpu_type: a100}\n")

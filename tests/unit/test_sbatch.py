@@ -83,6 +83,11 @@ def test_a_bare_site_gives_a_script_of_options_and_one_command() -> None:
     )
 
 
+def test_slurm_warns_only_workers_of_their_time_limit() -> None:
+    # That of submitit reaches steps, which the job does not have.
+    assert "#SBATCH --signal=USR2@90\n" in sbatch_text(Path("/e/ID"), plan_at(), None)
+
+
 @pytest.mark.parametrize(
     ("slurm", "line"),
     [
