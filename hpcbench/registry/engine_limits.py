@@ -21,7 +21,7 @@ def beyond(run_task: ResolvedRunTask, engine: Any, images: int = 0) -> Iterator[
         engine: the class of its engine; None: it is not available here.
         images: most images of one request; 0: unknown.
     """
-    model, generation = run_task.model, run_task.task.generation
+    model, generation = run_task.served, run_task.task.generation
     limits = limits_of(model, engine)
     truncates = "truncate_prompt_tokens" in generation.extra
     if limits.tokens is not None and generation.max_tokens >= limits.tokens and not truncates:

@@ -310,6 +310,10 @@ class Model(Definition):
     plan contains its text."""
     engine_options: Mapping[str, JsonValue] = Field(default_factory=dict)
     """Options that hpcbench passes to the engine unchanged."""
+    tool_parsers: Mapping[str, str] = Field(default_factory=dict)
+    """Engine → its parser of this model's tool calls, for agents: `{vllm: hermes, sglang: qwen}`. hpcbench
+    passes it to the engine as `tool_call_parser` where an agent is at work. Without its engine here, an
+    agent's calls are text."""
     env: Mapping[str, str] = Field(default_factory=dict)
     """Environment variables of the engine. Write secrets as references, `${env:NAME}` or `${file:PATH}`."""
     load_timeout: float = Field(default=1800, gt=0)
@@ -320,6 +324,31 @@ class Model(Definition):
     def fits_gpu(self, memory_gib: float) -> bool:
         """Whether a GPU with this memory, GiB, is large enough for `gpu_memory_gb`."""
         return self.gpu_memory_gb is None or self.gpu_memory_gb * 1e9 <= memory_gib * 2**30
+
+    def for_agents(self) -> Model:
+        """The model as an engine gets it that works for an agent.
+
+        The engine gets the model's parser of tool calls. It does not get the model's own limit of images:
+        each call may add one, and hpcbench sets the limit.
+        """
+        options = {
+            name: value
+            for name, value in self.engine_options.items()
+            if name.replace("-", "_").partition(".")[0] not in _IMAGE_LIMITS
+        }
+        parser = self.tool_parsers.get(self.engine)
+        if parser is not None and not has_parser(options):
+            options["tool_call_parser"] = parser
+        return self.model_copy(update={"engine_options": options})
+
+
+_IMAGE_LIMITS = frozenset({"limit_mm_per_prompt", "limit_mm_data_per_request"})
+"""Options of engines for the number of images in a request."""
+
+
+def has_parser(options: Mapping[str, object]) -> bool:
+    """Whether options of an engine name a parser of tool calls."""
+    return any(name.replace("-", "_") == "tool_call_parser" for name in options)
 
 
 class Dataset(Definition):

@@ -25,6 +25,7 @@ from hpcbench.schema.definitions import (
     Report,
     RunTask,
     Site,
+    has_parser,
 )
 from hpcbench.schema.parts import MetricFacts
 from hpcbench.schema.work import Cut as Cut
@@ -120,10 +121,15 @@ class ResolvedRunTask(Part):
         return of_prompt and of_prompt + (0 if self.agent is None else self.agent.limits.calls)
 
     @property
+    def served(self) -> Model:
+        """The model as its engine is started."""
+        return self.model if self.agent is None else self.model.for_agents()
+
+    @property
     def calls_as_text(self) -> bool:
         """Whether an agent's calls are text: its engine has no parser for them."""
-        options = {name.replace("-", "_") for name in self.model.engine_options}
-        return self.model.engine != "remote" and "tool_call_parser" not in options
+        options = self.served.engine_options
+        return self.model.engine != "remote" and not has_parser(options)
 
     @property
     def in_flight(self) -> int | None:

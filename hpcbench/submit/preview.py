@@ -197,7 +197,7 @@ def command_of(preview: Preview, run_task: ResolvedRunTask) -> list[str] | None:
     This is this machine's version: the adapter builds the command again in the image, where it can inspect
     the engine. Secrets are masked.
     """
-    model = run_task.model
+    model = run_task.served
     spec = EngineSpec(
         model.source,
         model.name,

@@ -148,6 +148,9 @@ class EngineProcess:
             task.agent is not None or self._measured.get("reuse", {}).get(task.name, False)
             for task in tasks
         ]
+        # What an agent needs of the engine changes nothing for other run tasks of the same model.
+        if any(task.agent is not None for task in tasks):
+            model = model.for_agents()
         body = load_body(
             model,
             # An engine resolves references in its options itself: they are in its argument list.

@@ -51,6 +51,27 @@ def test_each_call_of_an_agent_may_add_an_image_to_its_requests(tmp_path: Path) 
     assert [agent.most_images(2), agent.most_images(0)] == [32, 0], "0: unknown"
 
 
+def test_an_agents_engine_gets_the_models_parser_of_calls_and_no_limit_of_images(
+    tmp_path: Path,
+) -> None:
+    written = PLAN.format(ml_task="agent", more="")
+
+    def served(model: str) -> tuple[dict[str, object], bool]:
+        path = tmp_path / "looks.yaml"
+        path.write_text(written.replace("tiny-vlm", model))
+        (one,) = load_plan(path, locks=False).run_tasks
+        return dict(one.served.engine_options), one.calls_as_text
+
+    qwen3 = "name: Qwen/Qwen3-VL-2B-Instruct"
+    assert served(f"{{{qwen3}}}") == ({"tool_call_parser": "hermes"}, False)
+    assert served(f"{{{qwen3}, engine: sglang}}") == ({"tool_call_parser": "qwen"}, False)
+    own = f"{{{qwen3}, engine_options: {{tool-call-parser: mine}}}}"
+    assert served(own) == ({"tool-call-parser": "mine"}, False)
+    assert served("Qwen/Qwen2.5-VL-3B-Instruct") == ({}, True), "its chat template knows no tools"
+    (plain,) = load_plan(plan(tmp_path).rename(tmp_path / "plain.yaml")).run_tasks
+    assert plain.served == plain.model
+
+
 def test_settings_of_single_requests_are_refused_beside_an_agent(tmp_path: Path) -> None:
     more = "agent: true, rate: 2, slo: {ttft_ms: 9}, concurrency: 4"
     assert mistakes(plan(tmp_path, more)) == [
