@@ -19,13 +19,14 @@ def calls(run_task: str, work: Trajectories) -> Figure | None:
     if not counts:
         return None
     width = max(1, -(-(max(counts) + 1) // MOST_BINS))
-    edges = tuple(range(0, max(counts) + width + 1, width))
+    # A bar of one number has this number at its centre.
+    edges = tuple(number - 0.5 for number in range(0, max(counts) + width + 1, width))
     bins = [0] * (len(edges) - 1)
     for number, samples in counts.items():
         bins[number // width] += samples
     return Figure(
         stem("calls", run_task), f"Tool calls of a sample: {run_task}", "histogram",
-        Axis("tool calls of a sample", low=0), Axis("samples", low=0),
+        Axis("tool calls of a sample", low=-0.5), Axis("samples", low=0),
         (Series(run_task, edges, tuple(bins)),),
     )  # fmt: skip
 

@@ -80,7 +80,7 @@ function scoreColumn({ dataset, metric, higher_is_better: up }: ScoreColumn, opt
 }
 
 const COLUMNS: readonly Column<ExperimentRow>[] = [
-  { id: "id", head: "Experiment", width: 250, grow: true, sort: "id", cell: (row) => <Name row={row} /> },
+  { id: "id", head: "Experiment", width: 300, grow: true, sort: "id", cell: (row) => <Name row={row} /> },
   { id: "state", head: "State", width: 118, sort: "state", cell: (row) => <StateChip state={row.state} /> },
   { id: "progress", head: "Progress", width: 136, sort: "progress", first: "desc", cell: (row) => <Progress row={row} /> },
   {

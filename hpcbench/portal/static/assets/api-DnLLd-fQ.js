@@ -1,1 +1,0 @@
-import"./ui-CbJf9Hzx.js";

@@ -1,0 +1,1 @@
+import"./ui-BzCri8yT.js";
