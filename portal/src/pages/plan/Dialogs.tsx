@@ -3,6 +3,7 @@ import type { DefinitionRow } from "../../api/schema";
 import { usePlace } from "../../app/place";
 import { Button, Confirm, Dialog, FaultBox, Field, Skeleton } from "../../ui";
 import { type DefinitionKind, ONE } from "./kinds";
+import { nameIn } from "./outline";
 import { SubmitDialog } from "./SubmitDialog";
 import type { Actions } from "./use-actions";
 import type { Check } from "./use-check";
@@ -25,7 +26,7 @@ export function Dialogs({ row, kind, edited, check, actions }: Props) {
   const name = row?.name ?? "";
   return (
     <>
-      {actions.dialog === "name" && <NameDialog kind={kind} actions={actions} />}
+      {actions.dialog === "name" && <NameDialog kind={kind} text={edited.text} actions={actions} />}
       {actions.dialog === "conflict" && <Conflict edited={edited} actions={actions} />}
       <Confirm open={actions.dialog === "delete"} title={`Delete ${name}?`} action="Delete" danger busy={actions.busy} onClose={close} onConfirm={() => void actions.remove()}>
         <p>This deletes the file from your folder of plans. Experiments that used it stay. You can undo this for ten seconds.</p>
@@ -36,9 +37,9 @@ export function Dialogs({ row, kind, edited, check, actions }: Props) {
   );
 }
 
-function NameDialog({ kind, actions }: { readonly kind: DefinitionKind; readonly actions: Actions }) {
+function NameDialog({ kind, text, actions }: { readonly kind: DefinitionKind; readonly text: string; readonly actions: Actions }) {
   const { search } = usePlace("/plans/$definition");
-  const [name, setName] = useState(search.name);
+  const [name, setName] = useState(search.name || nameIn(text));
   const create = () => void actions.create(name.trim());
   const hint = `The file becomes ${kind === "plans" ? "" : `registries/${kind}/`}${name.trim() || "NAME"}.yaml in your folder of plans.`;
   return (

@@ -1,5 +1,5 @@
 import { expect, it } from "vitest";
-import { outlineOf } from "./outline";
+import { nameIn, outlineOf } from "./outline";
 
 it("tells a plan's sections and its run tasks by name", () => {
   const text = "# a comment\nname: demo\nrun_tasks:\n  - name: vqa  # one\n    resources:\n      - x\n  - ml_task: ocr\n    name: other\nonly: [a]\nreports:\n- csv\n";
@@ -17,4 +17,9 @@ it("tells a plan's sections and its run tasks by name", () => {
 it("is short for a long text, and nothing for none", () => {
   expect(outlineOf("")).toEqual([]);
   expect(outlineOf("a: 1\n".repeat(2000)).length).toBe(500);
+});
+
+it("finds the name that a definition gives itself, and none in its parts", () => {
+  expect(nameIn("# name: no\nrun_tasks:\n  - name: vqa\nname: 'Счета 2026' # mine\n")).toBe("Счета 2026");
+  expect(nameIn("run_tasks:\n  - name: vqa\n")).toBe("");
 });

@@ -30,6 +30,15 @@ export function outlineOf(text: string): readonly Section[] {
   return found;
 }
 
+/** What a definition's text names it; "" without a name. */
+export function nameIn(text: string): string {
+  for (const line of text.split("\n")) {
+    const [first] = tokensOf(line);
+    if (first?.kind === "key" && first.column === 0 && first.name === "name") return shortened(line.slice(first.end));
+  }
+  return "";
+}
+
 function entryTitle(text: string, row: number, line: string): string {
   const lines = text.split("\n").slice(row, row + 12);
   const key = tokensOf(line).find((token) => token.kind === "key");
