@@ -80,7 +80,7 @@ def load_plan(
     Raises:
         UserError: every mistake found in the plan and the definitions it names.
     """
-    catalog = Catalog(registries, mode=mode, settings=read_settings(settings))
+    catalog = Catalog(registries, mode=mode, settings=read_settings(settings), plan=path)
     resolver = _Resolver(catalog, locks=locks)
     return resolver.plan(*resolver.read(lambda: catalog.plan(path)))
 

@@ -122,7 +122,7 @@ def bundle(
         UserError: every mistake in definitions of this machine; a path that is neither here nor there.
     """
     parsed = read_settings(settings)
-    catalog = Catalog(registries, mode=mode, settings=parsed)
+    catalog = Catalog(registries, mode=mode, settings=parsed, plan=plan)
     definition, source = catalog.plan(plan)
     found = [("", definition, source), *_definitions(catalog, source)]
     paths = [path for _, one, read in found for path in local_paths(one, read, catalog)]

@@ -52,7 +52,7 @@ def test_the_documents_of_v02_run_as_they_lie(tmp_path: Path) -> None:
           f"custom_packages:\n  - {{name: my-project, source: {own_package(tmp_path)}}}\n")  # fmt: skip
     more = json.dumps([THIRD, OWN], ensure_ascii=False)
     printed = hpcbench(
-        tmp_path, "submit", str(registry / "experiments/benchmark_2025.yaml"), "--registry", str(registry),
+        tmp_path, "submit", str(registry / "experiments/benchmark_2025.yaml"),
         # vLLM is not here: the tiny model's own engine takes its place.
         "--set", "run_tasks/qwen_docvqa_ru:model.engine=huggingface",
         "--set", f"+run_tasks={more}", "--wait",
