@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from hpcbench.agents import own_tools, text_calls
 from hpcbench.agents.conversation import as_functions, conversation, with_system
-from hpcbench.agents.tools import Toolbox, ToolResult, ToolSpec
+from hpcbench.agents.tools import Toolbox, ToolResult, ToolSpec, unknown_tool
 from hpcbench.agents.trajectory import CHANGES, Called, Exit, Trajectory, Turn, intent_line
 from hpcbench.schema.agent import OF_THE_LOOP, Agent
 from hpcbench.schema.records import Message, Outcome, Response, ToolCall
@@ -277,15 +277,14 @@ class Loop:
         if spec is None:
             if not call.tool:
                 return ToolResult("arguments", "the call is no JSON object with name and arguments")
-            known = ", ".join(specs) or "none"
-            return ToolResult("unknown", f"there is no tool '{call.tool}'; the tools are: {known}")
+            return unknown_tool(call.tool, specs)
         try:
             arguments = json.loads(call.arguments or "{}")
         except (ValueError, RecursionError) as error:
             return ToolResult("arguments", f"the arguments are not valid JSON: {error}")
         if not isinstance(arguments, dict):
             return ToolResult("arguments", "the arguments must be a JSON object")
-        if call.tool in OF_THE_LOOP and (wrong := _misfit(spec, arguments)):
+        if call.tool in OF_THE_LOOP and (wrong := spec.misfit(arguments)):
             return ToolResult("arguments", wrong)
         if call.tool in CHANGES:
             return own_tools.change(trajectory, call.tool, arguments)
@@ -329,12 +328,3 @@ class Loop:
             names = [called] if called in OF_THE_LOOP else self.tools.names(called)
             found |= {one: known[one] for one in names}
         return found
-
-
-def _misfit(spec: ToolSpec, arguments: Mapping[str, Any]) -> str:
-    """Why arguments do not fit a tool's schema; empty: they fit."""
-    from jsonschema import Draft202012Validator
-
-    for error in Draft202012Validator(dict(spec.schema)).iter_errors(dict(arguments)):
-        return f"{error.json_path}: {error.message}"
-    return ""

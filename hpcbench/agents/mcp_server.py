@@ -24,9 +24,9 @@ from typing import Any
 
 from hpcbench import secret
 from hpcbench.agents import frames
-from hpcbench.agents.tool_host import Room, search_path, unknown_tool
+from hpcbench.agents.tool_host import Room, search_path
 from hpcbench.agents.tool_process import IMAGES
-from hpcbench.agents.tools import ToolResult, ToolSpec
+from hpcbench.agents.tools import ToolResult, ToolSpec, unknown_tool
 from hpcbench.errors import EnvironmentFault, unknown
 from hpcbench.installed import install_hint
 from hpcbench.plugins import Command
@@ -87,7 +87,6 @@ class McpTools:
         self._running: _Running | None = None
         self._starting = asyncio.Lock()
         self._named: dict[str, str] = {}
-        self._validators: dict[str, Any] = {}
         self._starts = 0
         self._closed = False
 
@@ -104,9 +103,10 @@ class McpTools:
         self, name: str, arguments: Mapping[str, Any], images: Sequence[Path], seconds: float
     ) -> ToolResult:
         """See `Toolbox.call`; a server does not see images."""
-        if name not in self._named:
-            return unknown_tool(name, self.specs)
-        if wrong := self._misfit(name, arguments):
+        spec = next((one for one in self.specs if one.name == name), None)
+        if spec is None:
+            return unknown_tool(name, (one.name for one in self.specs))
+        if wrong := spec.misfit(arguments):
             return ToolResult("arguments", wrong)
         began = time.monotonic()
         try:
@@ -200,33 +200,6 @@ class McpTools:
         return annotations is not None and bool(
             annotations.read_only_hint or annotations.idempotent_hint
         )
-
-    def _misfit(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """The first argument that does not fit the tool's schema; empty: all fit."""
-        if name not in self._validators:
-            schema = next(spec.schema for spec in self.specs if spec.name == name)
-            self._validators[name] = _validator(schema)
-        validator = self._validators[name]
-        try:
-            wrong = next(iter(validator.iter_errors(dict(arguments))), None) if validator else None
-        except Exception:  # noqa: BLE001 - the server's own schema is broken: it may judge itself
-            return ""
-        if wrong is None:
-            return ""
-        where = ".".join(map(str, wrong.absolute_path))
-        return f"argument '{where}': {wrong.message}"[:1000] if where else wrong.message[:1000]
-
-
-def _validator(schema: Mapping[str, Any]) -> Any:
-    import jsonschema
-    from referencing import Registry
-
-    kind = jsonschema.validators.validator_for(dict(schema), jsonschema.Draft202012Validator)
-    try:
-        kind.check_schema(dict(schema))
-    except jsonschema.SchemaError:
-        return None
-    return kind(dict(schema), registry=Registry())  # it fetches no schema from elsewhere
 
 
 def _callable_name(name: str) -> str:

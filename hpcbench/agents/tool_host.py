@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from hpcbench import environments
 from hpcbench.agents import confine, frames
-from hpcbench.agents.tools import ToolResult, ToolSpec
+from hpcbench.agents.tools import ToolResult, ToolSpec, unknown_tool
 from hpcbench.errors import EnvironmentFault
 from hpcbench.plugins import Command, Environment
 from hpcbench.schema.definitions import ContainerSite
@@ -123,7 +123,7 @@ class ToolHost:
     ) -> ToolResult:
         """See `Toolbox.call`."""
         if all(spec.name != name for spec in self.specs):
-            return unknown_tool(name, self.specs)
+            return unknown_tool(name, (spec.name for spec in self.specs))
         async with self._places:
             try:
                 running = await self._current()
@@ -305,9 +305,3 @@ class _Running:
 def search_path() -> list[str]:
     """Folders of this Python's modules, for a process in another folder."""
     return [str(Path(one).absolute()) for one in sys.path]
-
-
-def unknown_tool(name: str, specs: Sequence[ToolSpec]) -> ToolResult:
-    """The result of a call of a tool that is not there."""
-    names = ", ".join(spec.name for spec in specs) or "no tools"
-    return ToolResult("unknown", f"there is no tool '{name[:64]}'; there are: {names}")

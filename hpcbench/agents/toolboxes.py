@@ -11,9 +11,9 @@ from typing import Any
 
 from hpcbench import plugins
 from hpcbench.agents.mcp_server import McpTools
-from hpcbench.agents.tool_host import Place, Room, ToolHost, unknown_tool
+from hpcbench.agents.tool_host import Place, Room, ToolHost
 from hpcbench.agents.tool_process import described
-from hpcbench.agents.tools import ToolResult, ToolSpec
+from hpcbench.agents.tools import ToolResult, ToolSpec, unknown_tool
 from hpcbench.environments.orphans import held_folder, scratch
 from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.schema.agent import Agent, ToolEntry
@@ -200,7 +200,7 @@ class Tools:
         """See `Toolbox.call`."""
         box = self._of.get(name)
         if box is None:
-            return unknown_tool(name, self.specs)
+            return unknown_tool(name, self._of)
         try:
             json.dumps(dict(arguments))
         except (TypeError, ValueError) as error:

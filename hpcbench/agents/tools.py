@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -55,6 +55,29 @@ class ToolSpec:
         text = json.dumps(seen, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
+    def misfit(self, arguments: Mapping[str, Any]) -> str:
+        """Why arguments do not fit its schema, in one line for the model; empty: they fit."""
+        try:
+            wrong = next(iter(self._validator.iter_errors(dict(arguments))), None)
+        except Exception:  # noqa: BLE001 - a server's own schema is broken: the server may judge
+            return ""
+        if wrong is None:
+            return ""
+        where = ".".join(map(str, wrong.absolute_path))
+        return f"argument '{where}': {wrong.message}"[:1000] if where else wrong.message[:1000]
+
+    @cached_property
+    def _validator(self) -> Any:
+        # Imported late: processes of tools have no need of them.
+        import jsonschema
+        from referencing import Registry
+
+        kind = jsonschema.validators.validator_for(
+            dict(self.schema), jsonschema.Draft202012Validator
+        )
+        kind.check_schema(dict(self.schema))
+        return kind(dict(self.schema), registry=Registry())  # it fetches no schema from elsewhere
+
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
@@ -70,6 +93,12 @@ class ToolResult:
     """Time that the tool took, without waiting for a free process."""
     usage: Mapping[str, int] = field(default_factory=dict)
     """Tokens of a model that the tool asked: prompt_tokens, completion_tokens."""
+
+
+def unknown_tool(name: str, names: Iterable[str]) -> ToolResult:
+    """The result of a call of a tool that is not there; `names`: the tools that are."""
+    known = ", ".join(names) or "none"
+    return ToolResult("unknown", f"there is no tool '{name[:64]}'; there are: {known}")
 
 
 class Toolbox(Protocol):

@@ -22,7 +22,13 @@ from hpcbench.event_stream import as_object
 from hpcbench.inference.direct import PATH, Direct, Rules
 from hpcbench.inference.http_client import Answer, Connections, NotConnected
 from hpcbench.inference.rate_limits import RateLimits, now, retry_after
-from hpcbench.inference.request_body import Prepared, answer_key, prepare, prepare_message
+from hpcbench.inference.request_body import (
+    Prepared,
+    answer_key,
+    prepare,
+    prepare_message,
+    unreadable,
+)
 from hpcbench.inference.stream import Stream
 from hpcbench.monitor.gauges import engine_state
 from hpcbench.schema.definitions import Model, Route
@@ -286,9 +292,7 @@ class Client:
         try:
             return await self.in_thread(self._prepared, request, taken)
         except OSError as error:
-            path = f" {error.filename}" if error.filename else ""
-            text = f"image{path} cannot be read: {error.strerror or error}"
-            return Prepared(request, taken, error=text)
+            return Prepared(request, taken, error=unreadable(error))
 
     def _prepared(self, request: Request, taken: int) -> Prepared:
         encode = prepare if self.protocol == "http" else prepare_message

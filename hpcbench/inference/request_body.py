@@ -200,6 +200,12 @@ def read_image(image: Image) -> bytes:
     return data
 
 
+def unreadable(error: OSError) -> str:
+    """The message about an image that `read_image` could not read."""
+    path = f" {error.filename}" if error.filename else ""
+    return f"image{path} cannot be read: {error.strerror or error}"
+
+
 def _below(image: Image, folder: Path | None) -> bytes | None:
     """The `file://` URI of an image file below the folder, links followed."""
     if folder is None or not isinstance(image, Path):

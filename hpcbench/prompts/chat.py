@@ -26,7 +26,10 @@ WRAPPING = frozenset({"vllm", "huggingface"})
 
 
 def as_text(
-    messages: Sequence[Message], model: Model, settings: Mapping[str, Any] | None = None
+    messages: Sequence[Message],
+    model: Model,
+    settings: Mapping[str, Any] | None = None,
+    tools: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """The text that a chat template renders from messages.
 
@@ -35,6 +38,7 @@ def as_text(
         model: its definition, with a folder of this machine as its source; the definition's own template is
             preferred.
         settings: further variables of the template, a request's `chat_template_kwargs`.
+        tools: the tools of the request, in OpenAI's form.
 
     Raises:
         UserError: the model has no chat template here, or the template refuses these messages.
@@ -53,7 +57,7 @@ def as_text(
         if key.endswith("_token") and value
     }
     variables = {
-        **{"tools": None, "documents": None, "add_generation_prompt": True},
+        **{"tools": [*tools] or None, "documents": None, "add_generation_prompt": True},
         **tokens,
         **(settings or {}),
     }
@@ -70,11 +74,34 @@ def as_text(
 
 
 def _sent(message: Message) -> dict[str, Any]:
-    """A message in the shape that is sent: a message without images has a string, not a list of parts."""
-    if not message.images:
-        return {"role": message.role, "content": message.text}
-    parts = [*({"type": "image"} for _ in message.images), {"type": "text", "text": message.text}]
-    return {"role": message.role, "content": parts}
+    """A message as templates get it; without images its content is a string, not a list of parts."""
+    content: str | list[dict[str, str]] = message.text
+    if message.images:
+        content = [
+            *({"type": "image"} for _ in message.images),
+            {"type": "text", "text": message.text},
+        ]
+    sent: dict[str, Any] = {"role": message.role, "content": content}
+    if message.calls:
+        sent["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.tool, "arguments": _arguments(call.arguments)},
+            }
+            for call in message.calls
+        ]
+    if message.call_id is not None:
+        sent["tool_call_id"] = message.call_id
+    return sent
+
+
+def _arguments(written: str) -> Any:
+    """Arguments of a call as templates get them: objects, as vLLM's server passes them on."""
+    try:
+        return json.loads(written or "{}")
+    except ValueError:
+        return written
 
 
 class _Generation(Extension):

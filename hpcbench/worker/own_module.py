@@ -24,7 +24,7 @@ from hpcbench.data_uri import mime
 from hpcbench.environments.orphans import end_session, held_folder, scratch
 from hpcbench.errors import RunFailed, UserError
 from hpcbench.inference.client import EngineGone
-from hpcbench.inference.request_body import read_image
+from hpcbench.inference.request_body import read_image, unreadable
 from hpcbench.plugins import Command
 from hpcbench.schema.plan import ResolvedRunTask
 from hpcbench.schema.records import Image, Request, Response, Sample, Times
@@ -97,14 +97,14 @@ class OwnModule:
         with held_folder(scratch(self._wrapper.site.scratch)) as held:
             folder = held / "module"
             folder.mkdir()
-            asked, unreadable = await asyncio.to_thread(self._write, folder, samples)
+            asked, refused = await asyncio.to_thread(self._write, folder, samples)
             begin = time.monotonic_ns()
             if asked and not await self._run(folder, len(asked), at_once, stop):
                 return ()
             found = await asyncio.to_thread(self._read, folder, asked) if asked else {}
             times = Times(begin, begin, None, (), time.monotonic_ns())
             return [
-                *unreadable,
+                *refused,
                 *(_response(one, found.get(one.sample_id), times) for one in asked),
             ]
 
@@ -112,7 +112,7 @@ class OwnModule:
         self, folder: Path, samples: Iterable[tuple[Sample, Request]]
     ) -> tuple[list[_Asked], list[Response]]:
         """Write what the module reads; returns its samples, and the answers to those without an image."""
-        asked, unreadable, items = list[_Asked](), list[Response](), list[dict[str, Any]]()
+        asked, refused, items = list[_Asked](), list[Response](), list[dict[str, Any]]()
         pages, generation = folder / "images", dict[str, Any]()
         for number, (sample, request) in enumerate(samples):
             one = _Asked(sample.id, request.prompt)
@@ -121,10 +121,8 @@ class OwnModule:
                 asked.append(one)
             except OSError as error:
                 now = time.monotonic_ns()
-                path = f" {error.filename}" if error.filename else ""
-                why = f"image{path} cannot be read: {error.strerror or error}"
                 times = Times(now, now, None, (), now)
-                unreadable.append(_response(one, None, times, "invalid", why))
+                refused.append(_response(one, None, times, "invalid", unreadable(error)))
             generation = dict(request.generation)
         run_task = self._run_task
         model = {
@@ -140,7 +138,7 @@ class OwnModule:
         }
         text = json.dumps(whole, ensure_ascii=False, indent=1, default=str)
         (folder / ASKED).write_text(text, encoding="utf-8")
-        return asked, unreadable
+        return asked, refused
 
     def _item(self, sample: Sample, request: Request, pages: Path) -> dict[str, Any]:
         """A sample in v0.2's words, without its references.

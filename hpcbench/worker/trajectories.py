@@ -20,7 +20,7 @@ from hpcbench.experiment.claims import Claim
 from hpcbench.experiment.layout import Experiment
 from hpcbench.inference.client import Client, EngineGone
 from hpcbench.inference.load_driver import Budget
-from hpcbench.inference.request_body import read_image
+from hpcbench.inference.request_body import read_image, unreadable
 from hpcbench.plugins import Environment
 from hpcbench.schema.agent import OF_THE_LOOP, Agent
 from hpcbench.schema.plan import ResolvedRunTask
@@ -164,11 +164,8 @@ class Trajectories:
         try:
             await asyncio.to_thread(files.write_pages)
         except OSError as error:
-            path = f" {error.filename}" if error.filename else ""
-            why = f"image{path} cannot be read: {error.strerror or error}"
-            return _response(
-                request, trajectory, End("request_failed", None, why, "invalid"), begin
-            )
+            bad = End("request_failed", None, unreadable(error), "invalid")
+            return _response(request, trajectory, bad, begin)
         prompt = _first_images(request.messages, self._agent.show)
         ask = _Ask(self, request, work)
         try:

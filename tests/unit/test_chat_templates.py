@@ -13,7 +13,7 @@ from hpcbench.inference.request_body import prepare
 from hpcbench.prompts import as_text
 from hpcbench.schema.chat_content import keeping_texts
 from hpcbench.schema.definitions import Model
-from hpcbench.schema.records import Message, Request
+from hpcbench.schema.records import Message, Request, ToolCall
 
 MESSAGES = (
     Message("system", "You read <documents>. "),
@@ -54,6 +54,25 @@ def test_a_template_writes_as_transformers_would_of_what_is_sent(
         [sent], chat_template=template, add_generation_prompt=True, enable_thinking=False
     )
     assert text_of(tmp_path, template, enable_thinking=False) == theirs
+
+
+def test_tools_calls_and_results_are_written_as_the_engine_would(tmp_path: Path) -> None:
+    template = (
+        "{{ tools[0].function.name }};{% for m in messages %}{{ m.role }}"
+        "{% for c in m.tool_calls or [] %} {{ c.function.name }} {{ c.function.arguments.at }}{% endfor %}"
+        "{% if m.tool_call_id %} {{ m.tool_call_id }} {{ m.content }}{% endif %};{% endfor %}"
+    )
+    (tmp_path / "chat_template.jinja").write_text(template)
+    talk = (
+        Message("user", "Look"),
+        Message("assistant", "", calls=(ToolCall("c1", "crop", '{"at": 7}'),)),
+        Message("tool", "image 2", call_id="c1"),
+    )
+    model = Model(name="m", source=str(tmp_path), engine="vllm")
+    tools = [{"type": "function", "function": {"name": "crop"}}]
+    assert as_text(talk, model, tools=tools) == "crop;user;assistant crop 7;tool c1 image 2;"
+    broken = (Message("assistant", "", calls=(ToolCall("c1", "crop", "{"),)),)
+    assert "crop ;" in as_text(broken, model, tools=tools)
 
 
 OF_PARTS_ALONE = (

@@ -131,7 +131,7 @@ def test_a_tool_that_is_called_too_often_says_so_and_the_model_goes_on() -> None
 @pytest.mark.parametrize(
     ("call", "kind", "text"),
     [
-        (("fly", "{}"), "unknown", "there is no tool 'fly'; the tools are: look, pay"),
+        (("fly", "{}"), "unknown", "there is no tool 'fly'; there are: look, pay"),
         (("look", "{"), "arguments", "the arguments are not valid JSON: "),
         (("look", "[1]"), "arguments", "the arguments must be a JSON object"),
         (("look", "[" * 100_000), "arguments", "the arguments are not valid JSON: "),
