@@ -148,6 +148,10 @@ class Trajectories:
                             yield response
         except EngineGone as gone:
             gone.in_flight = tuple(self._asking)
+            # Calls go on without an engine: one that must not be repeated would be lost if it were cut off.
+            work.gone = True
+            if running:
+                await asyncio.wait(running)
             raise
         finally:
             for task in running:
@@ -214,15 +218,16 @@ class _Unpaid(Exception):
 
 
 class _Work:
-    """The work on one shard. It ends, as an event is set, when it is stopped or the budget is used up."""
+    """The work on one shard. It ends, as an event is set, when it is stopped, the budget is used up or the
+    engine is gone."""
 
     def __init__(self, commits: _Commits, stop: asyncio.Event) -> None:
         self.commits, self._stop = commits, stop
-        self.unpaid = False
+        self.unpaid = self.gone = False
 
     def is_set(self) -> bool:
         """Whether no request is sent any more."""
-        return self.unpaid or self._stop.is_set()
+        return self.unpaid or self.gone or self._stop.is_set()
 
 
 class _Ask:

@@ -119,7 +119,7 @@ class Bench:
         })  # fmt: skip
         self.write("registry/prompts/ask.yaml", {"name": "ask", "user": "{{ question }}"})
         self.write("registry/packages/scripted.yaml", {
-            "name": "scripted", "provides": {"engines": ["scripted"]},
+            "name": "scripted", "provides": {"engines": ["scripted"], "tools": ["pay"]},
             "source": {"type": "local", "path": str(ENGINE)},
         })  # fmt: skip
         self.model("scripted")

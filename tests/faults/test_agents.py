@@ -4,48 +4,41 @@ from __future__ import annotations
 
 import json
 import random
+import tempfile
 import time
-from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.campaign import first
 from tests.faults.conftest import SAMPLES, Bench, Trial, kill, question, until
+from tests.faults.payments import CALLS, Ledger, exits, intents, lines, turns, valid_trajectories
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
-CALLS = [
-    ["calculator", {"expression": "1 + 1"}],
-    ["pay", {"expression": "2 * 3"}],
-    ["calculator", {"expression": "2 + 2"}],
-]
 TURNS = len(CALLS) + 1
 
-TOOLS = ["calculator", {"name": "pay", "plugin": "calculator", "idempotent": False}]
-"""`pay` adds nothing to the world, but hpcbench must treat it as if it did."""
+
+@pytest.fixture
+def ledger() -> Iterator[Ledger]:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder, Ledger(Path(folder)).open() as opened:
+        yield opened
 
 
-def agents(bench: Bench, *, answer_ms: tuple[int, int] = (1, 3), **fields: Any) -> Trial:
+def agents(
+    bench: Bench, ledger: Ledger, *, answer_ms: tuple[int, int] = (1, 3), **fields: Any
+) -> Trial:
     bench.script(answer_ms=answer_ms, calls=CALLS)
-    return bench.submit(bench.plan({"agent": {"tools": TOOLS}, "concurrency": 4}, **fields))
+    tools = ["calculator", ledger.tool]
+    return bench.submit(bench.plan({"agent": {"tools": tools}, "concurrency": 4}, **fields))
 
 
-def lines(trial: Trial) -> list[dict[str, Any]]:
-    """All lines of turns, in the order of attempts, loose or folded."""
-    from hpcbench.experiment.layout import Experiment
-
-    folder = Experiment(trial.path).shards("numbers")
-    names = sorted(name for name in folder.names if name.endswith(".turns.jsonl"))
-    return [line for name in names for line in folder.records(name)]
-
-
-def turns(trial: Trial) -> set[tuple[str, int]]:
-    return {(line["sample"], line["turn"]) for line in lines(trial) if "reply" in line}
-
-
-def test_every_turn_is_recorded_and_the_answer_is_the_last_one(bench: Bench, calm: Trial) -> None:
-    trial = agents(bench)
+def test_every_turn_is_recorded_and_the_answer_is_the_last_one(
+    bench: Bench, ledger: Ledger, calm: Trial
+) -> None:
+    trial = agents(bench, ledger)
 
     trial.wait("done")
 
@@ -60,8 +53,10 @@ def test_every_turn_is_recorded_and_the_answer_is_the_last_one(bench: Bench, cal
 
 
 @pytest.mark.parametrize("victim", first(1, ["worker", "engine", "wrapper"]))
-def test_kills_lose_no_turn_and_repeat_no_payment(bench: Bench, calm: Trial, victim: str) -> None:
-    trial = agents(bench, answer_ms=(50, 150), parallelism=2)
+def test_kills_lose_no_turn_and_repeat_no_payment(
+    bench: Bench, ledger: Ledger, calm: Trial, victim: str, tmp_path: Path
+) -> None:
+    trial = agents(bench, ledger, answer_ms=(50, 150), parallelism=2)
     chance, seen = random.Random(victim), set[tuple[str, int]]()
     find = {"worker": trial.workers, "wrapper": trial.wrappers, "engine": trial.engines}[victim]
     for _ in range(3):
@@ -79,23 +74,25 @@ def test_kills_lose_no_turn_and_repeat_no_payment(bench: Bench, calm: Trial, vic
             kill(chance.choice(pids))
     bench.script(answer_ms=(1, 3), calls=CALLS)
 
-    state = trial.wait("done", "incomplete", "failed")["state"]
+    trial.wait("done", "incomplete", "failed")
 
-    made = Counter(
-        (line["sample"], line["turn"], line["intent"]["id"])
-        for line in lines(trial)
-        if "intent" in line
-    )
-    assert set(made.values()) == {1}, "a payment was made twice"
+    assert set(ledger.paid.values()) == {1}, "a payment was made twice"
+    assert set(intents(trial).values()) == {1}
     assert seen <= turns(trial), "a finished turn was lost"
-    if state != "done":  # payments were lost with their worker, or the engine died too often
+    ends = exits(trial)
+    if victim != "worker":
+        assert not ends["tool_failed"], "only a worker's end loses a payment"
+    if ends["answered"] < SAMPLES:  # payments were lost, or the engine died too often
         trial.resume()
         trial.wait("done")
     assert trial.answers() == calm.answers()
+    assert valid_trajectories(trial, tmp_path / "atif") == SAMPLES
 
 
-def test_a_pause_ends_at_a_turn_and_another_worker_goes_on_there(bench: Bench, calm: Trial) -> None:
-    trial = agents(bench, answer_ms=(200, 300))
+def test_a_pause_ends_at_a_turn_and_another_worker_goes_on_there(
+    bench: Bench, ledger: Ledger, calm: Trial
+) -> None:
+    trial = agents(bench, ledger, answer_ms=(200, 300))
     until(lambda: len(turns(trial)) > 6, "turns")
     bench.run("pause", trial.id)
     trial.wait("paused")
@@ -112,8 +109,10 @@ def test_a_pause_ends_at_a_turn_and_another_worker_goes_on_there(bench: Bench, c
     assert len(written) == SAMPLES * TURNS, "no turn was asked twice"
 
 
-def test_a_sample_that_ends_the_engine_has_an_exit_of_its_own(bench: Bench, calm: Trial) -> None:
-    trial = agents(bench)  # the script is changed before the worker reads it
+def test_a_sample_that_ends_the_engine_has_an_exit_of_its_own(
+    bench: Bench, ledger: Ledger, calm: Trial
+) -> None:
+    trial = agents(bench, ledger)  # the script is changed before the worker reads it
     bench.script(answer_ms=(1, 3), calls=CALLS, poison=[question(5)])
 
     trial.wait("done")  # one sample of forty may be missing

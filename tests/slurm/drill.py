@@ -40,7 +40,7 @@ class Drill(Bench):
             "registry/packages/scripted.yaml",
             {
                 "name": "scripted",
-                "provides": {"engines": ["scripted"]},
+                "provides": {"engines": ["scripted"], "tools": ["pay"]},
                 "source": {"type": "local", "path": str(engine)},
             },
         )

@@ -7,7 +7,8 @@ runs. Words it knows:
     answer_ms ([from, to], by the question)
     poison (questions that end it), pair (two that end it when both are with it), hang (never answered)
     refuse (part of a question: answered with HTTP 500 … of run tasks that fail; see `broken`)
-    calls (an agent's turns before the answer: each a list of tool and arguments)
+    calls (an agent's turns before the answer: each a list of tool and arguments; QUESTION in a text of an
+        argument stands for the question, TURN for the number of the turn)
     die_every, deaths (it ends after so many requests, so many times; -1: always), last_words
 
 What it was asked lies in `asked.log` beside the script, a line a question; how often it was started and died
@@ -24,10 +25,13 @@ import hashlib
 import json
 import os
 import re
+import socket
 import sys
 import time
 from pathlib import Path
 from typing import Any, ClassVar
+
+from pydantic import BaseModel
 
 _LENGTH = re.compile(rb"(?i)content-length: *(\d+)")
 
@@ -45,6 +49,30 @@ class Scripted:
 
         argv = [sys.executable, "-m", "hpcbench_scripted", "--uds", spec.socket]
         return Command([*argv, "--script", spec.options["script"], "--name", spec.model_name])
+
+
+class Pay:
+    """Pays for something."""
+
+    api: ClassVar[int] = 1
+    idempotent: ClassVar[bool] = False
+    stateless: ClassVar[bool] = True
+
+    class Arguments(BaseModel):
+        """What is paid."""
+
+        bill: str
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.ledger = options["ledger"]
+
+    def call(self, arguments: Arguments, context: Any) -> str:
+        """Have it written into the ledger, which is another process: a tool can write no file."""
+        with socket.socket(socket.AF_UNIX) as ledger:
+            ledger.connect(self.ledger)
+            ledger.sendall(arguments.bill.encode())
+            ledger.shutdown(socket.SHUT_WR)
+            return ledger.recv(100).decode()
 
 
 def right_answer(question: str) -> str:
@@ -111,7 +139,11 @@ class Server:
         if script.get("broken") and re.search(script["broken"], f"{self.name} {question}"):
             return 400, json.dumps({"error": {"message": "scripted to refuse this"}}).encode()
         calls = script.get("calls", ())
-        text = right_answer(question) if turn >= len(calls) else _called(*calls[turn])
+        text = right_answer(question)
+        if turn < len(calls):
+            tool, arguments = calls[turn]
+            filled = json.dumps(arguments).replace("QUESTION", question).replace("TURN", str(turn))
+            text = _called(tool, json.loads(filled))
         choice = {
             "index": 0,
             "message": {"role": "assistant", "content": text},
