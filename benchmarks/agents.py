@@ -3,7 +3,10 @@
 The engine is a scripted one that answers at once; the tool is the calculator. `--inspect` names a Python that
 has inspect_ai and openai: the same conversations then run there, too.
 
-    python benchmarks/agents.py [--samples 200] [--turns 8] [--inspect PYTHON]
+`--crash` kills each in the middle, lets it go on as its own manual says, and counts the turns that the engine
+is asked again: those were lost. The engine then takes 50 ms for a reply.
+
+    python benchmarks/agents.py [--samples 200] [--turns 8] [--inspect PYTHON] [--crash]
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import json
 import os
 import re
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -40,13 +44,17 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=200)
     parser.add_argument("--turns", type=int, default=8)
     parser.add_argument("--inspect", help="a Python that has inspect_ai")
-    parser.add_argument("--be", choices=["engine", "inspect"], help=argparse.SUPPRESS)
+    parser.add_argument("--crash", action="store_true", help="kill each in the middle")
+    parser.add_argument("--be", choices=["engine", "hpcbench"], help=argparse.SUPPRESS)
     parser.add_argument("--at", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--log", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.be == "engine":
-        asyncio.run(serve(given.at, given.turns))
-    elif given.be == "inspect":
-        run_inspect(given.at, given.samples)
+        asyncio.run(serve(given.at, given.turns, given.log))
+    elif given.be == "hpcbench":
+        asyncio.run(run_hpcbench(Path(given.at), given.samples, given.turns))
+    elif given.crash:
+        crash(given.samples, given.turns, given.inspect)
     else:
         compare(given.samples, given.turns, given.inspect)
 
@@ -69,17 +77,9 @@ def compare(samples: int, turns: int, inspect: str | None) -> None:
         if inspect is None:
             return
         with engine(str(PORT), turns):
-            command = [
-                inspect,
-                __file__,
-                "--be",
-                "inspect",
-                "--samples",
-                str(samples),
-                "--at",
-                name,
-            ]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                of_inspect(inspect, name, samples), capture_output=True, text=True, check=False
+            )
         if done.returncode:
             sys.exit(done.stderr[-2000:])
         seconds, cpu, seen = map(float, done.stdout.split()[-3:])
@@ -87,6 +87,31 @@ def compare(samples: int, turns: int, inspect: str | None) -> None:
         theirs = seen / turns / seconds
         print(f"Inspect   {theirs:7.1f} samples/s  {1e3 * cpu / seen:.2f} ms of CPU a turn")
         print(f"ratio     {rate / theirs:.1f} × the samples/s of Inspect")
+
+
+def crash(samples: int, turns: int, inspect: str | None) -> None:
+    """Kill each in the middle, and count what the engine is asked twice."""
+    for kit in ("hpcbench", "Inspect") if inspect is not None else ("hpcbench",):
+        with tempfile.TemporaryDirectory(dir="/tmp") as name:
+            log = Path(name) / "replies"
+            at = str(Path(name) / "engine.sock") if kit == "hpcbench" else str(PORT)
+            words = ["--samples", str(samples), "--turns", str(turns), "--at", name]
+            command = [sys.executable, __file__, "--be", "hpcbench", *words]
+            if inspect is not None and kit != "hpcbench":
+                command = of_inspect(inspect, name, samples)
+            with engine(at, turns, log):
+                with subprocess.Popen(
+                    command, stdout=subprocess.DEVNULL, start_new_session=True
+                ) as first:
+                    while log.read_bytes().count(b"\n") < samples * turns / 2:
+                        assert first.poll() is None, f"{kit} ended early"
+                        time.sleep(0.01)
+                    os.killpg(first.pid, signal.SIGKILL)
+                before = log.read_bytes().count(b"\n")
+                subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            replies = log.read_text().splitlines()
+        again = len(replies) - len({*replies})
+        print(f"{kit}: killed after {before} replies; {again} turns were lost and asked again")
 
 
 async def run_hpcbench(folder: Path, samples: int, turns: int) -> dict[str, float]:
@@ -105,7 +130,9 @@ async def run_hpcbench(folder: Path, samples: int, turns: int) -> dict[str, floa
     agent = Agent.model_validate({"tools": ["calculator"]})
     plan = resolved(run_task("numbers", model={"engine": "remote"}, agent=agent))
     shard = Shard(run_task="numbers", index=0, start=0, stop=samples)
-    taken = claim(Experiment(folder), ShardState(shard, 0, 0, "free", None), Owner.here())
+    experiment = Experiment(folder)
+    attempts = len([*folder.glob("shards/numbers/*.events.jsonl")])
+    taken = claim(experiment, ShardState(shard, attempts, 0, "free", None), Owner.here())
     assert taken is not None
     asked = (
         (
@@ -113,7 +140,9 @@ async def run_hpcbench(folder: Path, samples: int, turns: int) -> dict[str, floa
             Request(f"s{n}", (Message("user", f"question {n}"),), {"max_tokens": 9}, 60.0),
         )
         for n in range(samples)
+        if f"s{n}" not in taken.answered
     )
+    known = len(taken.answered)
     tools = await toolbox_of(agent)
     begin, cpu = time.monotonic(), time.process_time()
     peak, syncs, answered = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, 0.0, 0
@@ -121,6 +150,8 @@ async def run_hpcbench(folder: Path, samples: int, turns: int) -> dict[str, floa
         work = Trajectories(plan.run_tasks[0], client, tools, ToolTimes(30), folder)
         async for response in work.answers(asked, taken, AT_ONCE, asyncio.Event()):
             taken.record(response)
+            if not answered % AT_ONCE:  # a worker does it four times a second
+                taken.acknowledge()
             assert response.trajectory is not None
             assert response.trajectory["turns"] == turns, response
             syncs += response.trajectory["sync_seconds"]
@@ -131,49 +162,24 @@ async def run_hpcbench(folder: Path, samples: int, turns: int) -> dict[str, floa
     await tools.close()
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     of_tools = children.ru_utime + children.ru_stime
-    assert answered == samples
+    assert answered == samples - known
     return {"seconds": seconds, "cpu": used, "tools": of_tools, "syncs": syncs, "grown": grown}
 
 
-def run_inspect(folder: str, samples: int) -> None:
-    """The same in Inspect: prints seconds, CPU seconds, replies."""
-    from inspect_ai import Task, eval
-    from inspect_ai.dataset import Sample
-    from inspect_ai.model import get_model
-    from inspect_ai.solver import generate, use_tools
-    from inspect_ai.tool import tool
-
-    @tool
-    def calculator() -> Any:
-        async def execute(expression: str) -> str:
-            """Evaluate an expression.
-
-            Args:
-                expression: The expression.
-            """
-            left, _, right = expression.partition("+")
-            return str(int(left) + int(right))
-
-        return execute
-
+def of_inspect(python: str, folder: str, samples: int) -> list[str]:
+    """The command that runs the same in Inspect."""
+    script = str(Path(__file__).parent / "kits" / "inspect_agents.py")
     url = f"http://127.0.0.1:{PORT}/v1"
-    model = get_model("openai-api/scripted/m", base_url=url, api_key="key")
-    data = [Sample(f"question {n}", target="42") for n in range(samples)]
-    task = Task(data, [use_tools(calculator()), generate()])
-    begin = time.monotonic()
-    (log,) = eval(
-        task, model, display="none", log_dir=folder, max_connections=AT_ONCE, max_samples=AT_ONCE
-    )
-    seconds, used = time.monotonic() - begin, resource.getrusage(resource.RUSAGE_SELF)
-    assert log.status == "success", log.error
-    replies = sum(one.role == "assistant" for sample in log.samples for one in sample.messages)
-    print(seconds, used.ru_utime + used.ru_stime, replies)
+    return [python, script, folder, url, str(samples), str(AT_ONCE)]
 
 
 @contextmanager
-def engine(at: str, turns: int) -> Iterator[None]:
+def engine(at: str, turns: int, log: Path | None = None) -> Iterator[None]:
     """The scripted engine on a socket or a port, as a process of its own."""
     command = [sys.executable, __file__, "--be", "engine", "--at", at, "--turns", str(turns)]
+    if log is not None:
+        log.touch()
+        command += ["--log", str(log)]
     with subprocess.Popen(command) as process:
         time.sleep(2)
         try:
@@ -182,15 +188,19 @@ def engine(at: str, turns: int) -> Iterator[None]:
             process.kill()
 
 
-async def serve(at: str, turns: int) -> None:
-    """Answer chats: a call in each turn but the last one."""
+async def serve(at: str, turns: int, log: str | None) -> None:
+    """Answer chats: a call in each turn but the last one. With a log, slowly, and a line for each reply."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
                 found = _LENGTH.search(head)
                 body = json.loads(await reader.readexactly(int(found[1]))) if found else {}
-                data = json.dumps(answer(body.get("messages", ()), turns)).encode()
+                messages = body.get("messages", ())
+                data = json.dumps(answer(messages, turns)).encode()
+                if log:
+                    await asyncio.sleep(0.05)
+                    note(log, messages)
                 writer.write(
                     b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
                     b"content-length: %d\r\n\r\n" % len(data) + data
@@ -204,6 +214,14 @@ async def serve(at: str, turns: int) -> None:
     else:
         server = await asyncio.start_unix_server(talk, at)
     await server.serve_forever()
+
+
+def note(log: str, messages: list[dict[str, Any]]) -> None:
+    """Write down which turn of which sample is answered."""
+    asked = next(one["content"] for one in messages if one["role"] == "user")
+    turn = sum(one["role"] == "assistant" for one in messages)
+    with Path(log).open("a") as file:
+        file.write(f"{asked if isinstance(asked, str) else asked[0]['text']} {turn}\n")
 
 
 def answer(messages: list[dict[str, Any]], turns: int) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def test_every_turn_is_recorded_and_the_answer_is_the_last_one(
 def test_kills_lose_no_turn_and_repeat_no_payment(
     bench: Bench, ledger: Ledger, calm: Trial, victim: str, tmp_path: Path
 ) -> None:
-    trial = agents(bench, ledger, answer_ms=(50, 150), parallelism=2)
+    trial = agents(bench, ledger, answer_ms=(50, 150), parallelism=2, min_coverage=1.0)
     chance, seen = random.Random(victim), set[tuple[str, int]]()
     find = {"worker": trial.workers, "wrapper": trial.wrappers, "engine": trial.engines}[victim]
     for _ in range(3):
