@@ -123,7 +123,13 @@ class Loop:
         self.agent, self.tools, self.times = agent, tools, times
         self.as_text, self.context = as_text, context
         self.answer_tokens, self.request_seconds = answer_tokens, request_seconds
-        self._specs = {name: self._specs_of(name) for name in agent.agents or ("",)}
+        known = {one.name: one for one in tools.specs}
+        self._specs = {
+            name: own_tools.seen_by(
+                agent, name, lambda entry: [known[one] for one in tools.names(entry)]
+            )
+            for name in agent.agents or ("",)
+        }
         """Agent → its tools by name."""
 
     async def run(
@@ -310,21 +316,3 @@ class Loop:
     def _name(self, trajectory: Trajectory) -> str:
         """The agent whose turn it is; empty: there is only one."""
         return trajectory.agent or next(iter(self.agent.agents), "")
-
-    def _specs_of(self, name: str) -> dict[str, ToolSpec]:
-        """The tools of an agent, in the order of its definition."""
-        known = {one.name: one for one in (*own_tools.SPECS, *self.tools.specs)}
-        entries = self.agent.tools
-        found: dict[str, ToolSpec] = {}
-        if name:
-            role = self.agent.agents[name]
-            entries = role.tools or entries
-            others = [one for one in self.agent.agents if one != name]
-            others = others if role.hand_over is None else list(role.hand_over)
-            if others:
-                found["hand_over"] = own_tools.hand_over(others)
-        for entry in entries:
-            called = entry if isinstance(entry, str) else entry.name
-            names = [called] if called in OF_THE_LOOP else self.tools.names(called)
-            found |= {one: known[one] for one in names}
-        return found

@@ -6,7 +6,7 @@ model, which is asked about that region alone.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from hpcbench.agents.tools import ToolResult, ToolSpec
@@ -97,6 +97,33 @@ def hand_over(agents: Sequence[str]) -> ToolSpec:
         },
         origin=_ORIGIN,
     )
+
+
+def seen_by(
+    agent: Agent, name: str, tools_of: Callable[[str], Iterable[ToolSpec]]
+) -> dict[str, ToolSpec]:
+    """The tools that an agent sees by name, in the order of its definition.
+
+    Args:
+        agent: the definition.
+        name: the agent among several; empty: there is only one.
+        tools_of: gives the tools of an entry that are not the loop's own: a server may have several.
+    """
+    own = {one.name: one for one in SPECS}
+    entries = agent.tools
+    found: dict[str, ToolSpec] = {}
+    if name:
+        role = agent.agents[name]
+        entries = role.tools or entries
+        others = [one for one in agent.agents if one != name]
+        others = others if role.hand_over is None else list(role.hand_over)
+        if others:
+            found["hand_over"] = hand_over(others)
+    for entry in entries:
+        called = entry if isinstance(entry, str) else entry.name
+        tools = [own[called]] if called in own else tools_of(called)
+        found |= {one.name: one for one in tools}
+    return found
 
 
 def change(trajectory: Trajectory, name: str, arguments: Mapping[str, Any]) -> ToolResult:

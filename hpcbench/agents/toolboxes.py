@@ -71,8 +71,9 @@ def specs_of(
     rooms: Mapping[Place, Room] | None = None,
     container: ContainerSite | None = None,
     beside: Collection[str] = (),
-) -> tuple[ToolSpec, ...]:
-    """All tools of an agent, in order, for the manifest. Its servers are started, listed and ended.
+) -> dict[str, tuple[ToolSpec, ...]]:
+    """Entry of an agent's definition → its tools, in order, for the manifest. Servers are started, listed and
+    ended.
 
     Call it where no event loop runs.
 
@@ -85,15 +86,17 @@ def specs_of(
     Raises:
         UserError, EnvironmentFault: see `toolbox_of`.
     """
-    if all(entry.mcp is None for entry in entries_of(agent, beside)):
+    entries = entries_of(agent, beside)
+    if all(entry.mcp is None for entry in entries):
         found = plugin_specs(agent, beside)
         _unique([(spec, spec.origin) for spec in found])
-        return found
+        return {spec.name: (spec,) for spec in found}
 
-    async def listed() -> tuple[ToolSpec, ...]:
+    async def listed() -> dict[str, tuple[ToolSpec, ...]]:
         box = await toolbox_of(agent, rooms, container, beside=beside, only_listed=True)
         await box.close()
-        return tuple(box.specs)
+        known = {spec.name: spec for spec in box.specs}
+        return {one.name: tuple(known[name] for name in box.names(one.name)) for one in entries}
 
     return asyncio.run(listed())
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +84,7 @@ def _document(log: RunTaskLog, one: Logged, images: _Images) -> dict[str, Any]:
             "name": "hpcbench",
             "version": str(log.experiment.manifest.get("hpcbench", hpcbench.__version__)),
             "model_name": log.run_task.model.name,
+            **({"tool_definitions": tools} if (tools := _tools(log)) else {}),
         },
         "steps": steps,
         "final_metrics": {
@@ -107,6 +108,14 @@ def _document(log: RunTaskLog, one: Logged, images: _Images) -> dict[str, Any]:
             "scores": scores,
         },
     }
+
+
+def _tools(log: RunTaskLog) -> list[dict[str, Any]]:
+    """The tools as the model saw them, in OpenAI's form; those of several agents each once."""
+    manifest: Mapping[str, Any] = log.experiment.manifest
+    written = manifest.get("tools", {}).get(log.run_task.name, {})
+    seen = [one for tools in written.get("functions", {}).values() for one in tools]
+    return [*{one["function"]["name"]: one for one in seen}.values()]
 
 
 def _steps(

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench import environments
-from hpcbench.agents.own_tools import needing
+from hpcbench.agents.conversation import as_functions
+from hpcbench.agents.own_tools import needing, seen_by
 from hpcbench.agents.tool_host import Place, Room
 from hpcbench.agents.toolboxes import locked, places_of, specs_of
 from hpcbench.errors import EnvironmentFault, UserError
@@ -22,8 +23,8 @@ def prepare_tools(
     """Prepare the tools of all agents of a plan.
 
     Returns:
-        The environments of their tools by key; and run task → `locked`, the hashes of its tools, and `rooms`,
-        the key of each place.
+        The environments of their tools by key; and run task → `functions`, the tools as each of its agents
+        sees them, in OpenAI's form; `locked`, their hashes; `rooms`, the key of each place.
 
     Raises:
         UserError: two tools have one name.
@@ -34,7 +35,7 @@ def prepare_tools(
     for run_task in resolved.run_tasks:
         if (agent := run_task.agent) is None:
             continue
-        agent = needing(agent)
+        shown, agent = agent, needing(agent)
         keys: dict[Place, str] = {}
         for place in places_of(agent, OF_THE_LOOP):
             key = keys[place] = key_of(place)
@@ -46,7 +47,7 @@ def prepare_tools(
                 )
         rooms = {place: Room(prepared[key], resolved.site.container) for place, key in keys.items()}
         try:
-            specs = specs_of(agent, rooms, resolved.site.container, OF_THE_LOOP)
+            found = specs_of(agent, rooms, resolved.site.container, OF_THE_LOOP)
         except EnvironmentFault as fault:
             what = f"run task '{run_task.name}': {fault.message}"
             raise EnvironmentFault(what, remedy=fault.remedy) from fault
@@ -55,7 +56,12 @@ def prepare_tools(
                 run_task.problem("agent", one.message, one.remedy) for one in error.problems
             ]
             raise UserError(*problems) from error
+        specs = [spec for of_entry in found.values() for spec in of_entry]
         tools[run_task.name] = {
+            "functions": {
+                name: as_functions([*seen_by(shown, name, found.__getitem__).values()])
+                for name in shown.agents or ("",)
+            },
             "locked": locked(specs),
             "origins": {spec.name: spec.origin for spec in specs},
             "rooms": [[place.image, list(place.packages), key] for place, key in keys.items()],

@@ -104,6 +104,9 @@ def valid_trajectories(trial: Trial, folder: Path) -> int:
     with path.open(encoding="utf-8") as file:
         count = 0
         for line in file:
-            check(json.loads(line))
+            document = json.loads(line)
+            check(document)
+            tools = document["agent"]["tool_definitions"]
+            assert [one["function"]["name"] for one in tools] == ["calculator", "pay"]
             count += 1
         return count

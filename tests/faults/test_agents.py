@@ -44,6 +44,10 @@ def test_every_turn_is_recorded_and_the_answer_is_the_last_one(
 
     assert trial.answers() == calm.answers()
     assert len(turns(trial)) == SAMPLES * TURNS
+    manifest = json.loads((trial.path / "manifest.json").read_text())
+    seen = manifest["tools"]["numbers"]["functions"][""]
+    assert [one["function"]["name"] for one in seen] == ["calculator", "pay"]
+    assert seen[1]["function"]["description"] == "Pays for something."
     table = json.loads(trial.metrics)["run_tasks"]["numbers"]
     assert table["metrics"] == json.loads(calm.metrics)["run_tasks"]["numbers"]["metrics"]
     last = trial.said("progress")[-1:]

@@ -22,7 +22,7 @@ from hpcbench.agents.toolboxes import (
     specs_of,
     toolbox_of,
 )
-from hpcbench.agents.tools import ResultKind
+from hpcbench.agents.tools import ResultKind, ToolSpec
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.plugins import Environment, ToolContext, ToolError, available, mismatch
 from hpcbench.registry.catalog import Catalog
@@ -42,6 +42,10 @@ def server(*only: str, name: str = "shelf", **more: Any) -> ToolEntry:
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(asyncio.wait_for(work, 60))
+
+
+def flat(agent: Agent) -> list[ToolSpec]:
+    return [spec for tools in specs_of(agent).values() for spec in tools]
 
 
 @pytest.mark.long
@@ -89,7 +93,7 @@ def test_all_tools_of_an_agent_answer_from_one_box(tmp_path: Path) -> None:
             await box.close()
         assert [path.name for path in tmp_path.iterdir()] == ["page.png"]
 
-    listed = specs_of(agent)
+    listed = flat(agent)
     run(work())
 
 
@@ -124,7 +128,7 @@ def test_plugins_are_listed_without_being_started() -> None:
     assert "title" not in str(crop.schema)
     assert calculator.idempotent
     changed = ToolEntry(name="sum", plugin="calculator", idempotent=False)
-    (spec,) = specs_of(Agent(tools=(changed,)))
+    (spec,) = flat(Agent(tools=(changed,)))
     assert (spec.name, spec.idempotent) == ("sum", False)
     assert spec.sha256 != calculator.sha256
 
@@ -163,7 +167,7 @@ def test_equal_names_of_a_plugin_and_a_server_name_both() -> None:
 @pytest.mark.long
 def test_tools_are_as_locked_or_a_line_says_so(tmp_path: Path) -> None:
     agent = Agent(tools=("calculator",))
-    now = locked(specs_of(agent))
+    now = locked(flat(agent))
 
     async def with_locks(locks: dict[str, str]) -> None:
         box = await toolbox_of(agent, locked=locks, near=str(tmp_path))

@@ -67,7 +67,10 @@ TRAJECTORY = _closed(
     schema_version={"const": "ATIF-v1.8"},
     session_id=TEXT,
     trajectory_id=TEXT,
-    agent=_closed(("name", "version"), name=TEXT, version=TEXT, model_name=TEXT, extra=ANY),
+    agent=_closed(
+        ("name", "version"), name=TEXT, version=TEXT, model_name=TEXT, extra=ANY,
+        tool_definitions={"type": "array", "items": ANY},
+    ),
     steps={"type": "array", "items": STEP, "minItems": 1},
     notes=TEXT,
     final_metrics=_closed(
