@@ -132,6 +132,12 @@ def lab_python_with_engine(lab: Lab, wheel: Path) -> Path:
     return _install_for_users(lab, "hpcbench-engine", wheel, (torch, f"{wheel}[hf]"))
 
 
+@pytest.fixture(scope="session")
+def python_with_agents(lab: Lab, wheel: Path) -> Path:
+    """The same with what agents' tools and servers of tools need."""
+    return _install_for_users(lab, "hpcbench-agents", wheel, (f"{wheel}[agents]",))
+
+
 def _install_for_users(lab: Lab, name: str, wheel: Path, needs: Sequence[str]) -> Path:
     environment = lab.home / name
     key = hashlib.sha256(wheel.read_bytes()).hexdigest()[:16]

@@ -9,18 +9,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from tests.cluster.lab import Lab
-from tests.conftest import _install_for_users, build_wheel
 from tests.unit.agents import bad_server
 from tests.user import User
 
 pytestmark = [pytest.mark.apptainer, pytest.mark.timeout(1200)]
-
-
-@pytest.fixture(scope="module")
-def python_with_agents(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    wheel = build_wheel(tmp_path_factory.mktemp("wheel"))
-    return _install_for_users(lab, "hpcbench-agents", wheel, (f"{wheel}[agents]",))
 
 
 def test_a_server_and_snippets_run_in_an_image_and_reach_nothing(

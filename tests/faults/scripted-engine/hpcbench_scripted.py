@@ -59,7 +59,7 @@ class Pay:
     stateless: ClassVar[bool] = True
 
     class Arguments(BaseModel):
-        """What is paid."""
+        """Arguments of a payment."""
 
         bill: str
 
