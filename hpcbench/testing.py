@@ -91,6 +91,7 @@ TABLES: Mapping[str, Any] = {
             ],
         },
     ],
+    "published": [],
     "metrics": {
         "version": 2,
         "run_tasks": {

@@ -107,6 +107,13 @@ def list_definitions(arguments: argparse.Namespace) -> int:
     """`hpcbench registry list [KIND]`."""
     catalog = Catalog(arguments.registry)
     kinds = [_kind(arguments.kind)] if arguments.kind else list(KINDS)
+    if kinds == ["datasets"] or arguments.markdown or _filters(arguments):
+        from hpcbench.cli import benchmarks
+
+        if kinds != ["datasets"]:
+            what = "--task, --language, --licence, --max-gb and --markdown are for datasets"
+            raise UserError(what, remedy="hpcbench registry list datasets …")
+        return benchmarks.list_datasets(catalog, arguments)
     rows = []
     for kind in kinds:
         for name in catalog.names(kind):
@@ -131,6 +138,11 @@ def list_definitions(arguments: argparse.Namespace) -> int:
         )
     console().print(shown)
     return 0
+
+
+def _filters(arguments: argparse.Namespace) -> bool:
+    names = ("ml_task", "language", "licence", "max_gb")
+    return any(getattr(arguments, name) is not None for name in names)
 
 
 def show(arguments: argparse.Namespace) -> int:

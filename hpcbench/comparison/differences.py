@@ -21,7 +21,9 @@ from hpcbench.schema.plan import ResolvedRunTask
 ANY = "*"
 """Means every run task that the two experiments share."""
 
-_PROSE = {"description", "notes", "metadata", "reports", "schema_version"}
+_PROSE = {
+    "description", "notes", "metadata", "reports", "schema_version", "published", "read", "unread",
+}  # fmt: skip
 """Fields of definitions that nothing depends on."""
 
 _OF_PLAN = ("seed", "shard_size", "parallelism", "executor")

@@ -11,6 +11,7 @@ record, so that row numbers stay right.
 
 from __future__ import annotations
 
+import ast
 import bisect
 import csv
 import io
@@ -117,6 +118,78 @@ class ListedRows:
     def names(self) -> None:
         """None: each row has its own columns."""
         return
+
+
+class EachRows:
+    """Rows with lists in some columns: a row for each entry, which takes the place of the list.
+
+    The lists of one row are equally long. A list may be a text: JSON, or as Python prints it.
+    """
+
+    def __init__(self, rows: Rows, columns: Sequence[str]) -> None:
+        self._rows, self._columns = rows, columns
+
+    def light(self, keys: Collection[str] | None) -> Iterable[Record | Problem]:
+        """All rows, light: only the columns of these keys, without bytes."""
+        more = None if keys is None else {*keys, *self._columns}
+        for number, row in enumerate(self._rows.light(more)):
+            yield from (row,) if isinstance(row, Problem) else self._entries(row, number)
+
+    def at(self, places: Iterable[int], keys: Collection[str] | None = None) -> Iterator[Record]:
+        """Yield rows at some places, in rising order; whole, or light with the columns of `keys`."""
+        more = None if keys is None else {*keys, *self._columns}
+        wanted: dict[int, list[int]] = {}
+        for place in places:
+            number = bisect.bisect_right(self._starts, place) - 1
+            wanted.setdefault(number, []).append(place - self._starts[number])
+        for (place, some), row in zip(wanted.items(), self._rows.at(wanted, more), strict=True):
+            entries = self._entries(row, place)
+            for entry in some:
+                if not isinstance(found := entries[entry], Problem):
+                    yield found
+
+    def place(self, index: int) -> tuple[Path, int]:
+        """File and line, or number, of the row that contains an entry."""
+        return self._rows.place(bisect.bisect_right(self._starts, index) - 1)
+
+    def names(self) -> Mapping[str, bool] | None:
+        """Column → whether it contains bytes."""
+        return self._rows.names()
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        """First place of each row."""
+        sizes = (
+            1 if isinstance(row, Problem) else len(self._entries(row, number))
+            for number, row in enumerate(self._rows.light(set(self._columns)))
+        )
+        return list(itertools.accumulate(sizes, initial=0))[:-1]
+
+    def _entries(self, row: Record, number: int) -> list[Record | Problem]:
+        """The rows that a row becomes; one problem if its columns have no such lists."""
+        lists = [_list_of(row.get(column)) for column in self._columns]
+        sizes = {-1 if one is None else len(one) for one in lists}
+        if len(sizes) != 1 or min(sizes) < 1:
+            path, line = self._rows.place(number)
+            names = ", ".join(map(repr, self._columns))
+            return [Problem(f"{names}: no lists of equal length", str(path), line)]
+        return [
+            {**row, **dict(zip(self._columns, some, strict=True))}
+            for some in zip(*(one or () for one in lists), strict=True)
+        ]
+
+
+def _list_of(value: Any) -> list[Any] | None:
+    """A list, or the list that a text says; None: it is none."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            try:
+                value = ast.literal_eval(value)
+            except (ValueError, SyntaxError, MemoryError, RecursionError):
+                return None
+    return list(value) if isinstance(value, (list, tuple)) else None
 
 
 def _text_rows(

@@ -21,6 +21,7 @@ and no other key; the definition's `mapping` describes any other form, and its o
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,7 +33,16 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
 from hpcbench.data.pages import Pages, has_pages, split_name
 from hpcbench.data.references import is_empty
-from hpcbench.data.rows import How, Record, Rows, column_of, first_rows, open_rows, value_of
+from hpcbench.data.rows import (
+    EachRows,
+    How,
+    Record,
+    Rows,
+    column_of,
+    first_rows,
+    open_rows,
+    value_of,
+)
 from hpcbench.data.sibling_files import Finder
 from hpcbench.data.tree import Tree
 from hpcbench.errors import Problem, UserError, most_mistakes
@@ -81,6 +91,18 @@ class TableDataset:
         the path itself: without suffix, under other folders, with Windows' backslashes."""
         as_text: bool = False
         """Whether references that are numbers or flags are taken as texts, `3` and `true`: as labels are."""
+        as_letters: bool = False
+        """Whether references are numbers of options, counted from 0, and become letters: 0 is A."""
+        each: tuple[str, ...] = ()
+        """Columns with lists, of which each entry is a sample of its own: several questions about one page.
+        In the mapping such a column is the entry."""
+        kinds: Mapping[str, Mapping[str, str]] = {}
+        """Column → its value → kind by which a metric with several rules scores the references, e.g.
+        `{dataset: {HME100k: formula}}` for OCRBench."""
+        more_images: tuple[str, ...] = ()
+        """Further columns of images, after the one of the mapping; empty ones are left out."""
+        base64: bool = False
+        """Whether images are text: bytes in base64."""
         constants: Mapping[str, JsonValue] = {}
         """Fields that are the same for every sample, e.g. `classes`."""
 
@@ -173,9 +195,11 @@ class TableDataset:
     @cached_property
     def _rows(self) -> Rows:
         options = self.options
-        keys = {*_keys(self.mapping), *options.where}
+        keys = {*_keys(self.mapping), *options.where, *options.each, *options.more_images}
+        keys |= set(options.kinds)
         how = How(options.records, options.delimiter, options.encoding, keys)
-        return open_rows(self.tree, self._files, how)
+        rows = open_rows(self.tree, self._files, how)
+        return EachRows(rows, options.each) if options.each else rows
 
     @cached_property
     def _inside(self) -> bool:
@@ -270,7 +294,9 @@ class TableDataset:
         if lacking := needed or named:
             self._tell_missing(lacking)
         split = [mapping.split] if mapping.split is not None else []
-        return {*self._needed, *_sources(mapping.references), *split, *self.options.where}
+        more = [one for one in self.options.more_images if one in known]
+        own = {*self.options.where, *self.options.kinds, *more}
+        return {*self._needed, *_sources(mapping.references), *split, *own}
 
     def _records(self, places: Sequence[int], *, images: bool) -> Iterator[tuple[int, Record]]:
         """Yield the rows at some places, in order; light rows if images are not needed."""
@@ -278,6 +304,7 @@ class TableDataset:
         if not images and known is not None:
             light = {name for name, holds_bytes in known.items() if not holds_bytes}
             keys = light | set(_keys(self.mapping)) | (self._light_columns() or set())
+            keys |= {one for one in self.options.more_images if one in known}
         yield from zip(places, self._rows.at(places, keys), strict=True)
 
     def _of_split(self, record: Record) -> bool:
@@ -374,6 +401,11 @@ class TableDataset:
 
     def _references(self, record: Record) -> list[Any]:
         found = _listed(self._answer(record))
+        if self.options.as_letters:
+            return [_letter(one) for one in found]
+        for column, known in self.options.kinds.items():
+            if kind := known.get(str(value_of(record, column))):
+                found = [{"answer": one, "kind": kind} for one in found]
         if not self.options.as_text:
             return found
         return [json.dumps(one) if isinstance(one, (bool, int, float)) else one for one in found]
@@ -399,7 +431,10 @@ class TableDataset:
             paths = (_COLUMN.sub(lambda match: str(known[match[1]]), key) for known in filled)  # noqa: B023
             return list(map(self._image, paths))
         found: list[str | bytes] = []
-        for value in _listed(value_of(record, key)):
+        more = (one for name in self.options.more_images for one in _listed(record.get(name)))
+        for value in (*_listed(value_of(record, key)), *more):
+            if self.options.base64 and isinstance(value, str):
+                value = _decoded(value)
             if isinstance(value, Mapping):  # Hugging Face's image column
                 held = value.get("bytes")
                 value = value.get("path") if held is None else held
@@ -438,6 +473,21 @@ class TableDataset:
         if "*" in name:
             return sorted(self.tree.glob(name), key=_in_order) or [self.folder / name]
         return [self.folder / split_name(name)[0]]
+
+
+def _decoded(text: str) -> bytes:
+    """Bytes of an image in base64, with or without the head of a data URI; no image if it is none."""
+    try:
+        return base64.b64decode(text.rpartition(",")[2], validate=True)
+    except ValueError:
+        return b"not base64"
+
+
+def _letter(option: Any) -> Any:
+    """The letter of an option by its number from 0, as a number or a text; anything else as it is."""
+    if isinstance(option, bool) or not re.fullmatch(r"\d|1\d|2[0-5]", str(option), re.ASCII):
+        return option
+    return chr(ord("A") + int(option))
 
 
 def _one_file(name: str | bytes) -> bool:

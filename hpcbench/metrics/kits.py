@@ -59,6 +59,9 @@ DOCVQA = Kit("DocVQA", "GitHub: QwenLM/Qwen-VL", "commit e6bbb9d", "2023-08-25")
 """The challenge's own script, which its site gives to participants, in the copy that Qwen-VL publishes."""
 JIWER = Kit("jiwer", "PyPI: jiwer", "4.0.0", "2025-02-02")
 LMMS_EVAL = Kit("lmms-eval", "GitHub: EvolvingLMMs-Lab/lmms-eval", "commit 75571cf", "2026-08-06")
+MTVQA = Kit(
+    "MTVQA", "GitHub: bytedance/MTVQA", "commit 9659063", "2024-05-31", computed="2026-11-28"
+)
 OCRBENCH = Kit("OCRBench", "GitHub: Yuliang-Liu/MultimodalOCR", "commit 794c36d", "2026-04-28")
 PIX2STRUCT = Kit("pix2struct", "GitHub: google-research/pix2struct", "commit 945f27e", "2025-02-28")
 PUBTABNET = Kit("PubTabNet", "GitHub: ibm-aur-nlp/PubTabNet", "commit 8ffde90", "2025-07-07")

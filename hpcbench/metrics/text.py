@@ -28,7 +28,7 @@ from hpcbench.metrics.base import (
     over_one,
     take_dialect,
 )
-from hpcbench.metrics.kits import ANLS, DOCVQA, JIWER, LMMS_EVAL, ST_VQA, VLMEVALKIT, Dialect
+from hpcbench.metrics.kits import ANLS, DOCVQA, JIWER, LMMS_EVAL, MTVQA, ST_VQA, VLMEVALKIT, Dialect
 from hpcbench.metrics.normalise import (
     Case,
     TextMetric,
@@ -68,6 +68,12 @@ class ExactMatch(TextMetric):
         return over_one(equal)
 
 
+Stops = Literal["keep", "answer", "both"]
+"""Full stops that are dropped before texts are compared: none, the answer's, those of both sides."""
+
+_BOTH_STOPS = {"stops": "both", "whitespace": "strip", "unicode": "none"}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contains(TextMetric):
     """1 if the prediction contains a reference, else 0; over samples the mean.
@@ -78,24 +84,48 @@ class Contains(TextMetric):
 
     name: ClassVar[str] = "contains"
 
+    dialects: ClassVar[Mapping[str, Dialect]] = {
+        "mtvqa": Dialect(
+            {"stops": "answer", "whitespace": "strip", "unicode": "none"},
+            MTVQA,
+            ("scripts/acc.py",),
+        ),
+        "vlmevalkit": Dialect(_BOTH_STOPS, VLMEVALKIT, ("vlmeval/dataset/image_vqa.py",)),
+        "lmms-eval": Dialect(_BOTH_STOPS, LMMS_EVAL, ("lmms_eval/tasks/mtvqa/utils.py",)),
+    }
+    """All are rules of MTVQA; an empty reference is in every answer."""
+
     words: bool = False
     """Whether only whole words match: then "another" does not contain "no", nor "112" "12".
 
     In scripts without spaces each character is a word, so that "天气" is in "今天天气很好".
     """
+    stops: Stops = "keep"
+    """Whether full stops go: from the `answer`, or from `both`, so that "12.5" is "125" there."""
     case: Case = "lower"
     whitespace: Whitespace = "collapse"
+    compat: str = ""
+    """Compute the metric as this kit does for MTVQA: mtvqa, its publishers' script; vlmevalkit, lmms-eval."""
+
+    def __post_init__(self) -> None:
+        take_dialect(self)
+        TextOptions.__post_init__(self)
+        one_of("stops", self.stops, get_args(Stops))
 
     def score(self, prediction: object, references: Sequence[object]) -> Parts:
         """0 or 1, over 1. No text scores 0."""
         read = read_text(prediction)
         answer = None if read is None else self.normalise(read)
+        if answer is not None and self.stops != "keep":
+            answer = answer.replace(".", "")
         found = False
         for reference in acceptable(self.name, references):
             expected = self.normalise(reference_text(self.name, reference))
+            if self.stops == "both":
+                expected = expected.replace(".", "")
             if answer is None or found:
                 continue
-            if not expected:
+            if not expected and not self.compat:
                 found = not answer
             elif self.words:
                 found = _stands_alone(expected, answer)
@@ -106,10 +136,11 @@ class Contains(TextMetric):
     @property
     def signature(self) -> str:
         """E.g. `contains|words:any|case:lower|ws:collapse|unicode:nfc|v1`; of whole words it is v2."""
+        own = () if self.stops == "keep" else (f"stops:{self.stops}",)
         if self.words:
-            options, _, _ = self.describe(self.name, "words:whole").rpartition("|")
+            options, _, _ = self.describe(self.name, "words:whole", *own).rpartition("|")
             return f"{options}|v2"
-        return self.describe(self.name, "words:any")
+        return self.describe(self.name, "words:any", *own)
 
 
 _OFFICIAL = {"raw_length": True, "unicode": "none"}

@@ -488,6 +488,18 @@ class Checks:
         self.models.source(dataset, source, ())
         if dataset.splits and dataset.split is not None and dataset.split not in dataset.splits:
             self.found.say(source, ("split",), unknown("split", dataset.split, dataset.splits))
+        self._named_by(dataset, source)
+
+    def _named_by(self, dataset: Dataset, source: Source) -> None:
+        """A dataset's ML task, and the metrics and run tasks of its published scores, exist."""
+        named: list[tuple[str, str | None, Loc]] = [("ml_tasks", dataset.ml_task, ("ml_task",))]
+        for index, one in enumerate(dataset.published):
+            named.append(("metrics", one.metric, ("published", index, "metric")))
+            named.append(("run_tasks", one.run_task, ("published", index, "run_task")))
+        for kind, name, loc in named:
+            if name is not None and not self.catalog.files(kind, name):
+                what = unknown("definition", name, self.catalog.names(kind), of=kind)
+                self.found.say(source, loc, what)
 
     def _gate(self, gate: Gate, source: Source) -> None:
         """A gate's rules name existing things, as far as a name without `*` and `?` can be checked."""

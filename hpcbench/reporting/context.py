@@ -31,6 +31,7 @@ from hpcbench.reporting import report_tables
 from hpcbench.reporting.ab import arms_of
 from hpcbench.reporting.leaderboard import leaders, sentences
 from hpcbench.reporting.provenance import baseline, provenance
+from hpcbench.reporting.published import published_scores
 from hpcbench.reporting.report_tables import (
     Cell,
     Distribution,
@@ -97,6 +98,7 @@ def gather(experiment: Experiment, worst: int = 3, *, reused_times: bool = False
         "arms": arms_of(experiment),
         "leaders": best,
         "matrix": list(matrices(run_tasks, shown_names)),
+        "published": published_scores(experiment, run_tasks, shown_names),
         "metrics": cast("report_tables.Metrics", metrics.to_json()),
         "performance": performance.to_json(),
         "worst": worst_samples(experiment, run_tasks, shown_names, worst),

@@ -326,6 +326,44 @@ class Arms(TypedDict):
     """The checked rows."""
 
 
+class PublishedCondition(TypedDict):
+    """A condition of a published score and of the run beside it."""
+
+    what: str
+    published: str | None
+    """As its source states it; null where the source does not."""
+    here: str
+
+
+class PublishedScore(TypedDict):
+    """A published score of a run task's model on its dataset, beside the run task's own."""
+
+    run_task: str
+    model: str
+    dataset: str
+    metric: str
+    higher_is_better: bool
+    of: float
+    """The best value of the scale that all values of this row have."""
+    published: float
+    source: str
+    samples: int | None
+    """Samples of the published score; null where its source does not say it."""
+    value: float | None
+    """The value here; null where no sample is scored."""
+    low: float | None
+    high: float | None
+    n: int
+    difference: float | None
+    """The value here, less the published one."""
+    noise: float | None
+    """How large a difference is that chance explains, at 95 %; null where that is unknown."""
+    verdict: Literal["more than noise", "within noise", "undecided"]
+    why: str
+    """Why it is undecided; empty: it is not."""
+    conditions: list[PublishedCondition]
+
+
 class Tables(TypedDict):
     """A report as data."""
 
@@ -364,6 +402,8 @@ class Tables(TypedDict):
     leaders: list[Leader]
     """The leader of each ML task, dataset and metric that at least two run tasks share."""
     matrix: list[Matrix]
+    published: list[PublishedScore]
+    """Published scores of the models on these datasets, beside those of this experiment."""
     metrics: Metrics
     performance: dict[str, Any]
     """Contents of `performance.json`, see docs/measuring.md."""

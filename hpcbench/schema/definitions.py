@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, Discriminator, Field, JsonValue, Tag
+from pydantic import BaseModel, Discriminator, Field, JsonValue, Tag, model_validator
 
 from hpcbench.schema.agent import AgentChoice
 from hpcbench.schema.names import FLAT_NAME, LONGEST, NAME
@@ -92,6 +92,9 @@ class RequirementSource(Part):
     line: str
     """The requirement, as pip writes it: `pillow`, `torch>=2.4`."""
 
+
+LanguageCode = Annotated[str, Field(pattern=r"^[a-z]{2,3}$")]
+"""A language by ISO 639."""
 
 Language = Literal["en", "ru"]
 """Languages that default prompts exist in."""
@@ -351,6 +354,45 @@ def has_parser(options: Mapping[str, object]) -> bool:
     return any(name.replace("-", "_") == "tool_call_parser" for name in options)
 
 
+Condition = Literal[
+    "prompt", "generation", "images", "answers", "engine", "precision", "kit", "samples",
+]  # fmt: skip
+"""A condition of a measurement, in this order in reports."""
+
+
+class Published(Part):
+    """A score that was published for this dataset, with the conditions that its source states."""
+
+    model: str = Field(min_length=1)
+    """Model, as its hub names it: `ORGANISATION/NAME`."""
+    value: float
+    """The score, as it was published."""
+    of: float = Field(default=100, gt=0)
+    """The best value of the scale of `value`: 100 for per cent, 1 for a share, 1000 for a sum of points."""
+    metric: Name | None = None
+    """Metric definition that computes this score here. Without it: none does, and `program` is required."""
+    program: str = ""
+    """Program or judge that made the score, where no metric of hpcbench does; `hpcbench reproduce` refuses
+    it."""
+    split: str | None = None
+    """Split it was measured on. Without it: the dataset's `split`."""
+    samples: int | None = Field(default=None, gt=0)
+    """Samples it was measured on. Without it: the source does not say it."""
+    source: str = Field(min_length=1)
+    """Where it was read: address, with revision or date, and place in it."""
+    run_task: FlatName | None = None
+    """Run task definition with the conditions of this measurement, as far as they were published; `hpcbench
+    reproduce` runs it."""
+    conditions: Mapping[Condition, str] = Field(default_factory=dict)
+    """Condition → its statement in the source. A condition that is missing here was not published."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Published:
+        if (self.metric is None) == (not self.program):
+            raise ValueError("name the `metric` that computes it here, or the `program` that does")
+        return self
+
+
 class Dataset(Definition):
     """Document images with questions and references, in the format in which they are stored."""
 
@@ -393,6 +435,20 @@ class Dataset(Definition):
     """Licence, as its publisher states it."""
     options: Mapping[str, JsonValue] = Field(default_factory=dict)
     """Options of the iterator."""
+    ml_task: Name | None = None
+    """ML task that its authors made it for; lists filter by it."""
+    languages: tuple[LanguageCode, ...] = ()
+    """Languages of its texts, by ISO 639: `en`, `zh`; lists filter by them."""
+    pages: int | None = Field(default=None, gt=0)
+    """Number of its page images. Without it: unknown."""
+    scorer: str = ""
+    """Program of its publisher that makes the official score, where no metric of hpcbench does."""
+    read: tuple[str, ...] = ()
+    """Sources that this definition was written from, each with its revision."""
+    unread: tuple[str, ...] = ()
+    """Facts that could not be read at their source, so they may be wrong or are left out."""
+    published: tuple[Published, ...] = ()
+    """Scores that were published for it; reports show them beside those of the same model."""
 
 
 class Metric(Definition):

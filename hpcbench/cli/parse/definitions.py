@@ -52,8 +52,22 @@ def add(verb: Verb) -> None:
     listing = sub(
         registry, "list", "registry:list_definitions", "list definitions",
         "hpcbench registry list models",
+        ("hpcbench registry list datasets --task vqa --language en --max-gb 5", "what fits a small disk"),
     )  # fmt: skip
     listing.add_argument("kind", nargs="?", help="only this kind, for example models")
+    listing.add_argument(
+        "--task", dest="ml_task", metavar="NAME", help="only datasets for this ML task"
+    )
+    listing.add_argument(
+        "--language", metavar="CODE", help="only datasets with texts in this language: en, zh"
+    )
+    listing.add_argument(
+        "--licence", metavar="TEXT", help="only datasets whose licence contains this text"
+    )
+    listing.add_argument(
+        "--max-gb", type=float, metavar="GB", help="only datasets known to be at most this large"
+    )
+    listing.flag("--markdown", help="print a page of the datasets, with published scores")
     show = sub(
         registry, "show", "registry:show", "show a definition",
         "hpcbench registry show models/tiny-vlm --resolved",

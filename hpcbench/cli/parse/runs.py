@@ -117,6 +117,8 @@ def add(verb: Verb) -> None:
     with_json(submit)
     with_site(submit)
 
+    _reproduce(verb)
+
     rerun = verb(
         "rerun", "submit:rerun", "repeat an experiment with its stored definitions",
         "hpcbench rerun EXPERIMENT --wait",
@@ -257,6 +259,30 @@ def _remote(verb: Verb) -> None:
         "hpcbench remote hello <<< '{}'",
     )  # fmt: skip
     remote.add_argument("what", choices=["hello", "receive", "send", "submit"], help="the request")
+
+
+def _reproduce(verb: Verb) -> None:
+    """Add the verb that runs a published measurement."""
+    reproduce = verb(
+        "reproduce", "benchmarks:reproduce", "run the measurement of a published score, and compare",
+        ("hpcbench reproduce chartqa --model Qwen/Qwen2.5-VL-3B-Instruct --dry-run", "show the jobs"),
+        ("hpcbench reproduce chartqa --model Qwen/Qwen2.5-VL-3B-Instruct --estimate", "what it would cost"),
+        note="The report shows the published score beside the own one, with the conditions of both.",
+    )  # fmt: skip
+    reproduce.add_argument("name", metavar="NAME", help="dataset with published scores")
+    reproduce.add_argument(
+        "--model", required=True, metavar="NAME", help="models/ definition of the published model"
+    )
+    with_registry(reproduce)
+    with_settings(reproduce)
+    reproduce.flag("--dry-run", help="print jobs, shards and command lines; change nothing")
+    reproduce.flag("--estimate", help="print GPU-hours, time and disk space; change nothing")
+    reproduce.add_argument("--limit", type=int, metavar="N", help="use at most N samples")
+    reproduce.flag("--wait", help="follow the experiment to its end and print scores")
+    with_json(reproduce)
+    reproduce.set_defaults(
+        pilot=None, max_gpu_hours=None, if_idle=False, snapshot_env=False, fresh=False, reuse=None
+    )
 
 
 def _notify(verb: Verb) -> None:

@@ -15,13 +15,14 @@ from hpcbench.reporting.sections import (
     failing,
     leaderboard,
     origin,
+    published,
     quality,
     speed,
 )
 
 Name = Literal[
-    "verdict", "arms", "scores", "repeats", "groups", "agents", "speed", "latency", "failures", "mistakes",
-    "worst", "resources", "differences", "provenance",
+    "verdict", "arms", "scores", "published", "repeats", "groups", "agents", "speed", "latency", "failures",
+    "mistakes", "worst", "resources", "differences", "provenance",
 ]  # fmt: skip
 """Sections, in their order."""
 
@@ -38,6 +39,7 @@ def sections(tables: Tables, names: Sequence[str], worst: int) -> list[Section]:
         "verdict": lambda: leaderboard.verdict(tables),
         "arms": lambda: leaderboard.arms(tables),
         "scores": lambda: quality.scores(tables),
+        "published": lambda: published.published(tables),
         "repeats": lambda: agents.repeats(tables),
         "groups": lambda: quality.groups(tables),
         "agents": lambda: agents.agents(tables),

@@ -1,0 +1,83 @@
+"""Public benchmarks in their publishers' layouts, with a few samples made by us: `layouts/RUN_TASK.yaml`.
+
+Each layout was read at the sources that the dataset's definition names under `read`.
+
+    files: file → rows of a table, an object for JSON, a text, or `!png 1`
+    samples: as they are read: references, prompt, scores (answer → value of the run task's first metric),
+        and where they matter document, metadata, and the number of images
+
+`!picture 1` is an image as the hub's columns hold it, `!png 1` its bytes, `!base64 1` these as text.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from PIL import Image
+
+FOLDER = Path(__file__).parent / "layouts"
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML with pictures."""
+
+
+def _png(shade: int) -> bytes:
+    file = io.BytesIO()
+    Image.new("L", (2, 2), shade).save(file, "PNG")
+    return file.getvalue()
+
+
+def _picture(shade: int) -> Mapping[str, Any]:
+    return {"bytes": _png(shade), "path": f"{shade}.png"}
+
+
+def _text(shade: int) -> str:
+    return base64.b64encode(_png(shade)).decode()
+
+
+for _tag, _make in (("!png", _png), ("!picture", _picture), ("!base64", _text)):
+    _Loader.add_constructor(_tag, lambda loader, node, make=_make: make(int(node.value)))
+
+
+def names() -> list[str]:
+    """Run tasks that have a layout."""
+    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+
+
+def write(name: str, folder: Path) -> Sequence[Mapping[str, Any]]:
+    """Write the files of a layout into a folder; returns the samples that they are to give."""
+    text = (FOLDER / f"{name}.yaml").read_text(encoding="utf-8")
+    layout = yaml.load(text, _Loader)  # noqa: S506 - a safe loader
+    for file, content in layout["files"].items():
+        path = folder / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write(path, content)
+    samples: Sequence[Mapping[str, Any]] = layout["samples"]
+    return samples
+
+
+def _write(path: Path, content: Any) -> None:
+    if path.suffix == ".parquet":
+        import polars
+
+        polars.DataFrame(content, infer_schema_length=None).write_parquet(path)
+    elif path.suffix in (".tsv", ".csv"):
+        with path.open("w", encoding="utf-8", newline="") as file:
+            table = csv.DictWriter(file, list(content[0]), delimiter="\t,"[path.suffix == ".csv"])
+            table.writeheader()
+            table.writerows(content)
+    elif path.suffix == ".jsonl":
+        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in content)
+        path.write_text("".join(lines), encoding="utf-8")
+    elif path.suffix == ".json":
+        path.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+    else:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())

@@ -1,0 +1,157 @@
+"""Public benchmarks: their layouts through iterator, prompt, parser and metric; their definitions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcbench.cli.benchmarks import page
+from hpcbench.cli.main import main
+from hpcbench.data.datasets import open_dataset
+from hpcbench.evaluation.plan_metrics import load_metrics
+from hpcbench.metrics.base import value_of
+from hpcbench.parsers import reader
+from hpcbench.prompts.task_prompt import TaskPrompt
+from hpcbench.registry.catalog import Catalog
+from hpcbench.registry.resolve import load_plan
+from hpcbench.schema.definitions import Dataset, RunTask
+from hpcbench.schema.plan import ResolvedRunTask
+from hpcbench.schema.records import Sample
+from hpcbench.scorer.one import parts_of, takes_reading, takes_sample
+from tests.unit import benchmark_layouts
+
+ROOT = Path(__file__).parents[2]
+SHIPPED = ROOT / "registries"
+
+
+@pytest.fixture(scope="module")
+def catalog() -> Catalog:
+    return Catalog([])
+
+
+def resolved(name: str, folder: Path) -> ResolvedRunTask:
+    """A shipped run task, its dataset in a folder."""
+    plan = folder / "plan.yaml"
+    plan.write_text(f"schema_version: 1\nname: one\nrun_tasks: [{name}]\n", encoding="utf-8")
+    (run_task,) = load_plan(plan, mode="dev", locks=False).run_tasks
+    dataset = run_task.dataset.model_copy(update={"source": str(folder)})
+    return run_task.model_copy(update={"dataset": dataset})
+
+
+@pytest.mark.parametrize("name", benchmark_layouts.names())
+def test_a_benchmark_in_its_publishers_layout_is_read_asked_and_scored(
+    name: str, tmp_path: Path
+) -> None:
+    expected = benchmark_layouts.write(name, tmp_path)
+    run_task = resolved(name, tmp_path)
+    iterator = open_dataset(run_task.dataset)
+    samples = list(iterator.iter(0, iterator.count()))
+    assert len({one.id for one in samples}) == len(samples)
+    # Any sample alone is the same sample.
+    assert [next(iter(iterator.iter(n, n + 1))).id for n in range(len(samples))] == [
+        one.id for one in samples
+    ]
+    for sample, seen in zip(samples, expected, strict=True):
+        check(run_task, sample, seen)
+
+
+def check(run_task: ResolvedRunTask, sample: Sample, seen: Mapping[str, Any]) -> None:
+    assert list(sample.references) == seen["references"]
+    assert len(sample.images) == seen.get("images", 1)
+    assert seen.get("document") in (None, sample.document)
+    metadata = seen.get("metadata", {})
+    assert {key: sample.metadata[key] for key in metadata} == metadata
+    assert set(run_task.dataset.group_by) <= sample.metadata.keys()
+    assert set(run_task.dataset.fields) <= sample.fields.keys()
+    assert TaskPrompt(run_task).build(sample)[-1].text == seen["prompt"]
+    read, metric = reader(run_task.ml_task), next(iter(load_metrics(run_task).values()))
+    references = (sample,) if takes_sample(metric) else sample.references
+    for answer, value in seen["scores"].items():
+        reading = read(answer, sample, False)
+        of = reading if takes_reading(metric) else reading.value
+        found = value_of(metric, parts_of(metric, of, references))
+        assert found == pytest.approx(value, abs=1e-4), answer
+
+
+def test_every_run_task_of_a_benchmark_has_a_layout(catalog: Catalog) -> None:
+    assert catalog.names("run_tasks") == benchmark_layouts.names()
+
+
+def test_a_published_score_is_complete_or_says_that_it_is_not(catalog: Catalog) -> None:
+    for name in catalog.names("datasets"):
+        dataset = catalog.get(Dataset, name)
+        assert bool(dataset.read) is not name.startswith("demo_")
+        if not dataset.read:
+            continue
+        assert dataset.ml_task, name
+        assert dataset.samples or any("number of" in one for one in dataset.unread), name
+        assert dataset.languages or any("language" in one for one in dataset.unread), name
+        for one in dataset.published:
+            assert re.search(r"[0-9a-f]{7}|arXiv \d{4}\.\d{5}", one.source), (name, one.source)
+            if one.run_task is not None:
+                task = catalog.get(RunTask, one.run_task)
+                assert task.dataset == name
+                assert one.metric in task.metrics
+
+
+def test_the_page_of_benchmarks_is_that_of_the_definitions(catalog: Catalog) -> None:
+    datasets = [catalog.get(Dataset, name) for name in catalog.names("datasets")]
+    assert (ROOT / "docs/benchmarks.md").read_text(encoding="utf-8") == page(datasets)
+
+
+# --- lists and refusals ---------------------------------------------------------------------------------
+
+
+def listed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(["registry", "list", "datasets", *words]) == 0
+    return capsys.readouterr().out
+
+
+def test_a_list_of_datasets_is_filtered_by_task_language_licence_and_size(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert "mtvqa" in listed(capsys, "--task", "vqa", "--language", "th", "--licence", "by-nc")
+    assert "mtvqa" in listed(capsys, "--max-gb", "5")
+    assert "mtvqa" not in listed(capsys, "--max-gb", "4")
+    assert "mtvqa" not in listed(capsys, "--language", "fi")
+    assert "mtvqa" not in listed(capsys, "--task", "kie")
+
+
+def test_filters_are_for_datasets_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["registry", "list", "models", "--task", "vqa"]) == 2
+    assert "are for datasets" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("mtvq", "x"), "unknown dataset 'mtvq' (did you mean 'mtvqa'?)"),
+        (("demo_vqa", "x"), "dataset 'demo_vqa' has no published score"),
+        (("mtvqa", "tiny-vlm"), "unknown published score of model 'tiny-vlm'"),
+        (
+            ("mtvqa", "openbmb/MiniCPM-Llama3-V-2_5"),
+            "cannot be reproduced: no run task has its conditions",
+        ),
+    ],
+)
+def test_a_score_that_cannot_be_reproduced_is_refused_in_one_line(
+    words: tuple[str, str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["reproduce", words[0], "--model", words[1]]) == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert line in said
+
+
+def test_a_name_that_is_not_there_is_refused_at_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "datasets/own.yaml"
+    path.parent.mkdir()
+    path.write_text(
+        "name: own\nsource: .\nannotations: a.jsonl\nml_task: vqaa\npublished:\n"
+        "  - {model: a/b, value: 1, metric: nls, source: s, run_task: none}\n"
+        "  - {model: a/b, value: 1, source: s}\n"
+    )
+    assert main(["validate", "--registry", str(tmp_path)]) == 2
