@@ -20,7 +20,7 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -120,6 +120,36 @@ class ListedRows:
         return
 
 
+class ChangedRows:
+    """Rows of which each is changed by a function; a function of a row without some columns, too."""
+
+    def __init__(self, rows: Rows, change: Callable[[Record], Record]) -> None:
+        self._rows, self._change = rows, change
+
+    def light(self, keys: Collection[str] | None) -> Iterable[Record | Problem]:
+        """All rows, light: only the columns of these keys, without bytes."""
+        for row in self._rows.light(keys):
+            yield row if isinstance(row, Problem) else self._change(row)
+
+    def at(self, places: Iterable[int], keys: Collection[str] | None = None) -> Iterator[Record]:
+        """Rows at some places, in rising order; whole, or light with the columns of `keys`."""
+        return map(self._change, self._rows.at(places, keys))
+
+    def place(self, index: int) -> tuple[Path, int]:
+        """File of a row, and its line or number."""
+        return self._rows.place(index)
+
+    def names(self) -> Mapping[str, bool] | None:
+        """Column → whether it contains bytes."""
+        return self._rows.names()
+
+
+def with_lists(row: Record, columns: Sequence[str]) -> Record:
+    """A row in which texts of some columns that say a list are lists."""
+    found = {name: list_of(row[name]) for name in columns if isinstance(row.get(name), str)}
+    return {**row, **{name: one for name, one in found.items() if one is not None}}
+
+
 class EachRows:
     """Rows with lists in some columns: a row for each entry, which takes the place of the list.
 
@@ -167,7 +197,7 @@ class EachRows:
 
     def _entries(self, row: Record, number: int) -> list[Record | Problem]:
         """The rows that a row becomes; one problem if its columns have no such lists."""
-        lists = [_list_of(row.get(column)) for column in self._columns]
+        lists = [list_of(row.get(column)) for column in self._columns]
         sizes = {-1 if one is None else len(one) for one in lists}
         if len(sizes) != 1 or min(sizes) < 1:
             path, line = self._rows.place(number)
@@ -179,7 +209,7 @@ class EachRows:
         ]
 
 
-def _list_of(value: Any) -> list[Any] | None:
+def list_of(value: Any) -> list[Any] | None:
     """A list, or the list that a text says; None: it is none."""
     if isinstance(value, str):
         try:

@@ -25,6 +25,7 @@ import base64
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
@@ -34,6 +35,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 from hpcbench.data.pages import Pages, has_pages, split_name
 from hpcbench.data.references import is_empty
 from hpcbench.data.rows import (
+    ChangedRows,
     EachRows,
     How,
     Record,
@@ -42,6 +44,7 @@ from hpcbench.data.rows import (
     first_rows,
     open_rows,
     value_of,
+    with_lists,
 )
 from hpcbench.data.sibling_files import Finder
 from hpcbench.data.tree import Tree
@@ -96,9 +99,11 @@ class TableDataset:
         each: tuple[str, ...] = ()
         """Columns with lists, of which each entry is a sample of its own: several questions about one page.
         In the mapping such a column is the entry."""
+        lists: tuple[str, ...] = ()
+        """Columns whose text is a list: JSON, or as Python prints it."""
         kinds: Mapping[str, Mapping[str, str]] = {}
-        """Column → its value → kind by which a metric with several rules scores the references, e.g.
-        `{dataset: {HME100k: formula}}` for OCRBench."""
+        """Column → its value (`*` means any text) → kind by which a metric with several rules scores the
+        references: `{dataset: {HME100k: formula}}` for OCRBench."""
         more_images: tuple[str, ...] = ()
         """Further columns of images, after the one of the mapping; empty ones are left out."""
         base64: bool = False
@@ -195,10 +200,18 @@ class TableDataset:
     @cached_property
     def _rows(self) -> Rows:
         options = self.options
-        keys = {*_keys(self.mapping), *options.where, *options.each, *options.more_images}
+        keys = {
+            *_keys(self.mapping),
+            *options.where,
+            *options.each,
+            *options.more_images,
+            *options.lists,
+        }
         keys |= set(options.kinds)
         how = How(options.records, options.delimiter, options.encoding, keys)
         rows = open_rows(self.tree, self._files, how)
+        if options.lists:
+            rows = ChangedRows(rows, partial(with_lists, columns=options.lists))
         return EachRows(rows, options.each) if options.each else rows
 
     @cached_property
@@ -404,7 +417,9 @@ class TableDataset:
         if self.options.as_letters:
             return [_letter(one) for one in found]
         for column, known in self.options.kinds.items():
-            if kind := known.get(str(value_of(record, column))):
+            value = str(value_of(record, column))
+            kind = next((one for key, one in known.items() if fnmatchcase(value, key)), None)
+            if kind is not None:
                 found = [{"answer": one, "kind": kind} for one in found]
         if not self.options.as_text:
             return found

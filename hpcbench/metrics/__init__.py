@@ -30,6 +30,9 @@ from typing import TYPE_CHECKING, Any
 from hpcbench.metrics.base import Counts, Metric, Parts, value_of
 
 if TYPE_CHECKING:
+    from hpcbench.metrics.benchmarks import ChartQAPro as ChartQAPro
+    from hpcbench.metrics.benchmarks import Choice as Choice
+    from hpcbench.metrics.benchmarks import TokenF1 as TokenF1
     from hpcbench.metrics.classification import Accuracy as Accuracy
     from hpcbench.metrics.classification import BalancedAccuracy as BalancedAccuracy
     from hpcbench.metrics.classification import MacroF1 as MacroF1
@@ -80,6 +83,8 @@ METRICS: Mapping[str, str] = {
     "balanced_accuracy": "classification:BalancedAccuracy",
     "bleu": "ngrams:Bleu",
     "cer": "text:Cer",
+    "chartqapro": "benchmarks:ChartQAPro",
+    "choice": "benchmarks:Choice",
     "chrf": "ngrams:Chrf",
     "contains": "text:Contains",
     "exact_match": "text:ExactMatch",
@@ -112,6 +117,7 @@ METRICS: Mapping[str, str] = {
     "spearman": "multipage:Spearman",
     "teds": "table_similarity:Teds",
     "teds_s": "table_similarity:TedsS",
+    "token_f1": "benchmarks:TokenF1",
     "truncated": "fidelity:Truncated",
     "valid_json": "fidelity:ValidJson",
     "vqa_accuracy": "vqa:VqaAccuracy",
