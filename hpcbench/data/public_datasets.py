@@ -1,6 +1,7 @@
-"""Public document datasets in the layouts their publishers ship: FUNSD, SROIE, CORD, OmniDocBench.
+"""Public document datasets in their publishers' layouts: FUNSD, XFUND, SROIE, CORD, OmniDocBench.
 
     funsd/{training_data,testing_data}/{annotations/*.json,images/*.png}
+    xfund/{zh.val.json,zh.val/*.jpg}
     sroie/{train,test}/{entities/*.txt,box/*.txt,img/*.jpg}
     cord/{train,dev,test}/{json/*.json,image/*.png}
     omnidocbench/{OmniDocBench.json,images/*}
@@ -220,22 +221,12 @@ class Funsd(FolderDataset):
 
     def _reference(self, path: Path) -> str | dict[str, Any]:
         form = _parsed(self.tree, path, _Form).form
-        known = {entity.id for entity in form}
-        links = {frozenset(link) for entity in form for link in entity.linking}
-        wrong = [
-            f"a link to entity {end}, which does not exist" for end in {*chain(*links)} - known
-        ]
-        if len(known) < len(form):
-            wrong.append("two entities have the same id")
-        if wrong:
-            raise UserError(*(Problem(message, str(path)) for message in sorted(wrong)))
+        if wrong := _wrong_links(form):
+            raise UserError(*(Problem(message, str(path)) for message in wrong))
         if self.ocr:
             texts = ([str(word.get("text", "")) for word in one.words] for one in form)
             return _joined("\n", (_joined(" ", words) for words in texts))
-        pairs: dict[str, Any] = {}
-        for question, answer in _answered(form):
-            pairs.setdefault(question.text.strip(), []).append(answer.text.strip())
-        return {key: found if len(found) > 1 else found[0] for key, found in pairs.items()}
+        return _answers(form)
 
     def _marks(self, path: Path) -> Marks:
         form = _parsed(self.tree, path, _Form).form
@@ -244,6 +235,74 @@ class Funsd(FolderDataset):
                 (word.get("box"), str(word.get("text", ""))) for one in form for word in one.words
             )
         return ((answer.box, question.text.strip()) for question, answer in _answered(form))
+
+
+def _wrong_links(form: Sequence[_Entity]) -> list[str]:
+    known = {entity.id for entity in form}
+    links = {frozenset(link) for entity in form for link in entity.linking}
+    wrong = [f"a link to entity {end}, which does not exist" for end in {*chain(*links)} - known]
+    if len(known) < len(form):
+        wrong.append("two entities have the same id")
+    return sorted(wrong)
+
+
+def _answers(form: Sequence[_Entity]) -> dict[str, Any]:
+    """Text of a question → text of its answer, or a list of its answers' texts."""
+    pairs: dict[str, Any] = {}
+    for question, answer in _answered(form):
+        pairs.setdefault(question.text.strip(), []).append(answer.text.strip())
+    return {key: found if len(found) > 1 else found[0] for key, found in pairs.items()}
+
+
+class _Filled(BaseModel):
+    id: str
+    image: str = Field(validation_alias=AliasPath("img", "fname"))
+    document: tuple[_Entity, ...]
+
+
+class _Filed(BaseModel):
+    lang: str = ""
+    documents: tuple[dict[str, Any], ...]
+
+
+class Xfund(PublicDataset):
+    """XFUND (Xu et al. 2021): forms in seven languages, `LANGUAGE.SPLIT.json` with many forms each.
+
+    Images are in a folder of the file's name without ending, where its zip file was unpacked, or beside it.
+    `kie` and `ocr` as for FUNSD; the text of an entity is one line.
+    """
+
+    Options = PageOptions
+
+    def _loaders(self) -> Iterable[Callable[[], Page]]:
+        folder, split = self.spec.folder, self.spec.split
+        pattern = self.spec.annotations or f"*.{split or '*'}.json"
+        files = sorted(self.tree.glob(pattern))
+        if not files:
+            raise UserError(Problem(f"no file {pattern}", str(folder)))
+        for path in files:
+            filed = _parsed(self.tree, path, _Filed)
+            language = filed.lang or path.name.partition(".")[0]
+            for number, record in enumerate(filed.documents, 1):
+                yield partial(self._page, path, language, record, number)
+
+    def _page(self, path: Path, language: str, record: Mapping[str, Any], number: int) -> Page:
+        filled = _checked(record, _Filled, path, number)
+        if is_outside(filled.image):
+            what = f"image {filled.image} lies outside the dataset's folder"
+            raise UserError(Problem(what, str(path), number))
+        choices = (path.with_suffix("") / filled.image, path.parent / filled.image)
+        image = next(filter(self.tree.has, choices), None)
+        if image is None:
+            raise UserError(Problem(f"no image {choices[0]}", str(path), number))
+        if wrong := _wrong_links(filled.document):
+            raise UserError(*(Problem(message, str(path), number) for message in wrong))
+        lines = _joined("\n", (one.text for one in filled.document))
+        reference: str | dict[str, Any] = lines if self.ocr else _answers(filled.document)
+        metadata = {"language": language}
+        return Page(
+            path, image, Sample(filled.id, (image,), {}, (reference,), filled.id, metadata), number
+        )
 
 
 def _answered(form: Sequence[_Entity]) -> Iterator[tuple[_Entity, _Entity]]:
