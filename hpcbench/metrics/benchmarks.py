@@ -78,8 +78,11 @@ class Choice(SampleMetric):
             found = _STOP.match(read)
             said = (found[1] if found else read).lower().translate(_BARE)
             return over_one(float(said in [one.lower().translate(_BARE) for one in letters]))
-        said = read.strip()[:1] if self.rule == "first" else _letter(read)
-        return over_one(float(said.lower().strip() in [one.lower().strip() for one in letters]))
+        options = [one.lower().strip() for one in letters]
+        if self.rule == "first":
+            return over_one(float(read.strip()[:1].lower() in options))
+        said = read.lower().strip()
+        return over_one(float(said in options or _letter(read).lower() in options))
 
     @property
     def signature(self) -> str:
@@ -88,7 +91,7 @@ class Choice(SampleMetric):
 
 
 def _letter(answer: str) -> str:
-    """The letter of the option that an answer names; a space: none."""
+    """The letter of the option that an answer names; NUL: none."""
     alone = _ALONE.match(answer)
     if alone is not None:
         rest = answer[alone.end() :].strip()
@@ -198,8 +201,8 @@ def _members(said: Sequence[str], expected: Sequence[str]) -> float:
 class ChartQAPro(SampleMetric):
     """Relaxed accuracy of ChartQAPro: numbers within 5 %, years and options exact, texts by ANLS; the mean.
 
-    A reference is an object: `answer`, a text or a list of which the last counts (a conversation); `years`,
-    which entries of the answer are years (`YES`); `type`, the kind of question.
+    A reference is a text, or an object: `answer`, a text or a list of which the last counts (a conversation);
+    `years`, which entries of the answer are years (`YES`); `type`, the kind of question.
     """
 
     name: ClassVar[str] = "chartqapro"
@@ -209,30 +212,40 @@ class ChartQAPro(SampleMetric):
     }
 
     compat: str = ""
-    """Compute the metric as lmms-eval does, as the default does, too."""
+    """Compute the metric as lmms-eval does: an answer "nan" is then wrong even where it is expected."""
 
     def __post_init__(self) -> None:
         take_dialect(self)
+
+    @property
+    def signature(self) -> str:
+        """`chartqapro|v1`, or with the dialect."""
+        compat = f"|compat:{self.compat}" if self.compat else ""
+        return f"{self.name}{compat}|{version(self)}"
 
     def score(self, prediction: object, references: Sequence[object]) -> Parts:
         """Value in [0, 1], over 1; the best reference counts. No text scores 0.
 
         Raises:
-            TypeError: a reference is no such object.
+            TypeError: a reference is neither such an object nor a text.
         """
         read = read_text(prediction)
         values = []
         for given in acceptable(self.name, references):
-            if not isinstance(given, Mapping) or "answer" not in given:
-                what = "chartqapro compares with objects: {answer: …, years: …, type: …}"
-                raise TypeError(what)
-            values.append(0.0 if read is None else _on_chart(read, given))
+            known = given if isinstance(given, Mapping) else {"answer": given}
+            answer = _listed(known.get("answer"))[-1]
+            expected = reference_text(self.name, answer)
+            if read is None:
+                values.append(0.0)
+            elif not self.compat and _trimmed(read) == _trimmed(expected):
+                values.append(1.0)
+            else:
+                values.append(_on_chart(read, expected, known))
         return over_one(max(values))
 
 
-def _on_chart(read: str, given: Mapping[str, Any]) -> float:
-    kind, answers = str(given.get("type") or ""), _listed(given["answer"])
-    said, target = (_trimmed(str(one)) for one in (read, answers[-1]))
+def _on_chart(read: str, right_answer: str, given: Mapping[str, Any]) -> float:
+    kind, said, target = str(given.get("type") or ""), _trimmed(read), _trimmed(right_answer)
     years = _listed(given.get("years") or [])
     years = years[-1:] if kind == "Conversational" else years
     expected, answer = _entries(_quoted(target)) or [target], _entries(said) or [said]
