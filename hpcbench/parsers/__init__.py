@@ -12,8 +12,13 @@ from __future__ import annotations
 
 from hpcbench.parsers.by_name import (
     DeepSeekOcr,
+    DocTags,
+    FrontMatter,
     JsonObject,
     Label,
+    LayoutJson,
+    Otsl,
+    PageHtml,
     Text,
 )
 from hpcbench.parsers.deepseek import Box, Layout, Region, layout
@@ -24,10 +29,15 @@ __all__ = [
     "Box",
     "DataParser",
     "DeepSeekOcr",
+    "DocTags",
+    "FrontMatter",
     "JsonObject",
     "Label",
     "Layout",
+    "LayoutJson",
+    "Otsl",
     "Output",
+    "PageHtml",
     "Read",
     "Region",
     "Text",
