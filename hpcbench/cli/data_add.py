@@ -439,7 +439,7 @@ def _draft(arguments: argparse.Namespace, name: str, place: _Place, found: Detec
         )
     images = _most_images(iterator, count)
     say(f"{count} samples" + (f", up to {images} pages each" if images > 1 else ""))
-    model = choose_model(arguments, task, images, found.prompt)
+    model = choose_model(arguments, task, found.prompt)
     split = "test" if "test" in found.definition.get("splits", ()) else None
     plan = plan_text(
         name.replace("/", "-"),

@@ -22,7 +22,7 @@ LONG_TEXT = 4096
 class FirstModel:
     """A model of a plan, with the settings it needs."""
 
-    entry: str | Mapping[str, Any]
+    entry: str
     """The run task's `model`."""
     comment: str = ""
     """Comment for the top of the plan."""
@@ -36,13 +36,12 @@ class FirstModel:
     """Notes that the user should read now."""
 
 
-def choose_model(arguments: argparse.Namespace, task: str, images: int, prompt: str) -> FirstModel:
+def choose_model(arguments: argparse.Namespace, task: str, prompt: str) -> FirstModel:
     """The model of `--model`, else the first model that fits the site.
 
     Args:
         arguments: with `model`, `out` and `site`.
         task: name of the ML task.
-        images: largest number of images of a request.
         prompt: prompt for any model but the tiny one; empty: the ML task's.
 
     Raises:
@@ -50,7 +49,7 @@ def choose_model(arguments: argparse.Namespace, task: str, images: int, prompt: 
     """
     choices = Choices([arguments.out] if arguments.out.is_dir() else [])
     if arguments.model is not None:
-        return _of(choices.catalog.get(Model, arguments.model), task, images, prompt)
+        return _of(choices.catalog.get(Model, arguments.model), task, prompt)
     gpus = gpus_of_site(site_of(arguments))
     fitting = [
         one
@@ -60,21 +59,18 @@ def choose_model(arguments: argparse.Namespace, task: str, images: int, prompt: 
     ]
     own = [one for one in fitting if _is_own(choices.catalog, one.name)]
     if fitting:
-        return _of(for_a_first_look(own or fitting), task, images, prompt)
-    return _of(choices.catalog.get(Model, TINY), task, images, prompt)
+        return _of(for_a_first_look(own or fitting), task, prompt)
+    return _of(choices.catalog.get(Model, TINY), task, prompt)
 
 
-def _of(model: Model, task: str, images: int, prompt: str) -> FirstModel:
+def _of(model: Model, task: str, prompt: str) -> FirstModel:
     if model.name == TINY:
         return _tiny(task, prompt)
-    entry: str | Mapping[str, Any] = model.name
-    limits = model.engine_options.get("limit_mm_per_prompt")
-    limit = limits.get("image") if isinstance(limits, Mapping) else None
-    if isinstance(limit, int) and images > limit:
-        entry = {"name": model.name, "engine_options": {"limit_mm_per_prompt": {"image": images}}}
-    long = task == "ocr" and (model.context_length or 0) >= 4 * LONG_TEXT
+    long = (
+        task == "ocr" and task not in model.tasks and (model.context_length or 0) >= 4 * LONG_TEXT
+    )
     longer = {"max_tokens": LONG_TEXT} if long else None
-    return FirstModel(entry, "Other models: `hpcbench registry list models`.", prompt, longer)
+    return FirstModel(model.name, "Other models: `hpcbench registry list models`.", prompt, longer)
 
 
 def _tiny(task: str, prompt: str) -> FirstModel:

@@ -12,8 +12,8 @@ _LEFT_OUT = frozenset({"page-header", "page-footer", "picture", "header", "foote
 def markdown_of(text: str) -> tuple[str, tuple[str, ...]] | None:
     """The Markdown of a page's cells, and what had to be repaired; None: the text holds no such list.
 
-    As in the authors' own scripts (`layoutjson2md` of dots.ocr, commit 36d72488), the cells' texts follow each
-    other in the order of the answer, with an empty line between them, and a formula without delimiters gets
+    As in the authors' own scripts (`layoutjson2md` of dots.ocr, commit 36d72488), the texts of cells follow
+    each other in the order of the answer, with an empty line between, and a formula without delimiters gets
     `$$`. Headers and footers of the page are left out, as in the files that those scripts call `nohf`, and so
     are pictures. Unlike them, this function repairs an answer that breaks off by closing its JSON.
     """

@@ -36,8 +36,8 @@ def tables_as_html(text: str) -> str:
 def table_of(text: str) -> str:
     """Rows in OTSL as one HTML table.
 
-    A cell spans the `lcel` to its right and the `ucel` below it; `xcel` fills the rest of such a block. A span
-    without a cell to begin it becomes an empty cell. Words are escaped.
+    A cell spans the `lcel` to its right and the `ucel` below it; `xcel` fills the rest of such a block. A
+    span without a cell to begin it becomes an empty cell. Words are escaped.
     """
     rows = _rows(text)
     written = ["<table>"]

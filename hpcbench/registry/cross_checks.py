@@ -82,6 +82,7 @@ class Checks:
                 "engines", definition.engine, source, ("engine",), definition.package
             )
             self.models.model(definition, source, ())
+            self._model_tasks(definition, source)
         elif isinstance(definition, Dataset):
             self._dataset(definition, source)
         elif isinstance(definition, Metric):
@@ -419,6 +420,20 @@ class Checks:
                 f"metric '{metric.name}' has version {own} here, not {metric.version}",
                 f"write `version: {own}`, if its scores are what you want",
             )  # fmt: skip
+
+    def _model_tasks(self, model: Model, source: Source) -> None:
+        """Names in `tasks` of a model."""
+        for name, own in model.tasks.items():
+            loc: Loc = ("tasks", name)
+            if not self.catalog.files("ml_tasks", name):
+                self.found.say(
+                    source, loc, unknown("ML task", name, self.catalog.names("ml_tasks"))
+                )
+            if own.parser is not None:
+                self.plugins.plugin("parsers", own.parser, source, (*loc, "parser"))
+            if own.prompt is not None and not self.catalog.files("prompts", own.prompt):
+                what = unknown("prompt", own.prompt, self.catalog.names("prompts"))
+                self.found.say(source, (*loc, "prompt"), what)
 
     def _ml_task(self, ml_task: MLTask, source: Source) -> None:
         for index, name in enumerate(ml_task.metrics):

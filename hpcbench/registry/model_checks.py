@@ -10,7 +10,7 @@ from typing import Any
 from packaging.requirements import InvalidRequirement, Requirement
 
 from hpcbench import plugins, secret
-from hpcbench.errors import EnvironmentFault, UserError
+from hpcbench.errors import EnvironmentFault, UserError, unknown
 from hpcbench.files.user import read_text
 from hpcbench.plugins import EngineSpec
 from hpcbench.registry.plugin_checks import Findings, PluginChecks, failed
@@ -41,12 +41,15 @@ class ModelChecks:
                     source, (*loc, "env", name), f"{name} contains a secret in plain text",
                     f"write ${{env:{name}}} and export it, or ${{file:PATH}}",
                 )  # fmt: skip
-        for number, line in enumerate(model.needs):
+        needed: dict[Loc, str] = {("needs", number): one for number, one in enumerate(model.needs)}
+        needed |= {("served_by", engine): one for engine, one in model.served_by.items()}
+        for place, line in needed.items():
             try:
                 Requirement(line)
             except InvalidRequirement as error:
                 what = f"'{line}' is not a requirement: {str(error).splitlines()[0]}"
-                self.found.say(source, (*loc, "needs", number), what, "write NAME>=VERSION")
+                self.found.say(source, (*loc, *place), what, "write NAME>=VERSION")
+        self._facts(model, source, loc)
         if model.image is not None:
             self.image(model.image, source, (*loc, "image"))
         self._engine_options(model, source, loc)
@@ -58,6 +61,18 @@ class ModelChecks:
             self._chat_template(model.chat_template, source, (*loc, "chat_template"))
         if self.plugins.prod:
             self._model_locked(model, source, loc)
+
+    def _facts(self, model: Model, source: Source, loc: Loc) -> None:
+        """`sources` and `unread` name keys that the definition has, each only once."""
+        named: dict[Loc, str] = {("sources", key): key for key in model.sources}
+        named |= {("unread", number): key for number, key in enumerate(model.unread)}
+        for place, key in named.items():
+            if key not in Model.model_fields:
+                what = unknown("key", key, list(Model.model_fields), of="a model's definition")
+                self.found.say(source, (*loc, *place), what)
+            elif place[0] == "unread" and key in model.sources:
+                what = f"'{key}' is in 'sources' and in 'unread'"
+                self.found.say(source, (*loc, *place), what, "remove it from one of them")
 
     def _engine_options(self, model: Model, source: Source, loc: Loc) -> None:
         for inner in _secret_options(model.engine_options):

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from hpcbench.errors import Problem, UserError, unknown
 from hpcbench.files.user import read_text
+from hpcbench.registry.authors_way import asked_as_its_authors_do, with_reasoning_parser
 from hpcbench.registry.auto_concurrency import auto
 from hpcbench.registry.catalog import FOLDERS, Catalog, RunMode, load_definition
 from hpcbench.registry.collections import with_collection
@@ -432,6 +433,7 @@ class _Resolver:
         dataset = self._find(Dataset, task.dataset, source, where("dataset"))
         if ml_task is None or model is None or dataset is None:
             return None
+        task, ml_task = asked_as_its_authors_do(task, ml_task, model)
         prompts = self._prompts(task, ml_task, dataset, source, where)
         metrics = self._metrics(task, ml_task, source, where)
         if not prompts:
@@ -446,7 +448,9 @@ class _Resolver:
         resolved = ResolvedRunTask.model_construct(
             task=self._with_max_tokens(task, ml_task, model).model_copy(update=own),
             ml_task=ml_task,
-            model=model.model_copy(update={"gpus": self.checks.models.gpus(model)}),
+            model=with_reasoning_parser(model).model_copy(
+                update={"gpus": self.checks.models.gpus(model)}
+            ),
             dataset=self._with_split(dataset, task.split),
             prompt=prompt,
             default_prompts=prompts if len(prompts) > 1 else {},

@@ -258,6 +258,51 @@ class Prices(Part):
         return tokens / 1e6 + images * (self.image or 0.0)
 
 
+class Generation(Part):
+    """How the engine samples answers."""
+
+    max_tokens: int = Field(default=1024, gt=0)
+    """Maximum tokens of an answer. Without it: the ML task's; else 1024, or half of what the engine takes for
+    prompt and answer together, if that is not more than 1024."""
+    temperature: float = Field(default=0.0, ge=0)
+    """Sampling temperature; 0 is greedy decoding."""
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    """Probability mass of nucleus sampling."""
+    seed: int | None = None
+    """Seed of the engine's sampler."""
+    stop: tuple[str, ...] = ()
+    """Texts at which an answer ends."""
+    extra: Mapping[str, JsonValue] = Field(default_factory=dict)
+    """Settings beyond OpenAI's that the engine accepts, e.g. `repetition_penalty`."""
+
+
+class ModelTask(Part):
+    """How a model's authors ask it for one kind of work, and the form of its answers."""
+
+    prompt: Name | None = None
+    """Their prompt. It precedes the ML task's prompt; a run task's own prompt precedes it."""
+    generation: Generation = Field(default_factory=Generation)
+    """Their settings. Each setting here precedes the ML task's; a run task's own setting precedes it."""
+    parser: str | None = None
+    """Name in the entry-point group `hpcbench.parsers` of the parser for its answers. An ML task's own parser
+    precedes it."""
+    output: str = ""
+    """The form of its answers, for readers: `Markdown, tables as HTML`."""
+
+
+class PublishedSpeed(Part):
+    """A speed that others published. hpcbench did not measure it."""
+
+    value: float = Field(gt=0)
+    """The figure."""
+    unit: Literal["pages/s", "requests/s", "tokens/s"]
+    """Its unit."""
+    conditions: str
+    """GPU, engine, requests at once and data, as far as the source says."""
+    source: str
+    """Where it was read."""
+
+
 class Model(Definition):
     """A vision-language model, the engine that serves it and the image that holds the engine."""
 
@@ -285,12 +330,21 @@ class Model(Definition):
     needs: tuple[str, ...] = ()
     """Packages that the image must contain, as pip writes them, e.g. `vllm>=0.12`; hpcbench checks them
     before it submits a job."""
+    served_by: Mapping[str, str] = Field(default_factory=dict)
+    """Engine → what its image must contain to serve this model, as pip writes it: `{vllm: "vllm>=0.11"}`.
+    hpcbench checks it like `needs`, for the engine of the run task."""
     package: Name | None = None
     """Package definition, or requirement, that provides the engine."""
     dtype: Literal["auto", "float32", "float16", "bfloat16"] = "auto"
     """Number format of the weights in memory."""
     context_length: int | None = Field(default=None, gt=0)
     """Maximum tokens of prompt and answer together."""
+    min_pixels: int | None = Field(default=None, gt=0)
+    """Pixels of the smallest image that its processor leaves as it is, for readers. Set the limit itself in
+    `engine_options`."""
+    max_pixels: int | None = Field(default=None, gt=0)
+    """Pixels of the largest image that its processor leaves as it is, for readers. It makes larger images
+    smaller, so small print is lost."""
     gpus: int = Field(default=1, ge=0)
     """GPUs that one engine needs."""
     gpu_memory_gb: float | None = Field(default=None, gt=0)
@@ -317,12 +371,34 @@ class Model(Definition):
     """Engine → its parser of this model's tool calls, for agents: `{vllm: hermes, sglang: qwen}`. hpcbench
     passes it to the engine as `tool_call_parser` where an agent is at work. Without its engine here, an
     agent's calls are text."""
+    reasoning_parsers: Mapping[str, str] = Field(default_factory=dict)
+    """Engine → its parser of this model's thoughts: `{vllm: qwen3}`. hpcbench passes it to the engine as
+    `reasoning_parser`."""
+    tasks: Mapping[Name, ModelTask] = Field(default_factory=dict)
+    """ML task → how the model's authors ask for that kind of work."""
+    published_speed: tuple[PublishedSpeed, ...] = ()
+    """Speeds that others published."""
+    sources: Mapping[str, str] = Field(default_factory=dict)
+    """Key of this definition → where its value was read."""
+    unread: tuple[str, ...] = ()
+    """Keys of this definition whose values were not read at their source. Check them before you rely on
+    them."""
     env: Mapping[str, str] = Field(default_factory=dict)
     """Environment variables of the engine. Write secrets as references, `${env:NAME}` or `${file:PATH}`."""
     load_timeout: float = Field(default=1800, gt=0)
     """Maximum time until the engine is ready, seconds."""
     stall_timeout: float = Field(default=300, gt=0)
     """Maximum time without output of an engine that has requests, seconds; then hpcbench stops the engine."""
+
+    @property
+    def needed(self) -> Mapping[tuple[str | int, ...], str]:
+        """Requirements that its image must meet, each with its place in this definition."""
+        found: dict[tuple[str | int, ...], str] = {
+            ("needs", place): line for place, line in enumerate(self.needs)
+        }
+        if self.engine in self.served_by:
+            found["served_by", self.engine] = self.served_by[self.engine]
+        return found
 
     def fits_gpu(self, memory_gib: float) -> bool:
         """Whether a GPU with this memory, GiB, is large enough for `gpu_memory_gb`."""
@@ -493,24 +569,6 @@ class Image(Definition):
     the image."""
     size_gb: float | None = Field(default=None, gt=0)
     """Size of the download, GB (10^9 bytes): the compressed layers, or the file."""
-
-
-class Generation(Part):
-    """How the engine samples answers."""
-
-    max_tokens: int = Field(default=1024, gt=0)
-    """Maximum tokens of an answer. Without it: the ML task's; else 1024, or half of what the engine takes for
-    prompt and answer together, if that is not more than 1024."""
-    temperature: float = Field(default=0.0, ge=0)
-    """Sampling temperature; 0 is greedy decoding."""
-    top_p: float = Field(default=1.0, gt=0, le=1)
-    """Probability mass of nucleus sampling."""
-    seed: int | None = None
-    """Seed of the engine's sampler."""
-    stop: tuple[str, ...] = ()
-    """Texts at which an answer ends."""
-    extra: Mapping[str, JsonValue] = Field(default_factory=dict)
-    """Settings beyond OpenAI's that the engine accepts, e.g. `repetition_penalty`."""
 
 
 class ModelChoice(Part):

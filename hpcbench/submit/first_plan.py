@@ -288,7 +288,10 @@ class Choices:
         return [found[model.name] for model in known]
 
     def readable(self, ml_task: MLTask) -> list[Model]:
-        """Models whose answers an ML task reads; a parser named like an engine reads only its answers."""
+        """Models whose answers an ML task reads; a parser named like an engine reads only its answers.
+
+        A model with `tasks` was made for them, so it reads answers of no other ML task.
+        """
         parsers = {one.parser: one.plugin for one in self.all(MLTask) if one.parser is not None}
         every = list(self.all(Model))
         own = {
@@ -302,7 +305,11 @@ class Choices:
                 return not of_one_engine
             return ml_task.plugin == parsers[parser] and ml_task.parser in (parser, None)
 
-        return [model for model in every if reads(own[model.name])]
+        return [
+            model
+            for model in every
+            if reads(own[model.name]) and (not model.tasks or ml_task.name in model.tasks)
+        ]
 
     def metrics(self, ml_task: MLTask) -> list[Metric]:
         """The metrics of an ML task; those that it proposes come first."""
@@ -326,7 +333,7 @@ class Choices:
             ml_task=draft.ml_task.name,
             model=draft.model.name,
             dataset=draft.dataset.name,
-            prompt=draft.prompt,
+            prompt=_prompt(draft),
             metrics=draft.metrics,
             comment=comment,
             limit=draft.limit,
@@ -419,8 +426,16 @@ def _candidate(plan: ResolvedPlan, facts: Facts) -> Candidate:
     return Candidate(run_task.model, known.size, known.gpus, first.problem, first.about)
 
 
+def _prompt(draft: Draft) -> str:
+    """The plan's prompt; empty: the one of the model's authors, which a plan without prompt uses."""
+    own = None if draft.model is None else draft.model.tasks.get(draft.ml_task.name)
+    return draft.prompt if own is None or own.prompt is None else ""
+
+
 def _generation(draft: Draft) -> dict[str, Any] | None:
     """Options for a shorter answer where the usual length would leave no space for the prompt."""
+    if draft.model is not None and draft.ml_task.name in draft.model.tasks:
+        return None
     usual = draft.ml_task.max_tokens or Generation().max_tokens
     context = draft.model.context_length
     if context is None or usual < context:

@@ -306,7 +306,7 @@ def _added(environment: Environment) -> dict[str, str]:
 def _misfits(resolved: ResolvedPlan, model: Model, environment: Environment) -> Iterator[Problem]:
     source = _definition(resolved.origins.get(f"models/{model.name}"))
     image = model.image or "this Python"
-    for number, line in enumerate(model.needs):
+    for place, line in model.needed.items():
         needed = Requirement(line)
         version = _version(environment, needed.name)
         if version is None:
@@ -315,7 +315,7 @@ def _misfits(resolved: ResolvedPlan, model: Model, environment: Environment) -> 
             what = f"{image} has {needed.name} {version}, but model '{model.name}' needs {line}"
         else:
             continue
-        yield source.problem(("needs", number), what, "use another image, or another version of it")
+        yield source.problem(place, what, "use another image, or another version of it")
     driver, cuda = resolved.site.container.cuda, environment.versions.get("cuda")
     if not (model.gpus and driver and cuda) or resolved.site.container.gpu_maker != "nvidia":
         return
