@@ -16,6 +16,7 @@ from hpcbench.registry.auto_concurrency import auto
 from hpcbench.registry.catalog import FOLDERS, Catalog, RunMode, load_definition
 from hpcbench.registry.collections import with_collection
 from hpcbench.registry.cross_checks import Checks
+from hpcbench.registry.cuda import asks_for_forward_compatibility, runs
 from hpcbench.registry.definition_names import named
 from hpcbench.registry.engine_limits import limits_of
 from hpcbench.registry.expansion import (
@@ -295,6 +296,8 @@ class _Resolver:
         """Reference → the `images/` definition that it came from."""
         self.expanded: list[RunTask] = []
         """Run tasks of the checked plan."""
+        self.driver: str | None = None
+        """Newest CUDA that the drivers of the site's NVIDIA GPUs support; None: unknown."""
         self.scoring: str | None = None
         """Reference of the image of the plan's evaluation."""
         self._resolved: dict[tuple[str, str], tuple[Definition, Source]] = {}
@@ -325,6 +328,8 @@ class _Resolver:
         """The plan with all its names resolved."""
         site = self._site(plan, source)
         plan = with_absolute_paths(plan, source)
+        if site is not None and site.container.gpu_maker == "nvidia":
+            self.driver = site.container.cuda
         self.scoring = self._reference(plan.evaluation.image, source, ("evaluation", "image"))
         plan = plan.model_copy(update={"evaluation": Evaluation(image=self.scoring)})
         whole = list(self._written(plan, source))
@@ -539,12 +544,28 @@ class _Resolver:
     ) -> str | None:
         """The reference of an `images/` definition; None and a problem if there is none."""
         image = self._find(Image, name, source, loc)
+        if model is None or not asks_for_forward_compatibility(model):
+            image = self._for_the_driver(image, source, loc)
         if image is None:
             return None
         reference = self.checks.image(image, source, loc, model)
         if reference is not None:
             self.images[reference] = image
         return reference
+
+    def _for_the_driver(self, image: Image | None, source: Source, loc: Loc) -> Image | None:
+        """The image, or the one that it names for drivers as old as the site's."""
+        seen: list[str] = []
+        while image is not None and self.driver is not None and image.cuda is not None:
+            if runs(image.cuda, self.driver) or image.for_older_drivers is None:
+                break
+            if image.name in seen:
+                names = " → ".join((*seen, image.name))
+                self.problems.append(source.problem(loc, f"images replace each other: {names}"))
+                return None
+            seen.append(image.name)
+            image = self._find(Image, image.for_older_drivers, source, loc)
+        return image
 
     def _reference(self, image: str | None, source: Source, loc: Loc) -> str | None:
         """The reference of an image for scoring, which a plan names."""

@@ -567,6 +567,9 @@ class Image(Definition):
     cuda: str | None = Field(default=None, pattern=r"^\d+\.\d+$")
     """CUDA version that its programs are built for; hpcbench compares it with the site's before it downloads
     the image."""
+    for_older_drivers: Name | None = None
+    """Image definition to use instead where `container.cuda` of the site says that its drivers are too old
+    for this one."""
     size_gb: float | None = Field(default=None, gt=0)
     """Size of the download, GB (10^9 bytes): the compressed layers, or the file."""
 

@@ -20,6 +20,7 @@ from hpcbench.errors import EnvironmentFault, Problem, UserError
 from hpcbench.installed import install_hint
 from hpcbench.number_format import percent
 from hpcbench.plugins import Environment
+from hpcbench.registry.cuda import FORWARD, asks_for_forward_compatibility, runs
 from hpcbench.registry.resource_shapes import option_of
 from hpcbench.registry.source import Loc, Source, read
 from hpcbench.schema.definitions import Model
@@ -38,9 +39,6 @@ SHRINKS = ("quantization", "load_format", "cpu_offload_gb", "offload", "model")
 
 KNOWN = ("vllm", "sglang", "huggingface", "deepseek_ocr", "deepseek_ocr_sglang")
 """Engines known to keep all weights on their GPUs."""
-
-FORWARD = "VLLM_ENABLE_CUDA_COMPATIBILITY"
-"""vLLM loads the image's own CUDA driver library (`cuda-compat`) where this is 1."""
 
 Verdict = Literal["runs", "forward", "too old"]
 
@@ -71,7 +69,7 @@ def cuda_verdict(image: str, driver: str, *, forward: bool = False) -> Verdict:
         driver: newest CUDA that the driver supports, `12.4`.
         forward: whether the model asks for forward compatibility.
     """
-    if int(image.split(".")[0]) <= int(driver.split(".")[0]):
+    if runs(image, driver):
         return "runs"
     return "forward" if forward else "too old"
 
@@ -132,7 +130,7 @@ def _driver(
     image, driver = known.image, known.gpus.cuda
     if resolved.site.container.gpu_maker != "nvidia" or image.cuda is None or driver is None:
         return
-    verdict = cuda_verdict(image.cuda, driver, forward=_forward(known.model))
+    verdict = cuda_verdict(image.cuda, driver, forward=asks_for_forward_compatibility(known.model))
     if verdict == "runs":
         return
     loc: Loc = (*below, "image")
@@ -221,12 +219,6 @@ def _gpus(model: Model) -> str:
 
 def _gib(count: float) -> str:
     return f"{count / 2**30:.1f} GiB"
-
-
-def _forward(model: Model) -> bool:
-    """Whether a model asks for forward compatibility: vLLM's switch, or the folder on its library path."""
-    asked = model.env.get(FORWARD, "").strip().lower() in ("1", "true")
-    return asked or "/compat" in model.env.get("LD_LIBRARY_PATH", "")
 
 
 def _called(resolved: ResolvedPlan, reference: str | None) -> str:
@@ -319,7 +311,7 @@ def _misfits(resolved: ResolvedPlan, model: Model, environment: Environment) -> 
     driver, cuda = resolved.site.container.cuda, environment.versions.get("cuda")
     if not (model.gpus and driver and cuda) or resolved.site.container.gpu_maker != "nvidia":
         return
-    verdict = cuda_verdict(cuda, driver, forward=_forward(model))
+    verdict = cuda_verdict(cuda, driver, forward=asks_for_forward_compatibility(model))
     if verdict == "too old":
         yield source.problem(("image",), *_too_old(cuda, driver, verdict, _called(resolved, image)))
 

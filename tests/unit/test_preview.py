@@ -239,9 +239,15 @@ def test_submit_refuses_an_image_for_a_newer_cuda_before_anything_is_fetched(
 ) -> None:
     with_cuda(plan, "12.4")
     monkeypatch.setenv("RUN_MODE", "dev")
+    put(
+        plan.parent,
+        "registries/images/vllm-openai.yaml",
+        "name: vllm-openai\nreference: docker://vllm/vllm-openai:v0.31.0\n"
+        f'digest: sha256:{"0" * 64}\ncuda: "13.0"\n',
+    )
     assert main(["submit", str(plan)]) == 2
     err = capsys.readouterr().err
-    assert "images/vllm-openai.yaml:11:7: image 'vllm-openai' is built for CUDA 13.0" in err
+    assert "images/vllm-openai.yaml:4:7: image 'vllm-openai' is built for CUDA 13.0" in err
     assert "the driver of this site supports CUDA 12.4" in err
     assert "VLLM_ENABLE_CUDA_COMPATIBILITY" in err
     assert len(err.strip().splitlines()) == 1

@@ -350,7 +350,12 @@ def test_our_image_definitions_are_pinned_as_the_recipe_of_their_engine_is() -> 
         bases[base.repository] = base
     documents = image_definitions()
     assert {"sglang", "vllm-openai"} <= set(documents)
+    # a base of the same version for older drivers has no recipe
+    substitutes = {image.for_older_drivers for image in documents.values()}
     for name, image in documents.items():
+        if name in substitutes:
+            assert image.digest is not None, name
+            continue
         if image.recipe is not None:
             recipe = ROOT / "registries/images" / image.recipe
             assert recipe.resolve() in [path.resolve() for path in RECIPES], name
