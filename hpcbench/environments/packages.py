@@ -57,9 +57,12 @@ from importlib import metadata
 sys.path[:] = [path for path in sys.path if path]  # the working folder may contain a package's metadata
 found = {}
 for one in metadata.distributions():
-    name = one.metadata["Name"]
-    if name:
-        found.setdefault(re.sub("[-_.]+", "-", name).lower(), str(one.version))
+    text = one.read_text("METADATA") or one.read_text("PKG-INFO") or one.read_text("") or ""
+    # The two headers alone: the whole as a message takes three times as long.
+    heads = re.findall("(?im)^(name|version):(.*)", text.partition("\\n\\n")[0])
+    said = {head.lower(): value.strip() for head, value in reversed(heads)}
+    if said.get("name"):
+        found.setdefault(re.sub("[-_.]+", "-", said["name"]).lower(), said.get("version", ""))
 try:
     glibc = (os.confstr("CS_GNU_LIBC_VERSION") or "").replace("glibc ", "")
 except (ValueError, OSError):

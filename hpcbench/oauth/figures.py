@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hpcbench.oauth.keeper import Keeper
+if TYPE_CHECKING:  # who adds figures up needs no keeper
+    from hpcbench.oauth.keeper import Keeper
 
 _PREFIX = "hpcbench_token_"
 _SUMMED = ("fallbacks", "rejected", "waits", "wait_seconds")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hpcbench import plugins
 from hpcbench.errors import EnvironmentFault, UserError
 from hpcbench.metrics.resources import MEASURED
-from hpcbench.registry.catalog import Catalog
 from hpcbench.schema.definitions import Metric, MLTask
+
+if TYPE_CHECKING:  # reports ask for resource metrics alone: they need no catalog
+    from hpcbench.registry.catalog import Catalog
 
 
 def metrics_of(catalog: Catalog, ml_task: MLTask) -> list[str]:

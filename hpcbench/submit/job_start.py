@@ -27,8 +27,12 @@ def main(argv: Sequence[str]) -> None:
     if owner not in (os.geteuid(), 0, NOBODY):
         sys.exit(_refused(argv[-1], owner))
     sys.argv = [sys.argv[0], f"/proc/self/fd/{folder}"]
+    # submitit imports numpy if it can, for pickles with arrays: ours hold a few strings, and on a busy shared
+    # file system numpy alone may take seconds.
+    sys.modules["numpy"] = None  # type: ignore[assignment]
     from submitit.core.submission import submitit_main
 
+    del sys.modules["numpy"]
     submitit_main()
 
 

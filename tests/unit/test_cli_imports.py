@@ -1,4 +1,4 @@
-"""Modules that a command loads before it answers: schemas of definitions take longer than `status` has."""
+"""Modules that a command loads before it answers, and a job before it works: each costs all of them time."""
 
 from __future__ import annotations
 
@@ -50,3 +50,16 @@ def test_a_status_loads_no_schemas_of_definitions(
     words = (verb, "--json") if verb == "list" else (verb, str(experiment.path), "--json")
     home = experiment.path.parent.parent
     assert loaded(*words, home=home, config=tmp_path) == ["0", "pydantic"]
+
+
+def test_a_job_loads_no_numpy_to_read_its_pickle(tmp_path: Path) -> None:
+    """Outside a job submitit gives up once it is loaded."""
+    code = (
+        "import contextlib, sys\nfrom hpcbench.submit.job_start import main\n"
+        f"with contextlib.suppress(RuntimeError): main([{str(tmp_path)!r}])\n"
+        "print(*(one in sys.modules for one in ('submitit.core.submission', 'numpy')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={}
+    )
+    assert done.stdout == "True False\n"

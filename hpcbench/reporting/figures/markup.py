@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from xml.sax.saxutils import escape
+from html import escape
 
 from hpcbench.reporting.figures.model import Figure
 from hpcbench.reporting.figures.style import INK, clean, described
@@ -41,8 +41,8 @@ def as_element(figure: Figure, text: str) -> str:
         f' width="{width}" height="{height}" viewBox="{view}" role="img"'
         f' aria-labelledby="{figure.name}-title" aria-describedby="{figure.name}-desc"'
         f' stroke-linejoin="round" stroke-linecap="butt">\n'
-        f'<title id="{figure.name}-title">{escape(clean(figure.title))}</title>\n'
-        f'<desc id="{figure.name}-desc">{escape(described(figure))}</desc>\n'
+        f'<title id="{figure.name}-title">{escape(clean(figure.title), quote=False)}</title>\n'
+        f'<desc id="{figure.name}-desc">{escape(described(figure), quote=False)}</desc>\n'
         f"{inner.strip()}\n"
     )
 
