@@ -121,5 +121,10 @@ def test_a_sample_s_turns_and_the_run_task_s_charts(
         page.mouse.wheel(0, 4000)
         expect(page.get_by_text("Which step follows which: rt").first).to_be_visible()
         checked("run-task")
+        if SHOTS:
+            page.emulate_media(color_scheme="dark")
+            page.get_by_text("Which step follows which: rt").first.scroll_into_view_if_needed()
+            settled(page)
+            page.screenshot(path=Path(SHOTS) / "flow-dark.png")
     watch.check()
     assert not wrong, "\n".join(wrong)

@@ -26,7 +26,7 @@ pytestmark = [
 
 CLOCK = "mcp-server-time==2026.10.19"
 
-WHERE = "import os\nprint(os.path.isdir('/.singularity.d'), 6 * 7, 'SLURM_JOB_ID' in os.environ)"
+WHERE = "import os\nprint(os.path.isdir('/.singularity.d'), 6 * 7, 'HPCBENCH_HOME' in os.environ)"
 
 CALLS = [
     ["python", {"code": WHERE}],
