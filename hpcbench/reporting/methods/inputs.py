@@ -38,7 +38,7 @@ def models(facts: Facts) -> Iterator[Said]:
         return
     users: dict[str, list[ResolvedRunTask]] = {}
     for one in facts.run_tasks:
-        users.setdefault(f"{one.model.model_dump_json()} {one.environment}", []).append(one)
+        users.setdefault(f"{one.served.model_dump_json()} {one.environment}", []).append(one)
     items = []
     for own in users.values():
         model = own[0].model
@@ -50,7 +50,7 @@ def models(facts: Facts) -> Iterator[Said]:
 
 
 def _model(facts: Facts, run_task: ResolvedRunTask) -> Iterator[str]:
-    model = run_task.model
+    model = run_task.served
     digest = measured_of(facts.experiment, "model_hashes", model.name)
     yield f"source: {place_of(model.source)}"
     yield f"revision {model.revision}" if model.revision else ""
