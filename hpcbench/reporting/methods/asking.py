@@ -103,8 +103,23 @@ def _requests(settings: Load, run_task: ResolvedRunTask) -> Iterator[str]:
         yield f"{count} in flight per worker{auto}"
     if settings.warm_up:
         yield f"{form.many(settings.warm_up, 'warm-up request')}, not counted"
-    if settings.protocol == "grpc":
-        yield "requests sent over gRPC"
+    if run_task.ml_task.module is None:
+        yield _way(settings)
+
+
+_PROTOCOLS = {"http": "HTTP", "grpc": "gRPC"}
+
+_ROUTES = {
+    "direct": "to the engine's own socket",
+    "proxied": "through hpcbench's wrapper before the engine",
+    "direct and proxied": "partly to the engine's own socket and partly through hpcbench's wrapper",
+}
+
+
+def _way(settings: Load) -> str:
+    """Protocol and route of the requests; speed is only compared within both."""
+    protocol = _PROTOCOLS.get(settings.protocol, settings.protocol)
+    return f"requests sent over {protocol} {_ROUTES.get(settings.route, f'by route {settings.route}')}"
 
 
 def _machine(one: Machine) -> Iterator[str]:

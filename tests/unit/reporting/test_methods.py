@@ -115,7 +115,8 @@ def test_an_experiment_of_the_demo_names_all_that_a_paper_needs(tmp_path: Path) 
         ("data", "12 samples of 300 in the split: at most the first 12"),
         ("prompts", "{{ question }}"),
         ("decoding", "Temperature 0 (greedy), top_p 1; at most 32 tokens per answer; no seed"),
-        ("load", "1 request in flight per worker; 1 warm-up request, not counted; 1 worker"),
+        ("load", "1 request in flight per worker; 1 warm-up request, not counted; requests sent over HTTP"),
+        ("load", "through hpcbench's wrapper before the engine; 1 worker, no GPU for the model"),
         ("metrics", "signature `anls|tau:0.5|incl|len:norm|case:lower|ws:collapse|unicode:nfc|v1`"),
         ("statistics", "12 samples of 6 documents"),
         ("statistics", "no test was made"),
@@ -154,13 +155,28 @@ def test_another_setting_is_another_sentence(
     assert text in section(methods(changed(here, **change)), name)
 
 
-def test_another_protocol_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("load", "text"),
+    [
+        ({}, "requests sent over HTTP through hpcbench's wrapper before the engine"),
+        ({"route": "direct"}, "requests sent over HTTP to the engine's own socket"),
+        ({"route": "direct and proxied"}, "partly to the engine's own socket and partly through"),
+        ({"protocol": "grpc"}, "requests sent over gRPC through hpcbench's wrapper"),
+    ],
+)
+def test_protocol_and_route_of_the_requests_are_named(
+    tmp_path: Path, load: dict[str, str], text: str
+) -> None:
     here = unpack(tmp_path)[WHOLE]
-    assert "gRPC" not in section(methods(here), "load")
     whole = json.loads(here.performance_file.read_text())
-    whole["run_tasks"]["vqa"]["load"]["protocol"] = "grpc"
+    whole["run_tasks"]["vqa"]["load"] |= load
     here.performance_file.write_text(json.dumps(whole))
-    assert "requests sent over gRPC" in section(methods(Experiment(here.path)), "load")
+    assert text in section(methods(Experiment(here.path)), "load")
+
+
+def test_how_a_module_sends_requests_is_not_claimed(tmp_path: Path) -> None:
+    here = changed(unpack(tmp_path)[WHOLE], ml_task__module="own.py")
+    assert "requests sent" not in section(methods(here), "load")
 
 
 def test_another_version_of_a_metric_is_not_cited(tmp_path: Path) -> None:
