@@ -25,6 +25,7 @@ from hpcbench.errors import EnvironmentFault, RunFailed, UserError
 from hpcbench.experiment.layout import home
 from hpcbench.inference.client import Client, EngineGone, LoadFailed, load_body
 from hpcbench.plugins import Environment
+from hpcbench.registry.auto_stream_interval import with_number
 from hpcbench.registry.catalog import user_site
 from hpcbench.registry.resolve import load_model
 from hpcbench.schema.definitions import Model, Site, seconds
@@ -107,7 +108,7 @@ def _how_to_end(job: ServeJob, folder: Path) -> str:
 
 def _prepared(arguments: argparse.Namespace, site: Site) -> tuple[Model, Environment]:
     """The model with its weights on this machine, and the environment of its engine."""
-    found = load_model(arguments.model, arguments.registry)
+    found = with_number(load_model(arguments.model, arguments.registry), in_flight=1)
     env = {**secret.variables(found.engine_options), **secret.reveal_all(dict(found.env))}
     found = found.model_copy(update={"env": env})
     with transfer_bar() as progress:

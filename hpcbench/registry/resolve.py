@@ -13,6 +13,7 @@ from hpcbench.errors import Problem, UserError, unknown
 from hpcbench.files.user import read_text
 from hpcbench.registry.authors_way import asked_as_its_authors_do, with_reasoning_parser
 from hpcbench.registry.auto_concurrency import auto
+from hpcbench.registry.auto_stream_interval import with_numbers
 from hpcbench.registry.catalog import FOLDERS, Catalog, RunMode, load_definition
 from hpcbench.registry.collections import with_collection
 from hpcbench.registry.cross_checks import Checks
@@ -349,7 +350,8 @@ class _Resolver:
         found = [self._run_task(one, cluster) for one in written]
         reports = self._reports(plan, source, written)
         gate = self._find(Gate, plan.gate, source, ("gate",)) if plan.gate is not None else None
-        run_tasks = [self._with_at_once(one, gate) for one in found if one is not None]
+        at_once = [self._with_at_once(one, gate) for one in found if one is not None]
+        run_tasks = with_numbers(at_once)
         self.checks.plan(plan, source, cluster)
         self.checks.budget(plan, [one.model for one in run_tasks], source)
         self.checks.modules(plan, run_tasks, source)

@@ -84,6 +84,10 @@ class GroupTable:
     """Groups that are not shown."""
 
 
+SEVERAL_TOKENS = 1.05
+"""Mean tokens of a chunk from which a TPOT says so: the time between two tokens of a chunk is unknown."""
+
+
 @dataclass(frozen=True, slots=True)
 class SpeedRow:
     """Rates of one run task under its load; formatted figures."""
@@ -101,7 +105,7 @@ class SpeedRow:
     ttft: str
     """p50 / p95, ms."""
     tpot: str
-    """p50 / p95, ms."""
+    """p50 / p95, ms; with the tokens of a chunk, if these are several."""
     e2e: str
     """p50 / p95 from the due time, ms."""
     good: str
@@ -214,7 +218,7 @@ def speed_rows(performance: Performance, names: Iterable[str]) -> Iterator[Speed
             answers=_with_ends(table.answers_per_s),
             tokens=_with_ends(table.tokens_per_s),
             ttft=_quantiles(table.ttft_ms),
-            tpot=_quantiles(table.tpot_ms),
+            tpot=_tpot(table),
             e2e=_quantiles(table.e2e_due_ms),
             good=_good(table),
         )
@@ -256,6 +260,14 @@ def _quantiles(table: Latency | None) -> str:
     if table is None:
         return form.DASH
     return f"{form.figure(table.p50.value)} / {form.figure(table.p95.value)}"
+
+
+def _tpot(speed: Speed) -> str:
+    """`12.1 / 14.0`; `12.1 / 14.0 (8.0 tokens a chunk)` where chunks have more than one token."""
+    shown, each = _quantiles(speed.tpot_ms), speed.tokens_per_chunk
+    if speed.tpot_ms is None or each is None or each < SEVERAL_TOKENS:
+        return shown
+    return f"{shown} ({each:.1f} tokens a chunk)"
 
 
 def _with_ends(entry: Figure | None) -> str:

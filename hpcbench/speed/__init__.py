@@ -104,6 +104,7 @@ def measure(
         **{name: distributions.latency(_joined(values)) for name, values in seen.latencies.items()},
         "chunk_gap_ms": distributions.pooled(seen.chunk_gaps),
         "itl_ms": distributions.pooled(seen.token_gaps) if seen.counted else None,
+        "tokens_per_chunk": _tokens_per_chunk(seen),
         **rates(seen.windows, seen.streams, notes),
         "prompt_tokens": seen.tokens["prompt_tokens"],
         "completion_tokens": seen.tokens["completion_tokens"],
@@ -205,6 +206,14 @@ def _joined(parts: Sequence[Any]) -> Any:
     import numpy
 
     return numpy.concatenate([numpy.empty(0), *parts])
+
+
+def _tokens_per_chunk(seen: _Seen) -> float | None:
+    """Mean tokens of a chunk after the first; None where the engine does not count them by chunk."""
+    chunks = sum(int(sizes.sum()) for _, _, sizes in seen.chunk_gaps)
+    if not seen.counted or not chunks:
+        return None
+    return round(sum(int(sizes.sum()) for _, _, sizes in seen.token_gaps) / chunks, 3)
 
 
 # --- further figures ----------------------------------------------------------------------------------

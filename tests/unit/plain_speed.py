@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,6 +36,7 @@ def measure(pieces: Pieces, slo: Slo | None = None) -> dict[str, Any]:
         **{name: shown(answered, latency) for name, latency in LATENCIES.items()},
         "chunk_gap_ms": pooled([gaps(one.times.chunks) for one in answered]),
         "itl_ms": between_tokens(answered),
+        "tokens_per_chunk": tokens_per_chunk(answered),
         **rates(pieces, goals),
         **{
             kind: sum(usage[kind] for usage in usages)
@@ -165,6 +167,14 @@ def between_tokens(answered: Sequence[Response]) -> dict[str, Any] | None:
             own += [gap / came] * max(0, came) if came else []
         each.append(own)
     return pooled(each)
+
+
+def tokens_per_chunk(answered: Sequence[Response]) -> float | None:
+    several = [one.times for one in answered if len(one.times.chunks) > 1]
+    if not several or any(len(times.tokens) != len(times.chunks) for times in several):
+        return None
+    came = [max(0, b - a) for times in several for a, b in itertools.pairwise(times.tokens)]
+    return round(sum(came) / len(came), 3)
 
 
 def pooled(answers: Sequence[Sequence[float]]) -> dict[str, Any] | None:

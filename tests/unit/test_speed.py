@@ -57,11 +57,13 @@ def test_time_between_tokens_spreads_a_chunks_gap_over_its_tokens() -> None:
     assert figures["itl_ms"]["mean"]["value"] == 10
     assert figures["chunk_gap_ms"]["mean"]["value"] == 40
     assert (figures["itl_ms"]["n"], figures["itl_ms"]["answers"]) == (9 * 8, 9)
+    assert figures["tokens_per_chunk"] == 4
 
 
 def test_without_counts_by_chunk_there_is_no_time_between_tokens_only_between_chunks() -> None:
     figures = measured([[answered(n, 0, 100, 180) for n in range(9)]])
     assert figures["itl_ms"] is None
+    assert figures["tokens_per_chunk"] is None
     assert figures["chunk_gap_ms"]["mean"]["value"] == 20
 
 

@@ -577,6 +577,8 @@ class Speed(Part):
     prepare_ms: Latency | None = None
     chunk_gap_ms: Latency | None = None
     itl_ms: Latency | None = None
+    tokens_per_chunk: Number | None = None
+    """Mean tokens of a chunk after the first; None: the engine does not count them by chunk."""
     window: Window = Window.model_construct()
     answers_per_s: Figure | None = None
     tokens_per_s: Figure | None = None

@@ -119,7 +119,9 @@ _ROUTES = {
 def _way(settings: Load) -> str:
     """Protocol and route of the requests; speed is only compared within both."""
     protocol = _PROTOCOLS.get(settings.protocol, settings.protocol)
-    return f"requests sent over {protocol} {_ROUTES.get(settings.route, f'by route {settings.route}')}"
+    return (
+        f"requests sent over {protocol} {_ROUTES.get(settings.route, f'by route {settings.route}')}"
+    )
 
 
 def _machine(one: Machine) -> Iterator[str]:
