@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from hpcbench.cli.output import say, transfer_bar
 from hpcbench.errors import EnvironmentFault, RunFailed, UserError
 from hpcbench.experiment.layout import home
 from hpcbench.inference.client import Client, EngineGone, LoadFailed, load_body
+from hpcbench.installed import install_hint, pip, requirements
 from hpcbench.plugins import Environment
 from hpcbench.registry.auto_stream_interval import with_number
 from hpcbench.registry.catalog import user_site
@@ -39,6 +41,9 @@ if TYPE_CHECKING:
 DEFAULT_LIMIT = "01:00:00"
 """Time limit of a job."""
 
+WEB_SOCKET = "websockets>=13"
+"""Requirement of the wrapper for WebSocket."""
+
 _LIMIT = r"(\d+-)?\d{1,2}:\d{2}:\d{2}"
 
 LOOK_SECONDS = 0.5
@@ -47,9 +52,11 @@ LOOK_SECONDS = 0.5
 
 def serve(arguments: argparse.Namespace) -> int:
     """`hpcbench serve MODEL`: runs until Ctrl-C or its time limit; `--job`: until its job ends."""
-    if arguments.port is not None and not 0 <= arguments.port < 2**16:
-        remedy = "give 1 to 65535, or 0 for a free one"
-        raise UserError(f"--port {arguments.port} is not a port", remedy=remedy)
+    for option, port in (("--port", arguments.port), ("--grpc-port", arguments.grpc_port)):
+        if port is not None and not 0 <= port < 2**16:
+            remedy = "give 1 to 65535, or 0 for a free one"
+            raise UserError(f"{option} {port} is not a port", remedy=remedy)
+    _check_grpc(arguments)
     if arguments.time_limit is not None and not re.fullmatch(_LIMIT, arguments.time_limit):
         remedy = "write it as Slurm does, [D-]HH:MM:SS, e.g. 01:00:00"
         raise UserError(f"--time-limit {arguments.time_limit} is not a time", remedy=remedy)
@@ -68,6 +75,25 @@ def serve(arguments: argparse.Namespace) -> int:
         return _serve(arguments, site)
 
 
+def _check_grpc(arguments: argparse.Namespace) -> None:
+    """Refuse what the wrapper would refuse after the weights were fetched."""
+    from hpcbench.tracking.server_requests import is_loopback
+
+    files = {"--tls-certificate": arguments.tls_certificate, "--tls-key": arguments.tls_key}
+    given = {option: file for option, file in files.items() if file is not None}
+    if len(given) == 1:
+        (option,) = given
+        raise UserError(f"{option} alone is no TLS", remedy=f"give {' and '.join(files)}")
+    if given and arguments.grpc_port is None:
+        raise UserError("TLS is of gRPC alone", remedy="add --grpc-port, or leave the files out")
+    for option, file in given.items():
+        if not file.is_file():
+            raise UserError(f"{option} {file}: no such file")
+    if arguments.grpc_port is not None and not given and not is_loopback(arguments.host):
+        remedy = f"give {' and '.join(files)}, or leave --host out"
+        raise UserError(f"gRPC at {arguments.host} would not be encrypted", remedy=remedy)
+
+
 def _stop(arguments: argparse.Namespace, site: Site) -> int:
     """`--stop`: end the jobs of this model or id."""
     from hpcbench.submit import serve_job
@@ -84,13 +110,28 @@ def _start(arguments: argparse.Namespace, site: Site) -> int:
     from hpcbench.submit import serve_job
 
     root = home(site)
+    if (
+        site.executor == "slurm" and arguments.port is None
+        and arguments.grpc_port is not None and arguments.tls_certificate is None
+    ):  # fmt: skip
+        what = "a job of Slurm serves other hosts, to which gRPC would not be encrypted"
+        raise UserError(what, remedy="add --tls-certificate and --tls-key")
     model, _ = _prepared(arguments, site)
     given = Path(arguments.model)
     words = [str(given.absolute()) if given.is_file() else arguments.model]
     words += [word for one in arguments.registry for word in ("--registry", str(one.absolute()))]
     words += ["--restarts", str(arguments.restarts)]
     if arguments.port is not None:
-        words += ["--port", str(arguments.port), "--host", arguments.host]
+        words += ["--port", str(arguments.port)]
+    if arguments.grpc_port is not None:
+        words += ["--grpc-port", str(arguments.grpc_port)]
+    if arguments.port is not None or arguments.grpc_port is not None:
+        words += ["--host", arguments.host]
+    for option in ("tls_certificate", "tls_key"):
+        if (file := getattr(arguments, option)) is not None:
+            words += [f"--{option.replace('_', '-')}", str(file.absolute())]
+    if arguments.web_socket:
+        words.append("--web-socket")
     if arguments.media_root:
         words += ["--media-root", str(arguments.media_root.absolute())]
     job = serve_job.start(root, site, model, words, arguments.time_limit or DEFAULT_LIMIT)
@@ -113,8 +154,30 @@ def _prepared(arguments: argparse.Namespace, site: Site) -> tuple[Model, Environ
     found = found.model_copy(update={"env": env})
     with transfer_bar() as progress:
         model = open_cache(site, progress).local(found)
-    environment = environments.prepare(model.image, home(site) / "cache", site.container, [], say)
+    packages = _packages(arguments, here=model.image is None)
+    environment = environments.prepare(
+        model.image, home(site) / "cache", site.container, packages, say
+    )
     return model, environment
+
+
+def _packages(arguments: argparse.Namespace, *, here: bool) -> tuple[str, ...]:
+    """Requirements of the wrapper beyond HTTP's, to put beside an image's engine; none for this Python.
+
+    Raises:
+        EnvironmentFault: the wrapper runs in this Python, which lacks them.
+    """
+    wanted: list[str] = []
+    if arguments.grpc_port is not None:
+        wanted += requirements("grpc")
+        if here and not all(map(find_spec, ("grpc", "grpc_reflection"))):
+            raise EnvironmentFault("this Python lacks gRPC", remedy=install_hint("grpc"))
+    if arguments.web_socket:
+        wanted.append(WEB_SOCKET)
+        if here and find_spec("websockets") is None:
+            remedy = f"{pip('install')} {shlex.quote(WEB_SOCKET)}"
+            raise EnvironmentFault("this Python lacks websockets", remedy=remedy)
+    return () if here else tuple(wanted)
 
 
 def _serve(arguments: argparse.Namespace, site: Site) -> int:
@@ -156,8 +219,20 @@ def _running(
     argv = ["python", "-m", "hpcbench.wrapper", "--socket", str(folder / "socket")]
     argv += ["--engine-dir", str(folder), "--log", str(log)]
     if arguments.port is not None:
-        argv += ["--port", str(arguments.port), "--host", arguments.host]
-    folders = (model.source, arguments.media_root.resolve() if arguments.media_root else None)
+        argv += ["--port", str(arguments.port)]
+    if arguments.grpc_port is not None:
+        argv += ["--grpc-socket", str(folder / "grpc"), "--grpc-port", str(arguments.grpc_port)]
+    argv += ["--host", arguments.host]
+    tls = [one.resolve() for one in (arguments.tls_certificate, arguments.tls_key) if one]
+    for option, file in zip(("--tls-certificate", "--tls-key"), tls, strict=False):
+        argv += [option, str(file)]
+    if arguments.web_socket:
+        argv.append("--web-socket")
+    folders = (
+        model.source,
+        arguments.media_root.resolve() if arguments.media_root else None,
+        *tls,
+    )
     seen = [str(one) for one in folders if one]
     command = environments.wrap(
         environment,
@@ -266,7 +341,8 @@ async def _keep(
                 until, model=model.name, engine=model.engine, socket=str(folder / "socket"),
                 address=address,
             )  # fmt: skip
-            print(_how_to_ask(folder, model.name, address), flush=True)
+            more = _other_ways(arguments, folder, address)
+            print(more + _how_to_ask(folder, model.name, address), flush=True)
         while (status := await client.status())["state"] == "ready":
             announcement.beat()
             await asyncio.sleep(LOOK_SECONDS)
@@ -325,8 +401,29 @@ def _address(arguments: argparse.Namespace, log: Path) -> str:
     port = arguments.port
     if port == 0:  # the wrapper's first lines name the one that it took
         port = int(re.findall(r"serving on http://\S*:(\d+)$", log.read_text(), re.MULTILINE)[0])
-    host = socket.gethostname() if arguments.host in ("0.0.0.0", "::") else arguments.host  # noqa: S104
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"http://{_shown(arguments.host)}:{port}"
+
+
+def _shown(host: str) -> str:
+    """A host of this machine as others write it before a port."""
+    name = socket.gethostname() if host in ("0.0.0.0", "::") else host  # noqa: S104
+    return f"[{name}]" if ":" in name else name
+
+
+def _other_ways(arguments: argparse.Namespace, folder: Path, address: str) -> str:
+    """A line for each way to send requests beside HTTP."""
+    lines = ""
+    if arguments.grpc_port is not None:
+        said = (folder / "engine.log").read_text()
+        ((tls, port),) = re.findall(r"serving gRPC( with TLS)? on \S*:(\d+)$", said, re.MULTILINE)
+        lines += f"gRPC: unix:{folder / 'grpc'}, and{tls} {_shown(arguments.host)}:{port}\n"
+    if arguments.web_socket:
+        lines += (
+            f"WebSocket: {address.replace('http://', 'ws://')}/v1/stream\n"
+            if address
+            else ("WebSocket: /v1/stream of the socket\n")
+        )
+    return lines
 
 
 def _how_to_ask(folder: Path, name: str, address: str) -> str:

@@ -277,6 +277,7 @@ def _serve(verb: Verb) -> None:
     serve = verb(
         "serve", "serve:serve", "serve one model by OpenAI's API until Ctrl-C",
         ("hpcbench serve tiny-vlm --port 8000", "here, until Ctrl-C"),
+        ("hpcbench serve tiny-vlm --grpc-port 8001", "images byte for byte, for tritonclient"),
         ("hpcbench serve tiny-vlm --job --time-limit 00:30:00", "in a job; the playground finds it"),
         ("hpcbench serve tiny-vlm --stop", "end its jobs"),
         note="Then, with OpenAI's SDK: OpenAI(base_url=\"http://127.0.0.1:8000/v1\", api_key=KEY),\n"
@@ -294,6 +295,21 @@ def _serve(verb: Verb) -> None:
     serve.add_argument(
         "--host", default="127.0.0.1", help="address for --port; default: %(default)s"
     )
+    serve.add_argument(
+        "--grpc-port", type=int, metavar="PORT",
+        help="serve gRPC, too, at --host on this TCP port, 0: any free one; and on a Unix socket",
+    )  # fmt: skip
+    serve.add_argument(
+        "--tls-certificate", type=Path, metavar="FILE",
+        help="PEM file: certificate chain for --grpc-port, needed beyond this machine",
+    )  # fmt: skip
+    serve.add_argument(
+        "--tls-key", type=Path, metavar="FILE", help="PEM file: key of --tls-certificate"
+    )
+    serve.add_argument(
+        "--web-socket", action="store_true",
+        help="serve WebSocket, too, at /v1/stream of socket and --port",
+    )  # fmt: skip
     serve.add_argument(
         "--media-root", type=Path, metavar="DIR",
         help="folder whose images requests may name as file://",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -17,7 +18,12 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import aiohttp
+import numpy
 import pytest
+import tritonclient.grpc as triton
+import tritonclient.grpc.aio as triton_aio
+from tritonclient.utils import InferenceServerException
 
 from hpcbench.wrapper.__main__ import _listen
 from tests.campaign import first
@@ -273,6 +279,39 @@ def test_serve_announces_the_free_port_that_it_took(
     assert json.loads(path.read_text())["address"] == f"http://127.0.0.1:{port}"
 
 
+def test_serve_offers_grpc_and_websocket_where_they_are_asked_for(
+    serving: Callable[..., Serving],
+) -> None:
+    one = serving("{}", "--port", "0", "--grpc-port", "0", "--web-socket")
+    said = one.until("curl ")
+    [path, port] = re.findall(r"^gRPC: unix:(\S+), and 127\.0\.0\.1:(\d+)$", said, re.M)[0]
+    [address] = re.findall(r"^WebSocket: (ws://127\.0\.0\.1:\d+/v1/stream)$", said, re.M)
+    assert Path(path).stat().st_mode & 0o777 == 0o600
+    [key] = re.findall("^key: (.*)$", said, re.M)
+    secret = Path(key).read_text().strip()
+    assert secret not in said
+
+    async def journey() -> None:
+        body = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
+        for where in (f"unix:{path}", f"127.0.0.1:{port}"):
+            async with triton_aio.InferenceServerClient(where) as client:
+                text = triton.InferInput("request", [1], "BYTES")
+                text.set_data_from_numpy(numpy.array([json.dumps(body).encode()], dtype=object))
+                with pytest.raises(InferenceServerException, match="UNAUTHENTICATED"):
+                    await client.infer("m", [text], headers={"x-api-key": "wrong"})
+                found = await client.infer("m", [text], headers={"x-api-key": secret})
+                assert b"The total is " in found.as_numpy("response")[0]
+        async with aiohttp.ClientSession() as session, session.ws_connect(address) as websocket:
+            await websocket.send_json({"key": secret})
+            await websocket.send_json({"id": "1", "request": body})
+            frames = [await websocket.receive_json() for _ in range(3)]
+            assert frames[0]["status"] == 200
+            assert "The total is " in frames[1]["chunk"]["choices"][0]["message"]["content"]
+            assert frames[2] == {"id": "1", "final": True}
+
+    asyncio.run(journey())
+
+
 def test_a_job_serves_until_it_is_stopped(serving: Callable[..., Serving], tmp_path: Path) -> None:
     """Where the site has no Slurm the job is a process, which outlives the command."""
     one = serving("{}", "--job")
@@ -319,6 +358,14 @@ def test_serve_tells_why_a_model_cannot_be_loaded(serving: Callable[..., Serving
         (["tiny-vln"], "unknown model 'tiny-vln' (did you mean 'tiny-vlm'?)"),
         (["tiny-vlm", "--port", "65536"], "--port 65536 is not a port"),
         (["tiny-vlm", "--time-limit", "1h"], "--time-limit 1h is not a time"),
+        (["tiny-vlm", "--grpc-port", "65536"], "--grpc-port 65536 is not a port"),
+        (["tiny-vlm", "--grpc-port", "0", "--tls-key", "k"], "--tls-key alone is no TLS"),
+        (["tiny-vlm", "--tls-key", "k", "--tls-certificate", "c"], "TLS is of gRPC alone"),
+        (
+            ["tiny-vlm", "--grpc-port", "0", "--tls-key", "/no/k", "--tls-certificate", "/no/c"],
+            "--tls-certificate /no/c: no such file",
+        ),
+        (["tiny-vlm", "--grpc-port", "0", "--host", "0.0.0.0"], "would not be encrypted"),
         (["tiny-vlm", "--stop"], "no job serves 'tiny-vlm'"),
     ],
 )
