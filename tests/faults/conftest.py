@@ -19,6 +19,7 @@ import yaml
 from PIL import Image
 
 from hpcbench.files.atomic import read_lines
+from tests.campaign import first
 
 Found = TypeVar("Found")
 
@@ -58,6 +59,8 @@ class Bench:
         }
         self._write_registry()
         self.script(answer_ms=[1, 3])
+        self.route = "direct"
+        """Route of the run tasks' requests."""
 
     # -- setting the scene ------------------------------------------------------------------
 
@@ -89,7 +92,8 @@ class Bench:
         tasks = [
             {
                 "name": "numbers", "ml_task": "vqa", "model": "scripted", "dataset": "numbers",
-                "prompt": "ask", "warm_up": 0, "resources": {"cpus": 1, "memory_gb": 1}, **one,
+                "prompt": "ask", "warm_up": 0, "resources": {"cpus": 1, "memory_gb": 1},
+                "route": self.route, **one,
             }
             for one in run_tasks or [{}]
         ]  # fmt: skip
@@ -342,6 +346,13 @@ def bench(tmp_path: Path, shared_cache: Path) -> Iterator[Bench]:
     yield made
     for path in (made.home / "experiments").glob("*"):
         Trial(made, path).kill_all()
+
+
+@pytest.fixture(params=first(1, ["direct", "proxied"]))
+def route(request: pytest.FixtureRequest, bench: Bench) -> str:
+    """Runs a test by both routes: what an engine or a worker does wrong comes to the same."""
+    bench.route = str(request.param)
+    return bench.route
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,9 @@ import pytest
 from tests.campaign import first
 from tests.faults.conftest import Bench, Trial, kill, question, until, whole
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.engine, pytest.mark.timeout(600), pytest.mark.usefixtures("route"),
+]  # fmt: skip
 
 
 def all_but(trial: Trial, calm: Trial, guilty: set[int]) -> None:
@@ -104,13 +106,12 @@ def test_two_samples_that_end_it_only_together_are_both_answered(bench: Bench, c
     assert "those two together" in causes(status)
 
 
-@pytest.mark.parametrize("route", first(1, ["direct", "proxied"]))
 def test_an_engine_that_hangs_on_a_sample_is_ended_and_the_rest_goes_on(
     bench: Bench, calm: Trial, route: str
 ) -> None:
     bench.script(answer_ms=[1, 3], hang=[question(9)])
     bench.model("scripted", stall_timeout=5)
-    trial = bench.submit(bench.plan({"route": route}))
+    trial = bench.submit(bench.plan({}))
 
     status = trial.wait("done")
     assert {event["route"] for event in trial.said("route")} == {route}
