@@ -1,7 +1,8 @@
 """Code blocks of the documentation's pages, run as a reader types them, and compared with what they show.
 
 A comment before a block says what the reader cannot see, such as `<!-- not run: REASON -->` or
-`<!-- env: NAME=VALUE -->`; a test may know other notes.
+`<!-- env: NAME=VALUE -->`; `<!-- tested: FILE -->` names the test that runs or compares it; a test may know
+other notes.
 A `text` block that begins with `$ COMMAND` shows what the command prints.
 """
 
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-BLOCK = re.compile(r"(?:<!-- ([\w ]+): (.*?) -->\n)?```(sh|yaml|text)\n(.*?)```", re.DOTALL)
+BLOCK = re.compile(r"(?:<!-- ([\w ]+): (.*?) -->\n *)?```(sh|yaml|text)\n(.*?)```", re.DOTALL)
 
 LEFT_OUT = "…"
 """In a `text` block: what differs from run to run. Alone on a line, any number of lines."""

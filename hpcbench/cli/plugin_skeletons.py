@@ -109,7 +109,7 @@ _USE: Mapping[str, tuple[str, str]] = {
 
 _CODE: Mapping[str, str] = {
     "metrics": '''\
-"""The share of the reference's words that the prediction has."""
+"""Compares words. The paper or the official scorer of a metric, and each deviation, belong here."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -126,7 +126,10 @@ class Parts:
 
 @dataclass(frozen=True)
 class {cls}:
-    """Fields are options; they belong to the signature."""
+    """The share of the reference's words that the prediction has.
+
+    Fields are options; they belong to the signature.
+    """
 
     api: ClassVar[int] = 1
     name: ClassVar[str] = "{name}"

@@ -360,7 +360,11 @@ def _subjects(
         if not any(one.fits for one in found):
             outputs = ", ".join(sorted({one.ml_task.output for one, _ in chosen.values()}))
             what = f"metric '{name}' does not score answers of the kind {outputs}"
-            raise UserError(what, remedy="`hpcbench metrics list` shows the kinds that each scores")
+            remedy = (
+                "`hpcbench metrics list` shows the kinds that each scores; "
+                "`hpcbench list` shows other experiments"
+            )
+            raise UserError(what, remedy=remedy)
     for one, metrics in chosen.values():
         definitions = [metric.metric for metric in metrics if metric.fits]
         if not definitions:

@@ -1,4 +1,4 @@
-"""The page on notifications and CI is true."""
+"""The page on notifications and CI, docs/ci.md, is true."""
 
 from __future__ import annotations
 
@@ -45,6 +45,20 @@ def test_the_commands_shown_are_there() -> None:
     for words in commands:
         if len(words.split()) > 1:
             parser().parse_args(words.split())
+
+
+@pytest.mark.parametrize("service", ["github", "gitlab"])
+def test_the_pages_command_writes_a_pipeline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, service: str
+) -> None:
+    line = f"hpcbench init --ci {service}"
+    assert f"\n{line}\n" in PAGE
+    monkeypatch.chdir(tmp_path)
+    assert main(line.split()[1:]) == 0
+    assert "hpcbench submit" in (tmp_path / WRITTEN[service]).read_text()
+
+
+WRITTEN = {"github": ".github/workflows/hpcbench.yml", "gitlab": ".gitlab/hpcbench.yml"}
 
 
 def test_a_limit_holds_for_every_run_task_that_has_no_smaller_one(tmp_path: Path) -> None:

@@ -146,3 +146,12 @@ def test_bash_completes_with_what_the_verb_prints(home: Path) -> None:
         ["bash", "-c", script], cwd=home, env=environ, capture_output=True, text=True, check=False
     )
     assert (done.stdout.strip(), done.stderr) == ("mine/vlm", "")
+
+
+def test_the_lines_of_the_page_on_installing_make_a_shell_complete() -> None:
+    page = (ROOT / "docs/install.md").read_text(encoding="utf-8")
+    for shell in ("bash", "fish"):
+        assert f"hpcbench completion {shell}" in page
+        command = [sys.executable, "-c", ANSWER, "completion", shell]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert "hpcbench" in done.stdout

@@ -10,6 +10,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import yaml
 
 import hpcbench
 from hpcbench.cli.main import main
@@ -118,12 +119,46 @@ def test_every_command_of_readme_tutorial_and_how_to_runs_or_says_why_not() -> N
     assert "docs/pictures/report.png" in text
 
 
+def guides() -> list[Path]:
+    """Pages of the site's first three tabs that no test types through: those beside tutorial and how-to."""
+    lines = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    tabs = {name: entry for tab in yaml.safe_load(lines) for name, entry in tab.items()}
+    named = re.findall(r"'([\w/-]+\.md)'", str([tabs["Home"], tabs["Tutorial"], tabs["How-to"]]))
+    typed = re.compile(r"(?:ru/)?tutorial|how-to/")
+    return [ROOT / "docs" / name for name in named if not typed.match(name)]
+
+
+@pytest.mark.parametrize(
+    "page", [*guides(), ROOT / "docs/for-admins.md"], ids=lambda page: page.name
+)
+def test_a_block_of_another_guide_names_its_test_or_says_why_it_does_not_run(page: Path) -> None:
+    assert len(guides()) >= 8
+    for block in blocks(page):
+        assert block.note in ("tested", "not run"), (page.name, block.text)
+        if block.note == "tested":
+            assert page.name in (ROOT / block.value).read_text(encoding="utf-8"), block.text
+
+
+def test_the_first_plan_of_the_page_what_to_set_is_written_and_valid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HPCBENCH_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.chdir(tmp_path)
+    (block,) = (one for one in blocks(ROOT / "docs/what-to-set.md") if one.language == "sh")
+    assert main(block.text.split()[1:]) == 0, capsys.readouterr().err
+    (written,) = tmp_path.glob("*.yaml")
+    assert main(["validate", written.name]) == 0
+
+
 def test_the_verbs_of_the_readme_are_those_there_are() -> None:
     (verbs,) = (action.choices for action in parser()._actions if isinstance(action.choices, dict))
     blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     used = set(re.findall(r"^hpcbench (\w+)", "\n".join(blocks), re.MULTILINE))
     assert used
     assert used <= set(verbs)
+    table = (ROOT / "README.md").read_text().partition("## Commands")[2].partition("## How")[0]
+    assert {name for name in re.findall(r"`([a-z]+)`", table)} == set(verbs) - {"remote"}
 
 
 def test_the_page_what_to_set_has_the_numbers_of_the_code() -> None:
@@ -147,7 +182,7 @@ def test_the_page_what_to_set_has_the_numbers_of_the_code() -> None:
 def shown_definitions() -> list[tuple[str, str, str]]:
     """Page, `KIND/NAME` and text of every document that a page shows under its path."""
     found = []
-    for page in ("registries.md", "plugins.md", "data.md"):
+    for page in ("registries.md", "plugins.md", "data.md", "own-modules.md", "what-to-set.md"):
         text = (ROOT / "docs" / page).read_text()
         for name, body in re.findall(r"```yaml\n# (\w+/\S+)\.yaml\n(.*?)```", text, re.DOTALL):
             found.append((page, name, body))
@@ -214,6 +249,22 @@ def test_a_translation_shows_the_same_commands_and_output(english: str, russian:
     ]
     assert shown[0]
     assert shown[0] == shown[1]
+    assert outline(english) == outline(russian)
+
+
+def outline(page: str) -> tuple[list[str], list[int], set[str]]:
+    """Levels of headings, cells of the tables' rows, and the pages that it links to, in either language."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    links = {
+        re.sub(r"^(?:\.\./)*(?:docs/)?(?:ru/)?|\.ru(?=\.md)", "", link)
+        for link in re.findall(r"\]\(([^)#]+)", prose)
+    }
+    return (
+        re.findall(r"^#+", prose, re.MULTILINE),
+        [row.count("|") for row in re.findall(r"^\|.*", prose, re.MULTILINE)],
+        links - {"README.md", Path(page).name},
+    )
 
 
 def test_each_part_of_the_tutorial_is_there_in_russian() -> None:
@@ -270,6 +321,18 @@ def test_the_changelog_begins_with_what_is_not_released_and_the_version_there_is
     ]
     highlights = changelog.partition("### Highlights")[2].partition("###")[0]
     assert 3 < len(re.findall(r"^- ", highlights, re.MULTILINE)) <= 10
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.name)
+def test_figures_of_a_benchmark_have_a_day(page: Path) -> None:
+    """A section that names a benchmark and its figures says when they were measured."""
+    text = page.read_text(encoding="utf-8")
+    for part in re.split(r"^#{1,6} ", text, flags=re.MULTILINE):
+        measured = re.search(r"`benchmarks/\w+\.py", part) and re.search(
+            r"\d (?:ms|s|µs|MB|MiB|GB|%)\b", part
+        )
+        if measured and "decisions" not in page.parts:
+            assert re.search(r"\b20\d\d-\d\d-\d\d\b", part), part.partition("\n")[0]
 
 
 def test_the_page_of_versions_has_those_of_the_files() -> None:

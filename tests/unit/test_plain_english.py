@@ -186,6 +186,18 @@ def test_other_files_that_users_read_do() -> None:
     assert found == []
 
 
+def test_decisions_and_what_is_new_in_the_changelog_do() -> None:
+    found = []
+    for page in sorted((ROOT / "docs/decisions").glob("*.md")):
+        found += dialect(str(page.relative_to(ROOT)), [prose(page)])
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    new = changelog.partition("## Unreleased\n")[2].partition("\n## ")[0]
+    assert new
+    new = re.sub(r"`[^`\n]*`", "", new)
+    found += dialect("CHANGELOG.md", [new])
+    assert found + [match[0] for match in YAML_DOCUMENT.finditer(new)] == []
+
+
 def prose(page: Path) -> str:
     """A page without its code."""
     text = page.read_text(encoding="utf-8")

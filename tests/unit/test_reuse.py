@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -216,6 +217,10 @@ def test_the_second_submission_asks_nothing_and_starts_no_group(tmp_path: Path) 
     assert said == [
         f"asks 0 of 10 samples: 10 have an answer under the same key in {first.id} (`--fresh` asks all)"
     ]
+    page = (Path(__file__).parents[2] / "docs/what-to-set.md").read_text(encoding="utf-8")
+    form = r"asks \d+ of \d+ samples: \d+ have an answer under the same key in \S+ \(`--fresh` asks all\)"
+    assert re.fullmatch(form, said[0])
+    assert re.search(form, " ".join(page.split()))
     named = [
         run_task(metrics=["anls", "ttft_p50", "answer_tokens", "cost"]),
         run_task("priced", metrics=["cost", "energy"], model={"prices": {"input": 1, "output": 1}}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -274,6 +275,16 @@ def test_a_template_sees_site_group_and_plan(tmp_path: Path) -> None:
     )
     assert setup(plan, group_of(plan))[-2:] == ["echo g0 2 docs", "# plan"]
     assert setup(plan, None) == ["# plan"]
+
+
+def test_the_template_of_the_cluster_guide_makes_shell_lines(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/cluster-guide.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"```text\n(\{%.*?)```", page, re.DOTALL)
+    plan = with_template(tmp_path, text)
+    lines = setup(plan, group_of(plan))
+    assert "export NCCL_DEBUG=WARN" in lines
+    assert lines[-1] == f'echo "{plan.plan.name} charges docs"'
+    assert "export NCCL_DEBUG=WARN" not in setup(plan)
 
 
 def test_a_template_includes_another_beside_it(tmp_path: Path) -> None:
