@@ -569,7 +569,7 @@ def find(root: Path, wanted: str) -> Experiment:
         return Experiment(Path(wanted).resolve())
     remedy = "`hpcbench list` shows them"
     if not matches:
-        there = [*(one.id for one in known), *(one.name for one in baselines(root))]
+        there = ["@last", *(one.id for one in known), *(one.name for one in baselines(root))]
         close = nearest(wanted, there)
         meant = f"did you mean '{close}'? " if close else ""
         if not known:

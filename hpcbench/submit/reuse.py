@@ -236,8 +236,9 @@ def take_over_answers(experiment: Experiment, say: Say = lambda line: None) -> R
 def in_words(experiments: Mapping[str, int], count: int, samples: int) -> str:
     """How many samples will be asked, and who answered the others."""
     names = sorted(experiments, key=lambda name: -experiments[name])
+    have = "1 has" if count == 1 else f"{count:,} have"
     return (
-        f"asks {samples - count:,} of {many(samples, 'sample')}: {count:,} have an answer under the same "
+        f"asks {samples - count:,} of {many(samples, 'sample')}: {have} an answer under the same "
         f"key in {few(names, NAMED)} (`--fresh` asks all)"
     )
 

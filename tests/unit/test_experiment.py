@@ -475,6 +475,7 @@ def test_an_experiment_is_found_by_id_beginning_path_or_as_the_last(tmp_path: Pa
         ("2", "'2' matches several experiments: 20261120-1000-a-aaaa, 20261120-1000-b-bbbb"),
         ("3", "no experiment '3' in "),
         ("20261120-1000-c-aaaa", "did you mean '20261120-1000-a-aaaa'?"),
+        ("@lastt", "did you mean '@last'?"),
         ("./nowhere", "nowhere: no such folder"),
         ("/", "/: not the folder of an experiment"),
     ],
