@@ -139,7 +139,8 @@ def _section(one: Dataset) -> Iterator[str]:
     if one.splits:
         yield f"- Splits: {', '.join(one.splits)}; used here: {one.split or 'all'}"
     if one.scorer:
-        yield f"- **The official score is made by {one.scorer}**"
+        here = "parts of it" if one.scored_here == "parts" else "nothing of it"
+        yield f"- **The official score is made by {one.scorer}**; hpcbench scores {here}"
     yield f"- Read: {'; '.join(one.read)}"
     yield from (f"- **Not read**: {text}" for text in one.unread)
     if one.published:

@@ -332,6 +332,10 @@ class Checks:
         self, task: RunTask, dataset: Dataset, source: Source, where: Where
     ) -> None:
         """Names in `where` and `sample` against the fields and metadata of the dataset's definition."""
+        if dataset.scored_here == "nothing":
+            what = f"no metric of hpcbench scores dataset '{dataset.name}': {dataset.scorer} does"
+            remedy = "with a metric of your own, lay an overlay with `scored_here: parts` over it"
+            self.found.say(source, where("dataset"), what, remedy)
         known = {*dataset.fields, *dataset.group_by, "id", "document"}
         remedy = "list it under the dataset's `fields` or `group_by`"
         if task.where is not None:

@@ -519,6 +519,9 @@ class Dataset(Definition):
     """Number of its page images. Without it: unknown."""
     scorer: str = ""
     """Program of its publisher that makes the official score, where no metric of hpcbench does."""
+    scored_here: Literal["parts", "nothing"] = "parts"
+    """How much of the official score metrics of hpcbench give, where there is a `scorer`: `parts` of it, or
+    `nothing`. hpcbench refuses run tasks of the latter, since their numbers would mean nothing."""
     read: tuple[str, ...] = ()
     """Sources that this definition was written from, each with its revision."""
     unread: tuple[str, ...] = ()

@@ -184,6 +184,8 @@ class Choices:
         if not set(needed) <= set(dataset.fields):
             return False
         wanted, said = _wanted(ml_task), _said(dataset)
+        if dataset.ml_task is not None:
+            said = _wanted(self.get(MLTask, dataset.ml_task))
         if said is not None:
             return said == wanted
         seen = _seen(here) if here is not None else None

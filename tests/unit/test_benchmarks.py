@@ -146,7 +146,21 @@ def test_a_score_that_cannot_be_reproduced_is_refused_in_one_line(
     assert line in said
 
 
-def test_a_name_that_is_not_there_is_refused_at_its_place(tmp_path: Path) -> None:
+def test_a_run_task_of_a_dataset_that_nothing_here_scores_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = tmp_path / "plan.yaml"
+    task = "{name: t, ml_task: vqa, model: tiny-vlm, dataset: charxiv_reasoning}"
+    plan.write_text(f"name: one\nrun_tasks:\n  - {task}\n")
+    assert main(["validate", str(plan)]) == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert "plan.yaml:3:" in said
+    assert "no metric of hpcbench scores dataset 'charxiv_reasoning': a judge" in said
+
+
+def test_a_name_that_is_not_there_is_refused_at_its_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "datasets/own.yaml"
     path.parent.mkdir()
     path.write_text(
@@ -155,3 +169,10 @@ def test_a_name_that_is_not_there_is_refused_at_its_place(tmp_path: Path) -> Non
         "  - {model: a/b, value: 1, source: s}\n"
     )
     assert main(["validate", "--registry", str(tmp_path)]) == 2
+    assert "own.yaml:7:5: published.1: name the `metric`" in capsys.readouterr().err
+    path.write_text("\n".join(path.read_text().splitlines()[:-1]) + "\n")
+    assert main(["validate", "--registry", str(tmp_path)]) == 2
+    said = capsys.readouterr().err.splitlines()
+    places = [line.rpartition("own.yaml:")[2].partition(" ")[0] for line in said]
+    assert places == ["4:10:", "6:36:", "6:62:"]
+    assert "unknown definition 'vqaa' of ml_tasks (did you mean 'vqa'?)" in said[0]

@@ -45,8 +45,7 @@ def test_a_reference_says_how_its_words_are_taken() -> None:
 
 @given(st.text(min_size=1).filter(str.strip))
 def test_a_text_shares_all_words_with_itself(text: str) -> None:
-    # "###" and "***" mark what nobody can read, and are no words.
-    assert token_f1(text, text) == 1
+    assert token_f1(text, text) == 1  # also of "###", a mark of unreadable words
 
 
 @given(st.text(), st.text())
