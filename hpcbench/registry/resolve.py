@@ -390,6 +390,8 @@ class _Resolver:
         if found is None:
             return
         definition, source = found
+        if self._rests_on_own(definition, source):
+            return
         if isinstance(definition, RunTask):
             for one in expanded(Written(definition, source, below(()), (source, ()))):
                 self._run_task(one, None)
@@ -403,6 +405,22 @@ class _Resolver:
             self.checks.plan(definition, source, None)
         else:
             self.checks.definition(definition, source)
+
+    def _rests_on_own(self, definition: Definition, source: Source) -> bool:
+        """Whether a shipped run task or plan names an ML task that the user has redefined, whose metrics may
+        be others."""
+        if self.catalog.label(source.path) != "shipped":
+            return False
+        tasks = [definition] if isinstance(definition, RunTask) else []
+        if isinstance(definition, ExperimentPlan):
+            tasks = [
+                self.catalog.get(RunTask, one)
+                for one in definition.run_tasks
+                if isinstance(one, str)
+            ]
+        names = {one.ml_task for one in tasks if self.catalog.files("ml_tasks", one.ml_task)}
+        paths = [self.catalog.get_with_source(MLTask, name)[1].path for name in names]
+        return any(self.catalog.label(path) != "shipped" for path in paths)
 
     # --- run tasks, in any form --------------------------------------------------------------------
 
