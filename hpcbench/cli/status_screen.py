@@ -386,8 +386,8 @@ def _agents(run_tasks: Sequence[RunTaskStatus]) -> str:
     turns, calls, working = (
         sum(getattr(one, name) or 0 for one in own) for name in ("turns", "tool_calls", "working")
     )
-    said = f"agents: {many(turns, 'turn')} and {many(calls, 'tool call')} so far"
-    return said + (f", {many(working, 'sample')} in work" if working else "")
+    said = f"agents: {many(turns, 'turn')} and {many(calls, 'tool call')}"
+    return said + (f" so far, {many(working, 'sample')} in work" if working else "")
 
 
 def _rate(rate: float) -> str:

@@ -193,4 +193,6 @@ def test_turns_and_calls_of_agents_are_summed_over_shards_and_workers(tmp_path: 
     assert plain.turns is None
     line = "agents: 36 turns and 24 tool calls so far, 3 samples in work"
     assert any(line in one for one in shown(status, 100, 40))
+    ended = status.model_copy(update={"run_tasks": [agent.model_copy(update={"working": 0})]})
+    assert not any("so far" in one for one in shown(ended, 100, 40))
     assert not any("agents:" in one for one in shown(busy(tmp_path / "other"), 100, 40))
