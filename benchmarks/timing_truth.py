@@ -6,7 +6,9 @@ in batches writes them: then the last of 64 texts waits in the socket while 63 o
 
 Errors are (client's − server's stamp), so the cost of the write itself is in them; that of TPOT is of the
 figure that the product would report, of an answer that ends with a token without text. The bare client is the
-least one can do with aiohttp: post, and stamp every block where `iter_any` gives it. Clients take turns. The
+least one can do with aiohttp: post, and stamp every block where `iter_any` gives it. The floor is the least
+that any client on asyncio's event loop can do: it reads the clock and the bytes, and parses none of them, so
+its CPU is that of waking up and of one read. Clients take turns. The
 server's own lateness against its schedule is no error of a client and is printed apart; a round
 in which it was late by more than 2 ms (p99) says that others took the machine's cores, and is measured again,
 three times at most.
@@ -66,7 +68,7 @@ def main() -> None:
 
 
 def compare(socket: str, streams: int, in_step: bool, rounds: int) -> None:
-    """Both clients in turns."""
+    """All clients in turns."""
     found: dict[str, list[dict[str, float]]] = {client: [] for client in CLIENTS}
     for _ in range(rounds):
         for client in CLIENTS:
@@ -83,7 +85,7 @@ def compare(socket: str, streams: int, in_step: bool, rounds: int) -> None:
             f"{streams:>8} {pace:>8} {client:>9} {mid['ttft_p50']:>9.3f} {mid['ttft_p99']:>9.3f} "
             f"{mid['text_p50']:>9.3f} {mid['text_p99']:>9.3f} {mid['tpot_p99']:>9.4f} "
             f"{mid['cpu']:>5.0f} {mid['late_p99']:>9.3f} {mid['lag_p99']:>8.2f} "
-            f"{quiet:>4}/{2 * rounds}",
+            f"{quiet:>4}/{len(CLIENTS) * rounds}",
             flush=True,
         )
 
@@ -162,6 +164,45 @@ async def bare(socket: str, streams: int, count: int) -> tuple[Seen, Health | No
     return seen, None
 
 
+class Floor(asyncio.BufferedProtocol):
+    """Stamps what it reads, and parses nothing but the end."""
+
+    def __init__(self) -> None:
+        self.times: list[int] = []
+        self.over = asyncio.get_running_loop().create_future()
+        self._buffer = bytearray(2**16)
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return self._buffer
+
+    def buffer_updated(self, size: int) -> None:
+        now = time.monotonic_ns()
+        block = self._buffer[:size]
+        self.times += [now] * block.count(b" word")
+        if block.endswith(b"0\r\n\r\n"):
+            self.over.set_result(None)
+
+
+async def floor(socket: str, streams: int, count: int) -> tuple[Seen, Health | None]:
+    """One connection a request, no parsing."""
+    left = iter(range(count))
+    seen: Seen = {}
+    loop = asyncio.get_running_loop()
+
+    async def one_at_a_time() -> None:
+        for number in left:
+            body = json.dumps({"seed": number, "stream": True}).encode()
+            transport, reader = await loop.create_unix_connection(Floor, socket)
+            head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: w\r\nContent-Length: {len(body)}\r\n\r\n"
+            transport.write(head.encode() + body)
+            await reader.over
+            transport.close()
+            seen[str(number)] = reader.times, between(reader.times)
+
+    await asyncio.gather(*(one_at_a_time() for _ in range(streams)))
+    return seen, None
+
+
 async def hpcbench(socket: str, streams: int, count: int) -> tuple[Seen, Health | None]:
     """The product's client."""
     message = Message("user", "Read.")
@@ -186,7 +227,7 @@ async def true_times(socket: str) -> dict[str, dict[str, list[int]]]:
         return truth
 
 
-CLIENTS = {"bare": bare, "hpcbench": hpcbench}
+CLIENTS = {"floor": floor, "bare": bare, "hpcbench": hpcbench}
 
 
 if __name__ == "__main__":
