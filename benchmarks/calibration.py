@@ -8,6 +8,8 @@ where it lies more than three Monte-Carlo errors on the wrong side of its promis
 - a candidate that is worse by the margin, or by twice the margin, passes in at most 2.5 %; arms that differ
   by the margin are called equivalent in at most 2.5 %, over all looks;
 - of two runs without a difference p is at most 0.05 in at most 5 %;
+- the corrected 95 % interval of a judge's verdicts, with planted sensitivity and specificity and a random
+  choice of labelled samples, holds the true share in at least 94 %; the naive interval's share is printed;
 - at 300 documents the mean width is at most 1.15 times that of the narrowest candidate that covers: Student's
   t (CR1), Wilson's with an effective sample size, t on the log scale;
 - at 300 documents a candidate that is no worse passes at least 0.9 times as often as by the one-sided test
@@ -59,7 +61,7 @@ class Cell:
     """A place of the design."""
 
     kind: str
-    """mean, ratio, corpus, verdict or looks."""
+    """mean, ratio, corpus, verdict, looks or judge."""
     score: str
     """Distribution of the scores."""
     documents: int
@@ -74,10 +76,20 @@ class Cell:
     """By how much it truly is worse, in margins."""
     busy: float = 0.0
     """Share of questions at which the runs differ, where the candidate is no worse."""
+    sensitivity: float = 1.0
+    """Of a judge."""
+    specificity: float = 1.0
+    labels: int = 0
+    """Samples with a human label."""
 
     @property
     def name(self) -> str:
         questions = "1-20" if self.many else "1"
+        if self.kind == "judge":
+            return (
+                f"judge {self.documents} x {questions} {self.mean:g} sensitivity {self.sensitivity:g} "
+                f"specificity {self.specificity:g} labels {self.labels}"
+            )
         place = f"{self.kind} {self.score} {self.documents} x {questions} {self.mean:g}"
         if self.kind in ("verdict", "looks"):
             place += f" margin {self.margin:g} drop {self.drop:g} differing {self.busy:g}"
@@ -117,10 +129,16 @@ LOOKS = (
     ("binary", 60, 0.05, 0.06), ("binary", 300, 0.05, 0.1), ("graded", 60, 0.05, 0.06),
     ("graded", 300, 0.02, 0.05),
 )  # fmt: skip
+JUDGES = (
+    (300, False, 0.8, 0.9, 0.8, 50), (300, False, 0.8, 0.98, 0.98, 100), (300, False, 0.95, 0.95, 0.7, 100),
+    (300, False, 0.5, 0.7, 0.9, 100), (300, False, 0.8, 0.75, 0.65, 100), (1000, False, 0.8, 0.9, 0.8, 200),
+    (30, True, 0.8, 0.9, 0.8, 100), (100, True, 0.8, 0.9, 0.8, 100), (300, True, 0.8, 0.95, 0.9, 200),
+)  # fmt: skip
+"""Documents, many questions of each, true share, sensitivity, specificity, labels."""
 
 
 def design() -> list[Cell]:
-    """At most 150 cells: pairs of two factors' values occur, not every combination of all."""
+    """At most 160 cells: pairs of two factors' values occur, not every combination of all."""
     cells = []
     for score_at, score in enumerate(("binary", "graded", "smooth")):
         for size_at, size in enumerate(SIZES):
@@ -154,6 +172,10 @@ def design() -> list[Cell]:
     cells += [
         Cell("looks", score, size, True, 0.9, margin, 1.0, busy)
         for score, size, margin, busy in LOOKS
+    ]
+    cells += [
+        Cell("judge", "binary", size, many, share, 0.0, 0.0, 0.0, right, wrong, labels)
+        for size, many, share, right, wrong, labels in JUDGES
     ]
     return cells
 
@@ -284,7 +306,7 @@ def rows_of(cell: Cell) -> Iterator[Row]:
     """Simulate a cell."""
     seed = int.from_bytes(hashlib.sha256(cell.name.encode()).digest()[:8], "big")
     chance = np.random.Generator(np.random.PCG64([SEED, seed]))
-    simulate = {"verdict": verdicts, "looks": looks}.get(cell.kind, intervals)
+    simulate = {"verdict": verdicts, "looks": looks, "judge": judges}.get(cell.kind, intervals)
     yield from simulate(chance, cell)
 
 
@@ -408,6 +430,42 @@ def looks(chance: Rng, cell: Cell) -> Iterator[Row]:
                 found += 1
                 break
     yield promise("equivalent at any look", found / ROUNDS)
+
+
+def judges(chance: Rng, cell: Cell) -> Iterator[Row]:
+    """Coverage and width of the corrected intervals of a judge with planted errors, and of the naive one."""
+    names = ("Rogan-Gladen", "prediction-powered", "naive")
+    covered, width, defined = np.zeros(3), np.zeros(3), np.zeros(3)
+    for _ in range(ROUNDS):
+        documents = np.repeat(np.arange(cell.documents), sizes(chance, cell))
+        right = happens(chance, cell.mean, cell, documents)
+        sees = happens(chance, cell.sensitivity, cell, documents)
+        refuses = happens(chance, cell.specificity, cell, documents)
+        said = np.where(right, sees, ~refuses).astype(float)
+        labels = np.full(len(documents), np.nan)
+        some = chance.choice(len(documents), min(cell.labels, len(documents)), replace=False)
+        labels[some] = right[some]
+        for at, found in enumerate(
+            (
+                statistics.corrected_share(said, labels, documents),
+                statistics.prediction_powered(said, labels, documents),
+                statistics.mean_interval(said, documents, bounds=(0.0, 1.0)),
+            )
+        ):
+            if found.low is not None and found.high is not None:
+                defined[at] += 1
+                covered[at] += found.low - 1e-9 <= cell.mean <= found.high + 1e-9
+                width[at] += found.high - found.low
+    for at, name in enumerate(names):
+        share, count = covered[at] / max(1, defined[at]), max(1, defined[at])
+        error = math.sqrt(0.94 * 0.06 / count)
+        if name == "naive":
+            yield Row(f"coverage, {name}", share, error)
+        else:
+            fine = bool(share >= 0.94 - 3 * error)
+            yield Row(f"coverage, {name}", share, error, ">= 0.94", fine)
+        yield Row(f"width, {name}", width[at] / count)
+    yield Row("Rogan-Gladen is defined", defined[0] / ROUNDS)
 
 
 def promise(what: str, share: float) -> Row:

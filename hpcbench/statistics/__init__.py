@@ -18,6 +18,7 @@ each value has a cluster, its document, and documents are the sampling unit:
 - two alternating arms: looks at the comparison while it runs (`nominal_levels`), and removal of the order
   effect (`crossover`);
 - one figure over many nights: changes of its level, at a stated risk for all nights (`changes`);
+- verdicts of a judge that errs, with human labels of some (`corrected_share`, `prediction_powered`);
 - before a run: the number of documents needed, also of unequal sizes (`samples_needed`, `detectable`).
 
 Where the data do not suffice, `low` and `high` are None and `method` says why; no number is invented. Sums do
@@ -40,6 +41,13 @@ from hpcbench.statistics.intervals import (
     clustered_standard_error,
     mean_interval,
     proportion_interval,
+)
+from hpcbench.statistics.judges import (
+    Agreement,
+    agreement,
+    corrected_share,
+    difference_of_means,
+    prediction_powered,
 )
 from hpcbench.statistics.paired import (
     Comparison,
@@ -82,6 +90,7 @@ __all__ = [
     "MANY_CLUSTERS",
     "NO_SPREAD",
     "ONE_CLUSTER",
+    "Agreement",
     "Bounds",
     "Change",
     "Comparison",
@@ -89,15 +98,18 @@ __all__ = [
     "Pairs",
     "Repeats",
     "Verdict",
+    "agreement",
     "changes",
     "cluster_sums",
     "clustered_quantile_interval",
     "clustered_standard_error",
     "combine_of",
     "compare",
+    "corrected_share",
     "crossover",
     "design_effect",
     "detectable",
+    "difference_of_means",
     "documents_needed",
     "early_stopping_estimate",
     "fewest_documents",
@@ -115,6 +127,7 @@ __all__ = [
     "parts_table",
     "pass_all",
     "pass_at",
+    "prediction_powered",
     "proportion_interval",
     "quantile_interval",
     "ratio",
