@@ -77,7 +77,7 @@ class Cell:
     busy: float = 0.0
     """Share of questions at which the runs differ, where the candidate is no worse."""
     sensitivity: float = 1.0
-    """Of a judge."""
+    """Sensitivity of a judge."""
     specificity: float = 1.0
     labels: int = 0
     """Samples with a human label."""

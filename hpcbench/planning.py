@@ -488,6 +488,11 @@ def stage_key(
         determined["module"] = run_task.ml_task.module
     if (agent := run_task.agent) is not None:
         determined["agent"] = agent.model_dump(mode="json")
+    if task.judge is not None:
+        determined["judge"] = [
+            task.judge.model_dump(mode="json", exclude={"labels"}),
+            run_task.swapped,
+        ]
     if stage == "evaluation":
         ml_task = run_task.ml_task
         determined["task"] = [

@@ -152,6 +152,8 @@ def again(resolved: ResolvedPlan, names: Collection[str], number: int) -> Resolv
         number: number of the repetition, from 1.
     """
     kept = [one for one in resolved.run_tasks if base_of(one.name) in names]
+    rated = {name for one in kept if one.task.judge is not None for name in one.task.judge.judged}
+    kept = [one for one in resolved.run_tasks if one in kept or one.name in rated]
     left = {one.name for one in kept}
 
     def changed(one: ResolvedRunTask) -> ResolvedRunTask:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from hpcbench.evaluation.aggregate import Scored
 from hpcbench.evaluation.images import scorers_of
 from hpcbench.evaluation.performance import write_performance
 from hpcbench.evaluation.plan_metrics import load_metrics, run_metrics
-from hpcbench.evaluation.repeats import joined
+from hpcbench.evaluation.repeats import base_of, joined
 from hpcbench.evaluation.resources import with_figures
 from hpcbench.evaluation.scores import Change, Subject, update
 from hpcbench.evaluation.scores import what_is_due as _what_is_due
@@ -21,9 +21,11 @@ from hpcbench.experiment.claims import answers_of, digest_of, shard_states
 from hpcbench.experiment.control import control_state
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.answer import Answer
-from hpcbench.experiment.view.evaluated import METRICS_VERSION, Metrics
+from hpcbench.experiment.view.evaluated import METRICS_VERSION, Metrics, MetricValue, Scores
 from hpcbench.experiment.view.scores import Place
 from hpcbench.files.atomic import write_json
+from hpcbench.judging.summary import Vote, summarise
+from hpcbench.metrics.judge import Judge
 from hpcbench.parsers import reading_of
 from hpcbench.plugins import Environment
 from hpcbench.schema.definitions import Metric
@@ -98,16 +100,52 @@ def write_metrics(experiment: Experiment, scored: Sequence[Scored], path: Path |
         (name := one.run_task.name): tabulate(one, experiment.unusable(name)) for one in scored
     }
     repeats = joined(scored)
+    judges = summarise(
+        experiment, votes_by_judge((one.run_task, one.metrics, one.place) for one in scored)
+    )
+    for judge in judges.values():
+        for name in judge["run_tasks"]:
+            tables[name] = _marked(tables[name], judge["metric"], judge["state"])
     metrics = Metrics.model_validate(
         {
             "version": METRICS_VERSION,
             "run_tasks": tables,
             **({"repeats": repeats} if repeats else {}),
+            **({"judges": judges} if judges else {}),
         }
     )
     if path is not None:
         write_json(path, metrics.to_json())
     return metrics
+
+
+def _marked(table: Scores, metric: str, calibration: str) -> Scores:
+    """The table of a judge that says beside its value whether it is calibrated."""
+    entry = table.metrics.get(metric)
+    if entry is None:
+        return table
+    marked = MetricValue.model_validate({**entry.to_json(), "calibration": calibration})
+    return table.model_copy(update={"metrics": {**table.metrics, metric: marked}})
+
+
+def votes_by_judge(
+    scored: Iterable[tuple[ResolvedRunTask, Mapping[str, Any], Place]],
+) -> dict[str, list[Vote]]:
+    """Judge without the mark of its repeats → its repeats, where a metric of verdicts has scored them.
+
+    Args:
+        scored: run tasks, their metrics by name, and the places of their scores.
+    """
+    found: dict[str, list[Vote]] = {}
+    for run_task, metrics, place in scored:
+        if run_task.task.judge is None:
+            continue
+        for name, metric in metrics.items():
+            if isinstance(metric, Judge):
+                vote = Vote(run_task, place, name, metric)
+                found.setdefault(base_of(run_task.name), []).append(vote)
+                break
+    return found
 
 
 def subject_of(

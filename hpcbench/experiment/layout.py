@@ -20,6 +20,7 @@ EXPERIMENT/
   jobs/                   submitit's files and Slurm's own logs
   scores/RUN_TASK.parquet one row a sample; where metrics score fields, also RUN_TASK.fields.parquet, one
                           row a field of a sample
+  labels/JUDGE.jsonl      human labels of the answers that a judge rates, see `judging/labels.py`
   metrics.json            aggregates; the same bytes for the same answers
   performance.json        times and tokens
   usage.json              GPU-hours: allocated, used, wasted by cause
@@ -269,6 +270,10 @@ class Experiment:
 
     def scores_file(self, run_task: str) -> Path:
         return self.scores_dir / f"{id_of(run_task)}.parquet"
+
+    def labels_file(self, judge: str) -> Path:
+        """Human labels for a judge, named without the mark of its repeats; see `judging/labels.py`."""
+        return self.path / "labels" / f"{id_of(judge)}.jsonl"
 
     def rescored_dir(self, name: str) -> Path:
         """Folder of scores with other metrics or options than the plan's."""

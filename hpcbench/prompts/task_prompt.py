@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ class TaskPrompt:
             UserError: the strategy refuses the definition, e.g. an example lacks a field.
         """
         definition, task = run_task.prompt, run_task.ml_task
+        self._judge, self._swapped = run_task.task.judge, run_task.swapped
         self._definition, self._strategy = definition.name, definition.strategy
         strategy = plugins.load("prompts", definition.strategy)
         with self._named():
@@ -53,12 +55,20 @@ class TaskPrompt:
             form = {"type": "json_schema", "json_schema": {"name": name, "schema": schema}}
             self.generation["response_format"] = form
 
-    def build(self, sample: Sample) -> tuple[Message, ...]:
+    def build(self, sample: Sample, judged: Sequence[str] | None = None) -> tuple[Message, ...]:
         """The messages for a sample; the output schema follows the last one if the run task says so.
+
+        Args:
+            sample: the sample.
+            judged: for a judge: the answer of each run task that it reads. None: placeholders, as the answers
+                do not exist yet, or do not matter.
 
         Raises:
             UserError: the strategy has no valid messages for the sample.
         """
+        if self._judge is not None:
+            answers = judged or [f"[answer of {name}]" for name in self._judge.judged]
+            sample = _judged(sample, answers, swapped=self._swapped, pages=self._judge.pages)
         with self._named():
             messages = self.strategy.build(sample)
         if not messages or messages[-1].role != "user":
@@ -88,6 +98,19 @@ class TaskPrompt:
         """`DOCUMENT`, or `DOCUMENT/ENTRY` of a collection."""
         entry = self.strategy.name(sample) if hasattr(self.strategy, "name") else ""
         return f"{self._definition}/{entry}" if entry else self._definition
+
+
+def _judged(sample: Sample, answers: Sequence[str], *, swapped: bool, pages: bool) -> Sample:
+    """The sample as a judge sees it: with the answers to rate, its references, and perhaps no images."""
+    references = [
+        one if isinstance(one, str) else json.dumps(one, ensure_ascii=False, sort_keys=True)
+        for one in sample.references
+    ]
+    first, *others = reversed(answers) if swapped else answers
+    shown = {"answer": first} if not others else {"first": first, "second": others[0]}
+    own = {"references": references, "reference": references[0] if references else ""}
+    fields = {**sample.fields, **own, **shown}
+    return replace(sample, fields=fields, images=sample.images if pages else ())
 
 
 def spec_of(run_task: ResolvedRunTask) -> PromptSpec:
@@ -123,6 +146,8 @@ def prompt_hash(run_task: ResolvedRunTask) -> str:
     schema = run_task.task.output_schema
     wanted = plugins.answer_schema(run_task.ml_task) if schema != "none" else None
     inputs["output_schema"] = [schema, wanted]
+    if (judge := run_task.task.judge) is not None:
+        inputs["judge"] = [judge.against is not None, judge.pages, run_task.swapped]
     names = {"dataset": run_task.dataset.name, "task": run_task.ml_task.name}
     inputs |= {name: names[name] for name in OF_THE_HOUSE & _used(definition)}
     text = json.dumps(inputs, sort_keys=True, ensure_ascii=False)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from hpcbench.errors import Problem, UserError
-from hpcbench.files.user import read_json, read_text
+from hpcbench.files.user import not_json, read_json, read_text
 from hpcbench.registry.upgrade import prompt_of
 from hpcbench.schema.definitions import Prompt
 from hpcbench.schema.records import PromptEntry, PromptExample
@@ -170,3 +172,42 @@ def _examples(cell: str) -> tuple[PromptExample, ...]:
             "examples with images belong in the prompt's definition, not in a CSV file"
         )
     return found
+
+
+def csv_rows(text: str, path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Line and columns of each row of a CSV file; `;` or `,` separates columns.
+
+    Raises:
+        UserError: a row does not fit the header, or a quote never ends.
+    """
+    head = text.partition("\n")[0]
+    csv.field_size_limit(sys.maxsize)
+    reader = csv.DictReader(lines_of(text), delimiter=";" if ";" in head else ",", strict=True)
+    try:
+        for row in reader:
+            if None in row or None in row.values():
+                what = "the row has more or fewer columns than the header"
+                remedy = "put a cell that contains the separator in quotes"
+                raise UserError(Problem(what, str(path), reader.line_num, remedy=remedy))
+            yield reader.line_num, row
+    except csv.Error as error:
+        place = (str(path), reader.line_num + 1)  # the row's first line
+        raise UserError(Problem(f"not valid CSV: {error}", *place)) from error
+
+
+def jsonl_rows(text: str, path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Line and object of each line of a JSONL file that is not blank.
+
+    Raises:
+        UserError: a line is no JSON object.
+    """
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise UserError(not_json(error, path, number)) from error
+        if not isinstance(row, dict):
+            raise UserError(Problem("not a JSON object", str(path), number))
+        yield number, row

@@ -48,6 +48,9 @@ Where = Callable[[str], Loc]
 
 STAGES = ("inference", "evaluation", "reporting")
 
+JUDGE = "judge"
+"""Plugin of a judge's ML task, and of its metric."""
+
 
 class Checks:
     """Finds contradictions; every definition is checked once.
@@ -212,6 +215,7 @@ class Checks:
             self._own_module(resolved, source, where)
         if resolved.agent is not None:
             self.agents.run_task(resolved, source, where)
+        self._judge(resolved, source, where)
         for prompt in (*resolved.default_prompts.values(),) or (resolved.prompt,):
             self.prompts.fits(
                 resolved.model_copy(update={"prompt": prompt}), source, where("prompt")
@@ -233,6 +237,44 @@ class Checks:
         if site is not None:
             for key, below, message, remedy in misfits(resolved, site):
                 self.found.say(source, (*where(key), *below), message, remedy)
+
+    def _judge(self, resolved: ResolvedRunTask, source: Source, where: Where) -> None:
+        """Check that a judge has an ML task of verdicts and a metric of its kind, and that no other has."""
+        task, ml_task, judge = resolved.task, resolved.ml_task, resolved.task.judge
+        if judge is None:
+            if ml_task.plugin == JUDGE:
+                what = f"ML task '{ml_task.name}' rates the answers of another run task"
+                remedy = "add `judge: {of: RUN_TASK}`"
+                self.found.say(source, where("ml_task"), what, remedy)
+            return
+        if ml_task.plugin != JUDGE:
+            what = f"ML task '{ml_task.name}' reads no verdicts"
+            remedy = "use `ml_task: judge_binary`, or another one of plugin `judge`"
+            self.found.say(source, where("ml_task"), what, remedy)
+            return
+        allowed = _verdicts(ml_task.output_schema or {})
+        if not allowed:
+            what = f"ML task '{ml_task.name}' has no output_schema that requires a `verdict` with an `enum`"
+            self.found.say(source, where("ml_task"), what, "see docs/judging.md")
+        if resolved.agent is not None and not task.agent:
+            self.found.say(
+                source,
+                where("ml_task"),
+                f"ML task '{ml_task.name}' has an agent, which cannot judge",
+            )
+        for metric in resolved.metrics:
+            pairs = metric.options.get("kind") == "pairwise"
+            if metric.plugin == JUDGE and (strange := _unknown_to(metric, allowed)):
+                what = f"ML task '{ml_task.name}' allows the verdict {strange}, but metric "
+                what += f"'{metric.name}' has no value for it"
+                remedy = "change the `enum`, or the metric's options"
+                self.found.say(source, where("ml_task"), what, remedy)
+            if metric.plugin == JUDGE and pairs != (judge.against is not None):
+                first = "pairs" if pairs else "single answers"
+                what = f"metric '{metric.name}' is for verdicts on {first}"
+                remedy = "use `ml_task: judge_pairwise`, or remove `against`"
+                remedy = "add `against: RUN_TASK`" if pairs else remedy
+                self.found.say(source, where("judge"), what, remedy)
 
     def _narrowed(self, resolved: ResolvedRunTask, source: Source, where: Where) -> None:
         """Check what an ML task's definition narrows: engines, reports, the iterator of datasets."""
@@ -573,3 +615,26 @@ def _version_of(plugin: Any, metric: Metric) -> str | None:
         return str(plugins.with_options(plugin, metric.options).signature.rpartition("|v")[2])
     except (TypeError, ValueError):
         return None
+
+
+def _verdicts(schema: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Verdicts that a schema of judges allows; empty: it does not require one of a list."""
+    try:
+        listed = schema["properties"]["verdict"]["enum"]
+        return tuple(listed) if "verdict" in schema["required"] else ()
+    except (KeyError, TypeError):
+        return ()
+
+
+def _unknown_to(metric: Metric, verdicts: Sequence[Any]) -> str:
+    """The first verdict that a metric has no value for; empty: it knows all, or its options are wrong."""
+    try:
+        made = plugins.load("metrics", metric.plugin)(**metric.options)
+    except (TypeError, ValueError):
+        return ""  # reported with the metric
+    for verdict in verdicts:
+        try:
+            made.score({"verdict": verdict}, ())
+        except ValueError:
+            return repr(verdict)
+    return ""

@@ -36,6 +36,8 @@ class Written:
     """Where the plan names it."""
     sweep: str | None = None
     """The run task whose sweep contains it."""
+    swapped: bool = False
+    """Whether a judge of pairs shows the answer of `judge.against` first."""
 
 
 def cells(matrix: Matrix, source: Source, loc: Loc, problems: list[Problem]) -> Iterator[Written]:

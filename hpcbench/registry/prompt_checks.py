@@ -68,9 +68,14 @@ class PromptChecks:
         """Check that the dataset has the prompt's names; entries for other datasets may need more."""
         prompt, dataset = resolved.prompt, resolved.dataset
         names = dict(zip(_OF_DEFINITIONS, (dataset.name, resolved.ml_task.name), strict=True))
-        if not self.found.first("prompt", prompt.name, *names.values()):
+        judge = resolved.task.judge
+        shown = {"answer"} if judge is None or judge.against is None else {"first", "second"}
+        kind = "" if judge is None else "+".join(sorted(shown))
+        if not self.found.first("prompt", prompt.name, *names.values(), kind):
             return
         known = {*dataset.fields, *dataset.group_by}
+        if judge is not None:
+            known |= {*shown, "reference", "references"}
         given = known | _MADE_UP | names.keys()
         own = [
             one for one in prompt.prompts
@@ -95,6 +100,10 @@ class PromptChecks:
             )
             return source.problem(loc, what, None if "did you mean" in what else remedy)
 
+        if judge is not None and wanted and (unseen := sorted(shown - wanted)):
+            names_unseen = " and ".join(f"{{{{ {name} }}}}" for name in unseen)
+            what = f"rubric '{prompt.name}' does not show the judge {names_unseen}"
+            self.found.say(source, loc, what, "add it to the template")
         self._definitions_meant(prompt, dataset, wanted, source, loc)
         remedy = "list it under the dataset's `fields` or `group_by`"
         for name in sorted(wanted - given):

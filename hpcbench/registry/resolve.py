@@ -11,12 +11,13 @@ from typing import TypeVar
 
 from hpcbench.errors import Problem, UserError, unknown
 from hpcbench.files.user import read_text
+from hpcbench.registry import judging
 from hpcbench.registry.authors_way import asked_as_its_authors_do, with_reasoning_parser
 from hpcbench.registry.auto_concurrency import auto
 from hpcbench.registry.auto_stream_interval import with_numbers
 from hpcbench.registry.catalog import FOLDERS, Catalog, RunMode, load_definition
 from hpcbench.registry.collections import with_collection
-from hpcbench.registry.cross_checks import Checks
+from hpcbench.registry.cross_checks import JUDGE, Checks
 from hpcbench.registry.cuda import asks_for_forward_compatibility, runs
 from hpcbench.registry.definition_names import named
 from hpcbench.registry.engine_limits import limits_of
@@ -333,13 +334,18 @@ class _Resolver:
             self.driver = site.container.cuda
         self.scoring = self._reference(plan.evaluation.image, source, ("evaluation", "image"))
         plan = plan.model_copy(update={"evaluation": Evaluation(image=self.scoring)})
-        whole = list(self._written(plan, source))
+        whole = judging.in_order(list(self._written(plan, source)))
         self.problems += circles(whole)
         by_name = {
             entry.task.name: list(expanded(limited(entry, plan.limit), plan.load))
             for entry in self._only(plan, source, whole)
         }
-        written = [after_all(point, by_name) for own in by_name.values() for point in own]
+        self.problems += judging.problems(whole, by_name)
+        written = [
+            after_all(point, by_name)
+            for own in by_name.values()
+            for point in judging.placed(own, by_name)
+        ]
         self.expanded = [one.task for one in written]
         self.problems += twice(whole)
         self.problems += twice(written)
@@ -460,7 +466,7 @@ class _Resolver:
             return None
         task, ml_task = asked_as_its_authors_do(task, ml_task, model)
         prompts = self._prompts(task, ml_task, dataset, source, where)
-        metrics = self._metrics(task, ml_task, source, where)
+        metrics = self._metrics(task, ml_task, source, where, swapped=one.swapped)
         if not prompts:
             return None
         prompt = next(iter(prompts.values()))
@@ -486,6 +492,7 @@ class _Resolver:
                 *self.checks.plugins.protocol_packages(task, model, source, where("protocol")),
             ),
             sweep=one.sweep,
+            swapped=one.swapped,
             places=_places(one),
         )
         self.checks.run_task(resolved, source, where, site)
@@ -639,7 +646,13 @@ class _Resolver:
         return prompts if len(prompts) == len(found) else {}
 
     def _metrics(
-        self, task: RunTask, ml_task: MLTask, source: Source, where: Where
+        self,
+        task: RunTask,
+        ml_task: MLTask,
+        source: Source,
+        where: Where,
+        *,
+        swapped: bool = False,
     ) -> tuple[Metric, ...]:
         found: list[Metric] = []
         names = task.metrics or ml_task.default_metrics or ml_task.metrics
@@ -656,6 +669,8 @@ class _Resolver:
             if not isinstance(entry, str):
                 metric = self.checks.metric_of_version(metric, entry, source, place)
             metric = self._scores_in(metric, ml_task)
+            if swapped and metric.plugin == JUDGE:
+                metric = metric.model_copy(update={"options": {**metric.options, "swapped": True}})
             if any(one.name == metric.name and one != metric for one in found):
                 what = f"two metrics would have the column '{metric.name}'"
                 self.problems.append(source.problem(place, what, "rename one of the definitions"))

@@ -255,7 +255,7 @@ def _place(table: Scores) -> tuple[str | None, ...]:
 
 def _cell(name: str, table: Scores, metric: str) -> Cell:
     entry = table.metrics[metric]
-    return {
+    cell: Cell = {
         "run_task": name,
         "value": entry.value if entry else None,
         "low": entry.low if entry else None,
@@ -265,11 +265,18 @@ def _cell(name: str, table: Scores, metric: str) -> Cell:
         "coverage": table.coverage,
         "leads": False,
     }
+    if entry is not None and entry.calibration:
+        cell["calibration"] = entry.calibration
+    return cell
 
 
 def _mark(cells: Sequence[Cell | None], *, higher_is_better: bool) -> None:
     """Mark the best cell of a column with several cells."""
-    scored = [cell for cell in cells if cell is not None and cell["value"] is not None]
+    scored = [
+        cell
+        for cell in cells
+        if cell is not None and cell["value"] is not None and not cell.get("calibration")
+    ]
     if len(scored) < 2:
         return
     values = [cast("float", cell["value"]) for cell in scored]

@@ -86,6 +86,8 @@ def _questions(
     resolved = {one.name: one for one in experiment.resolved.run_tasks}
     groups: dict[tuple[str, str, str | None], dict[str, str]] = {}
     for name in names:
+        if resolved[name].task.judge is not None:
+            continue  # its value is about another run task's answers
         table = tables[name]
         key = table.ml_task, table.dataset, table.split
         groups.setdefault(key, {}).setdefault(_variant(resolved[name]), name)

@@ -93,6 +93,8 @@ class Metrics(TypedDict):
     run_tasks: dict[str, RunTaskTable]
     repeats: NotRequired[dict[str, Any]]
     """Repeats of run tasks joined, see docs/scores.md."""
+    judges: NotRequired[dict[str, Any]]
+    """Verdicts of judges joined, see docs/judging.md."""
 
 
 class Cell(TypedDict):
@@ -107,6 +109,8 @@ class Cell(TypedDict):
     coverage: float
     leads: bool
     """Whether no model in its column has a better value; says nothing of chance, see `leaders`."""
+    calibration: NotRequired[str]
+    """State of a judge's verdicts: `calibrated` or `uncalibrated`; their values lead no column."""
 
 
 class MatrixColumn(TypedDict):

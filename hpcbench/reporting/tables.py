@@ -62,6 +62,8 @@ class MetricRow:
     """How the interval was found, or why there is none."""
     unit: str = ""
     """Unit of a resource metric."""
+    calibration: str = ""
+    """State of a judge's verdicts: `calibrated` or `uncalibrated`."""
 
     @property
     def label(self) -> str:
@@ -141,6 +143,7 @@ def metric_rows(run_tasks: Mapping[str, Scores]) -> Iterator[MetricRow]:
                 signature=entry.signature if entry else "",
                 method=entry.method if entry else none,
                 unit=measured.unit if measured else "",
+                calibration=entry.calibration if entry else "",
             )
 
 
@@ -149,12 +152,17 @@ def metric_cells(row: MetricRow) -> tuple[str, ...]:
     return (
         row.run_task,
         row.label,
-        form.value(row.value),
+        " ".join(filter(None, (form.value(row.value), standing(row.calibration)))),
         form.interval(row.low, row.high),
         form.count(row.n),
         form.count(row.clusters),
         form.share(row.coverage),
     )
+
+
+def standing(calibration: str) -> str:
+    """The word beside a judge's value; the section on judges shows the corrected value."""
+    return {"uncalibrated": "uncalibrated", "calibrated": "naive"}.get(calibration, calibration)
 
 
 def group_tables(run_tasks: Mapping[str, Scores]) -> Iterator[GroupTable]:

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Discriminator, Field, JsonValue, Tag, model_validator
 
 from hpcbench.schema.agent import AgentChoice
+from hpcbench.schema.judge import Judge
 from hpcbench.schema.names import FLAT_NAME, LONGEST, NAME
 from hpcbench.schema.parts import STRICT, TimeLimit
 from hpcbench.schema.parts import LastJob as LastJob
@@ -783,6 +784,8 @@ class RunTask(Definition, RunTaskSettings):
     """Dataset definition."""
     prompt: PromptChoice | None = None
     """Prompt definition, or a prompt written out. Without it: the ML task's."""
+    judge: Judge | None = None
+    """The run task whose answers this one rates. Without it: it asks about the dataset's samples alone."""
 
 
 RunTaskEntry = Annotated[

@@ -87,6 +87,8 @@ class ResolvedRunTask(Part):
     """The run task whose arms `a` and `b` are compared, of which this is one; None: it is no arm."""
     arm: Literal["a", "b"] | None = None
     """Which of the two it is."""
+    swapped: bool = False
+    """Whether a judge of pairs shows the answer of `judge.against` first."""
     places: Places = Field(default=Places(), exclude=True, repr=False)
     """Where what it says is said; not written down."""
     default_prompts: Mapping[Language, Prompt] = Field(default_factory=dict)

@@ -125,18 +125,18 @@ def corrected_share(
     share, size = (size * share + t * t / 2) / (size + t * t), size + t * t
     sure1, of1 = _plus_two(said[right], codes[right])
     sure0, of0 = _plus_two(1 - said[wrong], codes[wrong])
-    told = sure1 + sure0 - 1
+    youden = sure1 + sure0 - 1
     plain = float(said[right].mean() + (1 - said[wrong]).mean() - 1)
-    if told <= 0 or plain <= 0:
+    if youden <= 0 or plain <= 0:
         return none(BLIND)
     estimate = (naive + float((1 - said[wrong]).mean()) - 1) / plain
-    middle = (share + sure0 - 1) / told
+    middle = (share + sure0 - 1) / youden
     of_sure1, of_sure0 = sure1 * (1 - sure1) / of1, sure0 * (1 - sure0) / of0
     error = math.sqrt(
         share * (1 - share) / size + middle**2 * of_sure1 + (1 - middle) ** 2 * of_sure0
     )
     shift = 2 * t * t * (middle * of_sure1 - (1 - middle) * of_sure0)
-    half = t * error / told
+    half = t * error / youden
     estimate = min(1.0, max(0.0, estimate))
     low = min(estimate, max(0.0, middle + shift - half))
     high = max(estimate, min(1.0, middle + shift + half))

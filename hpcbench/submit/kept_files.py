@@ -90,6 +90,8 @@ def _paths(resolved: ResolvedPlan) -> Iterator[tuple[str, bool]]:
         entries = (example for entry in prompt.prompts for example in entry.examples)
         for example in (*prompt.examples, *entries):
             yield from ((image, False) for image in example.images)
+        if (judge := run_task.task.judge) is not None and judge.labels is not None:
+            yield judge.labels, False
         scoring = (one.image for one in run_task.scoring_images)
         for image in (run_task.model.image or "", *scoring):
             if image.endswith(".def") or is_dockerfile(image):

@@ -188,7 +188,9 @@ class _Measuring:
             raise UserError(*found)
         metrics = [metric.model_dump_json() for metric in run_task.metrics]
         key = (run_task.ml_task.model_dump_json(), *metrics, id(looked), tuple(ranges))
-        if "evaluation" in self.resolved.plan.stages and key not in self.scored:
+        reads_references = run_task.task.judge is None  # a judge's metric reads verdicts alone
+        evaluates = "evaluation" in self.resolved.plan.stages and reads_references
+        if evaluates and key not in self.scored:
             check_references(self._with_built_metrics(run_task), looked.iterator, ranges)
             self.scored.add(key)
 

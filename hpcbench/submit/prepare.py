@@ -12,6 +12,8 @@ from hpcbench.data.progress import Progress, silent
 from hpcbench.environments.packages import metadata_of
 from hpcbench.environments.plugin_packages import check_provides
 from hpcbench.errors import EnvironmentFault
+from hpcbench.evaluation.plan_metrics import load_metrics
+from hpcbench.evaluation.repeats import base_of
 from hpcbench.experiment.access import ensure_folder, new_folder, owner_writes, use_umask
 from hpcbench.experiment.layout import (
     Experiment,
@@ -22,6 +24,9 @@ from hpcbench.experiment.layout import (
 )
 from hpcbench.experiment.seal import seal
 from hpcbench.files.atomic import write_atomic, write_json
+from hpcbench.judging.labels import keep_labels, read_labels
+from hpcbench.judging.summary import as_labels
+from hpcbench.metrics.judge import Judge
 from hpcbench.planning import plan_work
 from hpcbench.plugins import Environment
 from hpcbench.schema.definitions import Site
@@ -83,6 +88,7 @@ def prepare(
     }
     cache = open_cache(resolved.site, progress)
     resolved = localise(resolved, cache)
+    labels = labels_of(resolved)
     measured = measure(resolved, say=say)
     prepared = prepare_environments(resolved, root / "cache", say, packages)
     own_modules.check(resolved, prepared)
@@ -111,6 +117,8 @@ def prepare(
         experiment.jobs_dir.mkdir()
     experiment.workers_dir.mkdir()
     write_json(experiment.chosen_file, {name: list(one) for name, one in measured.chosen.items()})
+    for name, path in labels.items():
+        keep_labels(experiment, name, path)
     manifest = manifest_of(experiment, resolved, plan_file, measured, work, prepared, packages)
     jobs_run_in = copy.fingerprint if copy is not None else here(packages.host)
     manifest |= {
@@ -125,6 +133,25 @@ def prepare(
         write_json(experiment.manifest_file, manifest)
     seal(experiment)
     return experiment
+
+
+def labels_of(resolved: ResolvedPlan) -> dict[str, Path]:
+    """Judge without the mark of its repeats → its file of human labels, read once to find mistakes.
+
+    Raises:
+        UserError: a file cannot be read, or a label is wrong.
+    """
+    found: dict[str, Path] = {}
+    for run_task in resolved.run_tasks:
+        own, base = run_task.task.judge, base_of(run_task.name)
+        if own is None or own.labels is None or base in found:
+            continue
+        for metric in load_metrics(run_task).values():
+            if isinstance(metric, Judge):
+                found[base] = Path(own.labels)
+                read_labels(found[base], as_labels(metric), pairs=own.against is not None)
+                break
+    return found
 
 
 def prepare_environments(

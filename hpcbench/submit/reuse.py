@@ -28,6 +28,7 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.reused import Reused, reused_of
 from hpcbench.files.hashing import FileHashes
 from hpcbench.inference.request_body import answer_key, hash_and_encode, images_of, read_image
+from hpcbench.judging.answers import JudgedAnswers
 from hpcbench.number_format import few, many
 from hpcbench.planning import is_greedy, measures_speed
 from hpcbench.plugins import DatasetIterator
@@ -47,6 +48,10 @@ NAMED = 3
 
 KEY_BYTES = 32
 
+AT_ONCE = 1000
+"""Samples of a judge whose answers are in memory at once."""
+
+_NOT_JUDGED: Mapping[str, JudgedAnswers] = MappingProxyType({})
 _NOTHING_DONE: Mapping[str, Sequence[range]] = MappingProxyType({})
 
 
@@ -99,6 +104,7 @@ def known_answers(
     without: Collection[str] = (),
     taken: Collection[int] = (),
     done: Mapping[str, Sequence[range]] = _NOTHING_DONE,
+    judged: Mapping[str, JudgedAnswers] = _NOT_JUDGED,
 ) -> dict[str, Known]:
     """Run task → its samples that earlier experiments answered; only reads.
 
@@ -112,6 +118,7 @@ def known_answers(
         without: ids of experiments to leave out.
         taken: origins of answers that this plan uses already.
         done: run task → samples that need no answer any more.
+        judged: judge → the answers that it rates; a sample without them has to be asked.
 
     Raises:
         UserError: a prompt cannot be built.
@@ -125,7 +132,10 @@ def known_answers(
         sources = answer_index.sources(root, basis, without)
         if not any(one.count for one in sources):
             continue
-        keys = {one.name: _keys(one, basis, opened(one), chosen[one.name], hashes) for one in own}
+        keys = {
+            one.name: _keys(one, basis, opened(one), chosen[one.name], hashes, judged.get(one.name))
+            for one in own
+        }
         for name, own_keys in keys.items():
             for some in done.get(name, ()):
                 start, stop = some.start * KEY_BYTES, some.stop * KEY_BYTES
@@ -155,11 +165,19 @@ def _keys(
     dataset: DatasetIterator,
     chosen: Ranges,
     hashes: FileHashes,
+    judged: JudgedAnswers | None = None,
 ) -> bytearray:
     """The key of each sample; zeros for one whose request cannot be made here."""
     prompt, found = TaskPrompt(run_task), bytearray()
-    for sample in samples(dataset, chosen, 0, total(chosen)):
-        messages = prompt.build(sample)
+    for place, sample in enumerate(samples(dataset, chosen, 0, total(chosen))):
+        answers = None
+        if judged is not None:
+            start = place // AT_ONCE * AT_ONCE
+            answers = judged.of(start, start + AT_ONCE).get(sample.id)
+            if answers is None:
+                found += bytes(KEY_BYTES)
+                continue
+        messages = prompt.build(sample, answers)
         request = Request(sample.id, messages, prompt.generation, 0.0, basis=basis)
         key = None
         with contextlib.suppress(OSError):  # the worker will say so
@@ -201,6 +219,27 @@ def take_over_answers(experiment: Experiment, say: Say = lambda line: None) -> R
     # In another user's folder nothing can be written: then later plans do not find these answers.
     with contextlib.suppress(OSError, EnvironmentFault):
         answer_index.announce(experiment)
+    # Requests of judges hold answers, which have to be taken over first.
+    for judges in (False, True):
+        some = [one for one in wanted if (one[0].task.judge is not None) is judges]
+        _take_over_all(experiment, some, found)
+    if wanted:
+        found.write(experiment)
+    if found.count:
+        say(
+            in_words(
+                found.experiments, found.count, sum(cut.samples for cut in experiment.work.cuts)
+            )
+        )
+        for line in unmeasured_in_words(unmeasured(experiment.resolved.run_tasks, found.run_tasks)):
+            say(line)
+    return found
+
+
+def _take_over_all(
+    experiment: Experiment, wanted: Sequence[tuple[ResolvedRunTask, str]], found: Reused
+) -> None:
+    """Take over the answers of some run tasks, given with their bases, and note them in `found`."""
     if wanted:
         root, names = experiment.path.parent.parent, [run_task.name for run_task, _ in wanted]
         before = {name: _taken_before(experiment, name) for name in names}
@@ -213,6 +252,11 @@ def take_over_answers(experiment: Experiment, say: Say = lambda line: None) -> R
             {experiment.id},
             {one for own in before.values() for _, one in own},
             {name: [*_done_before(experiment, name)] for name in names},
+            {
+                run_task.name: JudgedAnswers(experiment, run_task)
+                for run_task, _ in wanted
+                if run_task.task.judge is not None
+            },
         )
         for name in names:
             counts = Counter(experiment_id for experiment_id, _ in before[name])
@@ -221,16 +265,6 @@ def take_over_answers(experiment: Experiment, say: Say = lambda line: None) -> R
                 fold(experiment, name)
             if counts:
                 found.run_tasks[name] = dict(counts)
-        found.write(experiment)
-    if found.count:
-        say(
-            in_words(
-                found.experiments, found.count, sum(cut.samples for cut in experiment.work.cuts)
-            )
-        )
-        for line in unmeasured_in_words(unmeasured(experiment.resolved.run_tasks, found.run_tasks)):
-            say(line)
-    return found
 
 
 def in_words(experiments: Mapping[str, int], count: int, samples: int) -> str:

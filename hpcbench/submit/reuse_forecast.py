@@ -97,6 +97,8 @@ def forecast(preview: Preview, policy: Policy) -> Forecast:
             all_asked[run_task.name] = preview.unknown[run_task.name]
         elif why := why_not(run_task, policy, basis="not read yet"):
             all_asked[run_task.name] = why
+        elif run_task.task.judge is not None:
+            all_asked[run_task.name] = "only submission knows the answers that it rates"
         elif (basis := bases.of(run_task)) is None:
             all_asked[run_task.name] = bases.why(run_task)
         else:

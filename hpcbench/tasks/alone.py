@@ -11,7 +11,6 @@ equal those of `hpcbench submit`.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import sys
 import tempfile
@@ -34,11 +33,11 @@ from hpcbench.experiment.layout import home
 from hpcbench.experiment.view.answer import Answer
 from hpcbench.experiment.view.evaluated import Scores
 from hpcbench.experiment.view.scores import Place
-from hpcbench.files.user import not_json, read_text
+from hpcbench.files.user import read_text
 from hpcbench.parsers import reading_of
 from hpcbench.plugins import DatasetIterator
 from hpcbench.registry.catalog import Catalog, load_definition, user_site
-from hpcbench.registry.collections import lines_of
+from hpcbench.registry.collections import csv_rows, jsonl_rows
 from hpcbench.registry.paths import with_absolute_paths
 from hpcbench.schema.definitions import Dataset, Metric, MLTask, Model, Prompt, RunTask, Site
 from hpcbench.schema.plan import ResolvedRunTask
@@ -216,7 +215,7 @@ def read_answers(
     shift = rows and table and tuple(text.partition("\n")[0].strip().split(";")) == V01
     named: dict[str, Answer] = {}
     listed: list[Answer] = []
-    for number, row in _csv(text, path) if table else _jsonl(text, path):
+    for number, row in csv_rows(text, path) if table else jsonl_rows(text, path):
         name = next((row[key] for key in NAMES if key in row), None)
         nameless = name is None and not (table and not named)
         if nameless or not ({*ANSWERS, "outcome"} & row.keys()):
@@ -243,35 +242,6 @@ def _row_of(name: str, path: Path, line: int) -> str:
         what = f"id {name!r} is not the number of a row of annotation.csv"
         raise UserError(Problem(what, str(path), line))
     return str(int(name) + 1)
-
-
-def _csv(text: str, path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    head = text.partition("\n")[0]
-    csv.field_size_limit(sys.maxsize)
-    reader = csv.DictReader(lines_of(text), delimiter=";" if ";" in head else ",", strict=True)
-    try:
-        for row in reader:
-            if None in row or None in row.values():
-                what = "the row has more or fewer columns than the header"
-                remedy = "put a cell that contains the separator in quotes"
-                raise UserError(Problem(what, str(path), reader.line_num, remedy=remedy))
-            yield reader.line_num, row
-    except csv.Error as error:
-        place = (str(path), reader.line_num + 1)  # the row's first line
-        raise UserError(Problem(f"not valid CSV: {error}", *place)) from error
-
-
-def _jsonl(text: str, path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise UserError(not_json(error, path, number)) from error
-        if not isinstance(row, dict):
-            raise UserError(Problem("not a JSON object", str(path), number))
-        yield number, row
 
 
 def _answer(name: str, row: Mapping[str, Any]) -> Answer:

@@ -39,6 +39,7 @@ from hpcbench.inference.adaptive import Adaptive
 from hpcbench.inference.client import EngineGone
 from hpcbench.inference.load_driver import drive, warm_up
 from hpcbench.installed import this_python
+from hpcbench.judging.answers import JudgedAnswers, waits_for
 from hpcbench.schema.definitions import Model, Route, seconds
 from hpcbench.schema.plan import Group, ResolvedRunTask
 from hpcbench.schema.records import Request, Response, Times
@@ -63,6 +64,9 @@ ACKNOWLEDGE_SECONDS = 0.25
 
 POISONOUS = 5
 """Number of samples that may end an engine before the engine, not they, is blamed."""
+
+WAIT_SECONDS = 10.0
+"""Time until a worker looks again whether the answers that a judge rates are there."""
 
 WISH_SECONDS = 5.0
 """Interval at which a worker reads the users' requests for the experiment."""
@@ -148,6 +152,10 @@ class Worker:
         """Folders for images."""
         self.agents_work: dict[str, Mapping[str, int]] = {}
         """Shard → turns and calls of its agent, and samples in work."""
+        self.judging: dict[str, JudgedAnswers] = {}
+        """Judge → the answers that it rates, which are complete."""
+        self.waits_until: dict[str, float] = {}
+        """Judge whose answers are not complete → when to look again, seconds of the monotonic clock."""
         self.purse: Purse
         """The part of the budget that this worker may still spend."""
         self.watch: JobWatch
@@ -170,9 +178,26 @@ class Worker:
             load_seconds=work.load_seconds,
             place=self.place / self.workers,
             workers=self.workers,
-            rests=lambda run_task: self.wishes.rests(run_task) or self.purse.rests(tasks[run_task]),
+            rests=lambda run_task: (
+                self.wishes.rests(run_task)
+                or self.purse.rests(tasks[run_task])
+                or self._waits(tasks[run_task])
+            ),
             chance=random.Random(self.owner.id),
         )
+
+    def _waits(self, run_task: ResolvedRunTask) -> bool:
+        """Whether answers that a judge rates are not there yet; the next round tries again."""
+        if run_task.task.judge is None or run_task.name in self.judging:
+            return False
+        now = time.monotonic()
+        if now < self.waits_until.get(run_task.name, 0.0):
+            return True
+        if waits_for(self.experiment, run_task, self.wishes):
+            self.waits_until[run_task.name] = now + WAIT_SECONDS
+            return True
+        self.judging[run_task.name] = JudgedAnswers(self.experiment, run_task)
+        return False
 
     async def run(self) -> int:
         """Work until no work is left; returns the exit code."""
@@ -431,6 +456,8 @@ class Worker:
         last_sync = last_news = time.monotonic()
         asking = await self._asking(run_task)
         asking.check(taken)
+        for response in () if only else asking.nothing_to_judge(taken):
+            taken.record(response)
         await self._take_route(run_task)
         await self._warm_up(asking, at_least=1 if only else 0)
         self.watch.mark(run_task.name)
@@ -536,7 +563,8 @@ class Worker:
         # Engines of another shape may answer otherwise.
         as_planned = self.group.gpus == run_task.model.gpus
         basis = self.experiment.answer_basis(name) if as_planned else ""
-        return RequestBuilder(run_task, dataset, chosen, pilot.takes, basis)
+        judged = self.judging.get(name)
+        return RequestBuilder(run_task, dataset, chosen, pilot.takes, basis, judged)
 
     async def _warm_up(self, asking: RequestBuilder, at_least: int = 0) -> None:
         """Send uncounted requests: once after each load, and before each point of a sweep."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterator
 
 from hpcbench.data.datasets import Ranges, check_answers, samples, total
@@ -9,10 +10,11 @@ from hpcbench.errors import UserError
 from hpcbench.experiment.claims import Claim
 from hpcbench.inference.arrivals import constant, poisson
 from hpcbench.inference.cache_busting import as_new
+from hpcbench.judging.answers import Judged, JudgedAnswers
 from hpcbench.plugins import DatasetIterator
 from hpcbench.prompts import TaskPrompt
 from hpcbench.schema.plan import ResolvedRunTask
-from hpcbench.schema.records import Request, Sample
+from hpcbench.schema.records import Request, Response, Sample, Times
 
 
 class RequestBuilder:
@@ -25,6 +27,7 @@ class RequestBuilder:
         chosen: Ranges,
         on_take: Callable[[Sample], None] = lambda sample: None,
         basis: str = "",
+        judged: JudgedAnswers | None = None,
     ) -> None:
         self.run_task, self._dataset, self._chosen = run_task, dataset, chosen
         self._basis = basis
@@ -32,6 +35,8 @@ class RequestBuilder:
         self._on_take = on_take
         """Receives each sample that will be sent and counts."""
         self._prompt = TaskPrompt(run_task)
+        self._judged = judged
+        """The answers to rate; None: the run task is no judge."""
 
     def check(self, taken: Claim) -> None:
         """Check that the answered samples of a shard belong to it.
@@ -53,10 +58,37 @@ class RequestBuilder:
         self, taken: Claim, only: str | None = None
     ) -> Iterator[tuple[Sample, Request]]:
         """As `left`, each request with its sample."""
-        for sample in samples(self._dataset, self._chosen, taken.shard.start, taken.shard.stop):
+        shard = taken.shard
+        judged = None if self._judged is None else self._judged.of(shard.start, shard.stop)
+        for sample in samples(self._dataset, self._chosen, shard.start, shard.stop):
             if sample.id not in taken.answered and only in (None, sample.id):
+                if judged is not None and sample.id not in judged:
+                    continue  # see `nothing_to_judge`
                 self._on_take(sample)
-                yield sample, self._request(sample)
+                yield sample, self._request(sample, None if judged is None else judged[sample.id])
+
+    def nothing_to_judge(self, taken: Claim) -> Iterator[Response]:
+        """A failed response for each open sample of a judge's shard that has no answer to rate."""
+        if self._judged is None:
+            return
+        shard, judge = taken.shard, self.run_task.task.judge
+        assert judge is not None
+        judged = self._judged.of(shard.start, shard.stop)
+        for sample in samples(self._dataset, self._chosen, shard.start, shard.stop, images=False):
+            if sample.id not in taken.answered and sample.id not in judged:
+                now = time.monotonic_ns()
+                yield Response(
+                    sample_id=sample.id,
+                    outcome="failed",
+                    text=None,
+                    finish_reason=None,
+                    usage=None,
+                    times=Times(start=now, send=now, headers=None, chunks=(), done=now),
+                    tries=0,  # never sent
+                    image_sha256=(),
+                    error=f"no answer of {' and '.join(judge.judged)} to judge",
+                    prompt=self._prompt.name(sample),
+                )
 
     def others(self, count: int, avoided: Collection[str] = ()) -> Iterator[Request]:
         """`count` uncounted requests: of samples outside the run, then of its own, made new to caches.
@@ -92,8 +124,8 @@ class RequestBuilder:
             return None
         return constant(task.rate) if task.arrival == "constant" else poisson(task.rate, seed)
 
-    def _request(self, sample: Sample) -> Request:
-        messages, name = self._prompt.build(sample), self._prompt.name(sample)
+    def _request(self, sample: Sample, judged: Judged | None = None) -> Request:
+        messages, name = self._prompt.build(sample, judged), self._prompt.name(sample)
         timeout = self.run_task.task.request_timeout
         generation = self._prompt.generation
         return Request(sample.id, messages, generation, timeout, name, self._basis)

@@ -39,10 +39,10 @@ def test_the_binary_correction_inverts_known_errors() -> None:
     assert found.estimate == pytest.approx((610 / 1200 + 0.8 - 1) / (0.9 + 0.8 - 1))
     assert found.low is not None and found.high is not None
     assert found.low < found.estimate < found.high
-    told = agreement(verdicts, labels)
-    assert told.sensitivity is not None and told.specificity is not None
-    assert (told.sensitivity.estimate, told.specificity.estimate) == (0.9, 0.8)
-    assert told.labels == 200
+    found_out = agreement(verdicts, labels)
+    assert found_out.sensitivity is not None and found_out.specificity is not None
+    assert (found_out.sensitivity.estimate, found_out.specificity.estimate) == (0.9, 0.8)
+    assert found_out.labels == 200
 
 
 def test_limits_equal_those_of_lang_and_reiczigel_for_independent_samples() -> None:
@@ -60,9 +60,9 @@ def test_limits_equal_those_of_lang_and_reiczigel_for_independent_samples() -> N
     n += z * z
     s1, n1 = (99 * 0.9 + 1) / 101, 101
     s0, n0 = (99 * 0.8 + 1) / 101, 101
-    middle, told = (p + s0 - 1) / (s1 + s0 - 1), s1 + s0 - 1
+    middle, found_out = (p + s0 - 1) / (s1 + s0 - 1), s1 + s0 - 1
     v1, v0 = s1 * (1 - s1) / n1, s0 * (1 - s0) / n0
-    error = math.sqrt(p * (1 - p) / n + middle**2 * v1 + (1 - middle) ** 2 * v0) / told
+    error = math.sqrt(p * (1 - p) / n + middle**2 * v1 + (1 - middle) ** 2 * v0) / found_out
     shift = 2 * z * z * (middle * v1 - (1 - middle) * v0)
     found = corrected_share(verdicts, labels)
     assert found.low == pytest.approx(middle + shift - z * error, abs=1e-9)

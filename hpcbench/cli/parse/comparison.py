@@ -48,6 +48,7 @@ def add(verb: Verb) -> None:
     with_site(gate)
     _regress(verb)
     _history(verb)
+    _judge(verb)
 
 
 def _baseline(verb: Verb) -> None:
@@ -141,3 +142,38 @@ def _history(verb: Verb) -> None:
     history.flag("--csv", help="print CSV, one line for each experiment")
     history.flag("--rebuild", help="build the history again from all experiments")
     with_json(history)
+
+
+def _judge(verb: Verb) -> None:
+    verbs = verb(
+        "judge", "", "find out what a judge's verdicts are worth",
+        "hpcbench judge check EXPERIMENT",
+    ).add_subparsers(metavar="VERB", required=True)  # fmt: skip
+    check = sub(
+        verbs, "check", "judge:check",
+        "compare verdicts with human labels, and measure the judge's biases",
+        "hpcbench judge check EXPERIMENT",
+        ("hpcbench judge check EXPERIMENT --labels FILE", "with these labels, and store nothing"),
+        ("hpcbench judge check EXPERIMENT --labels FILE --keep", "and keep them for tables and reports"),
+        note="exit codes: 0 no finding · 1 a finding",
+    )  # fmt: skip
+    check.add_argument("experiment", help=EXPERIMENT)
+    check.add_argument(
+        "--labels", type=Path, metavar="FILE",
+        help="CSV or JSONL with human labels: columns sample, answer, label; of pairs also other",
+    )  # fmt: skip
+    check.add_argument("--judge", metavar="NAME", help="only this judge, a run task without -rN")
+    check.flag("--keep", help="keep the labels in the experiment, and correct its tables by them")
+    with_json(check)
+    with_site(check)
+    sheet = sub(
+        verbs, "sheet", "judge:sheet",
+        "write a random choice of the judged answers for people to label",
+        "hpcbench judge sheet EXPERIMENT --size 100 --to labels.csv",
+    )  # fmt: skip
+    sheet.add_argument("experiment", help=EXPERIMENT)
+    sheet.add_argument("--judge", metavar="NAME", help="the judge, if there are several")
+    sheet.add_argument(
+        "--size", type=int, default=100, metavar="N", help="number of answers; default: 100"
+    )
+    sheet.add_argument("--to", type=Path, required=True, metavar="FILE", help="the CSV to write")

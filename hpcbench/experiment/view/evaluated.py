@@ -77,6 +77,8 @@ class MetricValue(Part):
     """Samples whose answer has no value."""
     faults: int = 0
     """Samples that the metric failed on."""
+    calibration: str = ""
+    """State of a judge's verdicts: `calibrated` by human labels, or `uncalibrated`; empty: no judge."""
     value_if: Mapping[str, Number | None] | None = None
     """With invalid answers: the value if they are excluded, and if they get the worst score."""
 
@@ -288,6 +290,70 @@ class Repeated(Part):
     """Metric whose values are 0 or 1 → its figures for each k."""
 
 
+class Judged(Part):
+    """A judge's verdicts joined, see `judging/summary.py`; values from 0 to 1."""
+
+    of: str
+    """Run task whose answers it rates."""
+    against: str | None = None
+    """For pairs: the run task whose answers are the others."""
+    run_tasks: tuple[str, ...] = ()
+    """Its repeats, a vote each."""
+    model: str = ""
+    """Model that judges."""
+    rated_model: str = ""
+    """Model of `of`."""
+    rubric: str = ""
+    """Prompt of the judge."""
+    rubric_version: str = ""
+    metric: str = ""
+    """Metric of its verdicts."""
+    kind: str = ""
+    """`binary`, `graded` or `pairwise`."""
+    pages: bool = True
+    """Whether it saw the samples' images."""
+    samples: int = 0
+    """Samples of the run task that it rates."""
+    judged: int = 0
+    """Those with a readable verdict."""
+    without_answer: int = 0
+    """Those without an answer to rate."""
+    verdicts: int = 0
+    """Readable verdicts, of all votes."""
+    unreadable: int = 0
+    """Verdicts that could not be read; no value counts them."""
+    unanimous: Number | None = None
+    """Share of samples with several verdicts whose verdicts are equal."""
+    own_family: bool = False
+    """Whether judge and rated model are of one family."""
+    state: str = ""
+    """`calibrated` or `uncalibrated`."""
+    why: str = ""
+    """Why it is not calibrated."""
+    labels: Mapping[str, int] = {}
+    """Human labels: `given`, `used`, `other_answers`, `unknown`."""
+    naive: Chance | None = None
+    """Mean verdict."""
+    powered: Chance | None = None
+    """Prediction-powered value."""
+    corrected: Chance | None = None
+    """Value by sensitivity and specificity, of binary verdicts."""
+    sensitivity: Chance | None = None
+    specificity: Chance | None = None
+    bias: Chance | None = None
+    """Mean verdict minus mean label, of the labelled samples."""
+    order: Chance | None = None
+    """For pairs: share of votes for the answer that is shown first."""
+    longer: Chance | None = None
+    """For pairs: share of votes for the longer answer."""
+    length: Chance | None = None
+    """By how much more than people the judge likes long answers."""
+    family: Chance | None = None
+    """Bias on answers of the judge's own family minus that on others, over run tasks of one rubric."""
+    findings: tuple[str, ...] = ()
+    """Sentences that a reader must know before using the value."""
+
+
 class Metrics(Part):
     """The content of `metrics.json`."""
 
@@ -295,6 +361,8 @@ class Metrics(Part):
     run_tasks: Mapping[str, Scores]
     repeats: Mapping[str, Repeated] = {}
     """Run task without the mark of its repeats → its repeats joined; absent without repeats."""
+    judges: Mapping[str, Judged] = {}
+    """Judge without the mark of its repeats → its verdicts; absent without judges."""
 
 
 def _counts_of(table: Mapping[str, Any]) -> Counts:

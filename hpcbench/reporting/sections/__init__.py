@@ -13,6 +13,7 @@ from hpcbench.reporting.report_tables import Tables
 from hpcbench.reporting.sections import (
     agents,
     failing,
+    judges,
     leaderboard,
     origin,
     published,
@@ -21,8 +22,8 @@ from hpcbench.reporting.sections import (
 )
 
 Name = Literal[
-    "verdict", "arms", "scores", "published", "repeats", "groups", "agents", "speed", "latency", "failures",
-    "mistakes", "worst", "resources", "differences", "provenance",
+    "verdict", "arms", "scores", "published", "judges", "repeats", "groups", "agents", "speed", "latency",
+    "failures", "mistakes", "worst", "resources", "differences", "provenance",
 ]  # fmt: skip
 """Sections, in their order."""
 
@@ -40,6 +41,7 @@ def sections(tables: Tables, names: Sequence[str], worst: int) -> list[Section]:
         "arms": lambda: leaderboard.arms(tables),
         "scores": lambda: quality.scores(tables),
         "published": lambda: published.published(tables),
+        "judges": lambda: judges.judges(tables),
         "repeats": lambda: agents.repeats(tables),
         "groups": lambda: quality.groups(tables),
         "agents": lambda: agents.agents(tables),

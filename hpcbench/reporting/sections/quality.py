@@ -29,6 +29,7 @@ from hpcbench.reporting.tables import (
     group_tables,
     metric_cells,
     metric_rows,
+    standing,
 )
 
 MOST_OPEN = 8
@@ -99,6 +100,8 @@ def _cell(cell: Mapping[str, Any] | None) -> str:
     if cell is None:
         return ""
     text = form.value_with_interval(cell["value"], cell["low"], cell["high"])
+    if cell.get("calibration"):
+        text += f" {standing(cell['calibration'])}"
     if cell["coverage"] < 1:
         text += f" at {form.share(cell['coverage'])}"
     return Strong(text) if cell["leads"] else text

@@ -7,6 +7,7 @@ runs. Words it knows:
     answer_ms ([from, to], by the question)
     poison (questions that end it), pair (two that end it when both are with it), hang (never answered)
     refuse (part of a question: answered with HTTP 500 … of run tasks that fail; see `broken`)
+    says (a list of pattern and text: the answer to a question in which the pattern is found, the first one)
     calls (an agent's turns before the answer: each a list of tool and arguments; QUESTION in a text of an
         argument stands for the question, TURN for the number of the turn)
     die_every, deaths (it ends after so many requests, so many times; -1: always), last_words
@@ -144,6 +145,8 @@ class Server:
             tool, arguments = calls[turn]
             filled = json.dumps(arguments).replace("QUESTION", question).replace("TURN", str(turn))
             text = _called(tool, json.loads(filled))
+        said = (text for pattern, text in script.get("says", ()) if re.search(pattern, question))
+        text = next(said, text)
         choice = {
             "index": 0,
             "message": {"role": "assistant", "content": text},
