@@ -124,6 +124,7 @@ def test_a_judge_starts_when_all_answers_are_there_and_unreadable_verdicts_are_n
     assert judged(again)["powered"] == kept["powered"]
 
 
+@pytest.mark.campaign
 def test_a_worker_of_the_judge_is_killed_and_no_verdict_is_asked_or_lost_twice(
     court: Court,
 ) -> None:
@@ -140,6 +141,7 @@ def test_a_worker_of_the_judge_is_killed_and_no_verdict_is_asked_or_lost_twice(
     assert judged(trial)["judged"] == SAMPLES
 
 
+@pytest.mark.campaign
 def test_answers_that_are_missing_are_not_judged_and_the_judge_waits_for_the_others(
     court: Court,
 ) -> None:
@@ -158,6 +160,7 @@ def test_answers_that_are_missing_are_not_judged_and_the_judge_waits_for_the_oth
     assert len(trial.answers("judged")) == SAMPLES
 
 
+@pytest.mark.campaign
 def test_pairs_are_shown_in_both_orders_and_a_judge_that_likes_the_first_is_found(
     court: Court,
 ) -> None:
@@ -187,6 +190,7 @@ def test_pairs_are_shown_in_both_orders_and_a_judge_that_likes_the_first_is_foun
     assert signatures == ["judge|kind:pairwise|v1", "judge|kind:pairwise|swapped|v1"]
 
 
+@pytest.mark.campaign
 def test_a_judge_that_always_says_yes_and_labels_of_other_answers_are_findings(
     court: Court,
 ) -> None:

@@ -23,7 +23,9 @@ import pytest
 
 from hpcbench.cli.main import main
 from hpcbench.cli.parse import parser
+from hpcbench.evaluation.stage import evaluate
 from tests.remote.hub import hub
+from tests.unit.court import Court
 from tests.unit.earlier import CUT, WHOLE, unpack
 from tests.unit.interchange import kits
 from tests.unit.test_crontab import FAKE as FAKE_CRONTAB
@@ -198,6 +200,17 @@ def two_run_tasks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Own:
     return {"@last": WHOLE, "vqa-easy=vqa-hard": "vqa=vqa"}
 
 
+def a_judge(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Own:
+    """An experiment with a judge that agrees with people."""
+    court, names = Court(folder.parent / "judged"), [f"s{number}" for number in range(40)]
+    court.answer("rt", {name: f"a{name}" for name in names})
+    words = {name: "right" if number % 3 else "wrong" for number, name in enumerate(names)}
+    court.verdicts({**words})
+    evaluate(court.experiment)
+    labels = court.labels(folder / "labels.jsonl", words)
+    return {"EXPERIMENT": str(court.experiment.path), "FILE": str(labels)}
+
+
 @contextmanager
 def a_hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A small model in a fake of the hub, which cannot be reached from here."""
@@ -210,6 +223,7 @@ def a_hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 PREPARED: Mapping[str, Callable[[Path, pytest.MonkeyPatch], Own]] = {
     "cron ": a_crontab,
     "data add FOLDER": pages,
+    "judge ": a_judge,
     "import FOLDER": results_of_another_kit,
     "import FILE": v01,
     "import registries": v02,

@@ -10,7 +10,6 @@ import pytest
 
 from hpcbench.errors import UserError
 from hpcbench.evaluation.stage import evaluate
-from hpcbench.experiment.claims import Owner, claim, states_of
 from hpcbench.experiment.control import control_state
 from hpcbench.experiment.layout import Experiment
 from hpcbench.judging.answers import JudgedAnswers, waits_for
@@ -21,12 +20,10 @@ from hpcbench.planning import plan_work
 from hpcbench.prompts import TaskPrompt
 from hpcbench.reporting.sections.judges import judges
 from hpcbench.reporting.sections.quality import scores
-from hpcbench.schema.definitions import MLTask
-from hpcbench.schema.records import Response, Sample, Times
+from hpcbench.schema.records import Sample
+from tests.unit.court import Court
 from tests.unit.registries import PLAN, Files
 from tests.unit.small import measured, record, resolved, run_task, submitted, write_dataset
-
-SHIPPED = Path(__file__).parent.parent.parent / "registries"
 
 
 @pytest.fixture
@@ -195,65 +192,6 @@ def test_a_wrong_file_of_labels_is_one_clear_line(
 
 
 # --- verdicts and labels together -----------------------------------------------------------------------
-
-
-class Court:
-    """An experiment of a run task `rt` and its judge, with answers and verdicts as a test wants them."""
-
-    def __init__(self, folder: Path, samples: int = 40, model: str = "", rated: str = "") -> None:
-        data = write_dataset(folder / "data", [record(number) for number in range(samples)])
-        verdict = {"type": "object", "properties": {"verdict": {"enum": ["right", "wrong"]}}}
-        judged = run_task(
-            "judged", dataset={"source": str(data)}, model={"name": "judge", "family": model},
-            prompt={"name": "rubric", "user": "{{ answer }}"}, plugin="judge", metrics=("judge",),
-            judge={"of": "rt"}, after=("rt",), on_failed="exclude",
-        )  # fmt: skip
-        task = MLTask(
-            name="judge", plugin="judge", output="object", metrics=("judge",),
-            output_schema={**verdict, "required": ["verdict"]},
-        )  # fmt: skip
-        plan = resolved(
-            run_task(dataset={"source": str(data)}, model={"family": rated}),
-            judged.model_copy(update={"ml_task": task}),
-            shard_size=10,
-        )
-        self.experiment = submitted(folder, plan, samples)
-
-    def answer(self, name: str, texts: dict[str, str | None], shards: int = 99) -> None:
-        """Answers of a run task: sample → text; None: the request failed."""
-        for shard in self.experiment.work.shards_of((name,)):
-            if shard.index >= shards:
-                continue
-            (state,) = states_of(self.experiment, [shard])
-            taken = claim(self.experiment, state, Owner.here())
-            assert taken is not None
-            for number in range(shard.start, shard.stop):
-                text = texts[f"s{number}"]
-                taken.record(Response(
-                    f"s{number}", "failed" if text is None else "ok", text, None, None,
-                    Times(1, 1, None, (), 2), 1, (), None if text else "gone",
-                ))  # fmt: skip
-            taken.end("done")
-
-    def verdicts(self, said: dict[str, str | None]) -> None:
-        """Verdicts: sample → word; None: a failed request; `?`: unreadable."""
-        words = {
-            name: None
-            if word is None
-            else "no idea"
-            if word == "?"
-            else json.dumps({"verdict": word})
-            for name, word in said.items()
-        }
-        self.answer("judged", words)
-
-    def labels(self, file: Path, said: dict[str, str], answer: str = "") -> Path:
-        rows = [
-            {"sample": name, "answer": answer or f"a{name}", "label": word}
-            for name, word in said.items()
-        ]
-        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        return file
 
 
 def names(count: int = 40) -> list[str]:
