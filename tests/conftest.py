@@ -39,6 +39,10 @@ settings.register_profile(
 )
 settings.load_profile("tests")
 
+# One thread for a tiny model, in all programs that tests start: torch's threads wait for each other in loops,
+# and two of them on two busy processors take more than twice the time of one.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # A shell in the background ignores Ctrl-C, and nohup the end of the terminal; programs under test would
 # inherit that. A handler of ours is not inherited.
 for _number in (signal.SIGINT, signal.SIGHUP):
