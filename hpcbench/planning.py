@@ -210,7 +210,8 @@ def shares(weights: Sequence[float], total: int) -> list[int]:
 def worst_gpu_hours(groups: Iterable[Group]) -> float:
     """GPU-hours if every worker of these groups runs to its time limit."""
     return sum(
-        group.workers * group.gpus * seconds(group.resources.time_limit) / 3600 for group in groups
+        group.workers * group.all_gpus * seconds(group.resources.time_limit) / 3600
+        for group in groups
     )
 
 
@@ -226,7 +227,7 @@ def within(groups: Sequence[Group], gpu_hours: float | None) -> tuple[Group, ...
     left, found = gpu_hours, []
     paid = [group for group in groups if group.gpus]
     for place, group in enumerate(paid):
-        share = left / (len(paid) - place) * 3600 / group.gpus
+        share = left / (len(paid) - place) * 3600 / group.all_gpus
         limit = seconds(group.resources.time_limit)
         workers = max(1, min(group.workers, int(share / limit)))
         limit = min(limit, int(share / workers))
@@ -484,6 +485,8 @@ def stage_key(
         "generation": task.generation.model_dump(),
         "packages": dict(packages or {}),
     }
+    if model.parallel is not None:  # sums in another order: other last digits
+        determined["parallel"] = model.parallel.model_dump()
     if run_task.ml_task.module is not None:
         determined["module"] = run_task.ml_task.module
     if (agent := run_task.agent) is not None:
@@ -552,6 +555,7 @@ def answer_basis(
             dict(model.engine_options),
             dict(model.env),
             model.gpus,
+            *([model.parallel.model_dump()] if model.parallel else []),
         ],
         "environment": [environment.kind, made_of],
         "packages": {name: (packages or {}).get(name) for name in run_task.engine_packages},
@@ -594,7 +598,8 @@ def _shape(run_task: ResolvedRunTask, resolved: ResolvedPlan) -> str:
         if not any(_is_managed(arm.model.image) for arm in arms):
             environments |= {arm.environment for arm in arms}
     return json.dumps(
-        [sorted(environments), model.gpus, run_task.task.resources.model_dump()], sort_keys=True
+        [sorted(environments), model.gpus, model.nodes, run_task.task.resources.model_dump()],
+        sort_keys=True,
     )
 
 
@@ -625,6 +630,7 @@ def _group(
         image=first.model.image,
         environment=first.environment,
         gpus=first.model.gpus,
+        nodes=first.model.nodes,
         resources=resources,
         run_tasks=tuple(run_task.name for run_task in by_model),
         workers=throttle,

@@ -64,6 +64,38 @@ class EngineSpec:
     """Maximum number of images in one request; 0: unknown."""
     reuse: bool = False
     """Whether images occur more than once, as with several questions about a page: then caches help."""
+    parallel: Split | None = None
+    """How the model is split; None: over the GPUs of this node, as the engine likes."""
+    rank: Rank | None = None
+    """This process's place among the nodes of the engine; None: the engine has one node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """How a model is split over the GPUs of all nodes of an engine; a definition's `parallel` explains it."""
+
+    tensor: int = 1
+    pipeline: int = 1
+    data: int = 1
+    expert: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """One node of an engine that runs on several."""
+
+    number: int
+    """From 0; rank 0 serves requests."""
+    nodes: int
+    """Number of nodes."""
+    address: str
+    """IP address of the first node."""
+    port: int
+    """TCP port of the first node, which nothing listens on yet."""
+    own_address: str
+    """IP address of this node, in the same network."""
+    interface: str | None = None
+    """Network interface for the nodes' traffic; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +137,7 @@ class Engine(Protocol):
     - `renamed: Mapping[str, str]`: setting of older versions → its present name, for the remedy;
     - `limits(spec) -> Limits`: its limits for every request with these parameters, so that a plan beyond them
       is refused before the run;
+    - `several_nodes = True`: it starts one process a node, by `spec.rank`; only that of rank 0 serves;
     - `weights = False`: it serves no folder of weights (an endpoint elsewhere);
     - `at_once(options, gpus) -> int`: requests that `concurrency: auto` keeps in flight, by the model's
       `engine_options` and GPUs; without this method, one at a time.

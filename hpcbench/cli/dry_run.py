@@ -128,6 +128,7 @@ def tell_findings(preview: Preview, *, warnings: bool = True) -> int:
 def _group(preview: Preview, group: Group) -> Iterator[str]:
     need = group.resources
     gpus = many(group.gpus, "GPU") if group.gpus else "no GPU"
+    gpus += f" on each of {group.nodes} nodes" if group.nodes > 1 else ""
     workers = many(group.workers, "worker")
     yield f"group {group.id}: {workers}, at most {group.throttle} at once"
     cpus = many(need.cpus, "CPU")

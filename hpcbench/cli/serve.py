@@ -150,6 +150,9 @@ def _how_to_end(job: ServeJob, folder: Path) -> str:
 def _prepared(arguments: argparse.Namespace, site: Site) -> tuple[Model, Environment]:
     """The model with its weights on this machine, and the environment of its engine."""
     found = with_number(load_model(arguments.model, arguments.registry), in_flight=1)
+    if found.nodes > 1:
+        what = f"`serve` runs an engine on one node, but model '{found.name}' needs {found.nodes}"
+        raise UserError(what, remedy="ask it with a plan: `hpcbench submit`")
     env = {**secret.variables(found.engine_options), **secret.reveal_all(dict(found.env))}
     found = found.model_copy(update={"env": env})
     with transfer_bar() as progress:

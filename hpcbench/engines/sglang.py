@@ -33,9 +33,9 @@ from typing import Any, ClassVar
 from hpcbench.engines.auto_concurrency import batched
 from hpcbench.engines.option_flags import flags
 from hpcbench.engines.request_limits import count_of, positions
-from hpcbench.engines.vllm import NOWHERE
+from hpcbench.engines.vllm import NOWHERE, network
 from hpcbench.errors import Problem, UserError, unknown
-from hpcbench.plugins import API, Command, EngineSpec, Limits
+from hpcbench.plugins import API, Command, EngineSpec, Limits, Rank
 from hpcbench.variables import past_proxies
 
 _LOG = logging.getLogger(__name__)
@@ -49,6 +49,9 @@ _OURS = {
     "chat_template": "chat_template",
     "host": None,
     "port": None,
+    "nnodes": "nodes",
+    "node_rank": None,
+    "dist_init_addr": None,
     "api_key": None,
     "admin_api_key": None,
     "config": None,
@@ -75,6 +78,8 @@ class SglangEngine:
     """Distributions whose versions are recorded."""
     reads_files: ClassVar[bool] = True
     """Whether it reads images by their path."""
+    several_nodes: ClassVar[bool] = True
+    """Whether it starts one process a node."""
     checks_media: ClassVar[bool] = False
     """False: it opens any path that a request names."""
     generation: ClassVar[frozenset[str]] = frozenset(
@@ -103,7 +108,7 @@ class SglangEngine:
         here = installed() if Path(spec.model_path).is_dir() else None
         if problems := list(_problems(options, here)):
             raise UserError(*problems)
-        settings = {**self.settings(spec), **options}
+        settings = {**self.settings(spec), **options, **_place(spec.rank)}
         if settings.get("tokenizer_worker_num", 1) != 1:
             # each such process would warm up over the port, which is not served
             settings["skip_server_warmup"] = True
@@ -118,7 +123,8 @@ class SglangEngine:
         if spec.chat_template is not None:
             argv += [f"--template={spec.chat_template}"]
         return Command(
-            [*argv, "--", *flags(settings)], {"HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1"}
+            [*argv, "--", *flags(settings)],
+            {"HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1", **network(spec.rank)},
         )
 
     def limits(self, spec: EngineSpec) -> Limits:
@@ -137,13 +143,37 @@ class SglangEngine:
             "served_model_name": spec.model_name,
             "dtype": spec.dtype,
             "context_length": spec.context_length,
-            "tp_size": spec.gpus if spec.gpus > 1 else None,
+            **_split(spec),
             "device": None if spec.gpus else "cpu",
             "enable_metrics": True,
             "log_level_http": "warning",  # else one line per request
             "disable_radix_cache": not spec.reuse,
             "limit_mm_data_per_request": {"image": spec.images} if spec.images else None,
         }
+
+
+def _split(spec: EngineSpec) -> dict[str, Any]:
+    """How the model is split. SGLang's `tp_size` counts the GPUs of data-parallel attention, too."""
+    split = spec.parallel
+    if split is None:
+        return {"tp_size": spec.gpus if spec.gpus > 1 else None}
+    return {
+        "tp_size": split.tensor if split.tensor > 1 else None,
+        "pp_size": split.pipeline if split.pipeline > 1 else None,
+        "dp_size": split.data if split.data > 1 else None,
+        "ep_size": split.tensor if split.expert else None,
+    }
+
+
+def _place(rank: Rank | None) -> dict[str, Any]:
+    """A node's place among the nodes of one server."""
+    if rank is None:
+        return {}
+    return {
+        "nnodes": rank.nodes,
+        "node_rank": rank.number,
+        "dist_init_addr": f"{rank.address}:{rank.port}",
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from hpcbench.engines.option_flags import flags
 from hpcbench.engines.request_limits import count_of, positions
 from hpcbench.engines.vllm_options import Installed
 from hpcbench.errors import Problem, UserError
-from hpcbench.plugins import API, Command, EngineSpec, Limits
+from hpcbench.plugins import API, Command, EngineSpec, Limits, Rank
 
 _OURS = {
     "model": "source",
@@ -34,6 +34,10 @@ _OURS = {
     "api_key": None,
     "grpc": None,
     "headless": None,
+    "nnodes": "nodes",
+    "node_rank": None,
+    "master_addr": None,
+    "master_port": None,
 }
 """Option → the field of the model definition that sets it; None: set by the wrapper, or unusable here."""
 
@@ -65,6 +69,8 @@ class VllmEngine:
     """Distributions whose versions are recorded."""
     reads_files: ClassVar[bool] = True
     """Whether it reads images by their path."""
+    several_nodes: ClassVar[bool] = True
+    """Whether it starts one process a node: vLLM's multi-process executor, without Ray."""
     generation: ClassVar[frozenset[str]] = frozenset(
         {
             "bad_words", "chat_template_kwargs", "frequency_penalty", "ignore_eos",
@@ -109,6 +115,11 @@ class VllmEngine:
                 for name, value in options.items()
             }
         serves = here is not None and here.serves
+        if here is not None and not serves and spec.rank is not None:
+            why = (
+                "several nodes need `vllm serve`, which needs an installed distribution named vllm"
+            )
+            raise UserError(Problem(why, remedy="use an image with vLLM's own build"))
         servers = _api_servers(spec) if serves else None
         settings = {
             "served_model_name": spec.model_name,
@@ -116,7 +127,7 @@ class VllmEngine:
             "dtype": spec.dtype,
             "max_model_len": spec.context_length,
             "chat_template": spec.chat_template,
-            "tensor_parallel_size": spec.gpus if spec.gpus > 1 else None,
+            **_split(spec),
             "disable_uvicorn_access_log": True,
             "allowed_local_media_path": spec.media_root,
             "allowed_media_domains": [NOWHERE],
@@ -125,6 +136,7 @@ class VllmEngine:
             "enable_auto_tool_choice": True if "tool_call_parser" in options else None,
             **_for_the_dataset(spec),
             **options,
+            **_place(spec.rank),
         }
         return Command(
             [sys.executable, "-m", *_program(spec.model_path, serves), *flags(settings)],
@@ -140,6 +152,35 @@ class VllmEngine:
             "limit_mm_per_prompt", {"image": options.get("limit_mm_per_prompt.image")}
         )
         return Limits(spec.context_length or own, count_of(limits))
+
+
+def _split(spec: EngineSpec) -> dict[str, Any]:
+    """How the model is split: as its definition says, else each layer over all GPUs."""
+    split = spec.parallel
+    if split is None:
+        return {"tensor_parallel_size": spec.gpus if spec.gpus > 1 else None}
+    return {
+        "tensor_parallel_size": split.tensor if split.tensor > 1 else None,
+        "pipeline_parallel_size": split.pipeline if split.pipeline > 1 else None,
+        "data_parallel_size": split.data if split.data > 1 else None,
+        "enable_expert_parallel": True if split.expert else None,
+    }
+
+
+def _place(rank: Rank | None) -> dict[str, Any]:
+    """A node's place in vLLM's multi-process executor (0.32: the world size is shared by `nnodes`)."""
+    if rank is None:
+        return {}
+    place: dict[str, Any] = {
+        "nnodes": rank.nodes,
+        "node_rank": rank.number,
+        "master_addr": rank.address,
+        "master_port": rank.port,
+        "distributed_executor_backend": "mp",
+    }
+    if rank.number:  # it serves nothing
+        place |= {"headless": True, "uds": None, "api_server_count": None}
+    return place
 
 
 def _program(model: str, serves: bool) -> tuple[str, ...]:
@@ -189,13 +230,28 @@ def _api_servers(spec: EngineSpec) -> int | None:
 
 def _environment(spec: EngineSpec, servers: int) -> dict[str, str]:
     """Our variables, except those that the site sets; on a CPU, they fit vLLM to a share of a node."""
+    quiet = {**_QUIET, **network(spec.rank)}
     if spec.gpus:  # servers with a thread per CPU of the job would wait for each other
-        return {**_QUIET, "OMP_NUM_THREADS": "1"} if servers > 1 else dict(_QUIET)
+        return {**quiet, "OMP_NUM_THREADS": "1"} if servers > 1 else quiet
     share = {name: value for name, value in _CPU.items() if name not in os.environ}
     # One CPU is for the API server: two processes on one CPU spin while they wait for each other.
     if spec.cpus:
         share["OMP_NUM_THREADS"] = str(max(1, spec.cpus - 1))
-    return {**_QUIET, **share}
+    return {**quiet, **share}
+
+
+def network(rank: Rank | None) -> dict[str, str]:
+    """Variables that lead an engine's traffic between nodes over the site's interface.
+
+    The site's `env` goes before them: some fabrics need more than a name.
+    """
+    if rank is None:
+        return {}
+    found = {"VLLM_HOST_IP": rank.own_address}
+    if rank.interface:
+        names = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
+        found |= {name: rank.interface for name in names}
+    return {name: value for name, value in found.items() if name not in os.environ}
 
 
 def _owned(name: str) -> Problem:

@@ -213,8 +213,11 @@ def _hardware(
         owner: Any = next((one["owner"] for one in events if one["event"] == "started"), {})
         kind = json.dumps(machines[-1], sort_keys=True)
         entry = kinds.setdefault(kind, {**json.loads(kind), "nodes": [], "workers": 0})
-        node = str(owner.get("node") or owner.get("host") or "")
-        entry["nodes"] = sorted({*entry["nodes"], node} - {""})
+        nodes = [str(owner.get("node") or owner.get("host") or "")]
+        for event in events:
+            if _loaded(event, run_task.model.name):
+                nodes += event.get("nodes", ())
+        entry["nodes"] = sorted({*entry["nodes"], *nodes} - {""})
         entry["workers"] += 1
     return [kinds[kind] for kind in sorted(kinds)] or None
 

@@ -71,6 +71,7 @@ def load_body(model: Model, env: Mapping[str, str], **of_the_job: Any) -> dict[s
         "dtype": model.dtype,
         "context_length": model.context_length,
         "gpus": model.gpus,
+        "parallel": model.parallel.model_dump() if model.parallel else None,
         "chat_template": model.chat_template,
         "options": dict(model.engine_options),
         "env": dict(env),
@@ -92,8 +93,11 @@ class LoadFailed(RunFailed):
         *,
         cause: str | None = None,
         remedy: str | None = None,
+        signal: str | None = None,
+        node: str | None = None,
     ) -> None:
         super().__init__(message)
+        self.signal, self.node = signal, node
         self.kind, self.message, self.log, self.tail = kind, message, log, tail
         self.cause, self.remedy = cause, remedy
 
@@ -185,11 +189,7 @@ class Client:
         """
         self._close_direct()  # it leads to the engine before this one
         until = time.monotonic() + timeout
-        status, answer = await self._control(
-            "POST", "/v1/model/load", {"timeout": timeout, **body}, 60
-        )
-        if status != 202:
-            raise _load_failed(answer.get("error"), f"the wrapper answered HTTP {status}")
+        await self.begin({"timeout": timeout, **body})
         pause, reported = _FIRST_POLL, None
         while time.monotonic() < until:
             await asyncio.sleep(pause)
@@ -210,6 +210,26 @@ class Client:
                 )
         await self.unload()
         raise LoadFailed("timeout", f"engine was not ready after {timeout:g} s")
+
+    async def begin(self, body: Mapping[str, Any]) -> None:
+        """Start an engine through the wrapper, without waiting for it.
+
+        Raises:
+            LoadFailed: the wrapper refuses.
+            EngineGone: the wrapper does not answer.
+        """
+        status, answer = await self._control("POST", "/v1/model/load", body, 60)
+        if status != 202:
+            raise _load_failed(answer.get("error"), f"the wrapper answered HTTP {status}")
+
+    async def fail(self, kind: str, message: str, cause: str) -> None:
+        """End the engine with this reason, which requests get: its other nodes failed."""
+        if self._direct is not None:
+            await self._direct.shut()
+        body = {"kind": kind, "message": message, "cause": cause}
+        status, answer = await self._control("POST", "/v1/model/fail", body, 90)
+        if status != 200:
+            raise RunFailed(f"the wrapper cannot end the engine: {_complaint(answer) or status}")
 
     async def unload(self, drain_seconds: float = 0) -> None:
         """End the engine; returns when all of it is gone. Requests in flight have `drain_seconds` to end."""
@@ -552,6 +572,7 @@ def _load_failed(error: object, otherwise: str | None) -> LoadFailed:
         tuple(known.get("tail") or ()),
         cause=known.get("cause"),
         remedy=known.get("remedy"),
+        signal=known.get("signal"),
     )
 
 

@@ -225,6 +225,10 @@ class Checks:
             self.found.say(source, where("split"), what)
         self._generation(resolved, source, where)
         engine = self.plugins.loaded("engines", resolved.model.engine)
+        if resolved.model.nodes > 1 and engine and not getattr(engine, "several_nodes", False):
+            what = f"engine '{resolved.model.engine}' runs on one node, but model '{resolved.model.name}' "
+            what += f"needs {resolved.model.nodes}"
+            self.found.say(source, where("model"), what, "use `engine: vllm` or `engine: sglang`")
         self.found.problems += [resolved.problem(*one) for one in beyond(resolved, engine)]
         schema = ml_task.output_schema or ml_task.output_model
         if task.output_schema != "none" and schema is None:

@@ -12,7 +12,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from hpcbench import plugins, secret
 from hpcbench.errors import EnvironmentFault, UserError, unknown
 from hpcbench.files.user import read_text
-from hpcbench.plugins import EngineSpec
+from hpcbench.plugins import EngineSpec, Split
 from hpcbench.registry.plugin_checks import Findings, PluginChecks, failed
 from hpcbench.registry.resource_shapes import model_findings
 from hpcbench.registry.source import Loc, Source
@@ -97,6 +97,7 @@ class ModelChecks:
         spec = EngineSpec(
             "/model", model.name, "/socket", dtype=model.dtype, gpus=self.gpus(model),
             context_length=model.context_length, options=model.engine_options,
+            parallel=Split(**model.parallel.model_dump()) if model.parallel else None,
         )  # fmt: skip
         try:
             engine().launch_command(spec)

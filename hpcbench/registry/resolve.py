@@ -36,6 +36,7 @@ from hpcbench.registry.fitting_metrics import first_scores, is_resource
 from hpcbench.registry.model_choice import chosen
 from hpcbench.registry.paths import is_reference, with_absolute_paths
 from hpcbench.registry.plugin_checks import Findings, PluginChecks
+from hpcbench.registry.resource_shapes import largest_node, spread
 from hpcbench.registry.settings import read_settings
 from hpcbench.registry.source import Loc, Source, Unfit, parse, validate
 from hpcbench.registry.upgrade import upgrade
@@ -354,6 +355,13 @@ class _Resolver:
         executor = plan.executor or (site.executor if site is not None else "local")
         cluster = site if executor == "slurm" else None
         found = [self._run_task(one, cluster) for one in written]
+        if executor == "local" and not self.problems:
+            for run_task in found:
+                if run_task is not None and run_task.model.nodes > 1:
+                    what = f"model '{run_task.model.name}' needs {run_task.model.nodes} nodes"
+                    what += ", but `executor: local` is one machine"
+                    remedy = "use `executor: slurm`"
+                    self.problems.append(run_task.problem("model", what, remedy))
         reports = self._reports(plan, source, written)
         gate = self._find(Gate, plan.gate, source, ("gate",)) if plan.gate is not None else None
         at_once = [self._with_at_once(one, gate) for one in found if one is not None]
@@ -479,8 +487,10 @@ class _Resolver:
         resolved = ResolvedRunTask.model_construct(
             task=self._with_max_tokens(task, ml_task, model).model_copy(update=own),
             ml_task=ml_task,
-            model=with_reasoning_parser(model).model_copy(
-                update={"gpus": self.checks.models.gpus(model)}
+            model=spread(
+                with_reasoning_parser(model),
+                self.checks.models.gpus(model),
+                largest_node(task.resources, site),
             ),
             dataset=self._with_split(dataset, task.split),
             prompt=prompt,
@@ -695,7 +705,7 @@ class _Resolver:
         found = self._placed(definition, source)
         if self.problems:
             raise UserError(*_ordered(self.problems, source.path))
-        return found.model_copy(update={"gpus": self.checks.models.gpus(found)})
+        return spread(found, self.checks.models.gpus(found))
 
     def for_scores(self, metrics: Sequence[str], ml_task: str | None) -> ForScores:
         """Metrics and an ML task without a plan."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from hpcbench.errors import unknown
 from hpcbench.registry.source import Loc
-from hpcbench.schema.definitions import Model, Partition, Site, seconds
+from hpcbench.schema.definitions import Model, Parallel, Partition, Resources, Site, seconds
 from hpcbench.schema.plan import ResolvedRunTask
 
 TENSOR = ("tensor_parallel_size", "tp_size", "tp")
@@ -79,10 +79,7 @@ def model_findings(model: Model, gpus: int) -> Iterator[Finding]:
         model: the definition.
         gpus: GPUs that it needs.
     """
-    if model.nodes > 1:
-        what = f"model '{model.name}' needs {model.nodes} nodes, but hpcbench runs an engine on one node"
-        remedy = "set `gpus` to those of one node; the engine splits the model among them"
-        yield ("nodes",), what, remedy
+    yield from _split(model, gpus)
     yield from _parallel(model, gpus)
     last = Shape(gpus, None, None)
     for number, shape in enumerate(shapes(model, gpus, None, None)[1:]):
@@ -136,6 +133,9 @@ def misfits(resolved: ResolvedRunTask, site: Site) -> Iterator[tuple[str, Loc, s
         yield "resources", ("partition",), what, "`hpcbench init --force` asks Slurm again"
         return
     of = f"partition '{name}'"
+    if partition.nodes is not None and model.nodes > partition.nodes:
+        what = f"{of} has {partition.nodes} nodes, but model '{model.name}' needs {model.nodes}"
+        yield "model", (), what, "use more GPUs of each node, or another `partition`"
     limit = partition.time_limit
     if limit is not None and seconds(need.time_limit) > seconds(limit):
         what = f"{of} allows at most {limit}, not {need.time_limit}"
@@ -152,13 +152,97 @@ def misfits(resolved: ResolvedRunTask, site: Site) -> Iterator[tuple[str, Loc, s
         yield from _larger(model, number, shape, first, partition, of)
 
 
+def asked_split(model: Model) -> Parallel | None:
+    """How a model is to be split: its `parallel`, else the sizes in its engine's options; None: neither."""
+    if model.parallel is not None:
+        return model.parallel
+    sizes = {key: value for key, _, value in _sizes(model)}
+    return Parallel.model_validate(sizes) if sizes else None
+
+
+def spread(model: Model, gpus: int, most_gpus: int | None = None) -> Model:
+    """The model with its split, its number of nodes and its GPUs on each of them; a plain one is unchanged.
+
+    Wrong combinations, which `model_findings` reports, are left as they are.
+
+    Args:
+        model: the definition.
+        gpus: GPUs that it needs.
+        most_gpus: GPUs of the largest node it may get; None: not known.
+    """
+    if model.nodes == 1 and model.parallel is None:
+        return model.model_copy(update={"gpus": gpus})
+    split = asked_split(model) or Parallel(tensor=max(1, gpus), pipeline=model.nodes)
+    nodes, ranks = model.nodes, split.ranks
+    if "gpus" not in model.model_fields_set:
+        if "nodes" not in model.model_fields_set and most_gpus:
+            fitting = (n for n in range(1, ranks + 1) if ranks % n == 0 and ranks // n <= most_gpus)
+            nodes = next(fitting, 1)
+        gpus = ranks // nodes if ranks % nodes == 0 else gpus
+    elif "nodes" not in model.model_fields_set and gpus and ranks % gpus == 0:
+        nodes = ranks // gpus
+    return model.model_copy(update={"gpus": gpus, "nodes": nodes, "parallel": split})
+
+
+def largest_node(need: Resources, site: Site | None) -> int | None:
+    """GPUs of the largest node that a job may get; None: not known."""
+    name = site and (need.partition or site.slurm.partition)
+    partition = site.slurm.partitions.get(name) if site and name else None
+    if site is None or partition is None or not partition.gpus:
+        return None
+    kind = need.gpu_type or site.slurm.gpu_gres.partition(":")[2]
+    return partition.gpus.get(kind) if kind else max(partition.gpus.values())
+
+
+def _sizes(model: Model) -> Iterator[tuple[str, str, int]]:
+    """Parallel sizes in the engine's options: field of `parallel`, the option as it is written, value."""
+    options = {name.replace("-", "_"): name for name in model.engine_options}
+    for field, names in (("tensor", TENSOR), ("pipeline", PIPELINE), ("data", DATA)):
+        for written in (options[name] for name in names if name in options):
+            value = model.engine_options[written]
+            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+                yield field, written, value
+
+
+def _split(model: Model, gpus: int) -> Iterator[Finding]:
+    """Contradictions between `parallel`, `nodes`, `gpus` and the engine's options."""
+    if model.nodes == 1 and model.parallel is None:
+        return
+    if model.parallel is not None:
+        for field, written, value in _sizes(model):
+            said = getattr(model.parallel, field)
+            if value != said:
+                what = (
+                    f"`parallel` has {field}: {said}, but the engine option '{written}' is {value}"
+                )
+                yield ("engine_options", written), what, "remove the option: `parallel` sets it"
+                return
+    split = asked_split(model) or Parallel(tensor=max(1, gpus), pipeline=model.nodes)
+    said_gpus = "gpus" in model.model_fields_set and gpus > 0
+    nodes = model.nodes if "nodes" in model.model_fields_set else 1
+    product = f"tensor {split.tensor} × pipeline {split.pipeline} × data {split.data}"
+    at: Loc = ("parallel",) if model.parallel is not None else ("nodes",)
+    if split.ranks % nodes:
+        what = f"{product} is {split.ranks}, which {nodes} nodes cannot share equally"
+        yield at, what, "change `nodes` or the sizes so that each node has as many GPUs"
+    elif said_gpus and split.ranks % gpus:
+        what = (
+            f"{product} is {split.ranks} GPUs, which is no multiple of `gpus: {gpus}` of each node"
+        )
+        yield at, what, "change `gpus`, the GPUs of each node, or the sizes"
+    elif said_gpus and "nodes" in model.model_fields_set and split.ranks != gpus * nodes:
+        what = f"{product} is {split.ranks} GPUs, but {nodes} × {gpus} are {gpus * nodes}"
+        yield at, what, "change the sizes, `nodes`, or `gpus`, the GPUs of each node"
+    if model.larger and spread(model, gpus).nodes > 1:
+        what = "larger shapes are for models of one node"
+        yield ("larger",), what, "remove `larger`, and ask for more `nodes`"
+
+
 def _parallel(model: Model, gpus: int) -> Iterator[Finding]:
     """Parallel sizes in the engine's options against its number of GPUs."""
     options = {name.replace("-", "_"): name for name in model.engine_options}
-    nodes = options.get("nnodes")
-    if nodes is not None and model.engine_options[nodes] not in (1, None):
-        what = "hpcbench runs an engine on one node"
-        yield ("engine_options", nodes), what, "remove this option"
+    if model.nodes > 1 or model.parallel is not None:
+        return
     sizes: dict[str, int] = {}
     for names in (TENSOR, PIPELINE, DATA):
         for written in (options[name] for name in names if name in options):

@@ -136,7 +136,7 @@ def bad_nodes(experiment: Experiment) -> list[str]:
 
 def gpu_hours(experiment: Experiment) -> float:
     """GPU-hours that workers have held so far, by their own files."""
-    gpus = {group.id: group.gpus for one in rounds(experiment) for group in one.groups}
+    gpus = {group.id: group.all_gpus for one in rounds(experiment) for group in one.groups}
     return sum(
         (run.last - run.started) * gpus.get(run.group, 0) / 3600
         for run in worker_runs(experiment)

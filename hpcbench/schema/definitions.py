@@ -240,6 +240,24 @@ class Larger(Part):
     """Type of GPU. Without it: the type of the shape before."""
 
 
+class Parallel(Part):
+    """How an engine splits one model; the product of the first three is the number of its ranks."""
+
+    tensor: int = Field(default=1, gt=0)
+    """Ranks that share each layer."""
+    pipeline: int = Field(default=1, gt=0)
+    """Parts into which the layers are split."""
+    data: int = Field(default=1, gt=0)
+    """Copies of the model behind one address."""
+    expert: bool = False
+    """Whether the ranks of `tensor` and `data` share the experts of a mixture instead of splitting each."""
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of the engine: one GPU each, or one process on CPUs."""
+        return self.tensor * self.pipeline * self.data
+
+
 class Prices(Part):
     """Prices of a model's provider for requests."""
 
@@ -347,7 +365,8 @@ class Model(Definition):
     """Pixels of the largest image that its processor leaves as it is, for readers. It makes larger images
     smaller, so small print is lost."""
     gpus: int = Field(default=1, ge=0)
-    """GPUs that one engine needs."""
+    """GPUs that one engine needs on each of its nodes. Without it: those of `parallel`, spread over as few
+    nodes as the partition's nodes allow."""
     gpu_memory_gb: float | None = Field(default=None, gt=0)
     """Minimum memory of each of these GPUs, GB as their makers count, 10^9 bytes: 80 for a card sold as
     80 GB, which has 79.6 GiB."""
@@ -359,7 +378,10 @@ class Model(Definition):
     """Prices of its provider, for the cost of answers and for the plan's `max_cost`. Without it: its
     answers have no cost."""
     nodes: int = Field(default=1, gt=0)
-    """Nodes that one engine needs. hpcbench refuses more than one: it does not support that yet."""
+    """Nodes that one engine needs. Without it: as `parallel` and `gpus` require; without both: one."""
+    parallel: Parallel | None = None
+    """How the engine splits the model over its GPUs. Without it: `tensor` is the GPUs of a node, `pipeline`
+    the nodes."""
     larger: tuple[Larger, ...] = ()
     """Larger resource shapes to try, in this order, when the engine runs out of memory. Without them: no
     further try."""
@@ -1059,6 +1081,8 @@ class Partition(Part):
 
     time_limit: TimeLimit | None = None
     """Maximum time limit."""
+    nodes: int | None = Field(default=None, gt=0)
+    """Number of its nodes."""
     cpus: int | None = Field(default=None, gt=0)
     """CPUs of its largest node."""
     memory_gb: float | None = Field(default=None, gt=0)
@@ -1105,6 +1129,9 @@ class SlurmSite(Part):
     """Features that nodes must have, in sbatch's syntax."""
     gpu_gres: str = "gpu"
     """GRES name of GPUs: `gpu`, or with a type, `gpu:a100`."""
+    interface: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_.:-]{1,64}$")
+    """Network interface, e.g. `ib0`, over which the nodes of one engine talk. Without it: the one that the
+    node's name leads to."""
     gpu_option: Literal["gres", "gpus", "gpus-per-node"] = "gres"
     """sbatch's option for GPUs: `--gres=gpu:a100:2`, `--gpus=a100:2` or `--gpus-per-node=a100:2`."""
     template: str | None = None

@@ -22,6 +22,7 @@ FORMS: Mapping[str, str] = {
     r"^0?[0-7]{3}$": "three octal digits, such as 027",
     r"^https?://\S+$": "an address that begins with https:// or http://",
     r"^[a-z]{2,3}$": "a language by ISO 639, two or three small letters, such as en",
+    r"^[A-Za-z0-9_.:-]{1,64}$": "1 to 64 letters, digits and _ . : -",
     r"^[A-Z]{3}$": "a currency of three capital letters, such as USD",
     r"^[^\s/@]+$": "a host name",
     r"^[A-Za-z][A-Za-z0-9_-]{0,63}$": "1 to 64 letters, digits, _ and -, with a letter first",

@@ -125,7 +125,9 @@ class Group(Part):
     environment: str = ""
     """Key of what its engines run in, see `ResolvedRunTask.environment`."""
     gpus: int
-    """GPUs of a worker."""
+    """GPUs of a worker on each of its nodes."""
+    nodes: int = 1
+    """Nodes of a worker."""
     resources: Resources
     """CPUs, memory, time limit of a worker."""
     run_tasks: tuple[str, ...]
@@ -138,6 +140,11 @@ class Group(Part):
     """Groups whose jobs must have ended before its own start."""
     level: int = 0
     """Which of its model's larger shapes it has, from 1; 0: as planned."""
+
+    @property
+    def all_gpus(self) -> int:
+        """GPUs of a worker on all its nodes."""
+        return self.gpus * self.nodes
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,6 +161,7 @@ def _partitions(described: Sequence[dict[str, str]], say: Say) -> dict[str, Part
         say(f"partition {name}: {listed or 'no typed GPUs'}, time limit {limit or 'unknown'}")
         known[name] = Partition(
             time_limit=limit if re.fullmatch(r"(\d+-)?\d{1,2}:\d{2}:\d{2}", limit) else None,
+            nodes=own.count if own is not None else None,
             cpus=own.cpus if own is not None else None,
             memory_gb=own.memory_gb if own is not None else None,
             # GPUs without a type are unknown here: then the profile says nothing of them.

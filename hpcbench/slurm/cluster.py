@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from dataclasses import dataclass
+from typing import Any
 
 from hpcbench.errors import EnvironmentFault
 from hpcbench.slurm.ask import ask, silent
@@ -22,6 +23,8 @@ class Nodes:
     """CPUs of the largest node."""
     memory_gb: float | None
     """Memory of the largest node, GiB."""
+    count: int | None = None
+    """Number of nodes."""
 
     @property
     def gpus(self) -> dict[str, int]:
@@ -74,8 +77,8 @@ def max_array_size() -> int | None:
 def parse_sinfo(text: str) -> dict[str, Nodes]:
     """Partition → nodes, from `sinfo --json`: nodes in 22.05, rows of equal nodes since 23.02."""
     data = json.loads(text)
-    rows = [
-        (partition, node["gres"], node.get("cpus"), node.get("real_memory"))
+    rows: list[tuple[Any, ...]] = [
+        (partition, node["gres"], node.get("cpus"), node.get("real_memory"), 1)
         for node in data.get("nodes", ())
         for partition in node["partitions"]
     ]
@@ -85,6 +88,7 @@ def parse_sinfo(text: str) -> dict[str, Nodes]:
             row["gres"]["total"],
             (row.get("cpus") or {}).get("maximum"),
             (row.get("memory") or {}).get("maximum"),
+            (row.get("nodes") or {}).get("total"),
         )
         for row in data.get("sinfo", ())
     ]
@@ -96,5 +100,6 @@ def parse_sinfo(text: str) -> dict[str, Nodes]:
             frozenset(row[1] for row in own),
             max((row[2] or 0 for row in own), default=0) or None,
             round(memory / 1024, 1) or None,
+            sum(row[4] or 0 for row in own) or None,
         )
     return found

@@ -81,7 +81,9 @@ class GroupEstimate:
     jobs: int
     at_once: int
     gpus: int
-    """GPUs of a job."""
+    """GPUs of a job on each of its nodes."""
+    nodes: int
+    """Nodes of a job."""
     time_limit: str
     work_seconds: Interval
     """Seconds of all its jobs together, without loads."""
@@ -192,9 +194,9 @@ def estimate(
     for planned, one in zip(work.groups, groups, strict=True):
         held = _times(one.work_seconds.plus(one.load_seconds), 1 / 3600)
         if planned.gpus:
-            gpu_hours = gpu_hours.plus(_times(held, planned.gpus))
+            gpu_hours = gpu_hours.plus(_times(held, planned.all_gpus))
         else:
-            cpu_hours = cpu_hours.plus(_times(held, planned.resources.cpus))
+            cpu_hours = cpu_hours.plus(_times(held, planned.resources.cpus * planned.nodes))
     jobs = sum(group.workers for group in work.groups) + 1
     shards = sum(_left(cut, left).shards for cut in work.cuts)
     last = last_job.resources(resolved)
@@ -434,6 +436,7 @@ def _group(
         jobs=group.workers,
         at_once=at_once,
         gpus=group.gpus,
+        nodes=group.nodes,
         time_limit=group.resources.time_limit,
         work_seconds=whole,
         loads=sum(loads.values()),
@@ -495,7 +498,7 @@ def _shorter(
             minutes,
             sum(group.workers for group in work.groups) + 1,
             sum(
-                planned.gpus * (one.work_seconds.value + one.load_seconds.value) / 3600
+                planned.all_gpus * (one.work_seconds.value + one.load_seconds.value) / 3600
                 for planned, one in held
             ),
             _wall(work, groups).value,

@@ -161,6 +161,8 @@ def to_fetch(preview: Preview) -> Iterator[str]:
 
 def _group(group: GroupEstimate) -> Iterator[str]:
     shape = f"{group.gpus} GPU{'s' if group.gpus > 1 else ''} each" if group.gpus else "no GPU"
+    if group.nodes > 1:
+        shape = f"{group.nodes} nodes with {shape}"
     yield (
         f"group {group.id}: {', '.join(group.models)}; {group.jobs} jobs, {shape}, "
         f"time limit {group.time_limit}, {group.at_once} at once"

@@ -76,7 +76,7 @@ def cuda_verdict(image: str, driver: str, *, forward: bool = False) -> Verdict:
 
 def needed_bytes(known: ModelFacts) -> tuple[float | None, float | None]:
     """Bytes on each GPU: weights alone, and with the KV cache of one request. None: unknown."""
-    weights, gpus = known.weights, max(1, known.model.gpus)
+    weights, gpus = known.weights, max(1, known.model.gpus) * known.model.nodes
     if weights.bytes is None:
         return None, None
     alone = weights.bytes * weights.copies / gpus
@@ -183,7 +183,8 @@ def _memory(
         fits = room * (share or 1.0)
         if weights > fits * 2**30:
             at = f"{_gib(weights)} of weights on "
-            at += f"each of its {model.gpus} GPUs" if model.gpus > 1 else "its GPU"
+            every = model.gpus * model.nodes
+            at += f"each of its {every} GPUs" if every > 1 else "its GPU"
             what = f"model '{model.name}' needs {at}, but {known.gpus.source} has {each}"
             what += f", of which the engine may use {percent(share)}" if share is not None else ""
             yield Finding(

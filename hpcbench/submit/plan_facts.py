@@ -271,6 +271,8 @@ def _weights(model: Model, folder: Path | None) -> tuple[float | None, str]:
 
 
 def _copies(model: Model) -> int:
+    if model.parallel is not None:
+        return model.parallel.data
     value = option_of(model, DATA)
     return value if isinstance(value, int) and not isinstance(value, bool) and value else 1
 

@@ -21,9 +21,10 @@ from hpcbench.errors import Problem, UserError
 from hpcbench.experiment.submission import FINALISE, Step
 from hpcbench.registry.sites import find_template, findings, one_line, template_environment
 from hpcbench.resume import last_job
-from hpcbench.schema.definitions import Resources, Site, SlurmSite, seconds
+from hpcbench.schema.definitions import Resources, Site, seconds
 from hpcbench.schema.plan import Group, ResolvedPlan
 from hpcbench.secret import REFERENCE
+from hpcbench.slurm.gpu_request import gpu_options
 
 FIND_MODULES = """\
 if ! command -v module >/dev/null 2>&1; then
@@ -101,6 +102,7 @@ def parameters(
     site = resolved.site
     slurm = site.slurm
     # Reservation and constraint are meant for workers; in another partition they may fit no node at all.
+    nodes = group.nodes if group else 1
     elsewhere = group is None and slurm.cpu_partition not in (None, slurm.partition)
     partition = slurm.cpu_partition if elsewhere else resources.partition or slurm.partition
     extra: dict[str, Any] = {
@@ -110,7 +112,7 @@ def parameters(
         "requeue": True,
         "reservation": None if elsewhere else slurm.reservation,
         "constraint": None if elsewhere else slurm.constraint,
-        **_gpus(slurm, resources, gpus),
+        **gpu_options(slurm, resources, gpus, nodes),
         # sbatch is called without SBATCH_*; this variable is the user's choice for every job.
         "export": os.environ.get("SBATCH_EXPORT") or None,
         **{_word(option): value for option, value in slurm.options.items()},
@@ -122,7 +124,7 @@ def parameters(
         "account": slurm.account,
         "qos": slurm.qos,
         "time": max(1, seconds(resources.time_limit) // 60),
-        "nodes": 1,
+        "nodes": nodes,
         "ntasks_per_node": 1,
         "cpus_per_task": resources.cpus,
         "mem": f"{int(resources.memory_gb * 1024)}M",
@@ -197,17 +199,6 @@ def clean_environment() -> Iterator[None]:
         yield
     finally:
         os.environ.update(inherited)
-
-
-def _gpus(slurm: SlurmSite, resources: Resources, gpus: int) -> dict[str, str]:
-    """The option of this cluster that requests GPUs."""
-    if not gpus:
-        return {}
-    gres = f"gpu:{resources.gpu_type}" if resources.gpu_type else slurm.gpu_gres
-    if slurm.gpu_option == "gres":
-        return {"gres": f"{gres}:{gpus}"}
-    kind = gres.partition(":")[2]
-    return {slurm.gpu_option.replace("-", "_"): f"{kind}:{gpus}" if kind else str(gpus)}
 
 
 def _word(option: str) -> str:

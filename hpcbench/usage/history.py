@@ -269,6 +269,7 @@ def _engine(run_task: ResolvedRunTask, model: Model, resolved: ResolvedPlan) -> 
     parts = [
         model.engine, model.dtype, model.context_length, dict(model.engine_options),
         model.gpus, kind if resolved.executor == "slurm" and model.gpus else "",
+        *([model.nodes, model.parallel.model_dump()] if model.parallel else []),
     ]  # fmt: skip
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -148,8 +148,8 @@ def _workers(experiment: Experiment) -> Iterator[_Held]:
             run_tasks=_models(experiment, group),
             begin=worker.started,
             end=max([worker.last, worker.started, *ends]),
-            gpus=group.gpus,
-            cpus=group.resources.cpus,
+            gpus=group.all_gpus,
+            cpus=group.resources.cpus * group.nodes,
             started=worker.started,
             # A requeued job waits again; only Slurm knows since when.
             submitted=None if worker.restart else submitted.get(worker.array),

@@ -33,6 +33,8 @@ from hpcbench.sanitize import sanitize
 from hpcbench.schema.definitions import Model
 from hpcbench.schema.plan import Group, ResolvedRunTask
 from hpcbench.worker.loopback import on_loopback
+from hpcbench.worker.party import Party
+from hpcbench.worker.ranks import RankFailure
 from hpcbench.wrapper.bodies import same_rules
 
 LOG_BYTES = 4 * 2**20
@@ -69,6 +71,7 @@ class EngineProcess:
         group: the worker's group.
         owner: the worker.
         unloaded: awaited after an engine on this machine has ended, before another one starts.
+        log: the engine's log; None: the worker's.
     """
 
     def __init__(
@@ -77,10 +80,12 @@ class EngineProcess:
         group: Group,
         owner: Owner,
         unloaded: Callable[[], Awaitable[None]],
+        log: Path | None = None,
     ) -> None:
         self.group = group
+        self._experiment, self._owner = experiment, owner
         self.site = experiment.resolved.site
-        self.log = experiment.worker_log(group.id, owner.id)
+        self.log = log or experiment.worker_log(group.id, owner.id)
         self.model: str | None = None
         self.client: Client
         self.run_tasks = [
@@ -101,6 +106,8 @@ class EngineProcess:
         self._held = contextlib.ExitStack()
         self._clients = contextlib.AsyncExitStack()
         self._unloaded, self._used = unloaded, False
+        self._party: Party | None = None
+        """The loaded engine's other nodes, if it has some."""
         self._limits: dict[str, RateLimits] = {}
         """Model → what is known of its gateway's rate limits."""
 
@@ -109,6 +116,7 @@ class EngineProcess:
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
+        await self._end_party()
         await self._end_process()
         await self._clients.aclose()
         self._held.close()
@@ -123,6 +131,7 @@ class EngineProcess:
         """
         started, log_begins = time.monotonic(), self.log.stat().st_size if self.log.exists() else 0
         tasks = [task for task in self.run_tasks if task.model.name == model.name]
+        await self._end_party()
         await self._be_in(tasks[0].environment)
         if self._process is None or self._process.poll() is not None:
             await self._start_process()
@@ -163,7 +172,14 @@ class EngineProcess:
             reuse=any(reuse) and not any(task.sweep for task in tasks) and not _both_arms(tasks),
         )
         self._used = not self.elsewhere
-        ready = await self.client.load(body, model.load_timeout + 30, on_progress=on_progress)
+        timeout = model.load_timeout + 30
+        if self.group.nodes > 1:
+            self._party = Party(self._experiment, self.group, self._owner.id, self.client, self.log)
+            ready = await self._party.load(
+                body, model, tasks[0].environment, timeout, on_progress=on_progress
+            )
+        else:
+            ready = await self.client.load(body, timeout, on_progress=on_progress)
         self.model = model.name
         return Loaded(
             seconds=time.monotonic() - started,
@@ -172,6 +188,17 @@ class EngineProcess:
             memory=logged_memory(_since(self.log, log_begins)),
             uncounted=uncounted,
         )
+
+    async def follow(self, environment: str, body: Mapping[str, Any]) -> None:
+        """Start the wrapper and a further rank of an engine; the client's `status` tells what becomes of it.
+
+        Raises:
+            LoadFailed: the wrapper does not start, or refuses.
+            EngineGone: the wrapper is gone.
+        """
+        await self._be_in(environment)
+        await self._start_process()
+        await self.client.begin(body)
 
     def command(
         self, argv: Sequence[str], mounts: Sequence[str], env: Mapping[str, str]
@@ -193,10 +220,31 @@ class EngineProcess:
 
     async def cause(self) -> str:
         """The wrapper's word for the reason of the engine's end; `unknown` if it has none."""
+        if (blamed := await self.blamed()) is not None:
+            return blamed.cause
         try:
             return str((await self.client.status())["error"]["cause"])
         except (HpcbenchError, OSError, KeyError, TypeError):
             return "unknown"
+
+    async def blamed(self) -> RankFailure | None:
+        """The rank to blame for the end of an engine with several nodes; all its ranks are ended then."""
+        return await self._party.broken() if self._party is not None else None
+
+    @property
+    def nodes(self) -> list[str]:
+        """Nodes of an engine that has several; else empty."""
+        return self._party.nodes if self._party is not None else []
+
+    @property
+    def other_machines(self) -> list[Mapping[str, Any]]:
+        """Descriptions of the loaded engine's other nodes, as `monitor.devices.machine` gives them."""
+        return self._party.machines if self._party is not None else []
+
+    async def _end_party(self) -> None:
+        party, self._party = self._party, None
+        if party is not None:
+            await party.end()
 
     def _limits_of(self, model: Model) -> RateLimits:
         """Rate limits of a model elsewhere, which the workers of a node share; they outlive a load."""

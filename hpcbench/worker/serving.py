@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 from hpcbench.inference.client import EngineGone, LoadFailed
 from hpcbench.monitor.devices import check_allocation, machine
@@ -12,6 +13,7 @@ from hpcbench.worker.engine import EngineProcess, Loaded, explained
 from hpcbench.worker.event_log import WorkerEvents
 from hpcbench.worker.job_watch import JobWatch
 from hpcbench.worker.limit_watch import LimitWatch
+from hpcbench.worker.ranks import NOT_JOINED
 from hpcbench.worker.token_watch import TokenWatch
 
 ENGINE_DEATHS = 2
@@ -76,7 +78,7 @@ class Serving:
         except (LoadFailed, EngineGone) as error:
             cause = (error.cause if isinstance(error, LoadFailed) else None) or "unknown"
             self._give_up(model, explained(error, wrapper.log), cause)
-            self._load_failed()
+            self._load_failed(error)
             return False
         self._failed_loads = 0
         self._watch.engine(wrapper, self.loaded)
@@ -89,10 +91,19 @@ class Serving:
             seconds=round(self.loaded.seconds, 1),
             source=None if wrapper.elsewhere else model.source,
             versions=dict(self.loaded.versions),
-            hardware=None if wrapper.elsewhere else await asyncio.to_thread(machine, model.gpus),
+            hardware=None if wrapper.elsewhere else await self._hardware(model),
+            **({"nodes": nodes} if len(nodes := wrapper.nodes) > 1 else {}),
             **({"uncounted": self.loaded.uncounted} if self.loaded.uncounted else {}),
         )
         return True
+
+    async def _hardware(self, model: Model) -> dict[str, Any]:
+        """The machine's description; of an engine on several nodes, with the GPUs of all."""
+        own = await asyncio.to_thread(machine, model.gpus)
+        if not (others := self.wrapper.other_machines):
+            return own
+        gpus = [gpu for one in (own, *others) for gpu in one["gpus"]]
+        return {**own, "gpus": sorted(gpus), "nodes_each": 1 + len(others)}
 
     async def end(self) -> None:
         """Log what is left to log of the last engine, before it ends."""
@@ -102,12 +113,13 @@ class Serving:
     async def died(self, model: Model, gone: EngineGone) -> None:
         """Handle an engine's own end: the next load starts another, unless the model is given up."""
         cause = await self.wrapper.cause()
+        blamed = await self.wrapper.blamed()
         self.wrapper.model = None
         self._deaths[model.name] = self._deaths.get(model.name, 0) + 1
-        message = str(gone)
+        message = str(blamed or gone)
         self._news.write("engine_died", sync=True, model=model.name, message=message, cause=cause)
         if self._deaths[model.name] >= ENGINE_DEATHS:
-            self._give_up(model, f"the engine died {ENGINE_DEATHS} times: {gone}", cause)
+            self._give_up(model, f"the engine died {ENGINE_DEATHS} times: {message}", cause)
 
     def ended_by_sample(self, model: Model) -> None:
         """Handle an engine that one sample ended twice: its first death is not the model's fault."""
@@ -131,9 +143,16 @@ class Serving:
             "model_failed", sync=True, model=model.name, message=message, log=log, cause=cause
         )
 
-    def _load_failed(self) -> None:
-        """Count a failed load; after several in a row the node is at fault: leave the work to others."""
+    def _load_failed(self, error: LoadFailed | EngineGone) -> None:
+        """Count a failed load; after several in a row the node is at fault: leave the work to others.
+
+        A further node that did not join is at fault at once.
+        """
         self._failed_loads += 1
+        if isinstance(error, LoadFailed) and error.node and error.kind in NOT_JOINED:
+            self._news.write("bad_node", sync=True, node=error.node, message=error.message)
+            self._drain("bad node")
+            return
         if self._failed_loads >= LOAD_FAILURES:
             what = f"{self._failed_loads} loads in a row failed on {self._node}"
             self._news.write("bad_node", sync=True, node=self._node, message=what)

@@ -8,6 +8,7 @@
 | `GET /healthz`, `GET /metrics` | the wrapper lives; Prometheus' text, the engine's after ours |
 | `/v1/chat/completions`, `/v1/models` | forwarded (hpcbench.wrapper.proxy) |
 | `/v1/stream` | the same over WebSocket (hpcbench.wrapper.web_socket), if it is served |
+| `POST /v1/model/fail` | for the worker on this node: end the engine, as its other nodes failed |
 | `POST /v1/direct` | for clients on this node: the engine's socket; their reports (hpcbench.wrapper.direct) |
 
 Every error has OpenAI's form and a stable code. docs/wrapper.md is the users' reference.
@@ -104,6 +105,19 @@ class Unload(BaseModel):
     """Seconds for which requests in flight may continue."""
 
 
+class Fail(BaseModel):
+    """Body of `POST /v1/model/fail`, for the worker of an engine with several nodes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    kind: str
+    """As in the error of a failed engine."""
+    message: str
+    """One line that names rank and node."""
+    cause: str
+    """A key of `exit_causes.REMEDIES`."""
+
+
 class ControlPlane:
     """Routes that start, end and describe the engine."""
 
@@ -118,6 +132,7 @@ class ControlPlane:
             "/metrics": ("GET", self._metrics),
         }
         self._local_routes: dict[str, tuple[str, Answering]] = {
+            "/v1/model/fail": ("POST", self._fail),
             "/v1/direct": ("POST", self._direct),
             "/v1/direct/error": ("POST", self._direct_error),
         }
@@ -157,6 +172,11 @@ class ControlPlane:
     async def _unload(self, body: bytes, receive: Receive, send: Send) -> None:
         ask = Unload() if body.strip() in (b"", b"null") else Unload.model_validate_json(body)
         await self._supervisor.unload(ask.drain_seconds)
+        await _answer_json(send, {"state": self._supervisor.state})
+
+    async def _fail(self, body: bytes, receive: Receive, send: Send) -> None:
+        ask = Fail.model_validate_json(body)
+        await self._supervisor.fail(ask.kind, ask.message, ask.cause)
         await _answer_json(send, {"state": self._supervisor.state})
 
     async def _status(self, body: bytes, receive: Receive, send: Send) -> None:

@@ -174,6 +174,10 @@ class Child:
         """Whether its first process has ended but cannot be reaped: its threads live on."""
         return not self.ended.done() and process_tree.state(self.pid) == "Z"
 
+    def is_stopped(self) -> bool:
+        """Whether a process of it is stopped, as by SIGSTOP."""
+        return any(process_tree.state(pid) == "T" for pid in self.members())
+
     async def exited(self, when: str, since: float = 0.0) -> EngineFailed:
         """The failure after an unrequested end; `since`: see `failure`."""
         code = self._process.returncode

@@ -81,6 +81,10 @@ class Load(BaseModel):
     """Most images of one request; 0: unknown."""
     reuse: bool = False
     """Whether images repeat, so that caches of them pay off."""
+    parallel: plugins.Split | None = None
+    """How the model is split over its GPUs; None: as the engine likes."""
+    rank: plugins.Rank | None = None
+    """Its place among the nodes of the engine; None: the engine has one node."""
     timeout: float = Field(default=1800, gt=0)
     """Longest wait until the engine is ready, seconds."""
     stall_timeout: float = Field(default=300, gt=0)
@@ -114,6 +118,8 @@ class Supervisor:
 
     look_seconds: ClassVar[float] = 1.0
     """Interval between checks of the engine."""
+    stopped_looks: ClassVar[int] = 5
+    """Checks in a row that find a further rank stopped, after which the wrapper ends it."""
     probe_seconds: ClassVar[float] = 30.0
     """Interval of `/health` requests to an idle engine; a busy engine's answers show that it lives."""
 
@@ -187,6 +193,20 @@ class Supervisor:
         if life is self._life and self.state != "empty":  # no load came meanwhile
             self._error = None
             self._enter("empty")
+
+    async def fail(self, kind: str, message: str, cause: str) -> None:
+        """Give up an engine whose other ranks failed, for their reason; returns when it is gone.
+
+        Without an engine that loads or serves, nothing happens: it failed by itself.
+        """
+        life = self._life
+        if life is None or life.done() or self.state not in ("loading", "ready"):
+            return
+        self.route = None
+        self._fail(EngineFailed.of(kind, message, cause))
+        if not self._clearing:
+            life.cancel()
+        await asyncio.wait({life})
 
     async def close(self) -> None:
         """Unload, and end all `news`."""
@@ -307,11 +327,16 @@ class Supervisor:
         child = await self._start(command, ask, clear_up)
         sampler = Sampler(child.pid, child.mark, ask.gpus, folder / "s")
         clear_up.callback(sampler.stop)
-        await self._follow(child.ready(session, ask.timeout))
+        follows = ask.rank is not None and ask.rank.number > 0
+        if not follows:  # the first rank is ready when all are; the others serve nothing
+            await self._follow(child.ready(session, ask.timeout))
         self._versions = await asyncio.to_thread(_versions, getattr(plugin, "packages", ()))
         await asyncio.to_thread(child.see_shared_memory)
         if self.state != "loading":
             return
+        if follows:
+            self._enter("ready")
+            raise await self._watch_follower(child)
         self._load_seconds = round(time.monotonic() - self._started, 3)
         self.route = Route(session, bodies, sampler.peaks, self._mask, folder / "s", images)
         self._enter("ready")
@@ -403,6 +428,18 @@ class Supervisor:
             if probe is not None:
                 probe.cancel()
 
+    async def _watch_follower(self, child: Child) -> EngineFailed:
+        """Watch the process of a rank that serves nothing: nothing but its end says that it fails."""
+        stopped = 0
+        while True:
+            await asyncio.wait({child.ended}, timeout=self.look_seconds)
+            if child.ended.done():
+                return await child.exited("as a further rank")
+            stopped = stopped + 1 if child.is_stopped() else 0
+            if stopped > self.stopped_looks:
+                text = "a process of the engine was stopped (SIGSTOP)"
+                return await child.failure("stopped", text, "stalled")
+
     # --- reports ---------------------------------------------------------------------------------
 
     def _enter(self, state: State) -> None:
@@ -460,8 +497,11 @@ def _command(plugin: Any, ask: Load, socket: Path) -> tuple[plugins.Command, dic
     if len(os.fsencode(socket)) > SOCKET_BYTES:
         text = f"the path of the engine's socket is longer than {SOCKET_BYTES} bytes: {socket}"
         raise EngineFailed.of("bad_engine", text, "socket")
-    spec_fields = ask.model_dump(exclude={"engine", "env", "timeout", "stall_timeout"})
-    spec = plugins.EngineSpec(socket=str(socket), **spec_fields)
+    left_out = {"engine", "env", "timeout", "stall_timeout", "parallel", "rank"}
+    spec_fields = ask.model_dump(exclude=left_out)
+    spec = plugins.EngineSpec(
+        socket=str(socket), parallel=ask.parallel, rank=ask.rank, **spec_fields
+    )
     try:
         engine = plugin()
         command: plugins.Command = engine.launch_command(spec)

@@ -90,8 +90,15 @@ def test_the_example_profiles_are_valid_and_say_where_they_come_from(name: str) 
 @pytest.mark.parametrize(
     ("model", "reported"),
     [
-        ("nodes: 2", "4:8: model 'org/tiny' needs 2 nodes, but hpcbench runs an engine on one node"),
-        ("engine_options: {nnodes: 2}", "4:26: hpcbench runs an engine on one node (remove"),
+        ("engine_options: {nnodes: 2}", "4:18: engine option 'nnodes' is set by hpcbench (set the model's"),
+        ("parallel: {tensor: 8}\nengine_options: {tensor_parallel_size: 4}", "5:40: `parallel` has tensor: "
+         "8, but the engine option 'tensor_parallel_size' is 4"),
+        ("gpus: 3\nparallel: {tensor: 8}", "5:11: tensor 8 × pipeline 1 × data 1 is 8 GPUs, which is no "
+         "multiple of `gpus: 3` of each node"),
+        ("nodes: 3\nparallel: {tensor: 8}", "5:11: tensor 8 × pipeline 1 × data 1 is 8, which 3 nodes cannot "
+         "share equally"),
+        ("nodes: 2\ngpus: 8\nparallel: {tensor: 8}", "6:11: tensor 8 × pipeline 1 × data 1 is 8 GPUs, but "
+         "2 × 8 are 16"),
         ("gpus: 2\nengine_options: {tensor_parallel_size: 4}", "5:17: tensor parallel 4 × pipeline "
          "parallel 1 needs 4 GPUs, but the model has 2"),
         ("gpus: 4\nengine_options: {pipeline-parallel-size: 2}", "5:17: tensor parallel 4 × pipeline "

@@ -524,6 +524,8 @@ class Machine(Part):
     cpu: str | None = None
     nodes: tuple[str, ...] = ()
     workers: int = 0
+    nodes_each: int = 1
+    """Nodes of one engine; `gpus` are those of all of them."""
 
 
 class Tokens(Part):

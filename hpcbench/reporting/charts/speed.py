@@ -118,7 +118,8 @@ def machine(table: Speed) -> str:
     for one in table.hardware or ():
         gpus = one.gpus or ()
         counted = {gpu: gpus.count(gpu) for gpu in gpus}
-        kinds.append(", ".join(f"{n} × {gpu}" if n > 1 else gpu for gpu, n in counted.items()))
+        kind = ", ".join(f"{n} × {gpu}" if n > 1 else gpu for gpu, n in counted.items())
+        kinds.append(f"{kind} on {one.nodes_each} nodes" if kind and one.nodes_each > 1 else kind)
     return " and ".join(dict.fromkeys(filter(None, kinds)))
 
 

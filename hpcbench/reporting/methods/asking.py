@@ -131,6 +131,8 @@ def _machine(one: Machine) -> Iterator[str]:
         yield f"each with {' and '.join(f'{n} × {gpu}' for gpu, n in counted.items())}"
     elif one.gpus is not None:
         yield "no GPU for the model"
+    if one.nodes_each > 1:
+        yield f"{one.nodes_each} nodes for each engine"
     yield from (
         f"{name} {value}"
         for name, value in (("driver", one.driver), ("CUDA", one.cuda), ("CPU", one.cpu))

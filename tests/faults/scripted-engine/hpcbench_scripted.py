@@ -10,18 +10,23 @@ runs. Words it knows:
     says (a list of pattern and text: the answer to a question in which the pattern is found, the first one)
     calls (an agent's turns before the answer: each a list of tool and arguments; QUESTION in a text of an
         argument stands for the question, TURN for the number of the turn)
+    late_rank_ms (a further rank comes so late), lost_ranks (so many loads: the last rank ends while loading),
+    ports_taken (so many loads find their port taken)
     die_every, deaths (it ends after so many requests, so many times; -1: always), last_words
 
 What it was asked lies in `asked.log` beside the script, a line a question; how often it was started and died
 in `starts` and `deaths`.
 
-    python -m hpcbench_scripted --uds SOCKET --script FILE --name MODEL
+On several nodes it has a process each: the first answers with what the last one tells it over TCP.
+
+    python -m hpcbench_scripted --uds SOCKET --script FILE --name MODEL [--rank N --nodes N --at HOST:PORT]
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import hashlib
 import json
 import os
@@ -43,13 +48,18 @@ class Scripted:
     api: ClassVar[int] = 1
     generation: ClassVar[frozenset[str]] = frozenset()
     packages: ClassVar[tuple[str, ...]] = ("hpcbench-scripted-engine",)
+    several_nodes: ClassVar[bool] = True
 
     def launch_command(self, spec: Any) -> Any:
         """This very module as a server."""
         from hpcbench.plugins import Command
 
         argv = [sys.executable, "-m", "hpcbench_scripted", "--uds", spec.socket]
-        return Command([*argv, "--script", spec.options["script"], "--name", spec.model_name])
+        argv += ["--script", spec.options["script"], "--name", spec.model_name]
+        if (rank := getattr(spec, "rank", None)) is not None:
+            argv += ["--rank", str(rank.number), "--nodes", str(rank.nodes)]
+            argv += ["--at", f"{rank.address}:{rank.port}"]
+        return Command(argv)
 
 
 class Pay:
@@ -88,6 +98,9 @@ class Server:
         self.path, self.name = script, name
         self.in_flight: set[str] = set()
         self.asked = 0
+        self.last: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        """The last rank, which knows the answers."""
+        self.one_at_a_time = asyncio.Lock()
 
     @property
     def script(self) -> dict[str, Any]:
@@ -103,6 +116,51 @@ class Server:
         fails = script.get("fail_loads", 0)
         if fails < 0 or starts <= fails or self.name in script.get("unloadable", ()):
             self._end("RuntimeError: the scripted engine does not load")
+
+    async def gather(self, nodes: int, host: str, port: int) -> None:
+        """As the first rank: wait for the others, and end with any of them."""
+        if self._count("ports") <= self.script.get("ports_taken", 0):
+            self._end("OSError: [Errno 98] Address already in use")
+        found: dict[int, tuple[asyncio.StreamReader, asyncio.StreamWriter]] = {}
+        all_here = asyncio.Event()
+
+        async def join(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            found[int(await reader.readline())] = reader, writer
+            if len(found) == nodes - 1:
+                all_here.set()
+
+        self.listener = await asyncio.start_server(join, host, port)
+        await all_here.wait()
+        self.last = found[nodes - 1]
+
+    async def follow(self, rank: int, host: str, port: int) -> None:
+        """As a further rank: join the first one, and answer it until it is gone."""
+        await asyncio.sleep(self.script.get("late_rank_ms", 0) / 1000)
+        if self._count("ranks") <= self.script.get("lost_ranks", 0):
+            self._end("ValueError: this rank does not load")
+        while True:
+            try:
+                reader, writer = await asyncio.open_connection(host, port)
+                break
+            except OSError:
+                await asyncio.sleep(0.05)
+        writer.write(f"{rank}\n".encode())
+        while question := await reader.readline():
+            writer.write(right_answer(json.loads(question)).encode() + b"\n")
+        self._end("RuntimeError: Connection closed by peer")
+
+    async def _right_answer(self, question: str) -> str:
+        if self.last is None:
+            return right_answer(question)
+        async with self.one_at_a_time:
+            reader, writer = self.last
+            writer.write(json.dumps(question).encode() + b"\n")
+            said = ""
+            with contextlib.suppress(ConnectionError):
+                said = (await reader.readline()).decode().strip()
+        if not said:
+            self._end("RuntimeError: Connection closed by peer")
+        return said
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection."""
@@ -140,7 +198,7 @@ class Server:
         if script.get("broken") and re.search(script["broken"], f"{self.name} {question}"):
             return 400, json.dumps({"error": {"message": "scripted to refuse this"}}).encode()
         calls = script.get("calls", ())
-        text = right_answer(question)
+        text = await self._right_answer(question)
         if turn < len(calls):
             tool, arguments = calls[turn]
             filled = json.dumps(arguments).replace("QUESTION", question).replace("TURN", str(turn))
@@ -203,9 +261,17 @@ async def main() -> None:
     parser.add_argument("--uds", required=True)
     parser.add_argument("--script", type=Path, required=True)
     parser.add_argument("--name", required=True)
+    parser.add_argument("--rank", type=int, default=0)
+    parser.add_argument("--nodes", type=int, default=1)
+    parser.add_argument("--at", default=":0")
     given = parser.parse_args()
     server = Server(given.script, given.name)
+    host, _, port = given.at.rpartition(":")
+    if given.rank:
+        return await server.follow(given.rank, host, int(port))
     server.load()
+    if given.nodes > 1:
+        await server.gather(given.nodes, host, int(port))
     listener = await asyncio.start_unix_server(server.serve, given.uds, limit=2**22)
     await listener.serve_forever()
 

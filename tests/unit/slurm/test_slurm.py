@@ -80,7 +80,7 @@ def test_partitions_are_read_from_one_line_each() -> None:
 def test_nodes_of_partitions_are_read_from_old_and_new_sinfo() -> None:
     old = parse_sinfo((DATA / "slurm-22.05" / "sinfo.json").read_text())
     assert old == {
-        name: Nodes(frozenset({"gpu:fake:2"}), 4, 62.5) for name in ("main", "low", "high")
+        name: Nodes(frozenset({"gpu:fake:2"}), 4, 62.5, 4) for name in ("main", "low", "high")
     }
     assert old["main"].gpus == {"fake": 2}
     rows = [
@@ -263,5 +263,5 @@ def test_runs_of_accounting_carry_times_gpus_and_energy() -> None:
 
 def test_nodes_of_24_11_are_read() -> None:
     assert parse_sinfo((LATER / "sinfo.json").read_text()) == {
-        "main": Nodes(frozenset({"gpu:fake:2"}), 4, 62.5)
+        "main": Nodes(frozenset({"gpu:fake:2"}), 4, 62.5, 2)
     }

@@ -1,0 +1,198 @@
+"""An engine on several nodes as its worker sees it: every fault ends all ranks and names one.
+
+`srun` is a stand-in here, which runs the step on this machine; tests/slurm/test_several_nodes.py has Slurm's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from hpcbench.experiment.claims import Owner
+from hpcbench.experiment.layout import Experiment
+from hpcbench.inference.client import EngineGone, LoadFailed
+from hpcbench.schema.definitions import Parallel
+from hpcbench.schema.records import Message, Request
+from hpcbench.worker.engine import EngineProcess
+from tests.faults.conftest import Bench, Trial, question
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
+
+SRUN = """#!/bin/bash
+while [[ $1 == --* ]]; do
+  [[ $1 == --nodelist=* ]] && export SLURMD_NODENAME=${1#*=}
+  shift
+done
+[[ -e %(broken)s ]] && { echo "srun: error: Task launch failed on node $SLURMD_NODENAME" >&2; exit 1; }
+export SLURM_JOB_ID=71 SLURM_STEP_ID=$$
+exec "$@"
+"""
+
+SCANCEL = """#!/bin/bash
+kill -KILL ${2#71.}
+"""
+
+SCONTROL = "#!/bin/bash\necho NodeName=$4 NodeAddr=127.0.0.1\n"
+
+TRIALS = 100 if os.environ.get("HPCBENCH_FULL") else 1
+"""Drawn faults."""
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Iterator[Trial]:
+    """An experiment whose jobs have ended: only its files are needed."""
+    bench = Bench(tmp_path_factory.mktemp("ranks"), shared_cache)
+    trial = bench.submit(bench.plan())
+    trial.wait()
+    yield trial
+    trial.kill_all()
+
+
+class Nodes:
+    """Two nodes, both this machine."""
+
+    def __init__(self, trial: Trial, folder: Path) -> None:
+        self.trial, self.bench = trial, trial.bench
+        self.broken = folder / "broken"
+        for name, text in (
+            ("srun", SRUN % {"broken": self.broken}),
+            ("scontrol", SCONTROL),
+            ("scancel", SCANCEL),
+        ):
+            (folder / name).write_text(text)
+            (folder / name).chmod(0o755)
+        self.experiment = Experiment(trial.path)
+
+    @asynccontextmanager
+    async def engine(self, number: int = 0) -> AsyncIterator[EngineProcess]:
+        """The worker's side of an engine on both."""
+        self.experiment.use_packages()
+        group = self.experiment.work.groups[0].model_copy(update={"nodes": 2})
+        owner = Owner(f"7{number}", 0, "here", os.getpid(), "one")
+
+        async def nothing() -> None:
+            pass
+
+        async with EngineProcess(self.experiment, group, owner, nothing) as engine:
+            yield engine
+
+    async def load(self, engine: EngineProcess) -> None:
+        """Load the model on both."""
+        model = self.experiment.resolved.run_tasks[0].model
+        update = {"nodes": 2, "parallel": Parallel(tensor=2), "stall_timeout": 40.0}
+        await engine.load(model.model_copy(update=update), lambda line: None)
+
+    def ranks(self) -> dict[int, int]:
+        """Rank → process of the engine."""
+        found = {}
+        for pid in self.trial.engines():
+            with suppress(OSError):
+                words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+                found[int(words[words.index("--rank") + 1])] = pid
+        return found
+
+    def steps(self) -> list[int]:
+        """Processes of the further node."""
+        return self.trial.pids("hpcbench.worker.rank")
+
+
+@pytest.fixture
+def nodes(prepared: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Nodes:
+    """Two nodes, and an engine that loads at once."""
+    found = Nodes(prepared, tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "one,two")
+    found.bench.script(answer_ms=[1, 3])
+    return found
+
+
+async def answer(engine: EngineProcess, number: int) -> str:
+    """The engine's answer to a question."""
+    asked = (Message("user", question(number)),)
+    said = await engine.client.ask(Request(f"s{number}", asked, {"max_tokens": 8}, timeout=30))
+    return said.text or said.error or ""
+
+
+async def ask_for_ever(engine: EngineProcess, right: str) -> None:
+    """Ask until the engine is gone; no answer is wrong."""
+    while True:
+        assert await answer(engine, 1) == right
+
+
+def kill_further(nodes: Nodes) -> str:
+    os.kill(nodes.ranks()[1], signal.SIGKILL)
+    return "rank 1 on two: engine was ended by SIGKILL"
+
+
+def kill_first(nodes: Nodes) -> str:
+    os.kill(nodes.ranks()[0], signal.SIGKILL)
+    return "rank 0 on one: engine was ended by SIGKILL"
+
+
+def stop_further(nodes: Nodes) -> str:
+    os.kill(nodes.ranks()[1], signal.SIGSTOP)
+    return "rank 1 on two: a process of the engine was stopped"
+
+
+def kill_step(nodes: Nodes) -> str:
+    for pid in nodes.steps():
+        os.kill(pid, signal.SIGKILL)
+    return "rank 1 on two: its job step ended"
+
+
+def stop_step(nodes: Nodes) -> str:
+    for pid in nodes.steps():
+        os.kill(pid, signal.SIGSTOP)
+    return "rank 1 on two: its node was silent"
+
+
+FAULTS = (kill_further, kill_first, stop_further, kill_step, stop_step)
+
+
+@pytest.mark.parametrize("seed", range(TRIALS))
+def test_any_fault_of_a_rank_ends_all_and_the_next_load_serves(nodes: Nodes, seed: int) -> None:
+    asyncio.run(any_fault(nodes, seed))
+
+
+async def any_fault(nodes: Nodes, seed: int) -> None:
+    chance = random.Random(seed)
+    fault: Callable[[Nodes], str] = chance.choice(FAULTS[:1] if TRIALS == 1 else FAULTS)
+    async with nodes.engine(seed) as engine:
+        await nodes.load(engine)
+        assert set(nodes.ranks()) == {0, 1}
+        right = await answer(engine, 1)
+        await asyncio.sleep(chance.random())
+
+        since = time.monotonic()
+        named = fault(nodes)
+
+        with pytest.raises(EngineGone):
+            await ask_for_ever(engine, right)
+        blamed = await engine.blamed()
+        assert blamed is not None and str(blamed).startswith(named), str(blamed)
+        assert not nodes.ranks() and not nodes.steps()
+        print(f"{fault.__name__}: {time.monotonic() - since:.1f} s")
+        await nodes.load(engine)
+        assert await answer(engine, 1) == right
+    assert not nodes.trial.engines() and not nodes.steps()
+
+
+def test_a_node_that_does_not_join_is_named(nodes: Nodes) -> None:
+    asyncio.run(a_missing_node(nodes))
+
+
+async def a_missing_node(nodes: Nodes) -> None:
+    nodes.broken.touch()
+    async with nodes.engine() as engine:
+        with pytest.raises(LoadFailed, match="rank 1 on two: its job step did not start") as failed:
+            await nodes.load(engine)
+    assert failed.value.node == "two"
+    assert not nodes.trial.engines() and not nodes.steps()

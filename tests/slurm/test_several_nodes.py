@@ -1,0 +1,213 @@
+"""One engine on two nodes of the real cluster: the scripted engine, with a process on each node."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.slurm.drill import Drill, Run, until, whole
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(900)]
+
+ENDED_WITHIN = 20.0
+"""Seconds after which nothing of a broken engine may be left on any node."""
+
+
+def ranks(run: Run) -> dict[int, int]:
+    """Rank → process of the engine."""
+    found = {}
+    for pid in run.engines():
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+        if "--rank" in words:
+            found[int(words[words.index("--rank") + 1])] = pid
+    return found
+
+
+def over_two_nodes(drill: Drill, **fields: object) -> Run:
+    """Submit the drill's plan for one worker whose engine has two nodes."""
+    drill.model("scripted", nodes=2, parallel={"pipeline": 2}, stall_timeout=60, **fields)
+    drill.script(answer_ms=[150, 150])
+    return drill.submit(drill.plan(parallelism=1, shard_size=10))
+
+
+def at_work(run: Run) -> dict[int, int]:
+    """Wait for answers of an engine with both ranks; its processes."""
+    until(lambda: run.answered() > 4, "answers")
+    return until(lambda: len(found := ranks(run)) == 2 and found, "both ranks")
+
+
+def test_a_rank_that_dies_ends_its_engine_on_both_nodes_and_is_named(
+    drill: Drill, calm: Run
+) -> None:
+    run = over_two_nodes(drill)
+    before_death = at_work(run)
+    (worker,) = run.workers_at()
+    assert worker.node == "n[1-2]"
+    before = run.answers()
+
+    os.kill(before_death[1], signal.SIGKILL)
+
+    until(lambda: not _alive(before_death), "both ranks to end", timeout=ENDED_WITHIN)
+    drill.script(answer_ms=[1, 3])
+    run.wait()
+    whole(run, calm, [before])
+    (died,) = run.said("engine_died")
+    assert died["message"].startswith("rank 1 on n2: engine was ended by SIGKILL")
+    assert not run.engines()
+    logs = sorted(path.name.split(".", 2)[-1] for path in run.path.glob("workers/*.log"))
+    assert len(logs) == 2 and logs[-1].endswith("rank1.log")
+
+
+def _alive(processes: dict[int, int]) -> list[int]:
+    return [pid for pid in processes.values() if Path(f"/proc/{pid}/cmdline").exists()]
+
+
+def _kill_first(drill: Drill, run: Run, found: dict[int, int]) -> None:
+    os.kill(found[0], signal.SIGKILL)
+
+
+def _stop_further(drill: Drill, run: Run, found: dict[int, int]) -> None:
+    os.kill(found[1], signal.SIGSTOP)
+
+
+def _stop_step(drill: Drill, run: Run, found: dict[int, int]) -> None:
+    (step,) = [pid for pid in run.pids("hpcbench.worker.rank") if _is_python(pid)]
+    os.kill(step, signal.SIGSTOP)
+
+
+def _kill_step(drill: Drill, run: Run, found: dict[int, int]) -> None:
+    (step,) = [pid for pid in run.pids("hpcbench.worker.rank") if _is_python(pid)]
+    os.kill(step, signal.SIGKILL)
+
+
+def _is_python(pid: int) -> bool:
+    return not Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"srun")
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize(
+    ("fault", "named"),
+    [
+        (_kill_first, "rank 0 on n1: engine was ended by SIGKILL"),
+        (_stop_further, "rank 1 on n2: a process of the engine was stopped"),
+        (_stop_step, "rank 1 on n2: its node was silent"),
+        (_kill_step, "rank 1 on n2: its job step ended"),
+    ],
+)
+def test_faults_of_one_rank_end_all(
+    drill: Drill, calm: Run, fault: Callable[[Drill, Run, dict[int, int]], None], named: str
+) -> None:
+    run = over_two_nodes(drill)
+    found, before = at_work(run), run.answers()
+    drill.script(answer_ms=[600, 600])  # it must not be through before a silent node is noticed
+
+    since = time.monotonic()
+    fault(drill, run, found)
+
+    until(lambda: not _alive(found), "both ranks to end", timeout=60)
+    took = time.monotonic() - since
+    drill.script(answer_ms=[1, 3])
+    run.wait()
+    whole(run, calm, [before])
+    (died,) = run.said("engine_died")
+    assert died["message"].startswith(named)
+    assert not run.engines() and not run.pids("hpcbench.worker.rank")
+    assert took < 3 * ENDED_WITHIN, took
+    print(f"{fault.__name__}: ended after {took:.1f} s")
+
+
+@pytest.mark.campaign
+def test_a_late_rank_is_waited_for(drill: Drill, calm: Run) -> None:
+    drill.model("scripted", nodes=2, parallel={"tensor": 2})
+    drill.script(answer_ms=[1, 3], late_rank_ms=6000)
+    run = drill.submit(drill.plan(parallelism=1, shard_size=10))
+    run.wait()
+    whole(run, calm)
+    (ready,) = run.said("model_ready")
+    assert ready["seconds"] >= 6
+
+
+@pytest.mark.campaign
+def test_a_port_that_another_program_takes_is_replaced(drill: Drill, calm: Run) -> None:
+    drill.model("scripted", nodes=2, parallel={"tensor": 2})
+    drill.script(answer_ms=[1, 3], ports_taken=2)
+    run = drill.submit(drill.plan(parallelism=1, shard_size=10))
+    run.wait()
+    whole(run, calm)
+    assert not run.said("model_failed")
+    assert len([one for one in run.said("loading") if "another port" in one["message"]]) == 2
+
+
+@pytest.mark.campaign
+def test_a_rank_that_does_not_load_is_named_and_counts_as_one_try(drill: Drill) -> None:
+    drill.model("scripted", nodes=2, parallel={"tensor": 2})
+    drill.script(answer_ms=[1, 3], lost_ranks=99)
+    run = drill.submit(drill.plan(parallelism=1, shard_size=10))
+    run.wait("failed", "incomplete")
+    for failed in run.said("model_failed"):
+        assert "rank 1 on n2: engine ended with exit code 1" in failed["message"]
+        assert "this rank does not load" in failed["message"]
+    assert not run.engines()
+
+
+@pytest.mark.campaign
+def test_a_node_that_dies_gives_its_work_to_a_later_run(drill: Drill, calm: Run) -> None:
+    run = over_two_nodes(drill)
+    found, before = at_work(run), run.answers()
+
+    with drill.lab.without_node("n2"):
+        until(lambda: not _alive(found), "both ranks to end", timeout=60)
+        drill.script(answer_ms=[1, 3])
+        run.wait()
+
+    whole(run, calm, [before])
+    assert not run.engines()
+
+
+@pytest.mark.campaign
+def test_a_killed_slurmd_ends_the_job_as_one_unit(drill: Drill, calm: Run) -> None:
+    run = over_two_nodes(drill)
+    found, before = at_work(run), run.answers()
+
+    with drill.lab.without_slurmd("n2"):
+        until(lambda: not _alive(found), "both ranks to end", timeout=120)
+        drill.script(answer_ms=[1, 3])
+        run.wait()
+
+    whole(run, calm, [before])
+    assert not run.engines()
+
+
+@pytest.mark.campaign
+def test_a_requeued_job_drains_and_starts_all_its_ranks_again(drill: Drill, calm: Run) -> None:
+    run = over_two_nodes(drill)
+    found, before = at_work(run), run.answers()
+    (worker,) = run.workers_at()
+
+    drill.slurm("scontrol", "requeue", worker.id)
+
+    until(lambda: not _alive(found), "both ranks to end", timeout=60)
+    drill.script(answer_ms=[1, 3])
+    run.wait()
+    whole(run, calm, [before])
+    assert not run.engines() and not run.said("engine_died")
+
+
+@pytest.mark.campaign
+def test_a_killed_worker_leaves_nothing_on_the_other_node(drill: Drill, calm: Run) -> None:
+    run = over_two_nodes(drill)
+    found, before = at_work(run), run.answers()
+    (worker,) = run.workers()
+
+    os.kill(worker, signal.SIGKILL)
+
+    until(lambda: not _alive(found), "both ranks to end", timeout=60)
+    drill.script(answer_ms=[1, 3])
+    run.wait()
+    whole(run, calm, [before])
+    assert not run.engines()
