@@ -24,6 +24,7 @@ import pytest
 from hpcbench.cli.main import main
 from hpcbench.cli.parse import parser
 from hpcbench.evaluation.stage import evaluate
+from tests.cluster.packages import install_packages
 from tests.remote.hub import hub
 from tests.unit.court import Court
 from tests.unit.earlier import CUT, WHOLE, unpack
@@ -43,6 +44,7 @@ _REASONS: Mapping[str, Sequence[str]] = {
     ),
     "its port or addresses may be another program's; tests/portal runs the same with its own": (
         "serve tiny-vlm --port 8000",
+        "serve tiny-vlm --grpc-port 8001",
         "portal --tcp --port 8080 --listen 0.0.0.0 --proxy-address 10.0.0.7 --root-path /node/n1/8080",
     ),
     "it collects wheels of a whole image from an index": (
@@ -200,6 +202,12 @@ def two_run_tasks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Own:
     return {"@last": WHOLE, "vqa-easy=vqa-hard": "vqa=vqa"}
 
 
+def a_browser(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Own:
+    if shutil.which("chromium") is None:
+        install_packages(["chromium"])
+    return {}
+
+
 def a_judge(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Own:
     """An experiment with a judge that agrees with people."""
     court, names = Court(folder.parent / "judged"), [f"s{number}" for number in range(40)]
@@ -228,6 +236,7 @@ PREPARED: Mapping[str, Callable[[Path, pytest.MonkeyPatch], Own]] = {
     "import FILE": v01,
     "import registries": v02,
     "compare @last @last": two_run_tasks,
+    "report @last --format pdf": a_browser,
 }
 
 OWN = {"PLAN": "examples/demo/plan.yaml", "EXPERIMENT": WHOLE, "FILE": "answers.jsonl"}
