@@ -119,6 +119,9 @@ def _resolved(
         return load(path, arguments.registry, settings)
 
     (a, first), (b, second) = arm(plan, arguments.a, "a"), arm(other, arguments.b, "b")
+    for judge in (one for one in (*a.run_tasks, *b.run_tasks) if one.task.judge is not None):
+        remedy = "leave it out, or compare two run tasks by `judge: {of: …, against: …}`"
+        raise UserError(f"run task '{judge.name}' is a judge, which has no arms", remedy=remedy)
     arms = Arms(
         plans=(arguments.what, arguments.other) if arguments.other else None,
         a=tuple(arguments.a),

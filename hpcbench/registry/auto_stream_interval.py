@@ -3,7 +3,7 @@
 vLLM and SGLang may send a chunk after every n tokens instead of each. Both send the first token at once and
 the last ones with the end of the answer, so TTFT and E2E do not change (vLLM 0.32.0,
 v1/engine/output_processor.py; SGLang, managers/scheduler_output_processor_mixin.py). The number depends only
-on definitions, as that of `concurrency: auto` does, and stands in the resolved plan in place of `auto`.
+on definitions, as that of `concurrency: auto` does, and takes the place of `auto` in the resolved plan.
 """
 
 from __future__ import annotations

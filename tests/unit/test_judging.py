@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hpcbench.cli.main import main
 from hpcbench.errors import UserError
 from hpcbench.evaluation.stage import evaluate
 from hpcbench.experiment.control import control_state
@@ -117,6 +118,14 @@ def test_a_judge_of_a_run_task_with_repeats_or_left_out_by_only_is_refused(files
     assert any("'first' is 2 run tasks" in one for one in files.refusal(several))
     (line, *_) = files.refusal(judge() + "only: [judged]\n")
     assert "judge 'judged' rates 'first', which `only` leaves out" in line
+
+
+def test_ab_has_no_arms_of_judges(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = files.folder / "p.yaml"
+    plan.write_text(judge())
+    arms = ["--a", "model.dtype=float32", "--b", "model.dtype=float16"]
+    assert main(["ab", str(plan), *arms, "--dry-run", "--registry", str(files.registry)]) == 2
+    assert "run task 'judged' is a judge, which has no arms" in capsys.readouterr().err
 
 
 def test_verdicts_that_the_metric_does_not_know_are_refused(files: Files) -> None:
