@@ -326,6 +326,7 @@ def _scores(task: PlannedTask, scored: Scores) -> Iterator[Score]:
         yield Score(
             metric=_text(name), value=one.value, low=one.low, high=one.high, n=one.n,
             documents=one.clusters, higher_is_better=one.higher_is_better, unit=unit_of(one.signature),
+            standing=evaluated.standing(one.calibration),
         )  # fmt: skip
 
 

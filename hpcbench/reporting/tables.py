@@ -14,6 +14,7 @@ from hpcbench.experiment.view.evaluated import (
     Performance,
     Scores,
     Speed,
+    standing,
 )
 
 LATENCIES = {
@@ -158,11 +159,6 @@ def metric_cells(row: MetricRow) -> tuple[str, ...]:
         form.count(row.clusters),
         form.share(row.coverage),
     )
-
-
-def standing(calibration: str) -> str:
-    """The word beside a judge's value; the section on judges shows the corrected value."""
-    return {"uncalibrated": "uncalibrated", "calibrated": "naive"}.get(calibration, calibration)
 
 
 def group_tables(run_tasks: Mapping[str, Scores]) -> Iterator[GroupTable]:

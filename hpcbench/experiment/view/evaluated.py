@@ -49,6 +49,11 @@ class Part(BaseModel):
 # --- metrics.json ---------------------------------------------------------------------------------------
 
 
+def standing(calibration: str) -> str:
+    """The word beside a value of a judge in this state; reports also have the corrected one."""
+    return {"calibrated": "naive"}.get(calibration, calibration)
+
+
 class MetricValue(Part):
     """A metric over a whole run task."""
 

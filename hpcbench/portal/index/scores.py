@@ -46,4 +46,5 @@ def mean(scores: Sequence[Score], run_tasks: int) -> Score | None:
         documents=sum(score.documents for score, _ in known),
         higher_is_better=known[0][0].higher_is_better,
         unit=known[0][0].unit,
+        standing=known[0][0].standing,
     )

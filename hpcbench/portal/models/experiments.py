@@ -34,6 +34,9 @@ class Score(Model):
     """Whether a higher value is better."""
     unit: str = ""
     """Unit of a resource metric; empty: a metric of answers."""
+    standing: str = ""
+    """What the value of a judge's verdicts is: `uncalibrated`, or `naive` beside a corrected one; empty: no
+    judge made it."""
 
 
 class DatasetScore(Score):

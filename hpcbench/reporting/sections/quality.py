@@ -10,6 +10,7 @@ from typing import Any
 from hpcbench import number_format as form
 from hpcbench.experiment.counts import DEFINITIONS
 from hpcbench.experiment.ending import remarks
+from hpcbench.experiment.view.evaluated import standing
 from hpcbench.reporting import charts
 from hpcbench.reporting.blocks import (
     Block,
@@ -29,7 +30,6 @@ from hpcbench.reporting.tables import (
     group_tables,
     metric_cells,
     metric_rows,
-    standing,
 )
 
 MOST_OPEN = 8

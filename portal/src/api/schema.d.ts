@@ -1979,6 +1979,13 @@ export interface components {
              */
             readonly run_tasks: number;
             /**
+             * Standing
+             * @description What the value of a judge's verdicts is: `uncalibrated`, or `naive` beside a corrected one; empty: no
+             *     judge made it.
+             * @default
+             */
+            readonly standing: string;
+            /**
              * Trend
              * @description Values in the last ten experiments of the same plan, oldest first.
              * @default []
@@ -4672,6 +4679,13 @@ export interface components {
              * @default 0
              */
             readonly n: number;
+            /**
+             * Standing
+             * @description What the value of a judge's verdicts is: `uncalibrated`, or `naive` beside a corrected one; empty: no
+             *     judge made it.
+             * @default
+             */
+            readonly standing: string;
             /**
              * Unit
              * @description Unit of a resource metric; empty: a metric of answers.

@@ -13,10 +13,10 @@ interface Props {
 /** A metric's value; every number says its interval and n. */
 export function ScoreText({ score, interval, delta }: Props) {
   if (!score) return <span className={styles.none}>–</span>;
-  const { metric, value, low, high, n, documents, unit } = score;
+  const { metric, value, low, high, n, documents, unit, standing } = score;
   const known = typeof low === "number" && typeof high === "number";
   const told = [
-    `${metric} ${number(value)}${unit ? ` ${unit}` : ""}`,
+    `${metric} ${number(value)}${unit ? ` ${unit}` : ""}${standing ? `, ${standing}` : ""}`,
     known ? `95 % interval ${number(low)} to ${number(high)}` : "no interval",
     `n = ${count(n)}${documents ? ` from ${counted(documents, "document")}` : ""}`,
   ].join(", ");
@@ -24,6 +24,7 @@ export function ScoreText({ score, interval, delta }: Props) {
     <span className={styles.score} title={told}>
       <strong>{number(value)}</strong>
       {unit && <span className={styles.unit}>{unit}</span>}
+      {standing && <span className={styles.unit}>{standing}</span>}
       {interval && known && (
         <span className={styles.interval}>
           {number(low)}…{number(high)}

@@ -60,13 +60,18 @@ describe("states", () => {
 
 describe("figures", () => {
   it("say their interval and n", () => {
-    render(<ScoreText score={{ metric: "anls", value: 0.8123, low: 0.79, high: 0.83, n: 1200, documents: 80, higher_is_better: true, unit: "" }} />);
+    render(<ScoreText score={{ metric: "anls", value: 0.8123, low: 0.79, high: 0.83, n: 1200, documents: 80, higher_is_better: true, unit: "", standing: "" }} />);
     expect(screen.getByText(/anls 0.812, 95 % interval 0.790 to 0.830, n = 1.200 from 80 documents/)).toBeTruthy();
   });
 
   it("say the unit of a resource metric", () => {
-    render(<ScoreText score={{ metric: "ttft_p50", value: 41.5, low: null, high: null, n: 7, documents: 7, higher_is_better: false, unit: "ms" }} />);
+    render(<ScoreText score={{ metric: "ttft_p50", value: 41.5, low: null, high: null, n: 7, documents: 7, higher_is_better: false, unit: "ms", standing: "" }} />);
     expect(screen.getByText(/ttft_p50 41.5 ms, no interval/)).toBeTruthy();
+  });
+
+  it("say beside the value of a judge that nothing has calibrated it", () => {
+    render(<ScoreText score={{ metric: "judge_binary", value: 0.8, low: 0.7, high: 0.9, n: 100, documents: 50, higher_is_better: true, unit: "", standing: "uncalibrated" }} />);
+    expect(screen.getByText("uncalibrated")).toBeTruthy();
   });
 
   it("never say that all is done before it is", () => {

@@ -6,7 +6,7 @@ import { renderAt, serve } from "../../testing";
 
 const cell = (run_task: string, rest: Partial<MatrixCell> = {}): MatrixCell => ({ run_task, state: "running", answered: 25, samples: 100, leads: false, score: null, ...rest });
 
-const score = { metric: "anls", value: 0.8731, low: 0.85, high: 0.89, n: 100, documents: 20, higher_is_better: true, unit: "" };
+const score = { metric: "anls", value: 0.8731, low: 0.85, high: 0.89, n: 100, documents: 20, higher_is_better: true, unit: "", standing: "" };
 
 const DETAIL: ExperimentDetail = {
   row: {

@@ -49,7 +49,7 @@ describe("the list of experiments", () => {
 
   it("has a column for each dataset and metric, with interval, change and trend, to sort by and to choose", async () => {
     const columns = ["anls", "cer", "f1", "exact"].map((metric) => ({ dataset: "docvqa", metric, experiments: 2, higher_is_better: metric !== "cer" }));
-    const score = { dataset: "docvqa", metric: "anls", value: 0.8125, low: 0.79, high: 0.83, n: 100, documents: 50, higher_is_better: true, unit: "", run_tasks: 1, change: 0.0125, trend: [0.7, 0.8] };
+    const score = { dataset: "docvqa", metric: "anls", value: 0.8125, low: 0.79, high: 0.83, n: 100, documents: 50, higher_is_better: true, unit: "", standing: "", run_tasks: 1, change: 0.0125, trend: [0.7, 0.8] };
     const { asked } = serve({ "/experiments": page(row("e1", { scores: [score] })), "/experiments/facets": FACETS, "/experiments/score-columns": columns });
     const lists = () => asked.map(({ url }) => url.searchParams).filter((sent) => sent.has("column"));
     const { history } = await renderAt("/");

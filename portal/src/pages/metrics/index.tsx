@@ -85,7 +85,7 @@ function Value({ metric, row }: { readonly metric: string; readonly row: MetricV
   const { value, low, high, n, higher_is_better, signature, unit } = row;
   return (
     <span title={signature}>
-      <ScoreText score={{ metric, value, low, high, n: n ?? 0, documents: 0, higher_is_better, unit }} interval />
+      <ScoreText score={{ metric, value, low, high, n: n ?? 0, documents: 0, higher_is_better, unit, standing: "" }} interval />
     </span>
   );
 }

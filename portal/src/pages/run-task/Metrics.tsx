@@ -46,6 +46,7 @@ export function Metrics({ metrics, experiment, task }: Props) {
                 </th>
                 <td className={styles.end}>
                   <strong>{number(numberIn(one, "value"))}</strong>
+                  {textIn(one, "calibration") && <span className={styles.dim}> {textIn(one, "calibration") === "calibrated" ? "naive" : textIn(one, "calibration")}</span>}
                 </td>
                 <td>
                   <Interval value={numberIn(one, "value")} low={numberIn(one, "low")} high={numberIn(one, "high")} />

@@ -7,7 +7,7 @@ import { renderAt, serve } from "../../testing";
 const DETAIL: RunTaskDetail = {
   row: {
     experiment: "e1", name: "vqa-a", ml_task: "vqa", model: "a", dataset: "d", prompt: "p", state: "done", reason: null, samples: 100, answered: 100, rate: null,
-    counts: { asked: 100, responded: 100, ok: 98, unreadable: 2, failed: 0, skipped: 0, coverage: 0.98 }, speed_valid: false, coverage: 0.98, invalid: 2, scores: [{ metric: "anls", value: 0.81, low: 0.77, high: 0.85, n: 98, documents: 40, higher_is_better: true, unit: "" }],
+    counts: { asked: 100, responded: 100, ok: 98, unreadable: 2, failed: 0, skipped: 0, coverage: 0.98 }, speed_valid: false, coverage: 0.98, invalid: 2, scores: [{ metric: "anls", value: 0.81, low: 0.77, high: 0.85, n: 98, documents: 40, higher_is_better: true, unit: "", standing: "" }],
     latency_p50: 0.07, latency_p95: 0.09, tokens_per_second: 58, peak_memory_gb: 10,
   },
   engine: "vllm",

@@ -1,1 +1,0 @@
-import"./ui-BzCri8yT.js";
