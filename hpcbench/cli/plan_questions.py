@@ -92,7 +92,7 @@ class Questions:
     def _ml_task(self) -> MLTask:
         if self.given.ml_task is not None:
             return self.choices.get(MLTask, self.given.ml_task)
-        known = {one.name: one for one in self.choices.all(MLTask)}
+        known = {one.name: one for one in self.choices.ml_tasks()}
         if not self.asking:
             raise _missing("--task", list(known))
         shown = [Choice(name, _short(one.description)) for name, one in known.items()]

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hpcbench import number_format as form
 from hpcbench import statistics
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.scores import Place, rows_of
@@ -342,7 +343,7 @@ def _findings(entry: Mapping[str, Any], table: _Table) -> Iterator[str]:
         yield "by the labels, the judge does not tell right from wrong"
     share = entry["unreadable"] / max(1, entry["unreadable"] + entry["verdicts"])
     if share > UNREADABLE:
-        yield f"{share:.0%} of the verdicts are unreadable: they are in no value"
+        yield f"{form.share(share)} of the verdicts are unreadable: they are in no value"
     match = entry.get("labels")
     if match is not None and not match["used"]:
         yield f"{entry['why']}: check which experiment the labels are for"

@@ -13,6 +13,9 @@ _VERDICTS: Mapping[str, Mapping[object, float]] = {
     "pairwise": {"first": 1.0, "second": 0.0, "tie": 0.5},
 }
 
+VERDICT = "verdict"
+"""The form that this metric accepts: the object of an ML task of plugin `judge`."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Judge(SampleMetric):
@@ -36,7 +39,7 @@ class Judge(SampleMetric):
     pairs."""
 
     name: ClassVar[str] = "judge"
-    accepts: ClassVar[tuple[str, ...]] = ("object",)
+    accepts: ClassVar[tuple[str, ...]] = (VERDICT,)
 
     def __post_init__(self) -> None:
         if self.worst >= self.best:

@@ -13,7 +13,7 @@ from hpcbench.registry.agent_checks import AgentChecks
 from hpcbench.registry.catalog import Catalog
 from hpcbench.registry.database_address import problems
 from hpcbench.registry.engine_limits import beyond
-from hpcbench.registry.fitting_metrics import fits, measures, metrics_of
+from hpcbench.registry.fitting_metrics import JUDGE, fits, measures, metrics_of
 from hpcbench.registry.model_checks import ModelChecks
 from hpcbench.registry.paths import is_reference, with_absolute_paths
 from hpcbench.registry.plugin_checks import Findings, PluginChecks, absent, failed
@@ -47,9 +47,6 @@ from hpcbench.schema.plan import ResolvedRunTask
 Where = Callable[[str], Loc]
 
 STAGES = ("inference", "evaluation", "reporting")
-
-JUDGE = "judge"
-"""Plugin of a judge's ML task, and of its metric."""
 
 
 class Checks:

@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from hpcbench import plugins
 from hpcbench.errors import EnvironmentFault, UserError
+from hpcbench.metrics.judge import VERDICT
 from hpcbench.metrics.resources import MEASURED
 from hpcbench.schema.definitions import Metric, MLTask
 
 if TYPE_CHECKING:  # reports ask for resource metrics alone: they need no catalog
     from hpcbench.registry.catalog import Catalog
+
+JUDGE = "judge"
+"""Plugin of ML tasks whose answers are verdicts on the answers of another run task."""
 
 
 def metrics_of(catalog: Catalog, ml_task: MLTask) -> list[str]:
@@ -72,4 +76,5 @@ def _shipped(metric: Metric) -> Any:
 
 def fits(accepts: Sequence[str], ml_task: MLTask) -> bool:
     """Whether a metric that accepts these forms can score an ML task's answers."""
-    return not accepts or ml_task.output in accepts or bool({"reading", MEASURED} & {*accepts})
+    forms = {ml_task.output, "reading", MEASURED, *([VERDICT] if ml_task.plugin == JUDGE else [])}
+    return not accepts or bool(forms & {*accepts})

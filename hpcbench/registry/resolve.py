@@ -17,7 +17,7 @@ from hpcbench.registry.auto_concurrency import auto
 from hpcbench.registry.auto_stream_interval import with_numbers
 from hpcbench.registry.catalog import FOLDERS, Catalog, RunMode, load_definition
 from hpcbench.registry.collections import with_collection
-from hpcbench.registry.cross_checks import JUDGE, Checks
+from hpcbench.registry.cross_checks import Checks
 from hpcbench.registry.cuda import asks_for_forward_compatibility, runs
 from hpcbench.registry.definition_names import named
 from hpcbench.registry.engine_limits import limits_of
@@ -32,7 +32,7 @@ from hpcbench.registry.expansion import (
     limited,
     twice,
 )
-from hpcbench.registry.fitting_metrics import first_scores, is_resource
+from hpcbench.registry.fitting_metrics import JUDGE, first_scores, is_resource
 from hpcbench.registry.model_choice import chosen
 from hpcbench.registry.paths import is_reference, with_absolute_paths
 from hpcbench.registry.plugin_checks import Findings, PluginChecks

@@ -20,7 +20,7 @@ from hpcbench.data.datasets import open_dataset
 from hpcbench.errors import HpcbenchError, Problem, UserError
 from hpcbench.experiment.layout import home
 from hpcbench.registry.catalog import FOLDERS, Catalog
-from hpcbench.registry.fitting_metrics import metrics_of
+from hpcbench.registry.fitting_metrics import JUDGE, metrics_of
 from hpcbench.registry.paths import with_absolute_paths
 from hpcbench.registry.resolve import Look, look_at_text
 from hpcbench.registry.starter import plan_text
@@ -150,6 +150,10 @@ class Choices:
             UserError: no definition has that name, or it is invalid.
         """
         return with_absolute_paths(*self.catalog.get_with_source(kind, name))
+
+    def ml_tasks(self) -> list[MLTask]:
+        """ML tasks of a first plan: not judges, which rate the answers of another run task."""
+        return [one for one in self.all(MLTask) if one.plugin != JUDGE]
 
     # --- datasets -----------------------------------------------------------------------------------
 

@@ -93,7 +93,7 @@ class Bench:
             {
                 "name": "numbers", "ml_task": "vqa", "model": "scripted", "dataset": "numbers",
                 "prompt": "ask", "warm_up": 0, "resources": {"cpus": 1, "memory_gb": 1},
-                "route": self.route, **one,
+                **({} if self.route == "direct" else {"route": self.route}), **one,
             }
             for one in run_tasks or [{}]
         ]  # fmt: skip

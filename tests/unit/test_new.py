@@ -161,7 +161,7 @@ def test_a_dataset_of_the_users_own_fits_the_tasks_that_its_references_fit(
     choices = Choices()
     fits = {
         task.name
-        for task in choices.all(MLTask)
+        for task in choices.ml_tasks()
         if "mine" in {dataset.name for dataset, _ in choices.datasets(task)}
     }
     others = {"ocr_deepseek", "page_labels"}

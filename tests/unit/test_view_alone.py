@@ -43,7 +43,6 @@ ALLOWED = {
     ("submit/kept_files.py", "kept_file"): "submit reads the list of files it kept",
     ("submit/rounds.py", "jobs_dir"): "submit opens the log that the local executor writes to",
     ("interchange/imports.py", "path"): "an import writes samples and answers of another kit, and reads them",
-    ("worker/engine.py", "worker_log"): "the worker writes its engine's log, and looks there for causes",
     # Bytes that are handed out as they are, opened so that no link leads out of the experiment.
     ("portal/origins.py", "plan_file"): "the portal shows the plan as the user wrote it",
     ("portal/origins.py", "report_dir"): "the portal hands out files of the report",

@@ -35,8 +35,7 @@ class Score(Model):
     unit: str = ""
     """Unit of a resource metric; empty: a metric of answers."""
     standing: str = ""
-    """What the value of a judge's verdicts is: `uncalibrated`, or `naive` beside a corrected one; empty: no
-    judge made it."""
+    """Of a judge's value: `uncalibrated`, or `naive` beside a corrected one; empty: no judge made it."""
 
 
 class DatasetScore(Score):

@@ -1980,8 +1980,7 @@ export interface components {
             readonly run_tasks: number;
             /**
              * Standing
-             * @description What the value of a judge's verdicts is: `uncalibrated`, or `naive` beside a corrected one; empty: no
-             *     judge made it.
+             * @description Of a judge's value: `uncalibrated`, or `naive` beside a corrected one; empty: no judge made it.
              * @default
              */
             readonly standing: string;
@@ -4681,8 +4680,7 @@ export interface components {
             readonly n: number;
             /**
              * Standing
-             * @description What the value of a judge's verdicts is: `uncalibrated`, or `naive` beside a corrected one; empty: no
-             *     judge made it.
+             * @description Of a judge's value: `uncalibrated`, or `naive` beside a corrected one; empty: no judge made it.
              * @default
              */
             readonly standing: string;

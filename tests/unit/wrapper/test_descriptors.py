@@ -39,7 +39,8 @@ def test_wrapper_and_engine_may_open_as_many_as_they_are_allowed_to(
     "begins",
     [
         "from hpcbench.cli.serve import serve;"
-        " serve(argparse.Namespace(port=0, time_limit=None, stop=False, job=False, as_job=None))",
+        " serve(argparse.Namespace(port=0, grpc_port=None, tls_certificate=None, tls_key=None,"
+        " time_limit=None, stop=False, job=False, as_job=None))",
         "from hpcbench.worker import main; main(['/nowhere', 'group', '0', '0/1'])",
     ],
 )
