@@ -4,12 +4,16 @@ import hooks from "eslint-plugin-react-hooks";
 import { defineConfig, globalIgnores } from "eslint/config";
 import typescript from "typescript-eslint";
 
+const FULL = process.env.HPCBENCH_FULL === "1";
+
 export default defineConfig(
   globalIgnores(["node_modules", "src/api/schema.d.ts"]),
   {
     files: ["src/**/*.{ts,tsx}", "vite.config.ts"],
     extends: [js.configs.recommended, typescript.configs.strictTypeChecked, a11y.flatConfigs.strict, hooks.configs.flat["recommended-latest"]],
     languageOptions: { parserOptions: { projectService: true, tsconfigRootDir: import.meta.dirname } },
+    // A comment that allows what only `make test-full` looks for is of use there.
+    linterOptions: { reportUnusedDisableDirectives: FULL ? "error" : "off" },
     rules: {
       // What a model or a dataset wrote must never become markup.
       "no-restricted-syntax": ["error", { selector: "JSXAttribute[name.name='dangerouslySetInnerHTML']", message: "Text of others is never markup." }],
@@ -17,7 +21,7 @@ export default defineConfig(
       "no-restricted-globals": ["error", { name: "localStorage", message: "Use src/storage: it fails where storage is off." }],
       "@typescript-eslint/restrict-template-expressions": ["error", { allowNumber: true }],
       // A third of the time of all rules, for what changes when a library does: `make test-full` asks it.
-      "@typescript-eslint/no-deprecated": process.env.HPCBENCH_FULL === "1" ? "error" : "off",
+      "@typescript-eslint/no-deprecated": FULL ? "error" : "off",
       "@typescript-eslint/no-confusing-void-expression": ["error", { ignoreArrowShorthand: true }],
       "@typescript-eslint/consistent-type-imports": "error",
       "@typescript-eslint/no-unused-vars": ["error", { ignoreRestSiblings: true, argsIgnorePattern: "^_" }],

@@ -35,7 +35,7 @@ class Score(Model):
     unit: str = ""
     """Unit of a resource metric; empty: a metric of answers."""
     standing: str = ""
-    """Of a judge's value: `uncalibrated`, or `naive` beside a corrected one; empty: no judge made it."""
+    """State of a judge's value: `uncalibrated` or `naive`; empty: another metric's value."""
 
 
 class DatasetScore(Score):

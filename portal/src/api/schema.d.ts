@@ -1980,7 +1980,7 @@ export interface components {
             readonly run_tasks: number;
             /**
              * Standing
-             * @description Of a judge's value: `uncalibrated`, or `naive` beside a corrected one; empty: no judge made it.
+             * @description State of a judge's value: `uncalibrated` or `naive`; empty: another metric's value.
              * @default
              */
             readonly standing: string;
@@ -4680,7 +4680,7 @@ export interface components {
             readonly n: number;
             /**
              * Standing
-             * @description Of a judge's value: `uncalibrated`, or `naive` beside a corrected one; empty: no judge made it.
+             * @description State of a judge's value: `uncalibrated` or `naive`; empty: another metric's value.
              * @default
              */
             readonly standing: string;
