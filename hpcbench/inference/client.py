@@ -71,12 +71,13 @@ def load_body(model: Model, env: Mapping[str, str], **of_the_job: Any) -> dict[s
         "dtype": model.dtype,
         "context_length": model.context_length,
         "gpus": model.gpus,
-        "parallel": model.parallel.model_dump() if model.parallel else None,
         "chat_template": model.chat_template,
         "options": dict(model.engine_options),
         "env": dict(env),
         "timeout": model.load_timeout,
         "stall_timeout": model.stall_timeout,
+        # Only where it is said: a wrapper of an earlier version may be in the image.
+        **({"parallel": model.parallel.model_dump()} if model.parallel else {}),
         **of_the_job,
     }
 

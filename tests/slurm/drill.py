@@ -12,7 +12,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
@@ -30,6 +30,9 @@ ENDED = ("done", "incomplete", "failed", "cancelled", "lost", "interrupted", "st
 class Drill(Bench):
     """An ordinary user of the cluster with the scripted engine and a dataset of 40 questions."""
 
+    provides: ClassVar[dict[str, list[str]]] = {"engines": ["scripted"], "tools": ["pay"]}
+    """Plugins that the scripted engine's package has for this user's hpcbench."""
+
     def __init__(self, lab: Lab, python: Path, folder: Path, cache: Path) -> None:
         self.lab, self.python = lab, python
         super().__init__(folder, cache)
@@ -40,7 +43,7 @@ class Drill(Bench):
             "registry/packages/scripted.yaml",
             {
                 "name": "scripted",
-                "provides": {"engines": ["scripted"], "tools": ["pay"]},
+                "provides": self.provides,
                 "source": {"type": "local", "path": str(engine)},
             },
         )

@@ -13,7 +13,7 @@ import tarfile
 from collections.abc import Iterator, Mapping
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -45,6 +45,8 @@ def wheels(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> tuple[Path,
 
 class Upgraded(Drill):
     """A user with the earlier version in a virtual environment of her own, and her jobs on hold."""
+
+    provides: ClassVar[dict[str, list[str]]] = {"engines": ["scripted"]}
 
     def __init__(self, lab: Lab, lab_python: Path, folder: Path, cache: Path, wheel: Path) -> None:
         environment = folder / "env"
