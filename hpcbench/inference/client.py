@@ -76,7 +76,7 @@ def load_body(model: Model, env: Mapping[str, str], **of_the_job: Any) -> dict[s
         "env": dict(env),
         "timeout": model.load_timeout,
         "stall_timeout": model.stall_timeout,
-        # Only where it is said: a wrapper of an earlier version may be in the image.
+        # Only where a definition has it: a wrapper of an earlier version may be in the image.
         **({"parallel": model.parallel.model_dump()} if model.parallel else {}),
         **of_the_job,
     }

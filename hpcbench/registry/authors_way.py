@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpcbench.schema.definitions import Generation, MLTask, Model, RunTask
+from hpcbench.schema.definitions import Generation, MLTask, Model, RunTask, has_option
 
 
 def asked_as_its_authors_do(task: RunTask, ml_task: MLTask, model: Model) -> tuple[RunTask, MLTask]:
@@ -32,8 +32,7 @@ def _with_settings(task: RunTask, theirs: Generation) -> RunTask:
 def with_reasoning_parser(model: Model) -> Model:
     """The model with its engine's parser of thoughts among the engine's options, unless they name one."""
     parser = model.reasoning_parsers.get(model.engine)
-    named = any(name.replace("-", "_") == "reasoning_parser" for name in model.engine_options)
-    if parser is None or named:
+    if parser is None or has_option(model.engine_options, "reasoning_parser"):
         return model
     options = {**model.engine_options, "reasoning_parser": parser}
     return model.model_copy(update={"engine_options": options})

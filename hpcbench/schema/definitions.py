@@ -439,7 +439,7 @@ class Model(Definition):
             if name.replace("-", "_").partition(".")[0] not in _IMAGE_LIMITS
         }
         parser = self.tool_parsers.get(self.engine)
-        if parser is not None and not has_parser(options):
+        if parser is not None and not has_option(options, "tool_call_parser"):
             options["tool_call_parser"] = parser
         return self.model_copy(update={"engine_options": options})
 
@@ -448,9 +448,9 @@ _IMAGE_LIMITS = frozenset({"limit_mm_per_prompt", "limit_mm_data_per_request"})
 """Options of engines for the number of images in a request."""
 
 
-def has_parser(options: Mapping[str, object]) -> bool:
-    """Whether options of an engine name a parser of tool calls."""
-    return any(name.replace("-", "_") == "tool_call_parser" for name in options)
+def has_option(options: Mapping[str, object], wanted: str) -> bool:
+    """Whether options of an engine, spelled with `-` or `_`, have this one."""
+    return any(name.replace("-", "_") == wanted for name in options)
 
 
 Condition = Literal[

@@ -25,7 +25,7 @@ from hpcbench.schema.definitions import (
     Report,
     RunTask,
     Site,
-    has_parser,
+    has_option,
 )
 from hpcbench.schema.parts import MetricFacts
 from hpcbench.schema.work import Cut as Cut
@@ -131,7 +131,7 @@ class ResolvedRunTask(Part):
     def calls_as_text(self) -> bool:
         """Whether an agent's calls are text: its engine has no parser for them."""
         options = self.served.engine_options
-        return self.model.engine != "remote" and not has_parser(options)
+        return self.model.engine != "remote" and not has_option(options, "tool_call_parser")
 
     @property
     def in_flight(self) -> int | None:

@@ -1,4 +1,5 @@
 import { Link } from "@tanstack/react-router";
+import type { Score } from "../../api/schema";
 import { type Entry, numberIn, textIn } from "../../parts/entries";
 import { CopyButton, Icon, Panel } from "../../ui";
 import { count, counted, number } from "../../ui/format";
@@ -7,12 +8,14 @@ import styles from "./run-task.module.css";
 
 interface Props {
   readonly metrics: readonly Entry[];
+  /** Their scores; those of judges have a standing. */
+  readonly scores: readonly Score[];
   readonly experiment: string;
   readonly task: string;
 }
 
 /** Every metric with its interval, n, and how it was made. */
-export function Metrics({ metrics, experiment, task }: Props) {
+export function Metrics({ metrics, scores, experiment, task }: Props) {
   return (
     <Panel title="Metrics">
       <div className={styles.scroll}>
@@ -46,7 +49,7 @@ export function Metrics({ metrics, experiment, task }: Props) {
                 </th>
                 <td className={styles.end}>
                   <strong>{number(numberIn(one, "value"))}</strong>
-                  {textIn(one, "calibration") && <span className={styles.dim}> {textIn(one, "calibration") === "calibrated" ? "naive" : textIn(one, "calibration")}</span>}
+                  <span className={styles.dim}> {scores.find((score) => score.metric === textIn(one, "metric"))?.standing}</span>
                 </td>
                 <td>
                   <Interval value={numberIn(one, "value")} low={numberIn(one, "low")} high={numberIn(one, "high")} />

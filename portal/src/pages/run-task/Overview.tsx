@@ -21,7 +21,7 @@ export function Overview({ detail, search, update }: TabProps) {
       )}
       {(metrics.length > 0 || asked) && (
         <div className={metrics.length > 0 && asked ? layout.split : layout.stack}>
-          {metrics.length > 0 && <Metrics metrics={metrics} experiment={row.experiment} task={row.name} />}
+          {metrics.length > 0 && <Metrics metrics={metrics} scores={row.scores} experiment={row.experiment} task={row.name} />}
           {asked && <Outcomes detail={detail} />}
         </div>
       )}
