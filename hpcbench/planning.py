@@ -210,7 +210,7 @@ def shares(weights: Sequence[float], total: int) -> list[int]:
 def worst_gpu_hours(groups: Iterable[Group]) -> float:
     """GPU-hours if every worker of these groups runs to its time limit."""
     return sum(
-        group.workers * group.all_gpus * seconds(group.resources.time_limit) / 3600
+        group.workers * group.job_gpus * seconds(group.resources.time_limit) / 3600
         for group in groups
     )
 
@@ -227,7 +227,7 @@ def within(groups: Sequence[Group], gpu_hours: float | None) -> tuple[Group, ...
     left, found = gpu_hours, []
     paid = [group for group in groups if group.gpus]
     for place, group in enumerate(paid):
-        share = left / (len(paid) - place) * 3600 / group.all_gpus
+        share = left / (len(paid) - place) * 3600 / group.job_gpus
         limit = seconds(group.resources.time_limit)
         workers = max(1, min(group.workers, int(share / limit)))
         limit = min(limit, int(share / workers))
@@ -265,7 +265,7 @@ def _cut(
     workers: int | None = None,
 ) -> Cut:
     plan = resolved.plan
-    workers = workers or plan.parallelism
+    workers = workers or plan.parallelism * replicas_of(resolved, run_task)
     per_sample = max(1e-3, pace.get(run_task.name, SECONDS_PER_SAMPLE))
     size = plan.shard_size or shard_size(
         samples, workers, per_sample, plan.shard_minutes * 60, run_task.in_flight or 1
@@ -308,7 +308,8 @@ def _fewer(
         full = sum(
             math.ceil(cut.samples / count) for cut, count in zip(parts, flights, strict=True)
         )
-        wanted = min(resolved.plan.parallelism, sum(cut.count for cut in parts))
+        most = resolved.plan.parallelism * replicas_of(resolved, own[0])
+        wanted = min(most, sum(cut.count for cut in parts))
         found = enough_workers(wanted, full, work, load, known=known)
         if found < wanted:
             fewer = Fewer(
@@ -399,13 +400,14 @@ def _level(
             count //= 4  # a worker with fewer than two pairs cannot alternate
         # A group can take over unused parallelism of another group, if it has array tasks for it.
         most = parallelism if len(shapes) > 1 else throttles[place]
+        most *= group.replicas
         models = {run_task.model.name: enough.get(run_task.name, most) for run_task in own}
-        most = min(most, sum(models.values()))
-        needed = max(most, _jobs_needed(resolved, group, work[place], loads))
+        most = group.jobs_for(min(most, sum(models.values())))
+        needed = max(most, _jobs_needed(resolved, group, work[place] / group.replicas, loads))
         groups.append(
             group.model_copy(
                 update={
-                    "workers": max(1, min(count, needed)),
+                    "workers": max(1, min(group.jobs_for(count), needed)),
                     "after": tuple(after),
                 }
             )
@@ -598,9 +600,20 @@ def _shape(run_task: ResolvedRunTask, resolved: ResolvedPlan) -> str:
         if not any(_is_managed(arm.model.image) for arm in arms):
             environments |= {arm.environment for arm in arms}
     return json.dumps(
-        [sorted(environments), model.gpus, model.nodes, run_task.task.resources.model_dump()],
+        [
+            sorted(environments),
+            model.gpus,
+            model.nodes,
+            replicas_of(resolved, run_task),
+            run_task.task.resources.model_dump(),
+        ],
         sort_keys=True,
     )
+
+
+def replicas_of(resolved: ResolvedPlan, run_task: ResolvedRunTask) -> int:
+    """Workers of an array task of a run task; arms that are compared have a job's node to themselves."""
+    return 1 if resolved.pairs else run_task.model.replicas_per_node or 1
 
 
 def _is_managed(image: str | None) -> bool:
@@ -631,6 +644,7 @@ def _group(
         environment=first.environment,
         gpus=first.model.gpus,
         nodes=first.model.nodes,
+        replicas=replicas_of(resolved, first),
         resources=resources,
         run_tasks=tuple(run_task.name for run_task in by_model),
         workers=throttle,

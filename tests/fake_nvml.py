@@ -36,6 +36,8 @@ class FakeGpu:
     throttles: int | None = 0
     mig: list[FakeGpu] = field(default_factory=list)
     """Its MIG instances, if it is cut into them."""
+    cpus: int | None = None
+    """CPUs of its NUMA node, a bit each."""
     broken: int | None = None
     """Error code of every call, once something has gone wrong."""
 
@@ -139,6 +141,12 @@ class FakeNvml:
 
     def nvmlDeviceGetTotalEnergyConsumption(self, gpu: FakeGpu) -> Any:
         return self._known(gpu, gpu.millijoules)
+
+    def nvmlDeviceGetCpuAffinity(self, gpu: FakeGpu, words: int) -> Any:
+        def split(mask: int) -> list[int]:
+            return [mask >> 64 * place & (1 << 64) - 1 for place in range(words)]
+
+        return self._known(gpu, gpu.cpus, split)
 
     def nvmlDeviceGetCurrentClocksEventReasons(self, gpu: FakeGpu) -> Any:
         if not self.new_names:

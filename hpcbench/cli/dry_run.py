@@ -130,6 +130,8 @@ def _group(preview: Preview, group: Group) -> Iterator[str]:
     gpus = many(group.gpus, "GPU") if group.gpus else "no GPU"
     gpus += f" on each of {group.nodes} nodes" if group.nodes > 1 else ""
     workers = many(group.workers, "worker")
+    if group.replicas > 1:
+        workers = f"{many(group.workers, 'job')} of {group.replicas} workers"
     yield f"group {group.id}: {workers}, at most {group.throttle} at once"
     cpus = many(need.cpus, "CPU")
     yield from _row("each", f"{cpus}, {need.memory_gb:g} GiB, {gpus}, {need.time_limit}")

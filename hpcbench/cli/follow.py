@@ -356,7 +356,7 @@ class _Choice:
             if name in (run.node, run.host) or any(
                 name in (event.get("run_task"), run_task_of(event)) for event in run.events
             ):
-                owners.add(run.id.rpartition("-")[0])
+                owners.add(run.seat)
         tokens = "|".join(re.escape(owner) for owner in sorted(owners))
         # Only whole job ids: 47 does not match 4711, but it matches 47_3 as its array job.
         exact = re.compile(rf"(?:^|[._])(?:{tokens})(?:[._-]|$)")

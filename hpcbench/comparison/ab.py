@@ -16,7 +16,7 @@ from typing import Any
 
 from hpcbench import speed, statistics
 from hpcbench.comparison.results import SpeedRatio
-from hpcbench.experiment.claims import ShardState
+from hpcbench.experiment.claims import ShardState, id_of_owner
 from hpcbench.experiment.interim import Halves
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view.attempts import Attempts
@@ -196,7 +196,7 @@ def _verdict(
 
 def _worker(state: ShardState) -> str:
     owner = state.owner or {}
-    return f"{owner.get('job')}-{owner.get('restart')}@{owner.get('node') or owner.get('host')}"
+    return f"{id_of_owner(owner)}@{owner.get('node') or owner.get('host')}"
 
 
 def _answered(only: tuple[Iterator[bytes], Iterator[dict[str, Any]]] | None) -> speed.Timed:

@@ -272,7 +272,13 @@ def _other_machines(one: Speed, other: Speed) -> Iterator[str]:
     if unknown:
         yield f"the files do not show which GPUs the {' and the '.join(unknown)} ran on"
         return
-    parts = {"gpus": "GPUs", "nodes_each": "nodes of an engine", "driver": "drivers", "cpu": "CPUs"}
+    parts = {
+        "gpus": "GPUs",
+        "nodes_each": "nodes of an engine",
+        "engines_each": "engines on a node",
+        "driver": "drivers",
+        "cpu": "CPUs",
+    }
     for part, label in parts.items():
         values = [sorted({_said(getattr(kind, part)) for kind in kinds or ()}) for kinds in both]
         if values[0] != values[1]:

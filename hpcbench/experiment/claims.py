@@ -75,6 +75,8 @@ class Owner:
     """The node's name in Slurm."""
     round: int = 0
     """The worker's round of jobs: workers of earlier rounds are gone."""
+    replica: int = 0
+    """Number of the worker in its job, from 0; a job has several where its group has `replicas`."""
 
     @classmethod
     def here(cls) -> Owner:
@@ -89,8 +91,26 @@ class Owner:
 
     @property
     def id(self) -> str:
-        """`JOB-RESTART`, part of file names."""
-        return f"{self.job}-{self.restart}"
+        """`JOB-RESTART`, or `JOB.REPLICA-RESTART` of further workers of a job; part of file names."""
+        return f"{self.seat}-{self.restart}"
+
+    @property
+    def seat(self) -> str:
+        """`JOB` or `JOB.REPLICA`: the same in each run of the job."""
+        return f"{self.job}.{self.replica}" if self.replica else self.job
+
+
+def seat_of(owner: Mapping[str, Any] | None) -> str:
+    """The seat of a recorded owner; empty: there is none."""
+    if not owner:
+        return ""
+    job, replica = str(owner.get("job", "")), owner.get("replica", 0)
+    return f"{job}.{replica}" if replica else job
+
+
+def id_of_owner(owner: Mapping[str, Any] | None) -> str:
+    """The id of a recorded owner, see `Owner.id`; empty: there is none."""
+    return f"{seat_of(owner)}-{owner.get('restart', 0)}" if owner else ""
 
 
 class ShardState(NamedTuple):

@@ -18,7 +18,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hpcbench.experiment.claims import Claim
+from hpcbench.experiment.claims import Claim, seat_of
 from hpcbench.experiment.scheduler import (
     MARGIN,
     Candidate,
@@ -126,7 +126,7 @@ class PairedScheduler(ShardScheduler):
                 ):
                     (state,) = self._ledger.states([self._tasks[other].cut.shard(index)])
                     whose = state.owner or {}
-                    own = whose.get("job") == self._owner.job
+                    own = seat_of(whose) == self._owner.seat
                     if own or whose.get("round", -1) < self._owner.round:
                         yield self._tasks[name].cut.shard(index)
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Protocol
 
-from hpcbench.experiment.claims import Claim, Owner, ShardState
+from hpcbench.experiment.claims import Claim, Owner, ShardState, seat_of
 from hpcbench.schema.work import Cut, Shard
 
 STALE_CLAIMS = 2
@@ -280,7 +280,7 @@ class ShardScheduler:
         return (
             state.state == "claimed"
             and owner is not None
-            and owner["job"] == self._owner.job
+            and seat_of(owner) == self._owner.seat
             and owner["restart"] < self._owner.restart
         )
 

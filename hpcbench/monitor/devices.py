@@ -96,6 +96,33 @@ def handles(environ: Mapping[str, str] | None = None) -> list[str]:
     return [name for name in names if not found or _named(name, found) is not None]
 
 
+def parts(
+    count: int, gpus_each: int, environ: Mapping[str, str] | None = None
+) -> list[tuple[dict[str, str], frozenset[int]]]:
+    """The GPUs that are ours, dealt out to several processes.
+
+    Args:
+        count: number of processes.
+        gpus_each: GPUs of each; where there are too few, the last processes get less.
+        environ: the environment that gives GPUs; None: that of this process.
+
+    Returns:
+        For each process the variables that give it its GPUs, and the CPUs of their NUMA nodes (empty: not
+        known).
+    """
+    environ = os.environ if environ is None else environ
+    if not gpus_each:
+        return [({}, frozenset())] * count
+    variable = next((name for name in _CHOSEN if name in environ), _CHOSEN[0])
+    names, found, dealt = handles(environ), gpus(), []
+    for place in range(count):
+        own = names[place * gpus_each : (place + 1) * gpus_each]
+        near = [gpu.cpus for name in own if (gpu := _named(name, found)) is not None]
+        settings = {"CUDA_DEVICE_ORDER": environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")}
+        dealt.append((settings | {variable: ",".join(own)}, frozenset().union(*near)))
+    return dealt
+
+
 def machine(model_gpus: int, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
     """The hardware here that a model's times and memory depend on: its GPUs' kinds, their driver, the CPU.
 

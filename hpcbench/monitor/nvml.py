@@ -30,6 +30,8 @@ class Gpu:
     """Version of the driver."""
     cuda: str | None = None
     """Newest CUDA version that the driver supports, e.g. `13.0`."""
+    cpus: frozenset[int] = frozenset()
+    """CPUs of its NUMA node, by their numbers; empty: not known."""
 
 
 THROTTLES = {
@@ -73,6 +75,7 @@ def gpus() -> list[Gpu] | None:
                 mig,
                 driver,
                 cuda,
+                _near_cpus(nvml, handle),
             )
             for index, handle, mig in _each(nvml)
         ]
@@ -80,6 +83,14 @@ def gpus() -> list[Gpu] | None:
         return None
     finally:
         nvml.nvmlShutdown()
+
+
+def _near_cpus(nvml: Any, handle: Any) -> frozenset[int]:
+    words = -(-(os.cpu_count() or 1) // 64)
+    masks = _maybe(nvml, lambda: nvml.nvmlDeviceGetCpuAffinity(handle, words)) or ()
+    return frozenset(
+        64 * place + bit for place, mask in enumerate(masks) for bit in range(64) if mask >> bit & 1
+    )
 
 
 def _each(nvml: Any) -> Iterator[tuple[int, Any, bool]]:

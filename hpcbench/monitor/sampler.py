@@ -78,6 +78,7 @@ class Monitor:
         on_alarm: receives alarms, in the monitor's thread.
         seconds: interval of readings.
         least_free_bytes: see `Alarms`.
+        alone: whether the control group of a job holds nothing but this tree.
     """
 
     def __init__(
@@ -89,8 +90,10 @@ class Monitor:
         on_alarm: Callable[[Alarm], None] = lambda alarm: None,
         seconds: float = 0.5,
         least_free_bytes: int = GIB,
+        alone: bool = True,
     ) -> None:
         self._notes: list[str] = []
+        self._alone = alone
         self._folders = {name: Path(folder) for name, folder in (folders or {}).items()}
         self._seconds, self._on_alarm = seconds, on_alarm
         self._tree = ProcessTree(root)
@@ -255,8 +258,8 @@ class Monitor:
         self._alarms.watch(self._tree.members[own] if own is not None else None)
 
     def _of_job(self, host: HostMemory | None) -> bool:
-        """Whether a reading covers only the job: any other control group holds other programs, too."""
-        return host is not None and self._cgroup is not None and self._cgroup.is_job
+        """Whether a reading covers only this tree: any other control group holds other programs, too."""
+        return host is not None and self._alone and self._cgroup is not None and self._cgroup.is_job
 
     def _held(self, host: HostMemory | None) -> tuple[int, HostSource]:
         if host is not None and self._of_job(host):

@@ -102,7 +102,7 @@ def sources(experiment: Experiment, workers: Sequence[str] | None = None) -> tup
     names = [(folder, name) for folder in _FOLDERS for name in _names(experiment.path / folder)]
     owned = {_job(name) for folder, name in names if folder == "workers"} - {""}
     if workers is not None:
-        jobs = {stem.partition(".")[2].rpartition("-")[0] for stem in workers}
+        jobs = {_job(f"{stem}.log") for stem in workers}
         names = [(folder, name) for folder, name in names if _job(name) in jobs]
     found = []
     for folder, name in names[:LOGS]:

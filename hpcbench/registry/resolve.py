@@ -36,7 +36,7 @@ from hpcbench.registry.fitting_metrics import JUDGE, first_scores, is_resource
 from hpcbench.registry.model_choice import chosen
 from hpcbench.registry.paths import is_reference, with_absolute_paths
 from hpcbench.registry.plugin_checks import Findings, PluginChecks
-from hpcbench.registry.resource_shapes import largest_node, spread
+from hpcbench.registry.resource_shapes import largest_node, replicated, spread
 from hpcbench.registry.settings import read_settings
 from hpcbench.registry.source import Loc, Source, Unfit, parse, validate
 from hpcbench.registry.upgrade import upgrade
@@ -487,10 +487,14 @@ class _Resolver:
         resolved = ResolvedRunTask.model_construct(
             task=self._with_max_tokens(task, ml_task, model).model_copy(update=own),
             ml_task=ml_task,
-            model=spread(
-                with_reasoning_parser(model),
-                self.checks.models.gpus(model),
-                largest_node(task.resources, site),
+            model=replicated(
+                spread(
+                    with_reasoning_parser(model),
+                    self.checks.models.gpus(model),
+                    largest_node(task.resources, site),
+                ),
+                task.resources,
+                site,
             ),
             dataset=self._with_split(dataset, task.split),
             prompt=prompt,

@@ -25,6 +25,7 @@ WARNED_EARLY = 30
 """Slurm looks every half minute, so its warning of a time limit comes up to these seconds too early."""
 
 _OTHER = "request less, or another `partition`"
+_FEWER = "lower the model's `replicas_per_node`, or request less for each"
 _ORDER = "list the shapes from the smallest to the largest"
 
 Finding = tuple[Loc, str, str | None]
@@ -140,10 +141,14 @@ def misfits(resolved: ResolvedRunTask, site: Site) -> Iterator[tuple[str, Loc, s
     if limit is not None and seconds(need.time_limit) > seconds(limit):
         what = f"{of} allows at most {limit}, not {need.time_limit}"
         yield "resources", ("time_limit",), what, _OTHER
+    replicas = model.replicas_per_node or 1
     for key, most in (("cpus", partition.cpus), ("memory_gb", partition.memory_gb)):
         asked = getattr(need, key)
         if most is not None and asked > most:
             yield "resources", (key,), f"{of} has at most {key}: {most:g}, not {asked:g}", _OTHER
+        elif most is not None and asked * replicas > most:
+            what = f"{of} has at most {key}: {most:g}, but {replicas} engines of '{model.name}' "
+            yield "model", (), what + f"on a node need {asked * replicas:g}", _FEWER
     usual = site.slurm.gpu_gres.partition(":")[2] or None
     first, *larger = shapes(model, model.gpus, need.memory_gb, need.gpu_type or usual)
     if model.gpus:
@@ -184,14 +189,48 @@ def spread(model: Model, gpus: int, most_gpus: int | None = None) -> Model:
     return model.model_copy(update={"gpus": gpus, "nodes": nodes, "parallel": split})
 
 
+def replicated(model: Model, need: Resources, site: Site | None) -> Model:
+    """The model with its number of engines in a job: its own, else those that fill a whole node, else one.
+
+    Args:
+        model: the definition, see `spread`.
+        need: what a worker requests.
+        site: the cluster; None: this machine.
+    """
+    replicas = model.replicas_per_node
+    if replicas is None:
+        partition = _partition(need, site)
+        alone = partition is None or not partition.whole_nodes or model.nodes > 1
+        replicas = 1 if alone or not model.source else _room(model, need, site)
+    return model.model_copy(update={"replicas_per_node": replicas})
+
+
+def _room(model: Model, need: Resources, site: Site | None) -> int:
+    """Engines of a model that the largest node of a partition has room for, by what is known of it."""
+    partition, gpus = _partition(need, site), largest_node(need, site)
+    if partition is None:
+        return 1
+    room = [gpus // model.gpus] if gpus and model.gpus else []
+    room += [partition.cpus // need.cpus] if partition.cpus else []
+    room += [int(partition.memory_gb / need.memory_gb)] if partition.memory_gb else []
+    if model.gpus and not gpus:
+        return 1
+    return max(1, min(room, default=1))
+
+
 def largest_node(need: Resources, site: Site | None) -> int | None:
     """GPUs of the largest node that a job may get; None: not known."""
-    name = site and (need.partition or site.slurm.partition)
-    partition = site.slurm.partitions.get(name) if site and name else None
+    partition = _partition(need, site)
     if site is None or partition is None or not partition.gpus:
         return None
     kind = need.gpu_type or site.slurm.gpu_gres.partition(":")[2]
     return partition.gpus.get(kind) if kind else max(partition.gpus.values())
+
+
+def _partition(need: Resources, site: Site | None) -> Partition | None:
+    """What the site's profile says of a job's partition; None: nothing."""
+    name = site and (need.partition or site.slurm.partition)
+    return site.slurm.partitions.get(name) if site and name else None
 
 
 def _sizes(model: Model) -> Iterator[tuple[str, str, int]]:
@@ -233,9 +272,13 @@ def _split(model: Model, gpus: int) -> Iterator[Finding]:
     elif said_gpus and "nodes" in model.model_fields_set and split.ranks != gpus * nodes:
         what = f"{product} is {split.ranks} GPUs, but {nodes} × {gpus} are {gpus * nodes}"
         yield at, what, "change the sizes, `nodes`, or `gpus`, the GPUs of each node"
-    if model.larger and spread(model, gpus).nodes > 1:
+    several = spread(model, gpus).nodes > 1
+    if model.larger and several:
         what = "larger shapes are for models of one node"
         yield ("larger",), what, "remove `larger`, and ask for more `nodes`"
+    if (model.replicas_per_node or 1) > 1 and several:
+        what = "an engine on several nodes has each of them alone"
+        yield ("replicas_per_node",), what, "remove `replicas_per_node`, or `nodes`"
 
 
 def _parallel(model: Model, gpus: int) -> Iterator[Finding]:
@@ -278,9 +321,13 @@ def _gpus(
         return
     types = [wanted] if wanted else list(gpus)
     most = max(gpus[one] for one in types)
+    replicas = model.replicas_per_node or 1
     if shape.gpus > most:
         what = f"{of} has {most} GPUs on a node, but model '{model.name}' needs {shape.gpus} on one node"
         yield "model", (), what, _OTHER
+    elif shape.gpus * replicas > most:
+        what = f"{of} has {most} GPUs on a node, but {replicas} engines of '{model.name}' need "
+        yield "model", (), what + f"{shape.gpus * replicas}", _FEWER
     room = max((partition.gpu_memory_gb.get(one, math.inf) for one in types), default=math.inf)
     if not model.fits_gpu(room):
         what = f"{of} has GPUs of {room:g} GiB, but model '{model.name}' needs "

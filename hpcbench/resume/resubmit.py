@@ -111,7 +111,7 @@ def next_groups(
         for level, names in sorted(by_level.items()):
             model = resolved.run_task(names[0]).model
             group = _grown(planned, model, level)
-            workers = min(sum(count[name] for name in names), planned.workers)
+            workers = min(group.jobs_for(sum(count[name] for name in names)), planned.workers)
             shapes[planned.id] = (*shapes.get(planned.id, ()), group.id)
             found.append(
                 group.model_copy(update={"run_tasks": tuple(names), "workers": max(1, workers)})
@@ -136,7 +136,7 @@ def bad_nodes(experiment: Experiment) -> list[str]:
 
 def gpu_hours(experiment: Experiment) -> float:
     """GPU-hours that workers have held so far, by their own files."""
-    gpus = {group.id: group.all_gpus for one in rounds(experiment) for group in one.groups}
+    gpus = {group.id: group.worker_gpus for one in rounds(experiment) for group in one.groups}
     return sum(
         (run.last - run.started) * gpus.get(run.group, 0) / 3600
         for run in worker_runs(experiment)
@@ -170,10 +170,15 @@ def _grown(group: Group, model: Model, level: int) -> Group:
     resources = group.resources.model_copy(
         update={key: value for key, value in changes.items() if value is not None}
     )
+    gpus = larger.gpus or group.gpus
+    # The job as a whole does not grow where it has several workers: it had room for no more.
+    fitting = [group.replicas * group.gpus // gpus] if gpus else []
+    fitting += [int(group.job_resources.memory_gb / resources.memory_gb)]
     return group.model_copy(
         update={
             "id": f"{group.id}L{level}",
-            "gpus": larger.gpus or group.gpus,
+            "gpus": gpus,
+            "replicas": max(1, min(group.replicas, *fitting)),
             "resources": resources,
             "level": level,
         }

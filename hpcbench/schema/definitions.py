@@ -379,6 +379,9 @@ class Model(Definition):
     answers have no cost."""
     nodes: int = Field(default=1, gt=0)
     """Nodes that one engine needs. Without it: as `parallel` and `gpus` require; without both: one."""
+    replicas_per_node: int | None = Field(default=None, gt=0, le=64)
+    """Engines of this model in one job, each with GPUs, CPUs, memory and a worker of its own. Without it:
+    one, or as many as a node has room for in a partition with `whole_nodes`."""
     parallel: Parallel | None = None
     """How the engine splits the model over its GPUs. Without it: `tensor` is the GPUs of a node, `pipeline`
     the nodes."""
@@ -1012,8 +1015,8 @@ class ExperimentPlan(Definition):
     load: Load | None = None
     """A sweep over loads for every run task; it replaces their own."""
     parallelism: int = Field(default=1, gt=0, le=10_000)
-    """Maximum workers at the same time. Without it: 1, or under `executor: local` as many as this machine's
-    GPUs allow."""
+    """Maximum jobs at the same time. Each has one worker, or as many as `replicas_per_node` of its model.
+    Without it: 1, or under `executor: local` as many as this machine's GPUs allow."""
     workers: Literal["enough", "all"] = "enough"
     """`enough`: fewer workers than `parallelism` where loading the model would take more than half of each
     worker's time, see docs/what-to-set.md. `all`: as many workers as `parallelism` says."""
@@ -1091,6 +1094,9 @@ class Partition(Part):
     """Type of GPU → maximum number of them on one node; empty: the partition has no GPU."""
     gpu_memory_gb: Mapping[str, float] = Field(default_factory=dict)
     """Type of GPU (`gpu` for those without a type) → memory of one GPU, GiB; Slurm does not report it."""
+    whole_nodes: bool = False
+    """Whether a job always gets whole nodes: then it runs as many engines of a model as a node has room for,
+    unless the model says `replicas_per_node`."""
 
 
 class SshSite(Part):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -128,8 +129,10 @@ class Group(Part):
     """GPUs of a worker on each of its nodes."""
     nodes: int = 1
     """Nodes of a worker."""
+    replicas: int = 1
+    """Workers of an array task, each with an engine and GPUs of its own."""
     resources: Resources
-    """CPUs, memory, time limit of a worker."""
+    """CPUs and memory of a worker, time limit of its job."""
     run_tasks: tuple[str, ...]
     """Run tasks its workers take shards of; tasks of one model are next to each other."""
     workers: int
@@ -142,9 +145,26 @@ class Group(Part):
     """Which of its model's larger shapes it has, from 1; 0: as planned."""
 
     @property
-    def all_gpus(self) -> int:
+    def worker_gpus(self) -> int:
         """GPUs of a worker on all its nodes."""
         return self.gpus * self.nodes
+
+    @property
+    def job_gpus(self) -> int:
+        """GPUs of an array task: those of all its workers."""
+        return self.worker_gpus * self.replicas
+
+    @property
+    def job_resources(self) -> Resources:
+        """CPUs and memory of all workers of an array task, on each of its nodes."""
+        need = self.resources
+        return need.model_copy(
+            update={"cpus": need.cpus * self.replicas, "memory_gb": need.memory_gb * self.replicas}
+        )
+
+    def jobs_for(self, workers: int) -> int:
+        """Array tasks that have so many workers together."""
+        return math.ceil(workers / self.replicas)
 
 
 @dataclass(frozen=True, slots=True)

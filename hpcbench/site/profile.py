@@ -166,6 +166,7 @@ def _partitions(described: Sequence[dict[str, str]], say: Say) -> dict[str, Part
             memory_gb=own.memory_gb if own is not None else None,
             # GPUs without a type are unknown here: then the profile says nothing of them.
             gpus=gpus if own is not None and (gpus or "gpu" not in ",".join(own.gres)) else None,
+            whole_nodes=partition.get("OverSubscribe", partition.get("Shared")) == "EXCLUSIVE",
         )
     return known
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from hpcbench.experiment.claims import REUSED, ShardState
+from hpcbench.experiment.claims import REUSED, ShardState, id_of_owner
 from hpcbench.experiment.layout import responses_name
 from hpcbench.experiment.view.workers import WorkerRun
 from hpcbench.schema.work import WorkPlan
@@ -60,7 +60,7 @@ def spans(states: Iterable[ShardState], now: float, ahead: Mapping[str, float]) 
             continue
         done, works = state.state == "done", state.state == "claimed"
         began = state.began
-        if works and abs(off := ahead.get(_worker(state), 0.0)) > SYNCHRONOUS:
+        if works and abs(off := ahead.get(id_of_owner(state.owner), 0.0)) > SYNCHRONOUS:
             began -= off
         end = now if works else began + state.seconds
         samples = state.shard.stop - state.shard.start
@@ -105,11 +105,6 @@ def forecast(facts: Facts, known: Sequence[Span]) -> Eta | None:
     else:
         text = eta.span_text(low, high, now) + (", plus the wait for Slurm" if waits else "")
     return Eta(low=low, likely=likely, high=high, confidence=eta.CONFIDENCE, waits=waits, text=text)
-
-
-def _worker(state: ShardState) -> str:
-    """Id of the worker that holds a shard; empty: no worker."""
-    return f"{state.owner['job']}-{state.owner['restart']}" if state.owner is not None else ""
 
 
 def _has_taken_over(state: ShardState) -> bool:
@@ -161,7 +156,7 @@ def _left(facts: Facts) -> tuple[dict[str, tuple[int, int]], dict[str, ShardStat
     for state, shard in facts.shards:
         name = state.shard.run_task
         if shard.state in ("claimed", "running", "silent") and state.owner is not None:
-            held[_worker(state)] = state
+            held[id_of_owner(state.owner)] = state
         elif shard.state in WAITING and not facts.story.control.rests(name):
             shards, samples = left.get(name, (0, 0))
             left[name] = (shards + 1, samples + shard.samples - shard.answered)

@@ -10,7 +10,13 @@ from typing import Any, Literal
 
 from hpcbench import slurm
 from hpcbench.errors import EnvironmentFault
-from hpcbench.experiment.claims import Ends, ShardState, shard_states
+from hpcbench.experiment.claims import (
+    Ends,
+    ShardState,
+    id_of_owner,
+    seat_of,
+    shard_states,
+)
 from hpcbench.experiment.control import control_state
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import reported_ends
@@ -82,7 +88,7 @@ class Observer:
         living = [
             one
             for one in workers
-            if not ended and one.restart >= last_runs[one.job] and self._lives(one, story.jobs)
+            if not ended and one.restart >= last_runs[one.seat] and self._lives(one, story.jobs)
         ]
         if not ended:
             self._learn(_vanished(workers, living), story)
@@ -146,7 +152,9 @@ class Observer:
         last_runs = _last_runs(by_id.values())
         held = {key: state for key, state in states.items() if state.state == "claimed"}
         lives = {
-            key: own_jobs.life(self.experiment, state, story.jobs, last_runs.get(_job(state), 0))
+            key: own_jobs.life(
+                self.experiment, state, story.jobs, last_runs.get(seat_of(state.owner), 0)
+            )
             for key, state in held.items()
         }
         gone = {_job(state) for key, state in held.items() if lives[key] == "gone"}
@@ -154,7 +162,7 @@ class Observer:
         found = {}
         for key, state in held.items():
             said = state.owner or {}
-            worker = by_id.get(f"{_job(state)}-{said.get('restart', 0)}")
+            worker = by_id.get(id_of_owner(said))
             last = max(worker.heard if worker else 0.0, state.began)
             if worker and lives[key] != "gone":
                 last = max(last, monitor_heard(self.experiment, worker))
@@ -299,10 +307,10 @@ def _hear(ends: dict[str, Ends], run: WorkerRun, event: Mapping[str, Any]) -> No
 
 
 def _last_runs(workers: Iterable[WorkerRun]) -> dict[str, int]:
-    """Job → number of its last run. Slurm may have counted fewer runs, see `experiment/runs.py`."""
+    """Seat → number of its last run. Slurm may have counted fewer runs, see `experiment/runs.py`."""
     found: dict[str, int] = {}
     for worker in workers:
-        found[worker.job] = max(worker.restart, found.get(worker.job, 0))
+        found[worker.seat] = max(worker.restart, found.get(worker.seat, 0))
     return found
 
 

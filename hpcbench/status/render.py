@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from hpcbench.errors import EnvironmentFault
+from hpcbench.experiment.claims import id_of_owner
 from hpcbench.experiment.control import said
 from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.log import time_of
@@ -215,7 +216,7 @@ def _agents(facts: Facts, run_task: str) -> dict[str, int]:
 
 def _workers(facts: Facts) -> tuple[WorkerStatus, ...]:
     held = {
-        f"{state.owner['job']}-{state.owner['restart']}": shard
+        id_of_owner(state.owner): shard
         for state, shard in facts.shards
         if state.state == "claimed" and state.owner is not None
     }
@@ -300,10 +301,10 @@ def _last_jobs(facts: Facts) -> Iterator[causes.Complaint]:
 def _gone(facts: Facts, cancels: list[float]) -> Iterator[causes.Complaint]:
     """Workers that ended without a last event: killed, or their node died."""
     living = {worker.id for worker in facts.living}
-    runs = {(worker.job, worker.restart) for worker in facts.workers}
+    runs = {(worker.seat, worker.restart) for worker in facts.workers}
     looked_up, known_attempts = 0, dict[str, Attempts]()
     for worker in facts.workers:
-        again = (worker.job, worker.restart + 1) in runs
+        again = (worker.seat, worker.restart + 1) in runs
         fate = facts.fates.get(worker.job)
         # A worker that ended in order writes a last event, which may arrive late over NFS.
         known = fate is not None and not fate.alive and fate.state not in (LOST, "COMPLETED")

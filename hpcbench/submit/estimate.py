@@ -81,9 +81,11 @@ class GroupEstimate:
     jobs: int
     at_once: int
     gpus: int
-    """GPUs of a job on each of its nodes."""
+    """GPUs of an engine on each of its nodes."""
     nodes: int
     """Nodes of a job."""
+    replicas: int
+    """Engines of a job."""
     time_limit: str
     work_seconds: Interval
     """Seconds of all its jobs together, without loads."""
@@ -194,7 +196,7 @@ def estimate(
     for planned, one in zip(work.groups, groups, strict=True):
         held = _times(one.work_seconds.plus(one.load_seconds), 1 / 3600)
         if planned.gpus:
-            gpu_hours = gpu_hours.plus(_times(held, planned.all_gpus))
+            gpu_hours = gpu_hours.plus(_times(held, planned.worker_gpus))
         else:
             cpu_hours = cpu_hours.plus(_times(held, planned.resources.cpus * planned.nodes))
     jobs = sum(group.workers for group in work.groups) + 1
@@ -329,7 +331,12 @@ def queues(resolved: ResolvedPlan, groups: Iterable[Group]) -> dict[str, list[Qu
         for name in names:
             partition = site.partitions.get(name, Partition())
             one = Queue(
-                name, tuple(shape_fits(partition, group.resources, group.gpus, kind, models))
+                name,
+                tuple(
+                    shape_fits(
+                        partition, group.job_resources, group.gpus * group.replicas, kind, models
+                    )
+                ),
             )
             if answers and not one.misfits:
                 start, refused, answers = _test_only(resolved, group, name)
@@ -426,31 +433,33 @@ def _group(
     drain = resolved.site.slurm.drain_seconds if resolved.executor == "slurm" else 0
     useful = max(60.0, seconds(group.resources.time_limit) - drain - load)
     needed = max(1, math.ceil(whole.value / useful))
-    jobs = max(min(group.workers, group.throttle, shards), needed)
-    loads = _loads(by_model, jobs)
+    most = min(group.workers, group.throttle) * group.replicas
+    workers = max(min(most, shards), needed)
+    loads = _loads(by_model, workers)
     loading = _sum(_times(_interval(rates.loads[model]), count) for model, count in loads.items())
-    at_once = min(group.throttle, jobs)
+    at_once = min(group.throttle * group.replicas, workers)
     return GroupEstimate(
         id=group.id,
         models=tuple(by_model),
         jobs=group.workers,
-        at_once=at_once,
+        at_once=group.jobs_for(at_once),
         gpus=group.gpus,
         nodes=group.nodes,
+        replicas=group.replicas,
         time_limit=group.resources.time_limit,
         work_seconds=whole,
         loads=sum(loads.values()),
         load_seconds=loading,
         wall_seconds=_times(whole.plus(loading), 1 / at_once),
-        more_rounds=max(0, math.ceil(needed / group.workers) - 1),
+        more_rounds=max(0, math.ceil(group.jobs_for(needed) / group.workers) - 1),
     )
 
 
-def _loads(by_model: Mapping[str, Interval], jobs: int) -> dict[str, int]:
-    """Model → number of jobs that load it: in proportion to its share of the work, at least one."""
+def _loads(by_model: Mapping[str, Interval], workers: int) -> dict[str, int]:
+    """Model → number of workers that load it: in proportion to its share of the work, at least one."""
     whole = sum(one.value for one in by_model.values()) or 1.0
     return {
-        model: max(1, min(jobs, math.ceil(jobs * one.value / whole - 1e-9)))
+        model: max(1, min(workers, math.ceil(workers * one.value / whole - 1e-9)))
         for model, one in by_model.items()
     }
 
@@ -498,7 +507,7 @@ def _shorter(
             minutes,
             sum(group.workers for group in work.groups) + 1,
             sum(
-                planned.all_gpus * (one.work_seconds.value + one.load_seconds.value) / 3600
+                planned.worker_gpus * (one.work_seconds.value + one.load_seconds.value) / 3600
                 for planned, one in held
             ),
             _wall(work, groups).value,

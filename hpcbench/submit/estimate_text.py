@@ -163,6 +163,8 @@ def _group(group: GroupEstimate) -> Iterator[str]:
     shape = f"{group.gpus} GPU{'s' if group.gpus > 1 else ''} each" if group.gpus else "no GPU"
     if group.nodes > 1:
         shape = f"{group.nodes} nodes with {shape}"
+    if group.replicas > 1:
+        shape = f"{group.replicas} engines in each, {shape}"
     yield (
         f"group {group.id}: {', '.join(group.models)}; {group.jobs} jobs, {shape}, "
         f"time limit {group.time_limit}, {group.at_once} at once"

@@ -75,9 +75,9 @@ def _part(experiment: Experiment, number: int, group: Group, gpus: int) -> Part:
 
 
 def _gpus_here(experiment: Experiment, group: Group) -> int:
-    """GPUs of this machine that a worker of the group takes."""
+    """GPUs of this machine that a job of the group takes."""
     stored: Mapping[str, Any] = experiment.manifest["environments"]  # type: ignore[assignment]
-    return 0 if stored[group.environment]["kind"] in environments.ELSEWHERE else group.gpus
+    return 0 if stored[group.environment]["kind"] in environments.ELSEWHERE else group.job_gpus
 
 
 @dataclass

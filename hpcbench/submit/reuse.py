@@ -329,7 +329,8 @@ def groups_with_work(groups: Sequence[Group], left: Mapping[str, int]) -> tuple[
     for group in groups:
         run_tasks = tuple(name for name in group.run_tasks if left.get(name))
         if run_tasks:
-            workers = min(group.workers, sum(left[name] for name in run_tasks))
+            needed = group.jobs_for(sum(left[name] for name in run_tasks))
+            workers = min(group.workers, needed)
             kept.append(group.model_copy(update={"run_tasks": run_tasks, "workers": workers}))
     there = {group.id for group in kept}
     return tuple(

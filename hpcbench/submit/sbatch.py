@@ -90,8 +90,8 @@ def parameters(
 
     Args:
         resolved: the plan, with its site.
-        resources: CPUs, memory, time limit of the job.
-        gpus: GPUs of the job.
+        resources: CPUs, memory, time limit of the job; of a group's job: those of each of its workers.
+        gpus: GPUs on each node; of a group's job: those of each of its workers.
         name: name and comment of the job.
         after: jobs that must have ended before.
         group: the worker's group; None: a job that needs no GPU and runs in the CPU partition.
@@ -103,6 +103,8 @@ def parameters(
     slurm = site.slurm
     # Reservation and constraint are meant for workers; in another partition they may fit no node at all.
     nodes = group.nodes if group else 1
+    if group is not None:
+        resources, gpus = group.job_resources, gpus * group.replicas
     elsewhere = group is None and slurm.cpu_partition not in (None, slurm.partition)
     partition = slurm.cpu_partition if elsewhere else resources.partition or slurm.partition
     extra: dict[str, Any] = {

@@ -32,7 +32,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One allocation of one job, with its worker's activity."""
+    """One worker's part of the allocation of a job, with its activity."""
 
     run_tasks: Mapping[str, str]
     """Run task → model, of all run tasks that the worker could have worked on."""
@@ -40,8 +40,9 @@ class Run:
     """Start of the allocation, seconds since the epoch."""
     end: float
     """End of the allocation; of a running job: now."""
-    gpus: int
-    cpus: int
+    gpus: float
+    """GPUs of the part: no whole number where a job's GPUs are no multiple of its workers."""
+    cpus: float
     started: float | None = None
     """Time of the worker's first entry; None: it wrote none."""
     submitted: float | None = None

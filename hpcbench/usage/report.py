@@ -68,7 +68,8 @@ def look(experiment: Experiment) -> Usage:
     """Compute the usage of an experiment so far."""
     workers = list(_workers(experiment))
     allocated = _allocations(experiment, _said(workers))
-    runs = list(_matched(experiment, workers, allocated))
+    jobs = list(_matched(experiment, workers, allocated))
+    runs = [run for own in jobs for run in own]
     seen = list(map(GpuUse.of, readings(experiment))) if any(run.gpus for run in runs) else []
     watts = sum(one.watt_hours for one in seen)
     joules = [run.joules for run in runs if run.joules]
@@ -78,9 +79,9 @@ def look(experiment: Experiment) -> Usage:
         experiment=experiment.id,
         month=time.strftime("%Y-%m", time.localtime(start)) if start is not None else "",
         source="slurm" if allocated else "workers",
-        jobs=len(runs),
+        jobs=len(jobs),
         hours=tuple(_rounded(one) for one in hours(runs)),
-        waited=waited(runs),
+        waited=waited(own[0] for own in jobs),
         energy_wh=round(sum(joules) / 3600, 1) if joules else (round(watts, 1) or None),
         energy_source="slurm" if joules else ("gpus" if watts else None),
         gpu_utilisation=_utilisation(experiment, seen),
@@ -141,14 +142,13 @@ def _workers(experiment: Experiment) -> Iterator[_Held]:
         group = groups.get(worker.array) or groups.get(worker.group)
         if group is None or not worker.owner:  # killed before its first line was whole
             continue
-        owner = f"{worker.job}-{worker.restart}"
-        spans = [*attempts.get(owner, ()), *_load_spans(worker.events)]
+        spans = [*attempts.get(worker.id, ()), *_load_spans(worker.events)]
         ends = [one.end for one in spans if one.end != math.inf]
         run = Run(
             run_tasks=_models(experiment, group),
             begin=worker.started,
             end=max([worker.last, worker.started, *ends]),
-            gpus=group.all_gpus,
+            gpus=group.worker_gpus,
             cpus=group.resources.cpus * group.nodes,
             started=worker.started,
             # A requeued job waits again; only Slurm knows since when.
@@ -203,39 +203,55 @@ def _allocation(run: slurm.Job, said: Mapping[str, float], now: float) -> Alloca
 
 
 def _said(workers: Iterable[_Held]) -> dict[str, float]:
-    """Job → time of its last worker's last entry; without the job of this process, which still runs."""
+    """Job whose workers have all ended → time of the last entry; without the job of this process, which still
+    runs."""
+    last = {
+        held.worker.seat: held for held in sorted(workers, key=lambda held: held.worker.restart)
+    }
     found: dict[str, float] = {}
-    for held in sorted(workers, key=lambda held: held.worker.restart):
-        found.pop(held.worker.job, None)
-        if held.worker.over:
-            found[held.worker.job] = held.run.end
-    found.pop(Owner.here().job, None)
-    return found
+    for held in last.values():
+        found[held.worker.job] = max(held.run.end, found.get(held.worker.job, 0.0))
+    working = {held.worker.job for held in last.values() if not held.worker.over}
+    return {job: end for job, end in found.items() if job not in {*working, Owner.here().job}}
 
 
 def _matched(
     experiment: Experiment, workers: Sequence[_Held], allocated: Sequence[Allocation]
-) -> Iterator[Run]:
-    """Allocations with their workers' activity; a worker that Slurm does not know, by its own files."""
+) -> Iterator[list[Run]]:
+    """Each allocation, in equal parts for its job's workers, with their activity; a job that Slurm does not
+    know, by its workers' files."""
     groups = _groups(experiment)
     mine = {id(worker): _allocation_of(worker, workers, allocated) for worker in workers}
     for one in allocated:
         group = groups.get(one.job.partition("_")[0])
-        worker = next((worker for worker in workers if mine[id(worker)] is one), None)
         if group is None:
             continue
-        yield Run(
-            run_tasks=_models(experiment, group),
-            begin=one.begin,
-            end=one.end,
-            gpus=one.gpus,
-            cpus=one.cpus,
-            started=worker.run.started if worker is not None else None,
-            submitted=one.submitted,
-            spans=worker.run.spans if worker is not None else (),
-            joules=one.joules,
-        )
-    yield from (worker.run for worker in workers if mine[id(worker)] is None)
+        own = [worker for worker in workers if mine[id(worker)] is one]
+        yield [
+            _part(experiment, group, one, [held for held in own if held.worker.replica == replica])
+            for replica in range(group.replicas)
+        ]
+    unknown: dict[tuple[str, int], list[Run]] = {}
+    for held in workers:
+        if mine[id(held)] is None:
+            unknown.setdefault((held.worker.job, held.worker.restart), []).append(held.run)
+    yield from unknown.values()
+
+
+def _part(experiment: Experiment, group: Group, of: Allocation, held: Sequence[_Held]) -> Run:
+    """One worker's part of an allocation; `held`: the worker's runs in it."""
+    parts = group.replicas
+    return Run(
+        run_tasks=_models(experiment, group),
+        begin=of.begin,
+        end=of.end,
+        gpus=of.gpus / parts,
+        cpus=of.cpus / parts,
+        started=min((one.run.started for one in held if one.run.started is not None), default=None),
+        submitted=of.submitted,
+        spans=[span for one in held for span in one.run.spans],
+        joules=of.joules / parts if of.joules is not None else None,
+    )
 
 
 def _allocation_of(
@@ -249,7 +265,7 @@ def _allocation_of(
     own = sorted(
         (one for one in allocated if one.job == held.worker.job), key=lambda one: one.begin
     )
-    same = sorted(one.worker.restart for one in workers if one.worker.job == held.worker.job)
+    same = sorted(one.worker.restart for one in workers if one.worker.seat == held.worker.seat)
     if len(own) == len(same):
         return own[same.index(held.worker.restart)]
     earlier = [one for one in own if one.begin <= held.run.begin + CLOCKS]

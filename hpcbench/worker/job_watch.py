@@ -44,11 +44,19 @@ class JobWatch:
         file: the monitor's output file.
         log: the engines' log.
         news: the worker's log.
+        alone: whether the job has no other worker.
     """
 
     def __init__(
-        self, folders: Mapping[str, str | Path], file: Path, log: Path, news: WorkerEvents
+        self,
+        folders: Mapping[str, str | Path],
+        file: Path,
+        log: Path,
+        news: WorkerEvents,
+        *,
+        alone: bool = True,
     ) -> None:
+        self._alone = alone
         self._folders, self._file, self._log, self._news = folders, file, log, news
         self._seen: dict[str, Seen] = {}
         self._monitor: Monitor
@@ -61,7 +69,13 @@ class JobWatch:
         def tell(alarm: Alarm) -> None:
             loop.call_soon_threadsafe(self.alarm, alarm)
 
-        self._monitor = Monitor(os.getpid(), folders=self._folders, file=self._file, on_alarm=tell)
+        self._monitor = Monitor(
+            os.getpid(),
+            folders=self._folders,
+            file=self._file,
+            on_alarm=tell,
+            alone=self._alone,
+        )
         await asyncio.to_thread(self._monitor.start)
         try:
             yield

@@ -26,6 +26,7 @@ from hpcbench.experiment.claims import (
     Claim,
     Fenced,
     Owner,
+    seat_of,
     states_of,
     suspects,
 )
@@ -51,6 +52,7 @@ from hpcbench.worker.near import Near
 from hpcbench.worker.own_module import ModuleFailed, OwnModule
 from hpcbench.worker.pilot import Pilot
 from hpcbench.worker.purse import Purse
+from hpcbench.worker.replicas import Replicas
 from hpcbench.worker.requests import RequestBuilder
 from hpcbench.worker.serving import Serving
 from hpcbench.worker.trajectories import Trajectories, started_tools, with_trajectory
@@ -73,15 +75,22 @@ WISH_SECONDS = 5.0
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run one worker: `hpcbench.worker EXPERIMENT GROUP ROUND PLACE/WORKERS`."""
+    """Run one worker: `hpcbench.worker EXPERIMENT GROUP ROUND JOB/JOBS [REPLICA]`.
+
+    Without REPLICA, a job of a group with several workers starts all of them.
+    """
     allow_many()
     experiment = Experiment(Path(argv[0]))
-    experiment.use_packages()
     current = rounds(experiment)[int(argv[2])]
-    place, _, workers = argv[3].partition("/")
-    owner = replace(Owner.here(), round=current.number)
     group = current.group(argv[1])
-    worker = Worker(experiment, group, owner, int(place), int(workers))
+    if group.replicas > 1 and len(argv) == 4:
+        sys.exit(Replicas(experiment, group, argv).run())
+    experiment.use_packages()
+    job, _, jobs = argv[3].partition("/")
+    replica = int(argv[4]) if len(argv) > 4 else 0
+    owner = replace(Owner.here(), round=current.number, replica=replica)
+    place, workers = int(job) * group.replicas + replica, int(jobs) * group.replicas
+    worker = Worker(experiment, group, owner, place, workers)
     code = asyncio.run(worker.run())
     if not code and not worker.stop.is_set():
         _go_on(experiment, current.number, forgotten=worker.owner != owner)
@@ -240,7 +249,13 @@ class Worker:
     def _job_watch(self, near: str | Path) -> JobWatch:
         here, place = self.experiment, (self.group.id, self.owner.id)
         folders: dict[str, str | Path] = {"experiment": here.path, "scratch": near}
-        return JobWatch(folders, here.worker_monitor(*place), here.worker_log(*place), self.news)
+        return JobWatch(
+            folders,
+            here.worker_monitor(*place),
+            here.worker_log(*place),
+            self.news,
+            alone=self.group.replicas == 1,
+        )
 
     async def _work(self) -> None:
         watching = asyncio.ensure_future(self._watch_wishes())
@@ -659,4 +674,4 @@ def _is_replaced(experiment: Experiment, taken: Claim, owner: Owner) -> bool:
     """Whether a later run of this job works on the shard: Slurm took this run for dead."""
     (state,) = states_of(experiment, [taken.shard])
     newer = state.owner
-    return newer is not None and newer["job"] == owner.job and newer["restart"] > owner.restart
+    return newer is not None and seat_of(newer) == owner.seat and newer["restart"] > owner.restart

@@ -100,6 +100,8 @@ class Serving:
     async def _hardware(self, model: Model) -> dict[str, Any]:
         """The machine's description; of an engine on several nodes, with the GPUs of all."""
         own = await asyncio.to_thread(machine, model.gpus)
+        if (replicas := self.wrapper.group.replicas) > 1:
+            own["engines_each"] = replicas
         if not (others := self.wrapper.other_machines):
             return own
         gpus = [gpu for one in (own, *others) for gpu in one["gpus"]]

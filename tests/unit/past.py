@@ -62,14 +62,19 @@ def works(
     events: Sequence[tuple[float, str] | tuple[float, str, Mapping[str, Any]]],
     group: str = "g0",
 ) -> None:
-    """A worker's own news: time, event, details."""
+    """A worker's own news: time, event, details; `owner`: its seat, `JOB` or `JOB.REPLICA`, and its run."""
     job, restart = owner
     with Appender(here.worker_events(group, f"{job}-{restart}")) as file:
         for time, event, *more in events:
             details = dict(more[0]) if more else {}
             if event == "started":
-                details = {"owner": {"job": job, "restart": restart}, **details}
+                details = {"owner": _owner(job, restart), **details}
             file.write({"event": event, "time": time, **details})
+
+
+def _owner(seat: str, restart: int) -> dict[str, Any]:
+    job, _, replica = seat.partition(".")
+    return {"job": job, "restart": restart, **({"replica": int(replica)} if replica else {})}
 
 
 def takes(
@@ -88,7 +93,7 @@ def takes(
     """A worker's attempt at a shard: when, and which samples it answered."""
     job, restart = owner
     with Appender(here.shard_events(name, shard, attempt)) as file:
-        claimed = {"owner": {"job": job, "restart": restart}}
+        claimed = {"owner": _owner(job, restart)}
         file.write({"event": "claimed", "time": begin, **claimed})
         if end is not None:
             file.write({"event": ended, "time": end, "answered": before + len(answered)})

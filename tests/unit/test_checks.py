@@ -410,6 +410,51 @@ def test_a_worker_has_time_to_work_before_slurm_warns_it_of_its_limit(
     assert "270 s before" in files.refusal(PLAN + line)[0]
 
 
+def test_a_job_that_gets_a_whole_node_fills_it_with_engines(files: Files) -> None:
+    whole = SITE.replace("gpus: {a100: 4}", "whole_nodes: true, gpus: {a100: 4}")
+    files.write("sites/default.yaml", whole)
+    room = "    resources: {{cpus: {cpus}, memory_gb: {memory}}}\n"
+    for model, cpus, memory, engines in (
+        ("gpus: 1", 8, 32, 4),
+        ("gpus: 2", 8, 32, 2),
+        ("gpus: 1", 32, 32, 2),
+        ("gpus: 1", 8, 200, 2),
+        ("gpus: 1\nreplicas_per_node: 1", 8, 32, 1),
+        ("gpus: 1\nnodes: 2", 8, 32, 1),
+    ):
+        with_model(files, f"engine: vllm\n{model}\n")
+        found = files.resolved(PLAN + room.format(cpus=cpus, memory=memory))
+        assert found.run_tasks[0].model.replicas_per_node == engines, (model, cpus, memory)
+        (group,) = plan_work(found, measured(found)).groups
+        text = sbatch_text(files.folder, found, group)
+        gpus = int(model[6]) * engines
+        assert f"--gres=gpu:a100:{gpus}" in text or f"--gres=gpu:{gpus}" in text
+        assert f"--cpus-per-task={cpus * engines}" in text
+        assert f"--mem={memory * engines * 1024}M" in text
+    files.write("sites/default.yaml", SITE)
+    with_model(files, "engine: vllm\ngpus: 1\n")
+    assert files.resolved(PLAN).run_tasks[0].model.replicas_per_node == 1
+
+
+@pytest.mark.parametrize(
+    ("model", "resources", "reported"),
+    [
+        ("replicas_per_node: 5", "cpus: 1", "has 4 GPUs on a node, but 5 engines of 'org/tiny' need 5"),
+        ("replicas_per_node: 4", "cpus: 20", "has at most cpus: 64, but 4 engines of 'org/tiny' on a node "
+         "need 80"),
+    ],
+)  # fmt: skip
+def test_engines_of_one_job_fit_its_node(
+    files: Files, model: str, resources: str, reported: str
+) -> None:
+    files.write("sites/default.yaml", SITE)
+    with_model(files, f"engine: vllm\n{model}\n")
+    fewer = "(lower the model's `replicas_per_node`, or request less for each)"
+    assert files.refusal(PLAN + f"    resources: {{{resources}, memory_gb: 8}}\n") == [
+        f"p.yaml:5:12: partition 'gpu' {reported} {fewer}"
+    ]
+
+
 def test_the_gpu_type_of_a_run_task_is_what_slurm_is_asked_for(files: Files) -> None:
     files.write("sites/default.yaml", SITE + "  gpu_gres: gpu:v100\n")
     found = files.resolved(PLAN + "    resources: {gpu_type: a100}\n")

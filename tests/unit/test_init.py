@@ -32,7 +32,7 @@ from hpcbench.site.profile import (
 
 PARTITIONS = """\
 PartitionName=cpu AllowAccounts=ALL Default=YES MaxTime=2-00:00:00 State=UP
-PartitionName=gpu AllowAccounts=ALL Default=NO MaxTime=1-00:00:00 State=UP
+PartitionName=gpu AllowAccounts=ALL Default=NO MaxTime=1-00:00:00 OverSubscribe=EXCLUSIVE State=UP
 PartitionName=fast AllowAccounts=rich,docs Default=NO MaxTime=02:00:00 State=UP
 PartitionName=closed AllowAccounts=rich Default=NO MaxTime=UNLIMITED State=UP
 PartitionName=broken AllowAccounts=ALL Default=NO MaxTime=UNLIMITED State=DOWN
@@ -133,6 +133,7 @@ def test_what_can_be_seen_is_not_asked(slurm: FakeSlurm) -> None:
     assert (own.partition, own.cpu_partition, own.account) == ("fast", "cpu", "docs")
     assert (own.gpu_gres, own.gpu_option, own.max_array_size) == ("gpu:a100", "gres", 1001)
     assert own.partitions["gpu"].gpus == {"a100": 4}
+    assert own.partitions["gpu"].whole_nodes and not own.partitions["cpu"].whole_nodes
     assert "account: docs, your only account" in said
     assert "partition: fast, one of 2 suitable" in said
 

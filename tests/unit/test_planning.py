@@ -67,6 +67,20 @@ def test_every_sample_is_in_one_shard_and_every_run_task_in_one_group(
     assert sum(at_once) <= parallelism
 
 
+def test_a_job_of_several_workers_needs_fewer_jobs_and_as_many_shards() -> None:
+    one, four = run_task("a"), run_task("a", model={"replicas_per_node": 4})
+    plans = [resolved(task, parallelism=3, workers="all") for task in (one, four)]
+    (alone,), (filled,) = (plan_work(plan, measured(plan, 4000)).groups for plan in plans)
+    assert (alone.workers, alone.replicas) == (3, 1)
+    assert (filled.workers, filled.replicas, filled.job_gpus) == (3, 4, 4)
+    shards = [plan_work(plan, measured(plan, 4000)).cuts[0].count for plan in plans]
+    assert shards[1] >= 4 * 3 > shards[0] // 4
+    few = plan_work(plans[1], measured(plans[1], 5))
+    assert few.groups[0].workers == 1, "one job has workers for all of its shards"
+    limited = within([filled], worst_gpu_hours([filled]) / 3)
+    assert (limited[0].workers, limited[0].replicas) == (1, 4)
+
+
 def test_what_needs_the_same_resources_and_image_shares_an_array() -> None:
     plan = resolved(
         run_task("a"),

@@ -205,6 +205,27 @@ def test_each_run_of_a_requeued_job_is_matched_with_its_own_worker(
     }  # fmt: skip
 
 
+def test_workers_of_one_job_share_its_allocation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = past(tmp_path, "x", run_task(model={"replicas_per_node": 2}), samples=20)
+    submitted(here, 0.0)
+    other = ("7_0.1", 0)
+    for worker, shard, end in ((ONE, 0, 1210), (other, 1, 1160)):
+        works(here, worker, [(1010, "started"), (end, "finished")])
+        takes(here, worker, shard, 1110, end, range(10 * shard, 10 * shard + 10))
+    (row,) = look(here).hours
+    assert seconds(row)["allocated"] == 200 + 150, "each worker has one GPU"
+    monkeypatch.setattr(
+        usage, "_allocations", lambda *_: [Allocation("7_0", 1000, 1220, 2, 1, 900)]
+    )
+    found = look(here)
+    assert found.jobs == 1 and found.waited == Waited(first=100, median=100, longest=100)
+    assert seconds(found.hours[0]) == {
+        "allocated": 440, "used": 150, "starting": 20, "idle": 200, "after_last_answer": 70
+    }  # fmt: skip
+
+
 def test_a_worker_that_slurm_forgot_is_counted_as_it_says_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

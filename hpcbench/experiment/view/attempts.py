@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hpcbench.experiment.claims import ends_of
+from hpcbench.experiment.claims import ends_of, id_of_owner
 from hpcbench.experiment.layout import Experiment, attempts_in, events_name, responses_name
 
 
@@ -106,7 +106,7 @@ class Attempts:
         for number in self._numbers.get(index, ()):
             for event in self._folder.records(events_name(index, number)):
                 if event["event"] == "claimed":
-                    mine = _id(event.get("owner") or {}) == owner
+                    mine = id_of_owner(event.get("owner")) == owner
                 elif event["event"] == "released" and mine:
                     return str(event.get("reason", ""))
         return ""
@@ -131,14 +131,10 @@ def _attempt(
         run_task,
         index,
         number,
-        _id(first.get("owner") or {}),
+        id_of_owner(first.get("owner")),
         float(first["time"]),
         float(last["time"]) if said else None,
         last["event"] if said else "",
         max(0, after - before),
     )
     return one, after
-
-
-def _id(owner: Mapping[str, Any]) -> str:
-    return f"{owner.get('job', '')}-{owner.get('restart', 0)}"

@@ -531,6 +531,8 @@ class Machine(Part):
     workers: int = 0
     nodes_each: int = 1
     """Nodes of one engine; `gpus` are those of all of them."""
+    engines_each: int = 1
+    """Engines of one job: they share its node; `gpus` are those of one of them."""
 
 
 class Tokens(Part):

@@ -60,7 +60,7 @@ class WorkerRun:
     group: str
     """The worker's group."""
     id: str
-    """`JOB-RESTART`."""
+    """`JOB-RESTART`, or `JOB.REPLICA-RESTART` of further workers of a job."""
     job: str = ""
     """Array task."""
     restart: int = 0
@@ -106,6 +106,16 @@ class WorkerRun:
     def stem(self) -> str:
         """Prefix of the names of its files."""
         return f"{self.group}.{self.id}"
+
+    @property
+    def seat(self) -> str:
+        """`JOB` or `JOB.REPLICA`: the same in each run of the job."""
+        return self.id.rpartition("-")[0]
+
+    @property
+    def replica(self) -> int:
+        """Number of the worker in its job, from 0."""
+        return int(self.seat.partition(".")[2] or 0)
 
     @property
     def array(self) -> str:
@@ -305,4 +315,4 @@ def _without_dull(lines: bytes) -> bytes:
 
 def _run_of(stem: str) -> WorkerRun:
     group, _, owner = stem.partition(".")
-    return WorkerRun(group, owner, job=owner.rpartition("-")[0])
+    return WorkerRun(group, owner, job=owner.rpartition("-")[0].partition(".")[0])

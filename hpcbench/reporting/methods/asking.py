@@ -133,6 +133,8 @@ def _machine(one: Machine) -> Iterator[str]:
         yield "no GPU for the model"
     if one.nodes_each > 1:
         yield f"{one.nodes_each} nodes for each engine"
+    if one.engines_each > 1:
+        yield f"{one.engines_each} engines in each job"
     yield from (
         f"{name} {value}"
         for name, value in (("driver", one.driver), ("CUDA", one.cuda), ("CPU", one.cpu))

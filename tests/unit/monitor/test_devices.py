@@ -10,7 +10,7 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from hpcbench.monitor.devices import check_allocation, gpus, handles, visible
+from hpcbench.monitor.devices import check_allocation, gpus, handles, parts, visible
 from hpcbench.monitor.nvml import Gpu
 from tests.fake_nvml import GIB, FakeGpu, FakeNvml
 
@@ -166,3 +166,25 @@ def test_looking_for_gpus_leaves_the_environment_alone(machine: Machine) -> None
     machine(*TWO)
     gpus(), handles()
     assert dict(os.environ) == before
+
+
+def test_gpus_are_dealt_out_to_workers_with_the_cpus_near_them(machine: Machine) -> None:
+    near = [0b0011, 0b0011, 0b1100]
+    machine(*(FakeGpu(f"GPU-{place}", cpus=mask) for place, mask in enumerate(near)))
+    order = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    assert parts(3, 1, {}) == [
+        ({**order, "CUDA_VISIBLE_DEVICES": "0"}, {0, 1}),
+        ({**order, "CUDA_VISIBLE_DEVICES": "1"}, {0, 1}),
+        ({**order, "CUDA_VISIBLE_DEVICES": "2"}, {2, 3}),
+    ]
+    (first, cpus), (second, _) = parts(2, 2, {"CUDA_VISIBLE_DEVICES": "GPU-1,GPU-2,GPU-0"})
+    assert (first["CUDA_VISIBLE_DEVICES"], cpus) == ("GPU-1,GPU-2", {0, 1, 2, 3})
+    assert second["CUDA_VISIBLE_DEVICES"] == "GPU-0", "the worker reports that it has too few"
+    amd = parts(2, 1, {"ROCR_VISIBLE_DEVICES": "0,1"})
+    assert [one["ROCR_VISIBLE_DEVICES"] for one, _ in amd] == ["0", "1"]
+    assert parts(2, 0, {}) == [({}, frozenset()), ({}, frozenset())]
+
+
+def test_workers_on_one_gpu_cut_by_mig_get_an_instance_each(machine: Machine) -> None:
+    machine(FakeGpu("GPU-a", mig=[FakeGpu(f"MIG-{letter}") for letter in "xy"]))
+    assert [one["CUDA_VISIBLE_DEVICES"] for one, _ in parts(2, 1, {})] == ["MIG-x", "MIG-y"]

@@ -133,7 +133,7 @@ def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
     """Runs a round of one group with two workers; what would have been started: elements and GPUs."""
 
     def start(kind: str, gpus: int) -> list[Any]:
-        group = SimpleNamespace(id="g0", gpus=gpus, environment="e", workers=2, after=())
+        group = SimpleNamespace(id="g0", job_gpus=gpus, environment="e", workers=2, after=())
         made = SimpleNamespace(
             path=tmp_path, jobs_dir=tmp_path / "jobs", manifest={"environments": {"e": {"kind": kind}}},
             resolved=SimpleNamespace(plan=SimpleNamespace(parallelism=2)),
