@@ -228,7 +228,7 @@ def largest_node(need: Resources, site: Site | None) -> int | None:
 
 
 def _partition(need: Resources, site: Site | None) -> Partition | None:
-    """What the site's profile says of a job's partition; None: nothing."""
+    """The profile's entry of a job's partition; None: there is none."""
     name = site and (need.partition or site.slurm.partition)
     return site.slurm.partitions.get(name) if site and name else None
 

@@ -93,7 +93,7 @@ class Replicas:
         again = self._starts[replica] <= RESTARTS and not self._ends
         name = signal.Signals(number).name
         if self._ends and number in PASSED_ON:
-            return 0  # it had not begun, and left nothing behind
+            return 0  # it had not started its work
         what = f"{name} ended this worker" + (", and its job starts it again" if again else "")
         for run in worker_runs(self._experiment):
             if run.pid == pid and run.replica == replica and not run.over:

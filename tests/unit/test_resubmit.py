@@ -136,12 +136,12 @@ def test_a_model_that_ran_out_of_memory_gets_the_next_larger_shape(tmp_path: Pat
 
 
 def test_workers_of_a_larger_shape_are_fewer_so_that_their_job_still_fits(tmp_path: Path) -> None:
-    larger = [{"memory_gb": 32}, {"gpus": 4}]
+    larger = [{"memory_gb": 16}, {"gpus": 4}]
     here = experiment(tmp_path, model={"gpus": 2, "replicas_per_node": 4, "larger": larger})
     starved = {"event": "engine_died", "model": "m", "message": "x", "cause": "gpu_out_of_memory"}
     worker(here, starved)
     grown = next(group for group in next_groups(here, left(here)) if group.level)
-    assert (grown.replicas, grown.job_resources.memory_gb, grown.job_gpus) == (2, 64, 4)
+    assert (grown.replicas, grown.job_resources.memory_gb, grown.job_gpus) == (2, 32, 4)
 
 
 def test_work_waits_for_a_larger_shape_as_it_was_planned_to_wait(tmp_path: Path) -> None:
