@@ -137,6 +137,8 @@ class Engine(Protocol):
     - `renamed: Mapping[str, str]`: setting of older versions → its present name, for the remedy;
     - `limits(spec) -> Limits`: its limits for every request with these parameters, so that a plan beyond them
       is refused before the run;
+    - `tuned_options: Mapping[str, tuple[default, values]]`: option → its default (None: the engine chooses)
+      and the values that `hpcbench tune` tries, in order;
     - `several_nodes = True`: it starts one process a node, by `spec.rank`; only that of rank 0 serves;
     - `weights = False`: it serves no folder of weights (an endpoint elsewhere);
     - `at_once(options, gpus) -> int`: requests that `concurrency: auto` keeps in flight, by the model's

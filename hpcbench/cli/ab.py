@@ -43,12 +43,12 @@ def ab(arguments: argparse.Namespace) -> int:
     if not _is_plan(arguments):
         return _tell(find(home(user_site()), arguments.what), as_json=arguments.json)
     if arguments.dry_run:
-        both, _ = _resolved(arguments, _only_read)
+        both, _ = arms_of(arguments, _only_read)
         preview = preview_of(both, (), Path(arguments.what), say)
         if not arguments.json:
             print("\n".join(_turns(preview.resolved, preview.work)) + "\n")
         return dry_run.show(preview, arguments.json)
-    resolved, packages = _resolved(arguments, partial(load, say=say))
+    resolved, packages = arms_of(arguments, partial(load, say=say))
     experiment = prepared_once(resolved, Path(arguments.what), packages)
     submit_first(experiment)
     for line in _turns(resolved, experiment.work):
@@ -91,7 +91,7 @@ def _only_read(
     return read_only(plan, registry, settings)[0], NO_PACKAGES
 
 
-def _resolved(
+def arms_of(
     arguments: argparse.Namespace,
     load: Callable[[Path, Sequence[Path], Sequence[str]], tuple[ResolvedPlan, Packages]],
 ) -> tuple[ResolvedPlan, Packages]:

@@ -40,6 +40,10 @@ class HuggingFaceEngine:
     """Distributions whose versions are recorded."""
     reads_files: ClassVar[bool] = True
     """Whether it reads images by their path."""
+    tuned_options: ClassVar[Mapping[str, tuple[int | None, tuple[int, ...]]]] = {
+        "max_batch": (MAX_BATCH, (1, 2, 4, 8, 16, 32))
+    }
+    """Options that `hpcbench tune` tries: the default, and values in order."""
     needs: ClassVar[tuple[str, ...]] = ("torch", "transformers")
     extra: ClassVar[str] = "hf"
     generation: ClassVar[frozenset[str]] = frozenset(

@@ -78,6 +78,10 @@ class SglangEngine:
     """Distributions whose versions are recorded."""
     reads_files: ClassVar[bool] = True
     """Whether it reads images by their path."""
+    tuned_options: ClassVar[Mapping[str, tuple[int | None, tuple[int, ...]]]] = {
+        "chunked_prefill_size": (None, (8192, 16384))
+    }
+    """Options that `hpcbench tune` tries: the default, None where SGLang chooses, and values in order."""
     several_nodes: ClassVar[bool] = True
     """Whether it starts one process a node."""
     checks_media: ClassVar[bool] = False

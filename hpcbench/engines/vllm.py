@@ -69,6 +69,11 @@ class VllmEngine:
     """Distributions whose versions are recorded."""
     reads_files: ClassVar[bool] = True
     """Whether it reads images by their path."""
+    tuned_options: ClassVar[Mapping[str, tuple[int | None, tuple[int, ...]]]] = {
+        "max_num_batched_tokens": (None, (16384, 32768)),
+        "api_server_count": (None, (2, 4, 8)),
+    }
+    """Options that `hpcbench tune` tries: the default, None where vLLM chooses, and values in order."""
     several_nodes: ClassVar[bool] = True
     """Whether it starts one process a node: vLLM's multi-process executor, without Ray."""
     generation: ClassVar[frozenset[str]] = frozenset(

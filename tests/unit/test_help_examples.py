@@ -38,6 +38,8 @@ _REASONS: Mapping[str, Sequence[str]] = {
         "ab PLAN --a model.dtype=bfloat16 --b model.dtype=float16 --metric answers_per_s --wait",
         "load PLAN --concurrency 1,8,64 --slo ttft=500,tpot=50 --wait",
         "load PLAN --rate 0.5,1,2 --requests 200",
+        "tune MODEL --dataset DATASET --budget 30",
+        "tune PLAN --try model.engine_options.max_num_seqs=64,128,256",
     ),
     "it asks all samples again, and takes no answer over; test_rerun.py prepares such runs": (
         "rerun EXPERIMENT --wait",

@@ -211,6 +211,7 @@ def add(verb: Verb) -> None:
     _score(verb)
     _compare(verb)
     _ab(verb)
+    _tune(verb)
     _power(verb)
     _usage(verb)
     _gc(verb)
@@ -464,6 +465,51 @@ def _ab(verb: Verb) -> None:
     with_registry(ab)
     with_settings(ab)
     with_json(ab)
+
+
+def _tune(verb: Verb) -> None:
+    """Add the verb that searches the fastest settings."""
+    tune = verb(
+        "tune", "tune:tune",
+        "find the settings with which an engine answers most samples a second",
+        "hpcbench tune tiny-vlm --dataset demo_vqa --dry-run",
+        ("hpcbench tune MODEL --dataset DATASET --budget 30", "a model that has a definition, 30 minutes"),
+        ("hpcbench tune PLAN --try model.engine_options.max_num_seqs=64,128,256", "only these values"),
+        note="Each step is an experiment of two arms in turns on the same nodes, as `hpcbench ab` makes "
+        "them, and ends as soon as one is faster.",
+    )  # fmt: skip
+    tune.add_argument("what", metavar="model|plan", help="a model's name, or a plan of one model")
+    tune.add_argument("--dataset", metavar="NAME", help="dataset whose samples the model is asked")
+    tune.add_argument("--task", metavar="NAME", default="vqa", help="ML task; default: %(default)s")
+    tune.add_argument(
+        "--budget", type=float, metavar="MINUTES", default=30.0,
+        help="time for all steps, with the time in the queue; default: %(default)g",
+    )  # fmt: skip
+    tune.several(
+        "--try", "PATH=VALUE,VALUE",
+        help="values of a setting, in order, instead of the engine's own; paths as for `ab --a`; may be "
+        "repeated",
+    )  # fmt: skip
+    tune.add_argument(
+        "--limit", type=int, metavar="N", default=400,
+        help="samples of each run task in a step; default: %(default)s",
+    )  # fmt: skip
+    tune.add_argument(
+        "--margin", type=float, metavar="SHARE", default=0.02,
+        help="smallest gain that matters; default: %(default)s",
+    )  # fmt: skip
+    tune.add_argument(
+        "--alpha", type=float, default=0.05,
+        help="probability of a false result of each step; default: %(default)s",
+    )  # fmt: skip
+    tune.add_argument(
+        "--out", type=Path, metavar="DIR", default=Path("tuned"),
+        help="registry for the overlay with the model's settings; default: %(default)s",
+    )  # fmt: skip
+    tune.flag("--dry-run", help="print the settings and values that would be tried")
+    with_registry(tune)
+    with_settings(tune)
+    with_json(tune)
 
 
 def _power(verb: Verb) -> None:

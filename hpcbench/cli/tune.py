@@ -1,0 +1,266 @@
+"""`hpcbench tune`: find the fastest settings of a model's engine, by duels on the same nodes."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hpcbench import number_format as form
+from hpcbench import plugins
+from hpcbench.cli.ab import arms_of
+from hpcbench.cli.output import console, print_json, say, table
+from hpcbench.cli.submit import prepared_once
+from hpcbench.comparison.tuning import AT_ONCE, CONCURRENCY, Duel, Knob, Settings, Value, search
+from hpcbench.errors import Problem, UserError
+from hpcbench.experiment.interim import looks_at
+from hpcbench.experiment.layout import Experiment
+from hpcbench.files.atomic import write_atomic
+from hpcbench.registry.starter import plan_text
+from hpcbench.schema.plan import ResolvedPlan
+from hpcbench.submit.packages import load
+from hpcbench.submit.preview import read_only
+from hpcbench.submit.rounds import cancel, submit_first
+
+FIGURE = "answers_per_s"
+
+OPTIONS = "model.engine_options."
+
+
+def tune(arguments: argparse.Namespace) -> int:
+    """`hpcbench tune MODEL --dataset D`, or `hpcbench tune PLAN`."""
+    with tempfile.TemporaryDirectory(prefix="hpcbench-tune-") as folder:
+        plan = _plan(arguments, Path(folder))
+        resolved, _ = read_only(plan, arguments.registry, arguments.settings)
+        knobs = _knobs(resolved, getattr(arguments, "try"))
+        if arguments.dry_run:
+            for knob in knobs:
+                print(f"{knob.path}: {_values(knob)}")
+            return 0
+        duels = Duels(arguments, plan)
+        best, whole = search(knobs, duels.run)
+    out = _write(arguments.out, resolved, best, duels.fought) if best else None
+    if arguments.json:
+        shown = [{**asdict(one), "won": one.won} for one in duels.fought]
+        print_json(
+            {
+                "version": 1,
+                "best": best,
+                "ended": whole,
+                "duels": shown,
+                "overlay": out and str(out),
+            }
+        )
+        return 0
+    _print(duels.fought)
+    _tell(best, whole=whole, out=out)
+    return 0
+
+
+class Duels:
+    """Duels within a budget of time.
+
+    Args:
+        arguments: the command line.
+        plan: the plan's file.
+    """
+
+    def __init__(self, arguments: argparse.Namespace, plan: Path) -> None:
+        self._arguments, self._plan = arguments, plan
+        self._until = time.monotonic() + 60 * arguments.budget
+        self.fought: list[Duel] = []
+
+    def run(self, best: Settings, tried: Settings) -> Duel | None:
+        """One duel; None: its time is over before it has a result."""
+        if time.monotonic() > self._until:
+            return None
+        a, b = _texts(best), _texts(tried)
+        changed = {path: value for path, value in tried.items() if best.get(path) != value}
+        say(f"duel {len(self.fought) + 1}: {' '.join(_texts(changed))}")
+        ab = argparse.Namespace(
+            what=str(self._plan), other=None, a=a, b=b, limit=self._arguments.limit, metric=[FIGURE],
+            margin=[f"{FIGURE}={self._arguments.margin}"], alpha=self._arguments.alpha,
+            no_early_stop=False, registry=self._arguments.registry,
+            settings=self._arguments.settings,
+        )  # fmt: skip
+        resolved, packages = arms_of(ab, partial(load, say=say))
+        experiment = prepared_once(resolved, self._plan, packages)
+        submit_first(experiment)
+        if not self._follow(experiment):
+            return None
+        duel = _result(experiment, best, tried)
+        self.fought.append(duel)
+        say(f"  {_ratio(duel)}: {duel.verdict}")
+        return duel
+
+    def _follow(self, experiment: Experiment) -> bool:
+        """Wait for the end of a duel; False: the budget ended first, and the duel is cancelled."""
+        from hpcbench.cli.due import do_what_is_due
+        from hpcbench.cli.output import POLL_SECONDS
+        from hpcbench.status import ENDED, Observer
+
+        observer = Observer(experiment)
+        while (status := observer.look()).state not in ENDED:
+            if time.monotonic() > self._until:
+                cancel(experiment)
+                return False
+            do_what_is_due(experiment, status)
+            time.sleep(POLL_SECONDS[experiment.resolved.executor])
+        if status.state != "done":
+            say(f"  {experiment.id} is {status.state}: `hpcbench status {experiment.id}`")
+        return True
+
+
+def _plan(arguments: argparse.Namespace, folder: Path) -> Path:
+    """The plan's file; of a model and a dataset, a plan of one run task."""
+    path = Path(arguments.what)
+    if path.suffix in (".yaml", ".yml") or path.is_file():
+        if arguments.dataset or not path.is_file():
+            what = "--dataset belongs to a model's name" if arguments.dataset else "no such plan"
+            raise UserError(
+                Problem(what, str(path), remedy="name a plan, or a model with --dataset")
+            )
+        return path
+    if not arguments.dataset:
+        raise UserError(
+            f"model '{arguments.what}' needs a dataset",
+            remedy="--dataset NAME, or name a plan's file",
+        )
+    text = plan_text(
+        "tune", ml_task=arguments.task, model=arguments.what, dataset=arguments.dataset
+    )
+    made = folder / "tune.yaml"
+    made.write_text(text)
+    return made
+
+
+def _knobs(resolved: ResolvedPlan, tried: Sequence[str]) -> list[Knob]:
+    """The user's knobs, else those of the engine and the requests in flight.
+
+    Raises:
+        UserError: the plan has several models, or a knob is wrong.
+    """
+    models = {one.model.name: one.model for one in resolved.run_tasks}
+    if len(models) > 1:
+        what = f"the plan has {len(models)} models: {', '.join(models)}"
+        raise UserError(
+            what, remedy="tune one model: `only:` in the plan, or --set only=[RUN_TASK]"
+        )
+    (model,) = models.values()
+    if tried:
+        return [_said(text) for text in tried]
+    at_once = {one.in_flight for one in resolved.run_tasks if one.in_flight}
+    used = min(at_once) if len(at_once) == 1 else None
+    found = [Knob.around(CONCURRENCY, used, AT_ONCE)]
+    engine = plugins.load("engines", model.engine)
+    known = {name.replace("-", "_"): value for name, value in model.engine_options.items()}
+    for option, (default, values) in getattr(engine, "tuned_options", {}).items():
+        here = known.get(option, default)
+        if isinstance(here, str | int | float | bool | None):
+            found.append(Knob.around(OPTIONS + option, here, values))
+    return found
+
+
+def _said(text: str) -> Knob:
+    """A knob of `--try PATH=V1,V2`; the plan's own value comes before all."""
+    path, equals, values = text.partition("=")
+    found = yaml.safe_load(f"[{values}]") if equals and values else None
+    if not found or not all(isinstance(one, str | int | float | bool) for one in found):
+        remedy = "such as --try model.engine_options.max_num_seqs=64,128,256"
+        raise UserError(f"--try {text}: PATH=VALUE,VALUE is expected", remedy=remedy)
+    return Knob(path, (None, *found))
+
+
+def _texts(settings: Settings) -> list[str]:
+    return [f"{path}={yaml.safe_dump(value).split(chr(10))[0]}" for path, value in settings.items()]
+
+
+def _values(knob: Knob) -> str:
+    shown = ["as it is" if one is None else str(one) for one in knob.values]
+    shown[knob.start] = f"[{shown[knob.start]}]"
+    return ", ".join(shown)
+
+
+def _result(experiment: Experiment, best: Settings, tried: Settings) -> Duel:
+    """The result of a duel over all run tasks: that of the one with the least gain."""
+    found: list[Duel] = []
+    for pair in experiment.resolved.pairs:
+        look: Mapping[str, Any] = next(iter(reversed(looks_at(experiment, pair))), {})
+        rows = [one for one in look.get("speed", ()) if one["figure"] == FIGURE]
+        worse = tuple(one["metric"] for one in look.get("quality", ()) if one["verdict"] == "worse")
+        if not rows:
+            found.append(Duel(tried, best, experiment.id, "inconclusive", worse=worse))
+            continue
+        (row,) = rows
+        span = row["low"], row["high"]
+        known = row["verdict"], row["ratio"], *span, row["pairs"]
+        found.append(Duel(tried, best, experiment.id, *known, worse))
+    return min(found, key=lambda one: (one.won, one.ratio or 0.0))
+
+
+def _ratio(duel: Duel) -> str:
+    if duel.ratio is None:
+        return "no pair of blocks"
+    span = f" [{duel.low:.3f}, {duel.high:.3f}]" if duel.low is not None and duel.high else ""
+    return f"× {duel.ratio:.3f}{span}"
+
+
+def _print(duels: Sequence[Duel]) -> None:
+    numbers = ("answers a second", "pairs")
+    shown = table("tried", "against", *numbers, "verdict", "experiment", right=numbers)
+    for one in duels:
+        verdict = f"worse answers ({', '.join(one.worse)})" if one.worse else one.verdict
+        mine = " ".join(_texts(one.settings)) or "as it is"
+        shown.add_row(
+            mine, " ".join(_texts(one.against)) or "as it is", _ratio(one), str(one.pairs), verdict,
+            one.experiment,
+        )  # fmt: skip
+    console().print(shown)
+
+
+def _tell(best: Settings, *, whole: bool, out: Path | None) -> None:
+    if not whole:
+        print("the budget ended before the search: --budget gives it more minutes")
+    if not best:
+        print("no setting was faster than the plan as it is")
+        return
+    print(f"fastest: {' '.join(_texts(best))}")
+    if out is not None:
+        print(f"wrote {out}: `--registry {out.parents[-2]}` uses it with RUN_MODE=dev")
+    if CONCURRENCY in best:
+        print(f"write `concurrency: {best[CONCURRENCY]}` into the run task")
+
+
+def _write(
+    folder: Path, resolved: ResolvedPlan, best: Settings, duels: Sequence[Duel]
+) -> Path | None:
+    """Write the model's overlay with its evidence; None: the best settings are not the model's."""
+    options: dict[str, Value] = {
+        path.removeprefix(OPTIONS): value
+        for path, value in best.items()
+        if path.startswith(OPTIONS)
+    }
+    if not options:
+        return None
+    name = resolved.run_tasks[0].model.name
+    path = folder / "models" / f"{name}.dev.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    evidence = "".join(f"# {line}\n" for line in _evidence(resolved, duels))
+    write_atomic(path, evidence + yaml.safe_dump({"engine_options": options}, sort_keys=False))
+    return path
+
+
+def _evidence(resolved: ResolvedPlan, duels: Sequence[Duel]) -> Iterator[str]:
+    datasets = sorted({one.dataset.name for one in resolved.run_tasks})
+    yield f"hpcbench tune, {time.strftime('%Y-%m-%d')}, on {form.few(datasets, 5)}"
+    for one in duels:
+        mine = " ".join(_texts(one.settings)) or "as it is"
+        against = " ".join(_texts(one.against)) or "as it was"
+        yield f"{mine} against {against}: {_ratio(one)}, {one.verdict} ({one.experiment})"
