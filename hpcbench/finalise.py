@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hpcbench import slurm
+from hpcbench import garbage, slurm
 from hpcbench.comparison import gate, history
 from hpcbench.comparison.interim import last_looks
 from hpcbench.database import later
@@ -369,4 +369,5 @@ def _cancel_the_net(experiment: Experiment) -> None:
 
 
 if __name__ == "__main__":
+    garbage.skip_last_collection()
     main(sys.argv[1:])

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import hpcbench
+from hpcbench import garbage
 from hpcbench.cli.parse import parser
 from hpcbench.errors import HpcbenchError, UserError
 
@@ -25,6 +26,7 @@ def entry() -> None:
     # Verbs read thousands of small records that stay alive: searching them for cycles takes a quarter of the
     # time of `status`.
     gc.set_threshold(200_000, 20, 20)
+    garbage.skip_last_collection()
     _prepare_streams()
     # pydantic would search all installed distributions for its plugins; hpcbench has none.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")

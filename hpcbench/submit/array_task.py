@@ -13,6 +13,7 @@ import os
 import sys
 from pathlib import Path
 
+from hpcbench import garbage
 from hpcbench.errors import EnvironmentFault
 from hpcbench.experiment.access import OTHERS_WRITE
 from hpcbench.experiment.claims import Owner
@@ -34,6 +35,7 @@ class ArrayTask:
         """The process's umask; None: as it is inherited."""
 
     def __call__(self) -> None:
+        garbage.skip_last_collection()
         if self.gpus is not None:
             os.environ["CUDA_VISIBLE_DEVICES"] = self.gpus
         if (
@@ -43,7 +45,9 @@ class ArrayTask:
         experiment = Experiment(Path(self.arguments[0]))
         begin(experiment, self._name)
         try:
-            importlib.import_module(self.module).main(list(self.arguments))
+            with garbage.loading():
+                module = importlib.import_module(self.module)
+            module.main(list(self.arguments))
         finally:
             os.umask(os.umask(0o077) | OTHERS_WRITE)  # submitit writes a pickle of the result
 

@@ -26,6 +26,7 @@ from typing import Any
 import uvicorn
 from uvicorn.config import WS_PROTOCOLS
 
+from hpcbench import garbage
 from hpcbench.wrapper import lean  # noqa: F401 - before aiohttp, see there
 from hpcbench.wrapper.app import BODY_LIMIT, Wrapper
 from hpcbench.wrapper.descriptors import allow_many
@@ -88,6 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     beside = _grpc(parser, args)
     if args.web_socket and find_spec("websockets") is None:
         parser.error("--web-socket needs the package websockets: pip install 'websockets>=13'")
+    garbage.skip_last_collection()
     allow_many()
     mask = Mask([key, *hidden_values({}, os.environ)])
     write_log(mask)
