@@ -33,7 +33,9 @@ def loading() -> Iterator[None]:
 
 def _end() -> None:
     for one in gc.get_objects():
-        if isinstance(one, _IOBase):  # a plugin may have left it open, and only the search would find it
+        if isinstance(
+            one, _IOBase
+        ):  # a plugin may have left it open, and only the search would find it
             with contextlib.suppress(Exception):
                 one.flush()
     gc.freeze()

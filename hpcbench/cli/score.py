@@ -486,10 +486,7 @@ def _with_figures(experiment: Experiment, scored: list[Scored]) -> list[Scored]:
         speeds = {}
     if not wanted <= {*speeds}:
         speeds = {**performance.performance(experiment).run_tasks, **speeds}
-    return [
-        resources.with_figures(experiment, one, speeds[one.run_task.name]) if one.of_run else one
-        for one in scored
-    ]
+    return resources.with_figures(experiment, scored, speeds)
 
 
 def _check_columns(subject: Subject) -> None:

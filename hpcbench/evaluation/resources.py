@@ -6,8 +6,9 @@ metric without its basis has no value, never 0, and says why.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from hpcbench import statistics
@@ -31,27 +32,55 @@ TOO_SHORT = "undefined: the steady window is too short"
 _REUSED = "earlier experiments asked for all its answers; `hpcbench submit --fresh` measures"
 
 
-def with_figures(experiment: Experiment, scored: Scored, speed: Speed) -> Scored:
-    """The scores of a run task with its resource metrics that have one value for the whole.
+def with_figures(
+    experiment: Experiment, scored: Sequence[Scored], speeds: Mapping[str, Speed]
+) -> list[Scored]:
+    """Scores with the resource metrics that have one value for the whole of a run task.
 
     Args:
-        experiment: the experiment of the run task.
-        scored: its scores; `of_run` names these metrics.
-        speed: its speed.
+        experiment: the experiment.
+        scored: scores of run tasks; `of_run` names these metrics.
+        speeds: run task → its speed; run tasks without such metrics need none.
     """
-    if not scored.of_run:
-        return scored
-    run = _Run(experiment, scored.run_task, speed, scored.place)
+    monitors = _Monitors(experiment)
+    return [
+        _with_figures(experiment, one, speeds[one.run_task.name], monitors) if one.of_run else one
+        for one in scored
+    ]
+
+
+def _with_figures(
+    experiment: Experiment, scored: Scored, speed: Speed, monitors: _Monitors
+) -> Scored:
+    run = _Run(experiment, scored.run_task, speed, scored.place, monitors)
     return replace(scored, figures={name: run.figure(one) for name, one in scored.of_run.items()})
+
+
+@dataclass
+class _Monitors:
+    """The monitors of all workers, read once for all run tasks, when a metric needs them."""
+
+    experiment: Experiment
+
+    @cached_property
+    def energy(self) -> Sequence[Mapping[str, float]]:
+        """Run task → watt-hours of the GPUs, for each monitor."""
+        return [GpuUse.of(one).energy for one in readings(self.experiment)]
 
 
 class _Run:
     """The figures of one run task; each is computed when a metric needs it."""
 
     def __init__(
-        self, experiment: Experiment, run_task: ResolvedRunTask, speed: Speed, place: Place
+        self,
+        experiment: Experiment,
+        run_task: ResolvedRunTask,
+        speed: Speed,
+        place: Place,
+        monitors: _Monitors,
     ) -> None:
         self.experiment, self.run_task, self.speed = experiment, run_task, speed
+        self.monitors = monitors
         frame = rows_of(place.scores, ["sample", "document", "outcome"])
         answered = frame.filter(frame["outcome"].is_in(list(ANSWERED)))
         self.documents = answered.select("sample", "document")
@@ -115,8 +144,7 @@ class _Run:
         """Energy of the GPUs, Wh per 1,000 documents."""
         phase = self.run_task.name
         try:
-            uses = map(GpuUse.of, readings(self.experiment))
-            known = [use.energy[phase] for use in uses if phase in use.energy]
+            known = [one[phase] for one in self.monitors.energy if phase in one]
         except (OSError, ValueError, KeyError, TypeError) as error:
             return replace(empty, method=f"a monitor's readings are damaged: {error}")
         if not sum(known):

@@ -51,9 +51,7 @@ def evaluate(experiment: Experiment, say: Callable[[str], None] = lambda line: N
         for why in change.failed:
             say(f"{run_task.name}: {why}")
     measured = write_performance(experiment)  # metrics of resources are made of it
-    scored = [
-        with_figures(experiment, one, measured.run_tasks[one.run_task.name]) for one in scored
-    ]
+    scored = with_figures(experiment, scored, measured.run_tasks)
     return write_metrics(experiment, scored, experiment.metrics_file)
 
 

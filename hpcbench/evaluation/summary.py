@@ -34,7 +34,11 @@ def tabulate(scored: Scored, unusable: int = 0) -> Scores:
         unusable: all samples of its dataset that could not be used.
     """
     run_task = scored.run_task
-    columns = ["sample", "document", "outcome", "error", "reason", "invalid"]
+    names = (name for name, one in scored.metrics.items() if not takes_measurement(one))
+    leading = next(names, None)
+    columns = ["sample", "document", "outcome", "error", "reason", "invalid", "mistake"]
+    if leading is not None:
+        columns.append(leading)
     frame = rows_of(scored.place.scores, columns)
     outcomes = dict(sorted(frame["outcome"].value_counts().iter_rows()))
     counts = counts_of(scored)
@@ -57,7 +61,7 @@ def tabulate(scored: Scored, unusable: int = 0) -> Scores:
         "documents": _documents(frame),
         "invalid": counts.unreadable,
         "invalid_reasons": _reasons(frame),
-        **_wrong(scored),
+        **_wrong(scored, frame, leading),
         "unusable": unusable,
         "outcomes": outcomes,
         "errors": _errors(frame),
@@ -205,12 +209,8 @@ def _reasons(frame: Any) -> list[dict[str, Any]]:
     ]
 
 
-def _wrong(scored: Scored) -> dict[str, Any]:
+def _wrong(scored: Scored, frame: Any, leading: str | None) -> dict[str, Any]:
     """Number of wrong samples by the first metric, and of each kind of mistake in them."""
-    names = (name for name, one in scored.metrics.items() if not takes_measurement(one))
-    leading = next(names, None)
-    columns = ["outcome", "invalid", "mistake", *([leading] if leading else [])]
-    frame = rows_of(scored.place.scores, columns)
     if "mistake" not in frame.columns:
         return {}
     if leading is None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from hpcbench.schema.definitions import Model
+from hpcbench.schema.definitions import Model, option_name
 from hpcbench.schema.plan import ResolvedRunTask
 
 OPTION = "stream_interval"
@@ -34,10 +34,9 @@ def number(in_flight: int) -> int:
 def with_number(model: Model, in_flight: int) -> Model:
     """The model with a number for `stream_interval: auto`; at 1, the engines' default, without the option."""
     options = dict(model.engine_options)
-    asked = [name for name in options if name.replace("-", "_") == OPTION]
-    if [options[name] for name in asked] != ["auto"]:
+    name = option_name(options, OPTION)
+    if name is None or options[name] != "auto":
         return model
-    (name,) = asked
     if (each := number(in_flight)) > 1:
         options[name] = each
     else:

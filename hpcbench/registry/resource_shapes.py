@@ -9,7 +9,15 @@ from typing import Any
 
 from hpcbench.errors import unknown
 from hpcbench.registry.source import Loc
-from hpcbench.schema.definitions import Model, Parallel, Partition, Resources, Site, seconds
+from hpcbench.schema.definitions import (
+    Model,
+    Parallel,
+    Partition,
+    Resources,
+    Site,
+    option_name,
+    seconds,
+)
 from hpcbench.schema.plan import ResolvedRunTask
 
 TENSOR = ("tensor_parallel_size", "tp_size", "tp")
@@ -34,8 +42,8 @@ Finding = tuple[Loc, str, str | None]
 
 def option_of(model: Model, names: Sequence[str]) -> Any:
     """A model's engine option under one of several names, with `-` or `_`; None: not set."""
-    options = {name.replace("-", "_"): value for name, value in model.engine_options.items()}
-    return next((options[name] for name in names if name in options), None)
+    name = option_name(model.engine_options, *names)
+    return None if name is None else model.engine_options[name]
 
 
 @dataclass(frozen=True, slots=True)

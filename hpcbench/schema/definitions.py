@@ -453,7 +453,13 @@ _IMAGE_LIMITS = frozenset({"limit_mm_per_prompt", "limit_mm_data_per_request"})
 
 def has_option(options: Mapping[str, object], wanted: str) -> bool:
     """Whether options of an engine, spelled with `-` or `_`, have this one."""
-    return any(name.replace("-", "_") == wanted for name in options)
+    return option_name(options, wanted) is not None
+
+
+def option_name(options: Mapping[str, object], *wanted: str) -> str | None:
+    """The spelling, with `-` or `_`, of the first of these engine options that is set; None: none is."""
+    spelled = {name.replace("-", "_"): name for name in options}
+    return next((spelled[one] for one in wanted if one in spelled), None)
 
 
 Condition = Literal[
