@@ -50,8 +50,8 @@ from hpcbench.status.liveness import (
 )
 from hpcbench.submit import secrets_file
 from hpcbench.submit.rounds import begin_first_round, begin_round, hand_over, submit_last_job
-from hpcbench.usage.history import remember
-from hpcbench.usage.report import account
+from hpcbench.usage.durations import remember
+from hpcbench.usage.gpu_hours import account
 
 UPLOAD_SECONDS = 300.0
 """How long the end of an experiment waits while another process uploads earlier results."""

@@ -38,7 +38,7 @@ def validate(arguments: argparse.Namespace) -> int:
         given = (arguments.plan, arguments.registry, arguments.settings)
         plan = load(*given, say=say)[0] if arguments.packages else load_plan(*given)
         if arguments.tokens:
-            from hpcbench.submit.tokens import require
+            from hpcbench.submit.oauth_tokens import require
 
             require(plan, say)
         needed = Needed(plan.packages, plan.origins)

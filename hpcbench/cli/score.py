@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from hpcbench.evaluation.aggregate import Row, Scored
-    from hpcbench.evaluation.images import ImageScorer
+    from hpcbench.evaluation.image_scoring import ImageScorer
     from hpcbench.evaluation.scores import Change, Subject
     from hpcbench.plugins import Environment
 
@@ -569,7 +569,7 @@ def _images_of_file(
     """The run task with what images say of its metrics, and the prepared images in which they score."""
     if not run_task.scoring_images:
         return run_task, ()
-    from hpcbench.evaluation.images import scorers_of
+    from hpcbench.evaluation.image_scoring import scorers_of
     from hpcbench.registry.resolve import load_for_scores
     from hpcbench.schema.definitions import Site
     from hpcbench.schema.plan import ResolvedPlan

@@ -10,7 +10,7 @@ from hpcbench.experiment.layout import all_experiments, find, home
 from hpcbench.experiment.view.usage import CAUSES, Hours, Usage
 from hpcbench.number_format import percent
 from hpcbench.registry.catalog import user_site
-from hpcbench.usage.report import (
+from hpcbench.usage.gpu_hours import (
     By,
     totals,
     usage_of,

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from hpcbench.data.arrivals import Arrivals, check_hash
+from hpcbench.data.received import Arrivals, check_hash
 from hpcbench.data.tree import Kept, Version
 from hpcbench.files.hashing import hash_file
 from hpcbench.plugins import StoredFile

@@ -11,7 +11,7 @@ import tarfile
 import threading
 from collections.abc import Iterable, Sequence
 
-from hpcbench.data.arrivals import Arrivals, check_hash, write_all
+from hpcbench.data.received import Arrivals, check_hash, write_all
 from hpcbench.data.tree import BLOCK, Kept, Version
 from hpcbench.plugins import StoredFile
 

@@ -17,12 +17,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-from hpcbench.data import parts
-from hpcbench.data.arrivals import Arrivals
+from hpcbench.data import part_transfer
 from hpcbench.data.before import Before
 from hpcbench.data.durability import in_doubt, mark_unsettled
 from hpcbench.data.pack import PackWriter
 from hpcbench.data.progress import Moved, Progress, verifying
+from hpcbench.data.received import Arrivals
 from hpcbench.data.tree import BLOCK, Kept, Version
 from hpcbench.errors import EnvironmentFault
 from hpcbench.files.atomic import Appender, read_lines
@@ -90,7 +90,7 @@ class Transfer:
     def run(self, partial: Path) -> None:
         """Fill the folder; if the transfer breaks off, whole files stay for the next one."""
         self.here = here = Arrivals(partial)
-        self.parts = parts.Parts(here)
+        self.parts = part_transfer.Parts(here)
         try:
             here.files.mkdir(parents=True, exist_ok=True)
             members = self._take_up()
@@ -148,7 +148,7 @@ class Transfer:
         yield from ((file, 0, file.size) for file in wanted if not self._comes_in_parts(file))
 
     def _comes_in_parts(self, file: StoredFile) -> bool:
-        return file.size > parts.PART and file.path not in self.before
+        return file.size > part_transfer.PART and file.path not in self.before
 
     def _see_to_room(self, reads: Sequence[Read]) -> None:
         links = self.before.can_link()

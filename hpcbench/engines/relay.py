@@ -28,7 +28,7 @@ from hpcbench import secret
 from hpcbench.engines.chat import ApiError
 from hpcbench.engines.remote import RemoteOptions
 from hpcbench.errors import HpcbenchError, unreached
-from hpcbench.oauth import figures
+from hpcbench.oauth import gauges
 from hpcbench.oauth.keeper import Keeper, TokenFailed, TokenRefused
 from hpcbench.oauth.options import AuthOptions
 from hpcbench.oauth.token_server import source_of
@@ -220,7 +220,7 @@ class Relay:
         )
         text = "".join(lines)
         if self._keeper is not None:
-            text += figures.text(self._keeper)
+            text += gauges.text(self._keeper)
         return web.Response(text=text)
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import hpcbench
-from hpcbench.evaluation.images import ImageScorer
+from hpcbench.evaluation.image_scoring import ImageScorer
 from hpcbench.evaluation.scoring import (
     Answered,
     Batch,

@@ -9,7 +9,7 @@ from typing import Any
 
 from hpcbench.data.datasets import check_answers, check_places, open_dataset, samples
 from hpcbench.evaluation.aggregate import Scored
-from hpcbench.evaluation.images import scorers_of
+from hpcbench.evaluation.image_scoring import scorers_of
 from hpcbench.evaluation.performance import write_performance
 from hpcbench.evaluation.plan_metrics import load_metrics, run_metrics
 from hpcbench.evaluation.repeats import base_of, joined

@@ -192,12 +192,12 @@ class Experiment:
 
     @property
     def usage_file(self) -> Path:
-        """GPU-hours of the experiment, see `usage/report.py`."""
+        """GPU-hours of the experiment, see `usage/gpu_hours.py`."""
         return self.path / "usage.json"
 
     @property
     def history_file(self) -> Path:
-        """Durations for estimates of later experiments, see `usage/history.py`."""
+        """Durations for estimates of later experiments, see `usage/durations.py`."""
         return self.path / "history.json"
 
     @property

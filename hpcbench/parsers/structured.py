@@ -122,7 +122,9 @@ class DataParser:
         if not labels:
             bare = text.strip().strip(".\"'").casefold()
             return Reading(bare, form="text", truncated=truncated)
-        from hpcbench.parsers.labels import read_label  # compiles the words of a dozen languages
+        from hpcbench.parsers.class_label import (
+            read_label,  # compiles the words of a dozen languages
+        )
 
         found, reason = read_label(text, labels)
         return Reading(found, reason, "text" if found is not None else "", truncated=truncated)

@@ -1,6 +1,6 @@
 """Which prompt a sample gets, and the exact messages that a model receives."""
 
-from hpcbench.prompts.chat import as_text
+from hpcbench.prompts.chat_templates import as_text
 from hpcbench.prompts.task_prompt import (
     HASH_FORMULA,
     TaskPrompt,

@@ -27,7 +27,6 @@ data in another order, or with other cluster names, gives the same bytes. Functi
 arrays; with arrays of values and integer clusters, a million values take well under a second.
 """
 
-from hpcbench.statistics.attempts import pass_all, pass_at
 from hpcbench.statistics.changes import Change, changes
 from hpcbench.statistics.clusters import (
     MANY_CLUSTERS,
@@ -68,6 +67,7 @@ from hpcbench.statistics.parts import (
     parts_table,
     table_interval,
 )
+from hpcbench.statistics.pass_at_k import pass_all, pass_at
 from hpcbench.statistics.power import (
     design_effect,
     detectable,

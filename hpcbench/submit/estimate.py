@@ -24,7 +24,7 @@ from hpcbench.schema.work import Cut
 from hpcbench.submit.plan_facts import Facts
 from hpcbench.submit.reuse import groups_with_work
 from hpcbench.submit.sbatch import clean_environment, sbatch_text
-from hpcbench.usage.history import Rate, Rates
+from hpcbench.usage.durations import Rate, Rates
 
 ANSWER_BYTES = 4000.0
 """Default for an answer on disk: some hundred tokens, each with the time of its chunk."""

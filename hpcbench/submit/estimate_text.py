@@ -23,7 +23,7 @@ from hpcbench.submit.estimate import (
 from hpcbench.submit.preview import Preview, size, size_words
 from hpcbench.submit.reuse import Policy, groups_with_work
 from hpcbench.submit.reuse_forecast import Forecast, forecast
-from hpcbench.usage.history import Rate
+from hpcbench.usage.durations import Rate
 
 DEFAULT = "default, not measured"
 

@@ -31,7 +31,7 @@ from hpcbench.planning import plan_work
 from hpcbench.plugins import Environment
 from hpcbench.schema.definitions import Site
 from hpcbench.schema.plan import ResolvedPlan
-from hpcbench.submit import Say, own_modules, secrets_file, tokens
+from hpcbench.submit import Say, oauth_tokens, own_modules, secrets_file
 from hpcbench.submit.estimate import spared
 from hpcbench.submit.executor_check import unchosen
 from hpcbench.submit.fingerprint import here
@@ -45,7 +45,7 @@ from hpcbench.submit.plan_facts import look
 from hpcbench.submit.reuse import Policy
 from hpcbench.submit.scoring_images import prepare_images, with_facts
 from hpcbench.submit.snapshot import copy_environment
-from hpcbench.usage import history
+from hpcbench.usage import durations
 
 
 def prepare(
@@ -68,7 +68,7 @@ def prepare(
         UserError, EnvironmentFault: an input of the plan is wrong or missing.
     """
     secrets_file.require(resolved)
-    tokens.require(resolved, say)
+    oauth_tokens.require(resolved, say)
     use_umask(resolved.site)
     root = home(resolved.site)
     refuse(tuple(unchosen(resolved, plan_file)))
@@ -103,7 +103,7 @@ def prepare(
         prepared |= of_tools
     check_engines(resolved, prepared)
     check_images(resolved, prepared)
-    rates = history.rates(root, resolved, measured, keep=True)
+    rates = durations.rates(root, resolved, measured, keep=True)
     work = plan_work(resolved, measured, *rates.for_planning)
     for line in spared(work.fewer):
         say(line)

@@ -43,8 +43,8 @@ from hpcbench.submit.plan_facts import (
     Size,
     look,
 )
-from hpcbench.usage import history
-from hpcbench.usage.history import Rates
+from hpcbench.usage import durations
+from hpcbench.usage.durations import Rates
 
 ASSUMED = 1000
 """Assumed samples of a dataset that is not here and whose definition gives no number."""
@@ -136,7 +136,7 @@ def preview_of(
     # In the plan's order: `plan_work` and users rely on it.
     counts = {one.name: counts[one.name] for one in run_tasks}
     measured = measured.model_copy(update={"samples": counts})
-    rates = history.rates(root, resolved, measured)
+    rates = durations.rates(root, resolved, measured)
     return Preview(
         resolved,
         facts,

@@ -14,7 +14,7 @@ from hpcbench import environments, plugins
 from hpcbench.environments.packages import metadata_of
 from hpcbench.environments.plugin_packages import Locked, check_provides, for_cpus, lock
 from hpcbench.errors import EnvironmentFault, Problem, UserError
-from hpcbench.evaluation.images import ImageScorer, scorers_of, title_of
+from hpcbench.evaluation.image_scoring import ImageScorer, scorers_of, title_of
 from hpcbench.installed import own_requirements
 from hpcbench.plugins import Environment
 from hpcbench.registry.source import read

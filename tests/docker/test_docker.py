@@ -21,7 +21,7 @@ from hpcbench.environments.plugin_packages import for_cpus
 from hpcbench.environments.sif import Program
 from hpcbench.environments.sources import Source
 from hpcbench.errors import EnvironmentFault, UserError
-from hpcbench.evaluation.images import ImageScorer
+from hpcbench.evaluation.image_scoring import ImageScorer
 from hpcbench.installed import own_requirements
 from hpcbench.metrics.text import Anls
 from hpcbench.plugins import Environment

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.data import parts, sync, transfer
+from hpcbench.data import part_transfer, sync, transfer
 from hpcbench.data.progress import Moved
 from hpcbench.data.s3 import S3Storage
 from hpcbench.data.sync import SmartSync
@@ -147,7 +147,7 @@ def test_a_sync_killed_in_the_middle_goes_on_where_it_was(
 def test_parts_of_a_large_file_are_taken_up_unless_the_machine_started_again(
     bucket: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarted: bool
 ) -> None:
-    monkeypatch.setattr(parts, "PART", 1 << 20)
+    monkeypatch.setattr(part_transfer, "PART", 1 << 20)
     data = secrets.token_bytes((20 << 20) + 5)
     (bucket.folder / "large.bin").write_bytes(data)
     settle()
@@ -165,7 +165,7 @@ def test_parts_of_a_large_file_are_taken_up_unless_the_machine_started_again(
     with pytest.raises(EnvironmentFault, match="the token ran out .*transferred data are kept"):
         cache.bring(bucket.url, bucket.options)
     if restarted:
-        monkeypatch.setattr(parts, "BOOT", "another")
+        monkeypatch.setattr(part_transfer, "BOOT", "another")
         (log,) = tmp_path.glob("*.partial/done.jsonl")  # as if it had been killed
         lines = log.read_text().splitlines(keepends=True)
         log.write_text("".join(line for line in lines if '"boot":""' not in line))

@@ -17,8 +17,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hpcbench.parsers import DataParser, label_words
+from hpcbench.parsers.class_label import read_label
 from hpcbench.parsers.label_sentences import REASONS
-from hpcbench.parsers.labels import read_label
 from tests.campaign import examples, first
 
 GROUPS = [

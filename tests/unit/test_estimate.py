@@ -29,7 +29,7 @@ from hpcbench.submit.estimate import (
 )
 from hpcbench.submit.estimate_text import size, span
 from hpcbench.submit.plan_facts import look
-from hpcbench.usage.history import Rate, Rates
+from hpcbench.usage.durations import Rate, Rates
 from tests.campaign import examples
 from tests.unit.past import hashed
 from tests.unit.small import plan_without_weights, resolved, run_task

@@ -23,7 +23,7 @@ from hpcbench.experiment.view.evaluated import (
 from hpcbench.files.atomic import write_json
 from hpcbench.reporting.writing import report
 from hpcbench.status import status
-from hpcbench.usage.report import usage_of
+from hpcbench.usage.gpu_hours import usage_of
 from tests.unit import small
 
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {

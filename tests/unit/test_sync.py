@@ -23,7 +23,7 @@ from hpcbench.data import (
     before,
     durability,
     pack,
-    parts,
+    part_transfer,
     sync,
     transfer,
 )
@@ -774,7 +774,7 @@ def test_a_version_of_others_is_not_settled_by_us(
 def test_parts_are_on_the_disk_when_a_transfer_ends_by_itself(
     cache: SmartSync, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "PART", 1000)
+    monkeypatch.setattr(part_transfer, "PART", 1000)
     read, most, reads = FileStorage.read, 5, 0
 
     def breaks(self: FileStorage, url: str, file: StoredFile, *part: int) -> Iterator[bytes]:
@@ -788,7 +788,7 @@ def test_parts_are_on_the_disk_when_a_transfer_ends_by_itself(
     with pytest.raises(EnvironmentFault, match="no more"):
         cache.bring(f"file://{source}")
     most, reads = 1000, 0
-    monkeypatch.setattr(parts, "BOOT", "another host")
+    monkeypatch.setattr(part_transfer, "BOOT", "another host")
     version = cache.bring(f"file://{source}")
     assert holds(version, source)
     assert reads < 17, "parts of the large file were read again"
@@ -798,8 +798,8 @@ def test_parts_of_a_file_that_was_started_again_elsewhere_count_no_longer(
     cache: SmartSync, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two login nodes take turns at one transfer, and each is killed before it can tidy up."""
-    monkeypatch.setattr(parts, "PART", 1000)
-    monkeypatch.setattr(parts.Parts, "keep", lambda self: None)
+    monkeypatch.setattr(part_transfer, "PART", 1000)
+    monkeypatch.setattr(part_transfer.Parts, "keep", lambda self: None)
     read, stops = FileStorage.read, -1
 
     def breaks(
@@ -811,11 +811,11 @@ def test_parts_of_a_file_that_was_started_again_elsewhere_count_no_longer(
 
     monkeypatch.setattr(FileStorage, "read", breaks)
     for node, at in (("login1", 4000), ("login2", 2000)):
-        monkeypatch.setattr(parts, "BOOT", node)
+        monkeypatch.setattr(part_transfer, "BOOT", node)
         stops = at
         with pytest.raises(EnvironmentFault, match="killed"):
             cache.bring(f"file://{source}")
-    monkeypatch.setattr(parts, "BOOT", "login1")
+    monkeypatch.setattr(part_transfer, "BOOT", "login1")
     stops = -1
     assert holds(cache.bring(f"file://{source}"), source)
 

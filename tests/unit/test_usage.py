@@ -15,8 +15,8 @@ from hpcbench.experiment.layout import Experiment
 from hpcbench.experiment.view import readings
 from hpcbench.experiment.view.usage import CAUSES, Hours, Usage, Waited
 from hpcbench.files.atomic import Appender, write_json
-from hpcbench.usage import report as usage
-from hpcbench.usage.report import (
+from hpcbench.usage import gpu_hours as usage
+from hpcbench.usage.gpu_hours import (
     Allocation,
     account,
     look,

@@ -39,7 +39,7 @@ ALLOWED = {
     # A writer reads what it wrote itself.
     ("notify/outbox.py", "told_file"): "notifications read their outbox",
     ("database/later.py", "tracked_dir"): "debts to a database are its own notes",
-    ("usage/history.py", "history_file"): "estimates read what they wrote for later ones",
+    ("usage/durations.py", "history_file"): "estimates read what they wrote for later ones",
     ("submit/kept_files.py", "kept_file"): "submit reads the list of files it kept",
     ("submit/rounds.py", "jobs_dir"): "submit opens the log that the local executor writes to",
     ("interchange/imports.py", "path"): "an import writes samples and answers of another kit, and reads them",

@@ -11,7 +11,7 @@ from test_keeper import Scripted, keeper
 from virtual_time import run
 
 from hpcbench.experiment.view.workers import WorkerRun
-from hpcbench.oauth import figures
+from hpcbench.oauth import gauges
 from hpcbench.oauth.keeper import TokenFailed
 from hpcbench.schema.definitions import Model
 from hpcbench.status.causes import complaints, grouped
@@ -29,16 +29,16 @@ def lines() -> list[str]:
         source = Scripted()
         async with keeper(source).running() as kept:
             await kept.wait(10)
-            found = [figures.text(kept)]
+            found = [gauges.text(kept)]
             source.fails = TokenFailed('it said "no\\way"')
             await asyncio.sleep(96)
-            return [*found, figures.text(kept)]
+            return [*found, gauges.text(kept)]
 
     return run(journey())
 
 
 def test_what_is_written_is_read_back() -> None:
-    good, bad = (figures.read("vllm:other 1\n" + text) for text in lines())
+    good, bad = (gauges.read("vllm:other 1\n" + text) for text in lines())
     assert good is not None
     assert bad is not None
     assert (good["granted"], good["failed"], good["waits"]) == ({"full_auth": 1}, {}, 1)
@@ -46,7 +46,7 @@ def test_what_is_written_is_read_back() -> None:
     assert bad["state"] == "expired"
     assert bad["failed"]["full_auth"] > 2
     assert bad["why"] == 'it said "no\\way"'
-    assert figures.read("vllm:other 1\n") is None
+    assert gauges.read("vllm:other 1\n") is None
 
 
 class News:
@@ -132,7 +132,7 @@ def test_workers_figures_are_summed() -> None:
         "seconds": {"cache": 0.1},
         "longest": 0.1,
     }
-    whole = figures.added(one, {**two, "fallbacks": 2})
+    whole = gauges.added(one, {**two, "fallbacks": 2})
     assert whole["granted"] == {"cache": 2, "full_auth": 1}
     assert (whole["failed"], whole["longest"], whole["fallbacks"]) == ({"cache": 1}, 0.5, 2)
 
@@ -142,7 +142,7 @@ def test_nothing_imports_the_client_before_it_is_used() -> None:
     import sys
 
     code = (
-        "import sys, hpcbench.engines.remote, hpcbench.submit.tokens, hpcbench.cli.parse\n"
+        "import sys, hpcbench.engines.remote, hpcbench.submit.oauth_tokens, hpcbench.cli.parse\n"
         "print(*(one for one in ('aiohttp', 'oauthlib', 'hpcbench.oauth.keeper') if one in sys.modules))"
     )
     done = subprocess.run(

@@ -11,8 +11,8 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from hpcbench.data.arrivals import Arrivals, check_hash, write_all
 from hpcbench.data.durability import BOOT, force_file
+from hpcbench.data.received import Arrivals, check_hash, write_all
 from hpcbench.data.tree import Kept
 from hpcbench.plugins import StoredFile
 
