@@ -318,10 +318,6 @@ class Experiment:
             if name.endswith(".events.jsonl"):
                 yield folder.path / name, folder.records(name, tell)
 
-    def worker_event_files(self) -> list[Path]:
-        """Unfolded event files of workers, by name; `worker_records` reads folded files, too."""
-        return sorted(self.workers_dir.glob("*.events.jsonl"))
-
     @cached_property
     def resolved(self) -> ResolvedPlan:
         """The resolved plan, as submit wrote it. Loading its schemas takes 0.1 s: see `planned`."""

@@ -57,6 +57,16 @@ def test_the_walks_of_the_architecture_page_lead_through_code_that_is_there() ->
         r"^ +(\w[\w/]*\.py) +(\w+) ", text[text.index("## Two walks") :], re.MULTILINE
     )
     assert len({module for module, _ in steps}) > 30
+    first, second = re.findall(r"```text\n(.*?)```", text[text.index("## Two walks") :], re.DOTALL)[
+        :2
+    ]
+    modules = [
+        len({*re.findall(r"^ +(\w[\w/]*\.py) ", walk, re.MULTILINE)}) for walk in (first, second)
+    ]
+    counted = re.search(r"has (\d+) modules; .* The second has (\d+)\.", text)
+    assert counted and [*map(int, counted.groups())] == modules, (
+        "a longer walk is a reason to think"
+    )
     for module, name in steps:
         tree = ast.parse((PACKAGE / module).read_text(encoding="utf-8"))
         assert name in {getattr(node, "name", None) for node in ast.walk(tree)}, (module, name)

@@ -174,7 +174,7 @@ def test_in_the_same_environment_a_job_goes_on(
     experiment = experiment_of(tmp_path, fingerprint.here() if known else None)
     ArrayTask("probe_of_element", str(experiment.path), "g0")()
     assert called == [[str(experiment.path), "g0"]]
-    assert experiment.worker_event_files() == []
+    assert not [*experiment.workers_dir.glob("*.events.jsonl")]
 
 
 def test_in_another_one_it_says_what_changed_and_claims_nothing(
@@ -199,7 +199,7 @@ def test_in_another_one_it_says_what_changed_and_claims_nothing(
     assert "hpcbench/worker/process.py differs" in trouble["message"]
     assert "hpcbench resume" in trouble["message"]
     assert trouble["message"] in capsys.readouterr().err
-    (file,) = experiment.worker_event_files()
+    (file,) = experiment.workers_dir.glob("*.events.jsonl")
     assert file.name == "probe_of_element.4711_3-0.events.jsonl"
     assert [event["seq"] for event in read_lines(file)] == [1, 2]
 
@@ -259,7 +259,7 @@ def test_under_a_later_commit_a_job_goes_on_and_writes_the_change_down_once(
     for _ in range(2):
         ArrayTask("probe_of_element", str(experiment.path), "g0")()
     assert len(called) == 2
-    assert experiment.worker_event_files() == []
+    assert not [*experiment.workers_dir.glob("*.events.jsonl")]
     (line,) = experiment.environments()
     assert line["changes"] == ["hpcbench/__init__.py differs"]
     assert sorted(line) == ["changes", "fingerprint", "time"]
@@ -386,7 +386,7 @@ def test_a_worker_that_gives_up_says_so_as_one_of_its_group(
     experiment = experiment_of(tmp_path, replace(seen, python="2.7.18"))
     with pytest.raises(SystemExit):
         ArrayTask("hpcbench.worker", str(experiment.path), "g0", "0", "0/1")()
-    (file,) = experiment.worker_event_files()
+    (file,) = experiment.workers_dir.glob("*.events.jsonl")
     assert file.name == "g0.4711_3-0.events.jsonl"
 
 

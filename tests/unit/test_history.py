@@ -200,7 +200,7 @@ def test_what_was_folded_tells_the_same(tmp_path: Path) -> None:
     before = here.history_file.read_bytes()
     assert fold(here, "rt")
     assert fold_workers(here, all_ended=True)
-    assert not list(here.worker_event_files())
+    assert not list(here.workers_dir.glob("*.events.jsonl"))
     remember(here)
     assert here.history_file.read_bytes() == before
 

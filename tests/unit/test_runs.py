@@ -64,10 +64,10 @@ def test_a_second_process_of_one_name_is_a_later_run_with_a_file_of_its_own(
     second.close()
 
     assert (one, other) == (FIRST, replace(SECOND, restart=1))
-    assert [path.name for path in here.worker_event_files()] == [
+    assert [path.name for path in sorted(here.workers_dir.glob("*.events.jsonl"))] == [
         "g0.17_0-0.events.jsonl", "g0.17_0-1.events.jsonl",
     ]  # fmt: skip
-    reported = [list(read_lines(path)) for path in here.worker_event_files()]
+    reported = [list(read_lines(path)) for path in sorted(here.workers_dir.glob("*.events.jsonl"))]
     assert [[one["event"] for one in lines] for lines in reported] == [
         ["started", "finished"], ["started"],
     ]  # fmt: skip
@@ -88,7 +88,7 @@ def test_the_name_of_a_run_that_was_folded_stays_taken(here: Experiment) -> None
     with log:
         log.write("finished")
     assert fold_workers(here)
-    assert here.worker_event_files() == []
+    assert sorted(here.workers_dir.glob("*.events.jsonl")) == []
 
     owner, log = begin_run(here, "g0", SECOND)
     log.close()

@@ -277,7 +277,7 @@ def test_of_a_long_monitors_file_parts_are_enough(
 def test_what_was_written_at_the_end_is_what_is_read_later(tmp_path: Path) -> None:
     here = plain(tmp_path)
     written = account(here)
-    for path in here.worker_event_files():
+    for path in sorted(here.workers_dir.glob("*.events.jsonl")):
         path.unlink()
     assert usage_of(here) == written
     assert json.loads(here.usage_file.read_text())["version"] == 1
@@ -369,5 +369,5 @@ def test_what_was_folded_is_counted_the_same(tmp_path: Path) -> None:
     before = look(here)
     assert fold(here, "rt")
     assert fold_workers(here, all_ended=True)
-    assert not here.worker_event_files()
+    assert not sorted(here.workers_dir.glob("*.events.jsonl"))
     assert look(here) == before

@@ -102,13 +102,6 @@ def shard_turns(
     return Turns(folder, spans)
 
 
-def all_turns(experiment: Experiment, run_task: str) -> Iterator[tuple[int, Turns]]:
-    """The number of each shard of a run task, with its turns."""
-    folder = experiment.shards(run_task)
-    for shard in experiment.work.shards_of((run_task,)):
-        yield shard.index, shard_turns(experiment, run_task, shard.index, folder)
-
-
 def _lines(folder: Folder, name: str) -> Iterator[tuple[str, _Span]]:
     """Sample and place of each whole line; of a line of another form, all is decoded."""
     at = 0

@@ -12,7 +12,7 @@ from hpcbench.agents.trajectory import Trajectory
 from hpcbench.experiment.archiving import fold
 from hpcbench.experiment.claims import release, shard_states
 from hpcbench.experiment.layout import Experiment
-from hpcbench.experiment.view.turns import all_turns, shard_turns, turns_of
+from hpcbench.experiment.view.turns import shard_turns, turns_of
 from hpcbench.files.archive import Folder
 from tests.unit.agents.trajectories import Story, lost, write_trajectories
 from tests.unit.small import experiment, record
@@ -41,8 +41,8 @@ def test_each_sample_has_its_lines_from_a_loose_file_or_a_folded_one(
         assert fold(here, "rt")
     assert turns_of(here, "rt", 0, "s2") == story[2].lines
     assert turns_of(here, "rt", 0, "s9") == []
-    ((number, turns),) = all_turns(here, "rt")
-    assert (number, turns.samples) == (0, ["s0", "s1", "s2", "s3"])
+    turns = shard_turns(here, "rt", 0)
+    assert turns.samples == ["s0", "s1", "s2", "s3"]
     assert Trajectory.of("s3", turns.of("s3")).turns == story[3].turns
 
 
