@@ -303,7 +303,7 @@ def test_verifying_again_and_again_leaves_nothing_open(cache: SmartSync, source:
         "sync.write_json",
         "tree.Version.write",
         "transfer.Appender.write",
-        "arrivals._fresh",
+        "received._fresh",
     ],
 )
 def test_a_full_disk_is_one_line_wherever_it_shows(
