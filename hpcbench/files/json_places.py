@@ -1,7 +1,7 @@
 """Where the parts of a large JSON file are, so that a reader of one part need not parse all others.
 
-The scores of a hundred run tasks take a megabyte. `locate` parses the file once and keeps 16 bytes a part;
-`read` then reads and parses single parts.
+The scores of a hundred run tasks take a megabyte. `locate` finds the brackets of the file once and keeps
+16 bytes a part; `read` then reads and parses single parts.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from json.decoder import scanstring  # type: ignore[attr-defined]  # public in json.decoder, not in stubs
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json
 
 from hpcbench.files.atomic import unless_stale
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _SPACE = " \t\n\r"
 _scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
@@ -73,21 +76,25 @@ def locate(
     # Each byte is one character, so that places in the text are places in the file. The bytes of a longer
     # character are no characters of JSON's structure.
     text = data.decode("latin-1")
+    brackets = _Brackets(data)
     parts: list[tuple[str, Place]] = []
 
-    def end_of(name: str, start: int) -> int:
+    def end_of(_: str, start: int) -> int:
+        return brackets.after(start) if text[start] in "{[" else _scan(text, start)[1]
+
+    def end_of_member(name: str, start: int) -> int:
         if name != within:
-            return _scan(text, start)[1]
+            return end_of(name, start)
         if text[start] == "[" and name_of is not None:
-            found, stop = _elements(text, start)
-            parts.extend((_name(name_of, value, data, one), one) for value, one in found)
+            found, stop = _elements(text, start, end_of)
+            parts.extend((name_of(from_json(data[slice(*one)])), one) for one in found)
         else:
-            named, stop = _members(text, start, lambda _, at: _scan(text, at)[1])
+            named, stop = _members(text, start, end_of)
             parts.extend(named)
         return stop
 
     try:
-        whole, _ = _members(text, _skip(text, 0), end_of)
+        whole, _ = _members(text, _skip(text, 0), end_of_member)
     except (IndexError, StopIteration) as error:
         raise ValueError(f"{path.name} is not a JSON object") from error
     last = dict(parts)  # of two members of one name the last one counts, as for other readers
@@ -153,25 +160,74 @@ def _members(
         at = _skip(text, _expect(text, at, ","))
 
 
-def _name(name_of: Callable[[Any], str], value: Any, data: bytes, place: Place) -> str:
-    """Name of an element; its value was read as if each byte were a character."""
-    name = name_of(value)
-    return name if name.isascii() else name_of(from_json(data[slice(*place)]))
-
-
-def _elements(text: str, at: int) -> tuple[list[tuple[Any, Place]], int]:
-    """Elements of the list that begins at a place, each with its place, and the place after the list."""
-    found: list[tuple[Any, Place]] = []
+def _elements(
+    text: str, at: int, end_of: Callable[[str, int], int]
+) -> tuple[list[Place], int]:
+    """Places of the elements of the list that begins at a place, and the place after the list."""
+    found: list[Place] = []
     at = _skip(text, _expect(text, at, "["))
     if text[at] == "]":
         return found, at + 1
     while True:
-        value, stop = _scan(text, at)
-        found.append((value, (at, stop)))
+        stop = end_of("", at)
+        found.append((at, stop))
         at = _skip(text, stop)
         if text[at] == "]":
             return found, at + 1
         at = _skip(text, _expect(text, at, ","))
+
+
+class _Brackets:
+    """Which bracket closes which: a value is skipped without its parts becoming objects.
+
+    Args:
+        data: a JSON text. Nothing in it is judged: `read` does so with each part.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        import numpy  # most users of this package have no need of it
+
+        characters = numpy.frombuffer(data, numpy.uint8)
+        alike = characters | 0x20  # `[` becomes `{`, and `]` becomes `}`; no other character does
+        places = numpy.flatnonzero((alike == ord("{")) | (alike == ord("}")))
+        quotes = _quotes(characters)
+        places = places[numpy.searchsorted(quotes, places) % 2 == 0]  # the others are in texts
+        self._opens = alike[places] == ord("{")
+        self._places = places
+        self._depths = numpy.cumsum(numpy.where(self._opens, 1, -1))
+        self._closing: dict[int, NDArray[Any]] = {}
+
+    def after(self, start: int) -> int:
+        """Place after the value that the bracket at `start` opens.
+
+        Raises:
+            ValueError: no bracket closes it.
+        """
+        number = int(self._places.searchsorted(start))
+        outside = int(self._depths[number]) - 1
+        closing = self._closing.get(outside)
+        if closing is None:
+            there = (~self._opens & (self._depths == outside)).nonzero()[0]
+            closing = self._closing[outside] = there
+        found = int(closing.searchsorted(number))
+        if found == len(closing):
+            raise ValueError(f"byte {start} opens a value that does not end")
+        return int(self._places[closing[found]]) + 1
+
+
+def _quotes(characters: NDArray[Any]) -> NDArray[Any]:
+    """Places of the quotes that begin and end texts, in order."""
+    import numpy
+
+    quotes = numpy.flatnonzero(characters == ord('"'))
+    slashes = numpy.flatnonzero(characters == ord("\\"))
+    if not len(slashes):
+        return quotes
+    # Of slashes in a row every second one is escaped; so is a quote after an odd number of them.
+    first = numpy.diff(slashes, prepend=-2) != 1
+    begins = numpy.maximum.accumulate(numpy.where(first, slashes, 0))
+    odd = slashes[(slashes - begins) % 2 == 0] + 1
+    return quotes[~numpy.isin(quotes, odd, assume_unique=True)]
 
 
 def _expect(text: str, at: int, character: str) -> int:
