@@ -44,6 +44,9 @@ MOST_RUNS = 8
 KEPT_BYTES = 12 << 20
 """Bytes of whole comparisons in memory; a hundred run tasks of 1,000 samples take 6 MB and some seconds."""
 
+FLIPS_BYTES = 1 << 20
+"""Bytes of compressed pages of won and lost samples: fifty rows take 3 kB."""
+
 CHANGES_BYTES = 4 << 20
 """Bytes of sample changes of pairs of run tasks in memory."""
 
@@ -143,6 +146,8 @@ class Comparisons:
         default_factory=lambda: Kept(CHANGES_BYTES, lambda one: 2 * PAIR + one.nbytes)
     )
     _figures: Kept[Any] = field(default_factory=lambda: Kept(200))
+    flips: Kept[bytes] = field(default_factory=lambda: Kept(FLIPS_BYTES, len))
+    """Pages of samples as they are sent; each has `Asked.stamp`."""
     slow: Slow = field(default_factory=Slow)
 
     def whole(self, asked: Asked) -> Whole:

@@ -71,8 +71,8 @@ def is_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
-def portal_of(request: Request) -> Portal:
-    """The portal of a request."""
+async def portal_of(request: Request) -> Portal:
+    """The portal of a request; a coroutine, as FastAPI gives each plain function a turn of a thread."""
     portal = request.app.state.portal
     assert isinstance(portal, Portal)
     return portal

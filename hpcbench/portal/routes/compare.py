@@ -18,7 +18,7 @@ from hpcbench.portal.faults import PortalFault
 from hpcbench.portal.figures import sent
 from hpcbench.portal.flip_pages import FlipFilter, flip_page
 from hpcbench.portal.models import comparisons, experiments, run_tasks
-from hpcbench.portal.packed import packed_answer
+from hpcbench.portal.packed import packed, packed_answer
 from hpcbench.portal.routes import room
 from hpcbench.portal.routes.samples import Where
 from hpcbench.portal.slow_work import PATIENCE, patiently
@@ -63,7 +63,7 @@ async def compare(
     return await patiently(work, wait, later=202)
 
 
-def flips_by(
+async def flips_by(
     where: Where,
     change: Change | None = None,
     mistake: Annotated[
@@ -79,17 +79,23 @@ FlipChoice = Annotated[FlipFilter, Depends(flips_by)]
 
 @router.get("/compare/flips", response_model=comparisons.FlipPage, operation_id="compareFlips")
 async def flips(
-    portal: Here, baseline: RunName, candidate: RunName, chosen: FlipChoice, run_task: Name = "",
-    other: Name = "", metric: Name = "", common: Common = False,
+    portal: Here, request: Request, baseline: RunName, candidate: RunName, chosen: FlipChoice,
+    run_task: Name = "", other: Name = "", metric: Name = "", common: Common = False,
     after: Annotated[int, Query(ge=0, le=10**9)] = 0,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> Any:  # fmt: skip
     """Samples whose scores differ between two runs, or are equal, if requested; the greatest change first."""
 
-    def work() -> comparisons.FlipPage:
+    def work() -> Response:
         asked = pair(portal, baseline, candidate, run_task, other, metric, common)
-        changes = comparisons_of(portal).changes(asked)
-        return flip_page(portal, asked, changes, chosen, after, limit)
+        known = comparisons_of(portal)
+
+        def make() -> bytes:
+            page = flip_page(portal, asked, known.changes(asked), chosen, after, limit)
+            return packed(page.model_dump_json())
+
+        key = asked.key, chosen, after, limit
+        return packed_answer(request, known.flips.of(key, asked.stamp, make))
 
     return await patiently(work)
 

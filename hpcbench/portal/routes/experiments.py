@@ -65,7 +65,7 @@ ScoreText = Annotated[str, StringConstraints(pattern=r"^[^:]+:[^:]+$", max_lengt
 Identity = Annotated[str, Path(max_length=200)]
 
 
-def filtered(
+async def filtered(
     state: Values = [], text: Text = "", model: Values = [], dataset: Values = [],  # noqa: B006
     plan: Values = [],  # noqa: B006
 ) -> ExperimentQuery:  # fmt: skip
@@ -76,7 +76,7 @@ def filtered(
 Filtered = Annotated[ExperimentQuery, Depends(filtered)]
 
 
-def queried(
+async def queried(
     query: Filtered, sort: ExperimentSort | ScoreText = "created", order: Order = "desc",
     column: Annotated[
         list[ScoreText], Query(max_length=30, description="`DATASET:METRIC`: rows get its values.")

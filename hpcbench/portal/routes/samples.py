@@ -32,7 +32,7 @@ Number = Annotated[int, Path(ge=0, le=10**9)]
 Match = Annotated[str | None, Header(alias="If-None-Match", max_length=200)]
 
 
-def conditions(
+async def conditions(
     where: Annotated[list[str] | None, Query(max_length=8, description="`COLUMN:VALUE`.")] = None,
 ) -> tuple[tuple[str, str], ...]:
     """A request's conditions on metadata: columns and values."""
@@ -48,7 +48,7 @@ def conditions(
 Where = Annotated[tuple[tuple[str, str], ...], Depends(conditions)]
 
 
-def chosen_by(
+async def chosen_by(
     where: Where,
     text: Annotated[
         str, Query(max_length=500, description="Text in id, answer or references.")
@@ -73,7 +73,7 @@ def chosen_by(
     )
 
 
-def sorted_by(
+async def sorted_by(
     sort: Annotated[str, Query(max_length=200, description="A column or metric.")] = "place",
     order: Literal["asc", "desc"] = "asc",
 ) -> Sorted:
