@@ -226,8 +226,9 @@ def _quotes(characters: NDArray[Any]) -> NDArray[Any]:
     # Of slashes in a row every second one is escaped; so is a quote after an odd number of them.
     first = numpy.diff(slashes, prepend=-2) != 1
     begins = numpy.maximum.accumulate(numpy.where(first, slashes, 0))
-    odd = slashes[(slashes - begins) % 2 == 0] + 1
-    return quotes[~numpy.isin(quotes, odd, assume_unique=True)]
+    escaped = numpy.zeros(len(characters) + 1, dtype=bool)
+    escaped[slashes[(slashes - begins) % 2 == 0] + 1] = True
+    return quotes[~escaped[quotes]]
 
 
 def _expect(text: str, at: int, character: str) -> int:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hpcbench.files.json_places import Changed, locate, read
 
-TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=6)
+TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=6) | st.text('\\"[]{}', max_size=6)
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | TEXT,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
