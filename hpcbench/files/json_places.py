@@ -160,9 +160,7 @@ def _members(
         at = _skip(text, _expect(text, at, ","))
 
 
-def _elements(
-    text: str, at: int, end_of: Callable[[str, int], int]
-) -> tuple[list[Place], int]:
+def _elements(text: str, at: int, end_of: Callable[[str, int], int]) -> tuple[list[Place], int]:
     """Places of the elements of the list that begins at a place, and the place after the list."""
     found: list[Place] = []
     at = _skip(text, _expect(text, at, "["))

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from hpcbench.files.json_places import Changed, locate, read
 
-TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=6) | st.text('\\"[]{}', max_size=6)
+TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=6) | st.text(
+    '\\"[]{}', max_size=6
+)
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | TEXT,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
@@ -77,3 +79,15 @@ def test_a_damaged_file_is_an_error(tmp_path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(ValueError, match=r".+"):
         locate(path, "parts")
+
+
+def test_a_part_is_judged_where_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "m.json"
+    path.write_text('{"parts": {"a": {"n": 1}, "b": {"n": none}}}')
+    places = locate(path, "parts")
+    sound, damaged = places.part("a"), places.part("b")
+    assert sound is not None
+    assert damaged is not None
+    assert read(path, places, [sound]) == [{"n": 1}]
+    with pytest.raises(ValueError, match=r".+"):
+        read(path, places, [damaged])
